@@ -1,0 +1,1 @@
+"""Reconstruction from the table: pure functions, table in, table out."""

@@ -1,0 +1,119 @@
+"""The main job on sample data: an embedded node, a load over real HTTP, files and pictures."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from balance_analysis.analysis.summary import summarize_accounts
+from balance_analysis.archive.files import replacing, write_network_limits, write_parquet
+from balance_analysis.figures.plots import plot_balances
+from balance_analysis.load import load_balance_changes, load_network_limits
+from balance_analysis.node.client import Client
+from balance_analysis.service.app import create_app
+from balance_analysis.service.embedded import serve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    import pandas as pd
+
+    from balance_analysis.schema import NetworkLimits
+
+PAGE_SIZE: Final = 2000
+"""Small enough that the sample's pages cut blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """What a demo made.
+
+    Attributes
+    ----------
+    table
+        The balance changes, as loaded.
+    limits
+        The network limits, as loaded.
+    summary
+        One row per account, as of `summarize_accounts`.
+    files
+        What was written, in order.
+    """
+
+    table: pd.DataFrame
+    limits: NetworkLimits
+    summary: pd.DataFrame
+    files: tuple[Path, ...]
+
+
+def sample_data() -> Path:
+    """Return the folder of the sample data: inside an installed package, or beside a checkout's."""
+    package = Path(__file__).parent
+    installed = package / "sample_data"
+    return installed if installed.is_dir() else package.parent / "sample_data"
+
+
+def sample_assets() -> dict[str, dict[str, str | int]]:
+    """Return what a whole unit of each asset of the sample is: {asset_id: {symbol, decimals}}."""
+    return tomllib.loads((sample_data() / "assets.toml").read_text(encoding="utf-8"))
+
+
+def serve_sample() -> AbstractContextManager[str]:
+    """Serve the sample data from an embedded node, whose base address the `with` block gets."""
+    folder = sample_data()
+    return serve(create_app(folder / "changes.parquet", folder / "network_limits.json"))
+
+
+def run_demo(out: Path, *, say: Callable[[str], None]) -> DemoResult:
+    """Load the sample from an embedded node and write its table, limits and plots.
+
+    Parameters
+    ----------
+    out
+        The folder for the files; made where it doesn't exist.
+    say
+        Called with a line on each step.
+
+    Raises
+    ------
+    OSError
+        If the folder can't be written to.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    with serve_sample() as url, Client(url) as client:
+        say(f"An embedded node answers at {url}")
+        table = load_balance_changes(client, page_size=PAGE_SIZE)
+        loaded = table.attrs["balance_analysis"]
+        say(f"Loaded {len(table):,} balance changes in {loaded['requests']} requests")
+        limits = load_network_limits(client)
+    files = [out / "changes.parquet", out / "network_limits.json"]
+    write_parquet(table, files[0])
+    write_network_limits(limits, files[1])
+    files += _draw(table, out)
+    return DemoResult(table, limits, summarize_accounts(table), tuple(files))
+
+
+def _draw(table: pd.DataFrame, out: Path) -> Iterator[Path]:
+    """Draw the general accounts of each asset."""
+    import matplotlib.pyplot as plt  # noqa: PLC0415 - it chooses a backend when it is imported
+
+    end = table["timestamp"].max().ceil("D")
+    general = table[table["account_type"] == "ACCOUNT_TYPE_GENERAL"]
+    for asset, about in sample_assets().items():
+        figure, ax = plt.subplots(figsize=(10, 4.5), layout="constrained")
+        plot_balances(
+            general[general["asset_id"] == asset],
+            ax=ax,
+            decimals=int(about["decimals"]),
+            unit=str(about["symbol"]),
+            end=end,
+        )
+        ax.set_title(f"General accounts in {about['symbol']}")
+        path = out / f"balances-{about['symbol']}.png"
+        with replacing(path) as temporary:
+            figure.savefig(temporary, format="png", dpi=150)
+        plt.close(figure)
+        yield path

@@ -1,0 +1,113 @@
+"""Every error that this package raises on purpose.
+
+::
+
+    BalanceAnalysisError
+    ├── RequestError        a node could not be asked, or refused
+    │   └── TooLargeError   its answer would have been larger than it can send
+    ├── DecodeError         an answer that is not what the interface describes, or a bad row in it
+    ├── IncompleteError     the pages don't add up to one complete list
+    ├── CheckError          data that breaks a rule of the table
+    └── ArchiveError        a file or archive that can't be read or written
+
+A caller's bug is a `ValueError` or a `TypeError`. No rows is an empty table, not an error.
+All of them pickle.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class BalanceAnalysisError(Exception):
+    """The base of all errors of this package."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by message and attributes: keyword-only arguments don't pickle by default."""
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(
+    kind: type[BalanceAnalysisError], args: tuple[object, ...], state: dict[str, object]
+) -> BalanceAnalysisError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
+
+class RequestError(BalanceAnalysisError):
+    """A node could not be asked, or refused to answer.
+
+    Attributes
+    ----------
+    url
+        What was asked, with its parameters.
+    status
+        HTTP status; `None` when there was no answer.
+    code
+        The code in the error body (gRPC's numbers: 3 is an invalid argument); `None` without one.
+    retryable
+        Whether the same request may succeed later.
+    retry_after
+        Seconds that the node asked to wait; `None` when it didn't say.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        url: str,
+        status: int | None = None,
+        code: int | None = None,
+        retryable: bool = False,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.url = url
+        self.status = status
+        self.code = code
+        self.retryable = retryable
+        self.retry_after = retry_after
+
+
+class TooLargeError(RequestError):
+    """The answer would have been larger than the node can send: ask for less."""
+
+
+class DecodeError(BalanceAnalysisError):
+    """An answer is well-formed JSON but not what the interface describes.
+
+    Attributes
+    ----------
+    row
+        The bad row as the node sent it, raw JSON; `None` when the answer as a whole is wrong.
+    """
+
+    def __init__(self, message: str, *, row: str | None = None) -> None:
+        super().__init__(message)
+        self.row = row
+
+
+class IncompleteError(BalanceAnalysisError):
+    """The pages don't add up to one complete list; the message says what is missing."""
+
+
+class CheckError(BalanceAnalysisError):
+    """Data breaks a rule of the table.
+
+    Attributes
+    ----------
+    rows
+        The rows at fault; `None` when the rule is not about rows.
+    """
+
+    def __init__(self, message: str, *, rows: pd.DataFrame | None = None) -> None:
+        super().__init__(message)
+        self.rows = rows
+
+
+class ArchiveError(BalanceAnalysisError):
+    """A file or archive can't be read or written as what it should be."""

@@ -1,0 +1,1 @@
+"""Pictures of balance histories, drawn into the Axes that they are given."""

@@ -1,0 +1,134 @@
+"""Names for accounts, ids and amounts that fit into a figure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from balance_analysis.schema import ACCOUNT_KEY, NO_MARKET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pandas as pd
+
+_ELLIPSIS: Final = "…"
+_HEAD, _TAIL = 6, 4
+
+
+def short_ids(ids: Iterable[str]) -> dict[str, str]:
+    """Return a short form of each id by which it can still be told from the others.
+
+    Parameters
+    ----------
+    ids
+        Ids of parties, markets or assets; repetitions don't matter.
+
+    Returns
+    -------
+    dict
+        {id: short form}. A long id keeps its first six and last four characters, and more where two
+        ids would look the same. One that is as short as that, such as `network` or `VOTE`, stays
+        whole. No two ids have the same short form.
+
+    Examples
+    --------
+    >>> short_ids(["c2071f9874933829eb432b1af0d776b5", "network"])
+    {'c2071f9874933829eb432b1af0d776b5': 'c2071f…76b5', 'network': 'network'}
+    """
+    distinct = dict.fromkeys(ids)
+    labels: dict[str, str] = {}
+    extra = 0
+    while len(labels) < len(distinct):
+        cut = {
+            full: _cut(full, _HEAD + extra, _TAIL + extra)
+            for full in distinct
+            if full not in labels
+        }
+        uses = Counter([*labels.values(), *cut.values()])
+        labels |= {full: short for full, short in cut.items() if uses[short] == 1}
+        extra += 2
+    return {full: labels[full] for full in distinct}
+
+
+def _cut(full: str, head: int, tail: int) -> str:
+    if len(full) <= head + len(_ELLIPSIS) + tail:
+        return full
+    return f"{full[:head]}{_ELLIPSIS}{full[-tail:]}"
+
+
+def account_labels(accounts: pd.DataFrame) -> list[str]:
+    """Return a label for each account: type, party and, if it has one, market.
+
+    The asset is not named: accounts of different assets don't share an axis.
+
+    Parameters
+    ----------
+    accounts
+        One row per account, with the columns of `ACCOUNT_KEY`; all accounts that are to be told
+        apart.
+
+    Returns
+    -------
+    list of str
+        One label per row, in the order of the rows.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> account_labels(pd.DataFrame({
+    ...     "asset_id": "VOTE",
+    ...     "account_type": ["ACCOUNT_TYPE_MARGIN", "ACCOUNT_TYPE_GLOBAL_REWARD"],
+    ...     "party_id": ["033acc4e3803f1160cb399b7e041735c92576db9dc4d7d94", "network"],
+    ...     "market_id": ["bda439ade276efe1567fedec94ea5b9c040c5f89f72382ef", ""],
+    ... }))
+    ['margin · 033acc…7d94 · market bda439…82ef', 'global reward · network']
+    """
+    keys = accounts[list(ACCOUNT_KEY)].astype("str")
+    parties, markets = short_ids(keys["party_id"]), short_ids(keys["market_id"])
+    labels = []
+    for _, account_type, party, market in keys.itertuples(index=False):
+        parts = [type_label(account_type), parties[party]]
+        if market != NO_MARKET:
+            parts.append(f"market {markets[market]}")
+        labels.append(" · ".join(parts))
+    return labels
+
+
+def type_label(account_type: str) -> str:
+    """Return an account type as words.
+
+    Examples
+    --------
+    >>> type_label("ACCOUNT_TYPE_REWARD_MAKER_PAID_FEES")
+    'reward maker paid fees'
+    """
+    return account_type.removeprefix("ACCOUNT_TYPE_").replace("_", " ").lower()
+
+
+def balance_label(asset_id: str, *, unit: str | None = None, whole: bool = False) -> str:
+    """Return what an axis of balances shows, in two lines: in which unit, and of which asset.
+
+    Parameters
+    ----------
+    asset_id
+        The asset.
+    unit
+        What a whole unit of the asset is called, if that is known.
+    whole
+        Whether amounts are in whole units; otherwise they are in the asset's smallest unit.
+
+    Examples
+    --------
+    >>> print(balance_label("VOTE"))
+    balance (smallest unit)
+    asset VOTE
+    >>> print(balance_label("993ed98f4f770d91a796faab17385511", unit="USDT", whole=True))
+    balance (USDT)
+    asset 993ed9…5511
+    """
+    if whole:
+        measure = unit or "whole units"
+    else:
+        measure = f"smallest unit of {unit}" if unit else "smallest unit"
+    return f"balance ({measure})\nasset {short_ids([asset_id])[asset_id]}"

@@ -1,0 +1,162 @@
+"""Walk an interval by time, one request a step, so that no row is lost.
+
+Following cursors loses rows on real nodes: a cursor carries a block's time but no account, and the
+next page starts after the whole block. Here no cursor is followed. A step asks for a window
+[start, end), oldest first. If more rows follow, it drops the rows of the page's last block, which
+may be cut, and the next step restarts at that block's time: its answer must begin there. Only a
+block that fills a whole page stops the walk: `block` settles it or fails.
+
+The walk depends on a function that asks, not on a client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
+from balance_analysis.node.block import settle_block
+from balance_analysis.node.window import (
+    EARLIEST,
+    LONGEST_WINDOW,
+    Ask,
+    Listing,
+    Window,
+    fetch,
+    is_refusal,
+    moment,
+    range_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from balance_analysis.node.decode import BadRow
+    from balance_analysis.node.query import Filters
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step settled: all rows in [start, end), and what is left of its window.
+
+    Attributes
+    ----------
+    start, end
+        Microseconds since 1970.
+    batches
+        The rows, in `ARROW_SCHEMA`, in time order within a batch.
+    bad_rows
+        Rows that the table can't hold.
+    page_size
+        What the node has accepted.
+    rest
+        What was not reached; `None` when the whole window is settled.
+    """
+
+    start: int
+    end: int
+    batches: tuple[pa.RecordBatch, ...]
+    bad_rows: tuple[BadRow, ...]
+    page_size: int
+    rest: Window | None
+
+
+def take_step(ask: Ask, parts: Sequence[Filters], window: Window) -> Step:
+    """Settle the first part of a window.
+
+    Parameters
+    ----------
+    ask
+        Sends one request.
+    parts
+        Filters that together are what the caller asked for; a long list is several requests.
+    window
+        What to settle.
+
+    Raises
+    ------
+    IncompleteError
+        If the answers are not the list that was asked for, or a block can't be shown to be whole.
+    RequestError
+        If the node refuses even a page of one row.
+    """
+    reached, window = _reach_all(ask, parts, window)
+    end = min(listing_end for listing_end, _ in reached)
+    listings = [listing.between(window.start, end) for _, listing in reached]
+    if window.begins_with_row:
+        _check_restart(window, listings)
+    restarts = any(listing.more and listing_end == end for listing_end, listing in reached)
+    rest = replace(window, start=end, begins_with_row=restarts) if end < window.end else None
+    return Step(
+        window.start,
+        end,
+        tuple(listing.rows for listing in listings if listing.rows.num_rows),
+        tuple(bad for listing in listings for bad in listing.bad_rows),
+        window.page_size,
+        rest,
+    )
+
+
+def _reach_all(
+    ask: Ask, parts: Sequence[Filters], window: Window
+) -> tuple[list[tuple[int, Listing]], Window]:
+    """Ask for every part, in smaller pages where the node can't or won't send such large ones."""
+    while True:
+        try:
+            return [_reach(ask, filters, window) for filters in parts], window
+        except RequestError as error:
+            if window.page_size == 1 or not is_refusal(error):
+                raise
+            if not isinstance(error, TooLargeError):
+                # If even a page of one row is refused, its size was not the reason.
+                fetch(ask, parts[0], replace(window, page_size=1))
+            window = replace(window, page_size=window.page_size // 2)
+
+
+def _reach(ask: Ask, filters: Filters, window: Window) -> tuple[int, Listing]:
+    """Return how far one request came, and what it brought up to there.
+
+    `more` of the listing tells that a row stands exactly where it ends.
+    """
+    listing = fetch(ask, filters, window)
+    if not listing.more:
+        return window.end, listing
+    if not len(listing.times):
+        raise IncompleteError(
+            f"the node announced more rows in {range_text(window.start, window.end)} but sent none"
+        )
+    first, last = listing.span
+    if first == last:
+        return last + 1, settle_block(ask, filters, last, window.page_size)
+    return last, listing
+
+
+def _check_restart(window: Window, listings: list[Listing]) -> None:
+    firsts = [listing.span[0] for listing in listings if len(listing.times)]
+    if not firsts or min(firsts) != window.start:
+        found = f"at {moment(min(firsts))}" if firsts else "nowhere"
+        raise IncompleteError(
+            f"a row stands at {moment(window.start)}, but the answer that restarts there begins "
+            f"{found}: the node has lost or withheld rows"
+        )
+
+
+def find_oldest(ask: Ask, parts: Sequence[Filters], end: int) -> int | None:
+    """Return the time of the oldest row before `end` in microseconds; `None` where there is none.
+
+    It is looked for from 2020 on, in windows: a node may refuse, or never answer, a request
+    without a range.
+    """
+    start = EARLIEST
+    while start < end:
+        window = Window(start, min(end, start + LONGEST_WINDOW), page_size=1)
+        listings = [fetch(ask, filters, window) for filters in parts]
+        firsts = [listing.span[0] for listing in listings if len(listing.times)]
+        if firsts:
+            return min(firsts)
+        if any(listing.more or listing.bad_rows for listing in listings):
+            return window.start
+        start = window.end
+    return None

@@ -1,0 +1,200 @@
+"""One request for one window, and the checks that its answer must stand.
+
+The bound that is sent lies one microsecond before the window, so that a server whose start were
+exclusive loses nothing; one whose end were inclusive sends a row too many. Rows outside the window
+are dropped here; rows that no such reading of the range explains, rows out of order and rows that
+the filters exclude raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from balance_analysis.errors import IncompleteError, RequestError
+from balance_analysis.schema import from_microseconds, to_microseconds
+
+if TYPE_CHECKING:
+    from balance_analysis.node.decode import BadRow, DecodedPage
+    from balance_analysis.node.query import Filters
+
+EARLIEST: Final = to_microseconds("2020-01-01")
+"""Nodes refuse a range that begins earlier, and at most `LONGEST_WINDOW` is asked for at once."""
+
+LONGEST_WINDOW: Final = 364 * 86_400 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request: a range in microseconds, as sent."""
+
+    filters: Filters
+    start: int
+    end: int
+    page_size: int
+    newest_first: bool = False
+    after: str | None = None
+
+
+Ask = Callable[[Question], "DecodedPage"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Window:
+    """A slice [start, end) of the interval that is still to be asked for.
+
+    Attributes
+    ----------
+    start, end
+        Microseconds since 1970.
+    page_size
+        How many rows to ask for; smaller than the caller's where the node can't send so much.
+    begins_with_row
+        Whether a row is known to stand at `start`, so that the answer must begin there.
+    """
+
+    start: int
+    end: int
+    page_size: int
+    begins_with_row: bool = False
+
+    def cut(self, width: int, page_size: int) -> tuple[Window, Window | None]:
+        """Return the first `width` microseconds, in pages of at most `page_size`, and the rest."""
+        end = min(self.end, self.start + width)
+        near = replace(self, end=end, page_size=min(self.page_size, page_size))
+        far = replace(self, start=end, begins_with_row=False)
+        return near, (far if end < self.end else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Rows of one window, oldest or newest first.
+
+    Attributes
+    ----------
+    rows
+        Batch of `ARROW_SCHEMA`.
+    times
+        Microseconds of every row, bad ones too.
+    bad_rows
+        Rows that the table can't hold.
+    more
+        Whether the window holds rows beyond these.
+    end_cursor
+        The cursor of the last row.
+    """
+
+    rows: pa.RecordBatch
+    times: pa.Int64Array
+    bad_rows: tuple[BadRow, ...]
+    more: bool
+    end_cursor: str
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first and the last row's time."""
+        return self.times[0].as_py(), self.times[-1].as_py()
+
+    def between(self, start: int, end: int, *, more: bool = False) -> Listing:
+        """Return what stands in [start, end); a bad row without a time may, so it is kept."""
+        if not len(self.times) or start <= min(self.span) <= max(self.span) < end:
+            return replace(self, more=more)
+        inside = _inside(self.times, start, end)
+        rows = self.rows.filter(_inside(self.rows["timestamp"].cast(pa.int64()), start, end))
+        bad = tuple(bad for bad in self.bad_rows if bad.time is None or start <= bad.time < end)
+        return Listing(rows, self.times.filter(inside), bad, more, self.end_cursor)
+
+
+def fetch(
+    ask: Ask,
+    filters: Filters,
+    window: Window,
+    *,
+    newest_first: bool = False,
+    after: str | None = None,
+) -> Listing:
+    """Return one page of a window, checked: in order, inside the window, of the accounts asked for.
+
+    Raises
+    ------
+    IncompleteError
+        If it is not.
+    """
+    bound = _bound_before(window.start)
+    question = Question(filters, bound, window.end, window.page_size, newest_first, after)
+    listing = _ask_checked(ask, question, window)
+    if listing.more and not len(listing.times) and not newest_first and after is None:
+        # The block right before the window filled the page; so this node's start is inclusive.
+        listing = _ask_checked(ask, replace(question, start=window.start), window)
+    return listing
+
+
+def is_refusal(error: RequestError) -> bool:
+    """Whether the node answered that it won't, rather than that it can't just now."""
+    return error.status is not None and not error.retryable
+
+
+def _bound_before(start: int) -> int:
+    return start if start == EARLIEST else start - 1
+
+
+def _ask_checked(ask: Ask, question: Question, window: Window) -> Listing:
+    page = ask(question)
+    _check_order(page.times, question)
+    _check_filters(page.rows, question.filters)
+    # Times are in order, so a row beyond the window's far side proves that its rows are all here.
+    beyond = _beyond(page.times, window, question.newest_first)
+    whole = Listing(page.rows, page.times, page.bad_rows, page.has_next_page, page.end_cursor)
+    return whole.between(window.start, window.end, more=page.has_next_page and not beyond)
+
+
+def _beyond(times: pa.Int64Array, window: Window, newest_first: bool) -> bool:
+    if not len(times):
+        return False
+    last: int = times[-1].as_py()
+    return last < window.start if newest_first else last >= window.end
+
+
+def _check_order(times: pa.Int64Array, question: Question) -> None:
+    if not len(times):
+        return
+    older, newer = (times[1:], times[:-1]) if question.newest_first else (times[:-1], times[1:])
+    if not pc.all(pc.less_equal(older, newer), min_count=0).as_py():
+        raise IncompleteError(
+            f"rows came out of order in {range_text(question.start, question.end)}: "
+            "what was left out can't be told"
+        )
+    oldest, newest = sorted((times[0].as_py(), times[-1].as_py()))
+    if oldest < question.start or newest > question.end:
+        raise IncompleteError(
+            f"rows from {moment(oldest)} to {moment(newest)} came for "
+            f"{range_text(question.start, question.end)}: the node ignores or misreads the range"
+        )
+
+
+def _check_filters(rows: pa.RecordBatch, filters: Filters) -> None:
+    for name, values in filters.allowed().items():
+        strangers = set(rows[name].dictionary.to_pylist()) - set(values)
+        if strangers:
+            raise IncompleteError(
+                f"the node sent rows of {name} {min(strangers)!r}, which was not asked for: it "
+                f"ignores or misreads that filter; load without it and select from the table"
+            )
+
+
+def _inside(times: pa.Int64Array, start: int, end: int) -> pa.BooleanArray:
+    return pc.and_(pc.greater_equal(times, start), pc.less(times, end))
+
+
+def moment(microseconds: int) -> str:
+    """Return a moment as text for a message, with the nanoseconds that the wire has."""
+    return f"{from_microseconds(microseconds).isoformat()} ({microseconds * 1000} ns)"
+
+
+def range_text(start: int, end: int) -> str:
+    """Return [start, end) as text for a message."""
+    return f"[{from_microseconds(start).isoformat()}, {from_microseconds(end).isoformat()})"

@@ -1,0 +1,204 @@
+"""Read the parameters of a request for balance changes, and refuse those that mean nothing.
+
+Every parameter has one name and one form. A name under a known group that is not one of them is
+refused rather than ignored: a misspelt filter would be answered with rows that nobody asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from balance_analysis.schema import ACCOUNT_TYPES, NETWORK_PARTY
+from balance_analysis.service.cursors import Place, decode_cursor
+from balance_analysis.service.refusals import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+DEFAULT_PAGE_SIZE: Final = 1000
+MAX_PAGE_SIZE: Final = 5000
+
+ASSET: Final = "filter.assetId"
+PARTIES: Final = "filter.partyIds"
+MARKETS: Final = "filter.marketIds"
+TYPES: Final = "filter.accountTypes"
+FIRST: Final = "pagination.first"
+AFTER: Final = "pagination.after"
+LAST: Final = "pagination.last"
+BEFORE: Final = "pagination.before"
+NEWEST_FIRST: Final = "pagination.newestFirst"
+START: Final = "dateRange.startTimestamp"
+END: Final = "dateRange.endTimestamp"
+
+_LISTS: Final = (PARTIES, MARKETS, TYPES)
+_NAMES: Final = (ASSET, *_LISTS, FIRST, AFTER, LAST, BEFORE, NEWEST_FIRST, START, END)
+_GROUP: Final = re.compile(r"(filter|pagination|dateRange)[.\[]")
+
+_HEX_ID: Final = re.compile(r"[0-9a-fA-F]{64}")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_BOOLEANS: Final = {
+    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+}
+"""The forms of a boolean that Go's `strconv.ParseBool` reads, since nodes are written in Go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which rows are asked for; an absent filter restricts nothing.
+
+    Attributes
+    ----------
+    asset_id
+        The one asset; `None` for all.
+    party_ids, market_ids, account_types
+        Any of these; empty for all.
+    start, end
+        Half-open bounds in microseconds since 1970-01-01 UTC; `None` for no bound.
+    """
+
+    asset_id: str | None = None
+    party_ids: tuple[str, ...] = ()
+    market_ids: tuple[str, ...] = ()
+    account_types: tuple[str, ...] = ()
+    start: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """Which part of these rows is asked for.
+
+    Attributes
+    ----------
+    size
+        The most rows to return.
+    backward
+        Whether the page is counted from the end of the list, or from the cursor towards its start.
+    cursor
+        The row next to which the page stands; `None` for the list's start, or end.
+    newest_first
+        The order of the list, and of the page.
+    """
+
+    size: int = DEFAULT_PAGE_SIZE
+    backward: bool = False
+    cursor: Place | None = None
+    newest_first: bool = True
+
+
+def read_parameters(
+    items: Iterable[tuple[str, str]], *, is_known_type: Callable[[str], bool]
+) -> tuple[Filters, Paging]:
+    """Return what a request asks for.
+
+    Parameters
+    ----------
+    items
+        Names and values in the order of the query string; a list is its name repeated.
+    is_known_type
+        Whether an account type that `schema.ACCOUNT_TYPES` doesn't list is known nevertheless.
+
+    Raises
+    ------
+    RefusedError
+        If a name or a value is wrong; the message names it.
+    """
+    values = _collect(items)
+    filters = Filters(
+        asset_id=_single(values, ASSET) or None,
+        party_ids=tuple(_party(value) for value in values[PARTIES]),
+        market_ids=tuple(_hex_id(MARKETS, value) for value in values[MARKETS]),
+        account_types=tuple(_account_type(value, is_known_type) for value in values[TYPES]),
+        start=_microseconds(values, START),
+        end=_microseconds(values, END),
+    )
+    return filters, _paging(values)
+
+
+def _collect(items: Iterable[tuple[str, str]]) -> Mapping[str, list[str]]:
+    values: dict[str, list[str]] = defaultdict(list)
+    for name, value in items:
+        if name in _NAMES:
+            values[name].append(value)
+        elif _GROUP.match(name):
+            nearest = difflib.get_close_matches(name, _NAMES, n=1, cutoff=0)[0]
+            raise RefusedError(
+                f"{name!r} is not a parameter: did you mean {nearest!r}? "
+                "(A list is the same name repeated, without brackets.)"
+            )
+    return values
+
+
+def _single(values: Mapping[str, list[str]], name: str) -> str | None:
+    given = values[name]
+    if len(given) > 1:
+        raise RefusedError(f"{name} takes one value, but was given {len(given)}")
+    return given[0] if given else None
+
+
+def _party(value: str) -> str:
+    return value if value == NETWORK_PARTY else _hex_id(PARTIES, value, f", or {NETWORK_PARTY!r}")
+
+
+def _hex_id(name: str, value: str, otherwise: str = "") -> str:
+    if not _HEX_ID.fullmatch(value):
+        raise RefusedError(f"{name}={value!r} is not an id: send 64 hex digits{otherwise}")
+    return value
+
+
+def _account_type(value: str, is_known_type: Callable[[str], bool]) -> str:
+    if value not in ACCOUNT_TYPES and not is_known_type(value):
+        nearest = difflib.get_close_matches(value, ACCOUNT_TYPES, n=1, cutoff=0)[0]
+        raise RefusedError(f"{TYPES}={value!r} is not an account type: did you mean {nearest!r}?")
+    return value
+
+
+def _integer(values: Mapping[str, list[str]], name: str, bits: int) -> int | None:
+    text = _single(values, name)
+    if text is None:
+        return None
+    if not _INTEGER.fullmatch(text) or not -(2 ** (bits - 1)) <= int(text) < 2 ** (bits - 1):
+        raise RefusedError(f"{name}={text!r} is not an integer of {bits} bits")
+    return int(text)
+
+
+def _microseconds(values: Mapping[str, list[str]], name: str) -> int | None:
+    nanoseconds = _integer(values, name, 64)
+    return None if nanoseconds is None else nanoseconds // 1000
+
+
+def _boolean(values: Mapping[str, list[str]], name: str, default: bool) -> bool:
+    text = _single(values, name)
+    if text is None:
+        return default
+    if text not in _BOOLEANS:
+        raise RefusedError(f"{name}={text!r} is not a boolean: send 'true' or 'false'")
+    return _BOOLEANS[text]
+
+
+def _paging(values: Mapping[str, list[str]]) -> Paging:
+    first, last = _integer(values, FIRST, 32), _integer(values, LAST, 32)
+    after, before = _single(values, AFTER), _single(values, BEFORE)
+    if after is not None and before is not None:
+        raise RefusedError(f"{AFTER} and {BEFORE} exclude each other: send one of them")
+    backward = first is None and (last is not None or before is not None)
+    name, cursor = (BEFORE, before) if backward else (AFTER, after)
+    return Paging(
+        size=_page_size(LAST, last) if backward else _page_size(FIRST, first),
+        backward=backward,
+        cursor=None if cursor is None else decode_cursor(name, cursor),
+        newest_first=_boolean(values, NEWEST_FIRST, default=True),
+    )
+
+
+def _page_size(name: str, size: int | None) -> int:
+    if size is None:
+        return DEFAULT_PAGE_SIZE
+    if not 1 <= size <= MAX_PAGE_SIZE:
+        raise RefusedError(f"{name}={size} is not a page size: send 1 to {MAX_PAGE_SIZE}")
+    return size

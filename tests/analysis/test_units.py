@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from balance_analysis.analysis.balances import balance_at
+from balance_analysis.analysis.summary import summarize_accounts
+from balance_analysis.analysis.units import to_units
+from balance_analysis.schema import BALANCE_DTYPE, empty_table
+from tests.analysis.tables import LARGEST, START, rows, table_of
+
+DECIMALS = {"VOTE": 0, "ea43": 18}
+
+
+def frame_of(amounts, asset="ea43"):
+    return pd.DataFrame({"asset_id": asset, "balance": pd.array(amounts, dtype=BALANCE_DTYPE)})
+
+
+@given(st.integers(-LARGEST, LARGEST), st.integers(0, 40))
+def test_an_amount_is_the_nearest_float_to_the_exact_quotient(amount, decimals):
+    exact = Fraction(amount, 10**decimals)
+    found = to_units(frame_of([amount]), {"ea43": decimals})["balance"].iloc[0]
+    distance = abs(Fraction(found) - exact)
+    for neighbour in (np.nextafter(found, -np.inf), np.nextafter(found, np.inf)):
+        assert distance <= abs(Fraction(float(neighbour)) - exact)
+
+
+@given(rows)
+def test_each_asset_has_its_own_decimals(rows):
+    table = table_of(rows)
+    expected = [
+        int(balance) / 10 ** DECIMALS[asset]
+        for asset, balance in zip(table["asset_id"], table["balance"], strict=True)
+    ]
+    assert to_units(table, DECIMALS)["balance"].tolist() == expected
+
+
+@given(rows)
+def test_all_other_columns_stay_as_they_are(rows):
+    table = table_of(rows)
+    others = ["asset_id", "account_type", "party_id", "market_id", "timestamp"]
+    pd.testing.assert_frame_equal(to_units(table, DECIMALS)[others], table[others])
+
+
+def test_the_frame_itself_is_not_changed():
+    frame = frame_of([5])
+    to_units(frame, DECIMALS)
+    pd.testing.assert_frame_equal(frame, frame_of([5]))
+
+
+def test_an_unknown_balance_becomes_nan():
+    assert np.isnan(to_units(frame_of([None]), DECIMALS)["balance"].iloc[0])
+
+
+def test_every_amount_of_a_summary_is_converted():
+    table = table_of([("ea43", "ACCOUNT_TYPE_GENERAL", "a1", "", START, 15 * 10**17)])
+    found = to_units(summarize_accounts(table), DECIMALS)
+    amounts = ["opening", "closing", "minimum", "maximum", "inflow", "outflow", "net"]
+    assert found[amounts].to_numpy().tolist() == [[1.5, 1.5, 1.5, 1.5, 0.0, 0.0, 0.0]]
+    assert found["rows"].dtype == "int64"
+
+
+def test_the_state_before_the_first_row_stays_unknown():
+    table = table_of([("ea43", "ACCOUNT_TYPE_GENERAL", "a1", "", START, 5)])
+    assert to_units(balance_at(table, "2020-01-01"), DECIMALS)["balance"].isna().all()
+
+
+def test_a_frame_of_two_chunks_is_converted_whole():
+    frame = pd.concat([frame_of([1]), frame_of([2], asset="VOTE")], ignore_index=True)
+    assert to_units(frame, DECIMALS)["balance"].tolist() == [1e-18, 2.0]
+
+
+def test_an_asset_without_decimals_is_named():
+    with pytest.raises(ValueError, match=r"no entry for the assets \['ea43'\]"):
+        to_units(frame_of([5]), {"VOTE": 0})
+
+
+def test_decimals_below_zero_are_refused():
+    with pytest.raises(ValueError, match="-1 decimals"):
+        to_units(frame_of([5]), {"ea43": -1})
+
+
+def test_decimals_that_are_no_integer_are_refused():
+    with pytest.raises(TypeError):
+        to_units(frame_of([5]), {"ea43": 1.5})
+
+
+def test_no_rows_need_no_decimals():
+    found = to_units(empty_table(), {})
+    assert found.empty
+    assert found["balance"].dtype == "float64"

@@ -1,0 +1,47 @@
+"""Profiles and fixtures that every test may use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.loopback.histories import read_ledger, read_recording
+
+if TYPE_CHECKING:
+    from tests.loopback import LedgerEntry, Row
+
+RECORDING = Path(__file__).parents[2] / "shared" / "recorded" / "system_tests"
+
+PROFILE = settings(
+    deadline=None,
+    max_examples=100,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("default", PROFILE)
+settings.register_profile("ci", PROFILE, derandomize=True, database=None)
+settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default")
+)
+
+
+@pytest.fixture(scope="session")
+def recorded_rows() -> list[Row]:
+    """The rows that a real node stored, ascending in the server's order."""
+    return read_recording(_recorded("rows.csv"))
+
+
+@pytest.fixture(scope="session")
+def recorded_ledger() -> list[LedgerEntry]:
+    """The net flow of each account in each block, recorded independently of the rows."""
+    return read_ledger(_recorded("ledger.csv"))
+
+
+def _recorded(name: str) -> Path:
+    path = RECORDING / name
+    if not path.exists():
+        pytest.skip(f"the public recording is not at {path}")
+    return path

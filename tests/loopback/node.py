@@ -1,0 +1,376 @@
+"""A node: the interface's two operations over a history, with every quirk as an option."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
+
+from tests.loopback.faults import ERROR_TYPE, HTML, Fault, Kind, error_body
+from tests.loopback.following import CHANGES
+from tests.loopback.paging import History, Page, cursor_text, encode_cursor
+from tests.loopback.query import NANOSECONDS, RELEASES, Refused, Rules
+from tests.loopback.rates import Meter, RateLimit, Verdict
+from tests.loopback.server import Answer, Request, Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from types import TracebackType
+
+    from tests.loopback.rows import Row
+
+LIMITS = "/api/v2/network/limits"
+V71_LIMITS = {
+    "canProposeMarket": True,
+    "canProposeAsset": True,
+    "proposeMarketEnabled": True,
+    "proposeAssetEnabled": True,
+    "genesisLoaded": True,
+    "proposeMarketEnabledFrom": "1640995200000000000",
+    "proposeAssetEnabledFrom": "1640995200000000000",
+}
+LATER_LIMITS = {
+    **V71_LIMITS,
+    "canProposeSpotMarket": True,
+    "canProposePerpetualMarket": True,
+    "canUseAmm": False,
+}
+
+
+def _as_rate_limit(limit: RateLimit | tuple[float, int]) -> RateLimit:
+    return limit if isinstance(limit, RateLimit) else RateLimit(*limit)
+
+
+def _refusal(verdict: Verdict, seconds: float) -> Answer | None:
+    if verdict is Verdict.ADMIT:
+        return None
+    refused = verdict is Verdict.REFUSE
+    fault = Fault.rate_limited() if refused else Fault.banned(-(-seconds // 1))
+    return Answer(fault.http_status, fault.body, fault.headers)
+
+
+class LoopbackNode:
+    """A node on a free port of 127.0.0.1; use it as a context manager.
+
+    By default it is a real node of `release`, which loses rows to those who follow its cursors.
+    Every option is also an attribute that may be changed while the node runs, except for those
+    that shape a row (`lossy_cursors`, `timestamp_unit`, `extra_fields`) and `rate_limit`.
+
+    Parameters
+    ----------
+    rows
+        The history, in any order.
+    release
+        "v0.71" to "v0.79". "v0.71": no maximum page size, no range required, a request that sets
+        only `newestFirst` is unlimited. "v0.73": pages of at most 5000. "v0.75": a range of at most
+        365 days from 2020 on is required, refused with 500; "v0.76" with 400.
+    lossy_cursors
+        False: cursors carry the account id too, and paging is exact.
+    max_page_size
+        Overrides that of the release.
+    cap_silently
+        Larger pages are cut down to the maximum instead of refused.
+    start_exclusive, end_inclusive
+        Read the range otherwise than real nodes do.
+    ignores
+        Parameters without effect, by name ("filter.partyIds") or group ("dateRange").
+    timestamp_unit, bounds_unit
+        "ns", "us", "ms" or "s": of the rows that it sends, and of the bounds that it reads.
+    latency
+        Seconds before each answer.
+    max_answer_rows
+        Answers of more rows end in 429, "received message larger than max".
+    max_url_length
+        Longer URLs end in 414.
+    rate_limit
+        A `RateLimit`, or (requests a second, burst).
+    limits
+        The network limits; by default those of the release, `None` before the first block (404).
+    block_height, block_timestamp
+        The last block; by default one a block of the rows, and the time (ns) of the last row.
+    clock
+        The server's clock, ns: the end of a range that has none.
+    extra_fields
+        Added to each row.
+    edit_row
+        Gets each row's JSON object before it is sent; may change it or return another.
+    edit_page
+        Gets the whole JSON answer and the `Request`; may change it or return another.
+    html
+        A status: everything is answered with HTML. True is 200.
+    faults
+        One for each request in turn (`None` for a right answer; after the last all are right), or a
+        function of (request index, request).
+    port
+        0 is any free one, which is kept when the node is stopped and started again.
+
+    Attributes
+    ----------
+    url
+        The base address.
+    rows
+        The truth, ascending in the server's order.
+    requests
+        Every `Request` so far.
+    most_at_once
+        The most requests that were under way together.
+    """
+
+    def __init__(
+        self,
+        rows: Iterable[Row] = (),
+        *,
+        release: str = "v0.76",
+        lossy_cursors: bool = True,
+        max_page_size: int | None = None,
+        cap_silently: bool = False,
+        start_exclusive: bool = False,
+        end_inclusive: bool = False,
+        ignores: Sequence[str] = (),
+        timestamp_unit: str = "ns",
+        bounds_unit: str = "ns",
+        latency: float = 0.0,
+        max_answer_rows: int | None = None,
+        max_url_length: int | None = None,
+        rate_limit: RateLimit | tuple[float, int] | None = None,
+        limits: Mapping[str, Any] | None = V71_LIMITS,
+        block_height: int | None = None,
+        block_timestamp: int | None = None,
+        clock: Callable[[], int] = time.time_ns,
+        extra_fields: Mapping[str, Any] | None = None,
+        edit_row: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None,
+        edit_page: Callable[[dict[str, Any], Request], Any] | None = None,
+        html: bool | int = False,
+        faults: Sequence[Fault | None] | Callable[[int, Request], Fault | None] = (),
+        port: int = 0,
+    ) -> None:
+        self.release = release
+        self.lossy_cursors = lossy_cursors
+        self.max_page_size = max_page_size
+        self.cap_silently = cap_silently
+        self.start_exclusive = start_exclusive
+        self.end_inclusive = end_inclusive
+        self.ignores = tuple(ignores)
+        self.timestamp_unit = timestamp_unit
+        self.bounds_unit = bounds_unit
+        self.latency = latency
+        self.max_answer_rows = max_answer_rows
+        self.max_url_length = max_url_length
+        later = limits is V71_LIMITS and release not in ("v0.71", "v0.72")
+        self.limits = LATER_LIMITS if later else limits
+        self.block_height = block_height
+        self.block_timestamp = block_timestamp
+        self.clock = clock
+        self.extra_fields = dict(extra_fields or {})
+        self.edit_row = edit_row
+        self.edit_page = edit_page
+        self.html = html
+        self.faults = faults
+        self.requests: list[Request] = []
+        self.most_at_once = 0
+        self._under_way = 0
+        self._port = port
+        self._meter = None if rate_limit is None else Meter(_as_rate_limit(rate_limit))
+        self._lock = threading.Lock()
+        self._server: Server | None = None
+        self.replace(rows)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def faults(self) -> deque[Fault | None] | Callable[[int, Request], Fault | None]:
+        """Those that are still to come."""
+        return self._faults
+
+    @faults.setter
+    def faults(
+        self, faults: Sequence[Fault | None] | Callable[[int, Request], Fault | None]
+    ) -> None:
+        self._faults = faults if callable(faults) else deque(faults)
+
+    @property
+    def rows(self) -> list[Row]:
+        return self._history.rows
+
+    def replace(self, rows: Iterable[Row]) -> None:
+        """Hold other rows from now on: the history grew, or was pruned."""
+        history = History(rows, lossy=self.lossy_cursors)
+        edges: list[str | None] = [None] * len(history.rows)
+        blocks = len({row.timestamp_ns for row in history.rows})
+        types = {str(row.account_type) for row in history.rows}
+        with self._lock:
+            self._history, self._edges = history, edges
+            self._blocks, self._types = blocks, types
+
+    def start(self) -> None:
+        """Take requests; a node that was stopped comes back at the same address."""
+        self._server = Server(("127.0.0.1", self._port), self)
+        self._port = self._server.server_address[1]
+        self._server.start()
+
+    def stop(self) -> None:
+        """Abort what is under way and close every socket; idempotent."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop()
+
+    def __enter__(self) -> LoopbackNode:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        server = self._server
+        self.stop()
+        if kind is None and server is not None and server.failures:
+            raise server.failures[0]
+
+    def respond(self, request: Request) -> tuple[Answer, Fault | None]:
+        """Return the answer to a request, and the fault that shall spoil it."""
+        fault = self._next_fault(request)
+        if fault is not None and fault.kind is Kind.ANSWER:
+            return Answer(fault.http_status, fault.body, fault.headers), None
+        try:
+            return self._right_answer(request), fault
+        except Refused as refusal:
+            body = error_body(refusal.code, refusal.message, refusal.inner)
+            return Answer(refusal.status, body, {"Content-Type": ERROR_TYPE}), fault
+
+    def record(self, path: str, headers: Mapping[str, str], client_port: int) -> Request:
+        """Note a request and count it as under way."""
+        parts = urlsplit(path)
+        params: dict[str, list[str]] = {}
+        for name, value in parse_qsl(parts.query, keep_blank_values=True):
+            params.setdefault(name, []).append(value)
+        with self._lock:
+            self._under_way += 1
+            self.most_at_once = max(self.most_at_once, self._under_way)
+            request = Request(
+                index=len(self.requests),
+                path=parts.path,
+                params=params,
+                headers=headers,
+                url_length=len(self.url) + len(path),
+                time=time.monotonic(),
+                client_port=client_port,
+            )
+            self.requests.append(request)
+        return request
+
+    def forget(self) -> None:
+        """Count a request as done."""
+        with self._lock:
+            self._under_way -= 1
+
+    def _next_fault(self, request: Request) -> Fault | None:
+        faults = self.faults
+        if callable(faults):
+            return faults(request.index, request)
+        with self._lock:
+            return faults.popleft() if faults else None
+
+    def _right_answer(self, request: Request) -> Answer:
+        if self.max_url_length is not None and request.url_length > self.max_url_length:
+            return Answer(414, HTML, {"Content-Type": "text/html"})
+        if self._meter is not None:
+            refused = _refusal(*self._meter.admit(time.monotonic()))
+            if refused is not None:
+                return refused
+        if self.html:
+            status = 200 if self.html is True else self.html
+            return Answer(status, HTML, {"Content-Type": "text/html"})
+        if request.path == CHANGES:
+            return self._ok(self._changes(request))
+        if request.path == LIMITS:
+            return self._ok(self._limits())
+        raise Refused(404, 5, "Not Found")
+
+    def _ok(self, text: str) -> Answer:
+        height = self._blocks if self.block_height is None else self.block_height
+        rows = self.rows
+        last = self.block_timestamp
+        if last is None:
+            last = rows[-1].timestamp_ns if rows else self.clock()
+        headers = {
+            "Content-Type": "application/json",
+            "X-Block-Height": str(height),
+            "X-Block-Timestamp": str(last),
+        }
+        return Answer(200, text.encode(), headers)
+
+    def _limits(self) -> str:
+        if self.limits is None:
+            raise Refused(404, 5, "not found", "network limits not available")
+        return json.dumps({"limits": self.limits})
+
+    def _changes(self, request: Request) -> str:
+        query = self._rules().read(request.params)
+        with self._lock:
+            history, edges = self._history, self._edges
+        page = history.page(
+            query, start_exclusive=self.start_exclusive, end_inclusive=self.end_inclusive
+        )
+        self._check_size(page)
+        text = self._render(history, edges, page)
+        if self.edit_page is None:
+            return text
+        answer = json.loads(text)
+        edited = self.edit_page(answer, request)
+        return json.dumps(answer if edited is None else edited)
+
+    def _rules(self) -> Rules:
+        release = RELEASES[self.release]
+        largest = release.max_page_size if self.max_page_size is None else self.max_page_size
+        return Rules(
+            release=release,
+            account_types=frozenset({*release.account_types, *self._types}),
+            max_page_size=largest,
+            cap_silently=self.cap_silently,
+            ignores=self.ignores,
+            nanoseconds_per_unit=NANOSECONDS[self.bounds_unit],
+            clock=self.clock,
+        )
+
+    def _check_size(self, page: Page) -> None:
+        rows, most = len(page.positions), self.max_answer_rows
+        if most is not None and rows > most:
+            sizes = f"({rows * 780} vs. {most * 780})"
+            inner = f"grpc: received message larger than max {sizes}"
+            raise Refused(429, 8, "resource exhausted", inner)
+
+    def _render(self, history: History, edges: list[str | None], page: Page) -> str:
+        places = page.positions
+        info = {
+            "hasNextPage": page.has_next,
+            "hasPreviousPage": page.has_previous,
+            "startCursor": self._cursor(history.rows[places[0]]) if places else "",
+            "endCursor": self._cursor(history.rows[places[-1]]) if places else "",
+        }
+        body = ",".join(self._edge(history, edges, place) for place in places)
+        return f'{{"balances":{{"edges":[{body}],"pageInfo":{json.dumps(info)}}}}}'
+
+    def _cursor(self, row: Row) -> str:
+        return encode_cursor(cursor_text(row, lossy=self.lossy_cursors))
+
+    def _edge(self, history: History, edges: list[str | None], place: int) -> str:
+        text = edges[place]
+        if text is not None and self.edit_row is None:
+            return text
+        row = history.rows[place]
+        node = {**row.to_json(NANOSECONDS[self.timestamp_unit]), **self.extra_fields}
+        if self.edit_row is not None:
+            edited = self.edit_row(node)
+            node = node if edited is None else edited
+        text = json.dumps({"node": node, "cursor": self._cursor(row)}, separators=(",", ":"))
+        if self.edit_row is None:
+            edges[place] = text
+        return text

@@ -1,0 +1,137 @@
+"""The embedded server is up inside its block and gone after it."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import socket
+import threading
+import time
+
+import pytest
+import requests
+
+from balance_analysis.service.app import create_app
+from balance_analysis.service.embedded import serve
+from tests.service.rows import block_of, write_rows
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory):
+    path = tmp_path_factory.mktemp("embedded") / "changes.parquet"
+    write_rows(path, block_of(5000))
+    return create_app(path)
+
+
+def _address(url):
+    host, port = url.removeprefix("http://").split(":")
+    return host, int(port)
+
+
+def _status(url):
+    return requests.get(f"{url}/api/v2/balance/changes", timeout=10).status_code
+
+
+def test_the_server_answers_as_soon_as_the_block_begins(app):
+    with serve(app) as url:
+        assert _status(url) == 200
+
+
+def test_two_servers_of_one_application_get_two_ports(app):
+    with serve(app) as one, serve(app) as other:
+        assert one != other
+
+
+def test_an_application_can_be_served_again(app):
+    for _ in range(2):
+        with serve(app) as url:
+            assert _status(url) == 200
+
+
+def test_a_port_can_be_chosen_and_is_free_again_at_once(app):
+    with serve(app) as url:
+        _status(url)
+    with serve(app, port=_address(url)[1]) as again:
+        assert again == url
+
+
+def test_a_port_in_use_raises(app):
+    with (
+        serve(app) as url,
+        pytest.raises(OSError, match="in use"),
+        serve(app, port=_address(url)[1]),
+    ):
+        pytest.fail("two servers share a port")
+
+
+def test_after_the_block_nobody_listens(app):
+    with serve(app) as url:
+        pass
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(_address(url), timeout=1)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, SystemExit])
+def test_an_error_passes_through_and_stops_the_server(app, error):
+    with pytest.raises(error), serve(app) as url:
+        raise error
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(_address(url), timeout=1)
+
+
+def test_no_thread_is_left(app):
+    before = set(threading.enumerate())
+    with serve(app) as url:
+        _status(url)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(2)
+    assert set(threading.enumerate()) <= before
+
+
+def test_the_signal_handlers_stay_as_they_are(app):
+    watched = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in watched]
+    with serve(app):
+        assert [signal.getsignal(number) for number in watched] == before
+    assert [signal.getsignal(number) for number in watched] == before
+
+
+def test_nothing_is_printed(app, capfd):
+    with serve(app) as url, socket.create_connection(_address(url)) as client:
+        _status(url)
+        client.sendall(b"this is not HTTP\r\n\r\n")
+        client.recv(1000)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_idle_connection_does_not_hold_the_server_up(app):
+    with requests.Session() as session:
+        with serve(app) as url:
+            session.get(f"{url}/api/v2/network/limits", timeout=10)
+            began = time.monotonic()
+        assert time.monotonic() - began < 0.9
+
+
+def test_a_client_that_does_not_read_is_cut_off(app, capfd):
+    """Its unsent answers are dropped without a message or an unclosed socket."""
+    request = b"GET /api/v2/balance/changes?pagination.first=5000 HTTP/1.1\r\nHost: x\r\n\r\n"
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with serve(app) as url:
+            client.connect(_address(url))
+            client.sendall(request * 8)
+            time.sleep(0.5)
+            began = time.monotonic()
+        assert time.monotonic() - began < 3
+    gc.collect()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_server_listens_on_ipv6_too(app):
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+    with serve(app, host="::1") as url:
+        assert url.startswith("http://[::1]:")
+        assert _status(url) == 200
