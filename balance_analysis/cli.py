@@ -147,7 +147,7 @@ def fetch(
 ) -> None:
     """Load all balance changes of an interval into one Parquet file, complete or not at all."""
     with _told_errors(verbose, quiet):
-        start, end = _moment(since), _moment(until)
+        start, end = _interval(since, until)
         _check_writable(output)
         from balance_analysis.archive.files import write_parquet
         from balance_analysis.load import load_balance_changes
@@ -196,7 +196,7 @@ def summary(
 ) -> None:
     """Summarise the accounts of a file: one row per account, amounts in smallest units, exact."""
     with _told_errors(verbose, quiet):
-        start, end = _moment(since), _moment(until)
+        start, end = _interval(since, until)
         from balance_analysis.analysis.summary import summarize_accounts
 
         table = _read(file, asset_id, party_id, market_id, account_type)
@@ -230,7 +230,7 @@ def plot(
 ) -> None:
     """Plot the balances of the accounts of one asset, as steps, to a PNG, SVG or PDF file."""
     with _told_errors(verbose, quiet):
-        start, end = _moment(since), _moment(until)
+        start, end = _interval(since, until)
         _check_writable(output)
         table = _read(file, asset_id, party_id, market_id, account_type)
         if asset_id is None and not table.empty:
@@ -284,22 +284,22 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _told_errors(verbose: int, quiet: bool) -> Iterator[None]:
-    """Set up logging, and turn an error that can be expected into one line and an exit code."""
-    level = (
-        logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
-    )
-    logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.CRITICAL)
-    logger.setLevel(level)
+    """Log to stderr, and turn an error that can be expected into one line and an exit code."""
+    handler = logging.StreamHandler()
+    logger.addHandler(handler)
+    logger.setLevel(logging.ERROR if quiet else max(logging.WARNING - 10 * verbose, logging.DEBUG))
     try:
         yield
     except KeyboardInterrupt:
-        _fail("interrupted; nothing was written", INTERRUPTED)
+        _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
         raise
     except (BalanceAnalysisError, OSError, ValueError, OverflowError) as error:
         logger.debug("where it happened", exc_info=True)
         codes = [code for kind, code in EXIT_CODES.items() if isinstance(error, kind)]
         _fail(_one_line(error), codes[0] if codes else 1)
+    finally:
+        logger.removeHandler(handler)
 
 
 def _fail(message: str, code: int) -> None:
@@ -320,11 +320,17 @@ def _say(quiet: bool) -> Callable[[str], None]:
     return lambda line: None if quiet else typer.echo(line, err=True)
 
 
-def _moment(text: str | None) -> dt.datetime | str | None:
-    """Return a moment of the command line: ISO 8601 as it is, `7d` and `now-1h` resolved."""
+def _interval(
+    since: str | None, until: str | None
+) -> tuple[dt.datetime | str | None, dt.datetime | str | None]:
+    """Return the bounds of the command line, relative ones resolved against one now."""
+    now = dt.datetime.now(dt.UTC)
+    return _moment(since, now), _moment(until, now)
+
+
+def _moment(text: str | None, now: dt.datetime) -> dt.datetime | str | None:
     if text is None:
         return None
-    now = dt.datetime.now(dt.UTC)
     if text == "now":
         return now
     if ago := _AGO.fullmatch(text):

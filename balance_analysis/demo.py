@@ -27,6 +27,9 @@ PAGE_SIZE: Final = 2000
 """Small enough that the sample's pages cut blocks."""
 
 
+TRADERS: Final = 4
+
+
 @dataclass(frozen=True, slots=True)
 class DemoResult:
     """What a demo made.
@@ -97,23 +100,31 @@ def run_demo(out: Path, *, say: Callable[[str], None]) -> DemoResult:
 
 
 def _draw(table: pd.DataFrame, out: Path) -> Iterator[Path]:
-    """Draw the general accounts of each asset."""
+    """Draw the general accounts of each asset's busiest traders."""
     import matplotlib.pyplot as plt  # noqa: PLC0415 - it chooses a backend when it is imported
 
     end = table["timestamp"].max().ceil("D")
-    general = table[table["account_type"] == "ACCOUNT_TYPE_GENERAL"]
     for asset, about in sample_assets().items():
         figure, ax = plt.subplots(figsize=(10, 4.5), layout="constrained")
         plot_balances(
-            general[general["asset_id"] == asset],
+            _busiest_traders(table[table["asset_id"] == asset]),
             ax=ax,
             decimals=int(about["decimals"]),
             unit=str(about["symbol"]),
             end=end,
         )
-        ax.set_title(f"General accounts in {about['symbol']}")
+        ax.set_title(f"What the busiest traders held in {about['symbol']}")
         path = out / f"balances-{about['symbol']}.png"
         with replacing(path) as temporary:
             figure.savefig(temporary, format="png", dpi=150)
         plt.close(figure)
         yield path
+
+
+def _busiest_traders(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the general accounts with most rows, those of market makers, who hold bonds, aside."""
+    makers = table.loc[table["account_type"] == "ACCOUNT_TYPE_BOND", "party_id"]
+    is_general = table["account_type"] == "ACCOUNT_TYPE_GENERAL"
+    general = table[is_general & ~table["party_id"].isin(makers)]
+    busiest = general["party_id"].value_counts().index[:TRADERS]
+    return general[general["party_id"].isin(busiest)]

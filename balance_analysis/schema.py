@@ -152,6 +152,10 @@ def to_arrow(table: pd.DataFrame) -> pa.Table:
     missing = [name for name in COLUMNS if name not in table]
     if missing:
         raise ValueError(f"not a table of balance changes: it has no column {', '.join(missing)}")
+    if pd.api.types.is_float_dtype(table["balance"].dtype):
+        raise TypeError(
+            "balances are floats, which lose digits; make them Arrow decimals or integers"
+        )
     return pa.Table.from_pandas(
         table[list(COLUMNS)], schema=ARROW_SCHEMA, preserve_index=False
     ).replace_schema_metadata(None)

@@ -88,7 +88,7 @@ def read_parquet(path: PathLike) -> pd.DataFrame:
         try:
             rows = _read_columns(source, path)
             table = to_frame(_typed(rows, path))
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError) as error:  # arrow says OSError of damaged metadata
             raise ArchiveError(f"{os.fspath(path)} can't be read as a table: {error}") from error
     if (note := _note(rows)) is not None:
         table.attrs[ATTRS_KEY] = note

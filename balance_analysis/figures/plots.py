@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.dates import (
+    DAILY,
+    HOURLY,
+    MINUTELY,
+    MONTHLY,
+    SECONDLY,
+    AutoDateLocator,
+    ConciseDateFormatter,
+)
 from matplotlib.ticker import EngFormatter, MaxNLocator, ScalarFormatter
 
 from balance_analysis.analysis.balances import account_keys
@@ -47,6 +55,14 @@ COLOURS: Final = (
 _READABLE: Final = (1e3, 1e15)
 """From 1 k to 1000 T: prefixes beyond, such as Z or m, are not what people expect of amounts."""
 
+_LABEL_WIDTH: Final = 2
+"""Of a date, in the tick labels of three characters for which matplotlib counts the room."""
+
+_FEWEST_TICKS: Final = 3
+
+_WHOLE_INTERVALS: Final = {MONTHLY: 12, DAILY: 31, HOURLY: 24, MINUTELY: 60, SECONDLY: 60}
+"""Steps between ticks without which matplotlib finds none, and warns, for an axis of few ticks."""
+
 MOST_LINES: Final = len(COLOURS)
 
 
@@ -70,8 +86,8 @@ def plot_balances(
         A table of balance changes of one asset, its rows in any order.
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`. The legend
-        stands to the right of it, so give the figure `layout="constrained"`, or save it with
-        `bbox_inches="tight"`.
+        stands to the right of it, two inches wide: give the figure `layout="constrained"`, or save
+        it with `bbox_inches="tight"`.
     decimals
         How many decimals the asset has, as a number or as {asset_id: decimals}: amounts are then in
         whole units. By default they are in the asset's smallest unit.
@@ -203,6 +219,8 @@ def _draw_legend(ax: Axes, *, shown: int, total: int) -> None:
 
 def _format_times(ax: Axes) -> None:
     locator = _FittingDateLocator(tz=dt.UTC)  # type: ignore[no-untyped-call]
+    for frequency, whole in _WHOLE_INTERVALS.items():
+        locator.intervald[frequency] = [*locator.intervald[frequency], whole]
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=dt.UTC))  # type: ignore[no-untyped-call]
     ax.margins(x=0.01)
@@ -234,9 +252,9 @@ class _FittingDateLocator(AutoDateLocator):
     """Ticks at round times, as many as the axis has room for when it is drawn."""
 
     def get_locator(self, dmin: dt.datetime, dmax: dt.datetime) -> DateLocator:
-        room = cast("Axis", self.axis).get_tick_space()
-        most = min(max(room // 2, 2), 8)
-        self.minticks = min(3, most)
+        room = cast("Axis", self.axis).get_tick_space() // _LABEL_WIDTH
+        most = min(max(room, _FEWEST_TICKS), 8)
+        self.minticks = min(most - 1, 4)
         self.maxticks = dict.fromkeys(self.maxticks, most)
         locator: DateLocator = super().get_locator(dmin, dmax)  # type: ignore[no-untyped-call]
         return locator

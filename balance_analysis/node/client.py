@@ -219,11 +219,11 @@ def _wait_before_retry(error: Exception) -> bool | float:
     if not isinstance(error, RequestError) or not error.retryable:
         return False
     if error.retry_after is None:
-        logger.info("%s; trying again", error)
+        logger.warning("%s; trying again", error)
         return True
     if error.retry_after > LONGEST_WAIT:
         return False
-    logger.info("%s; trying again in %.0f s", error, error.retry_after)
+    logger.warning("%s; trying again in %.0f s", error, error.retry_after)
     return error.retry_after
 
 

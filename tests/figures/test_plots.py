@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -50,7 +51,7 @@ def history(count, *, scale=10**24, days=30, parties=1, seed=1):
         account = ("VOTE", "ACCOUNT_TYPE_GENERAL", f"{walk.getrandbits(256):064x}", "")
         level, time = walk.randrange(scale), START
         for _ in range(count):
-            time += 1 + walk.randrange(2 * days * DAY // count)
+            time += 1 + walk.randrange(int(2 * days * DAY) // count)
             level = abs(level + walk.randrange(-scale // 10, scale // 10))
             rows.append((*account, time, level))
     return table_of(rows)
@@ -232,21 +233,21 @@ def test_the_legend_stands_inside_the_figure_and_outside_the_data(parties, size)
     assert legend.x1 <= figure.bbox.x1
 
 
-SPANS = [0.00001, 0.01, 1, 30, 400]
+SPANS = [0.00001, 0.001, 0.01, 0.1, 0.7, 1, 2, 5, 30, 50, 200, 400, 800, 2000]
 
 
 @pytest.mark.parametrize("days", SPANS)
-@pytest.mark.parametrize("width", [3, 6, 12])
+@pytest.mark.parametrize("width", [5, 7, 12])
 def test_dates_do_not_overlap(days, width):
     figure, ax = plt.subplots(figsize=(width, 3), layout="constrained")
     plot_balances(history(40, days=days), ax=ax)
     figure.canvas.draw()
-    boxes = extents([*visible_labels(ax.xaxis)])
-    assert len(boxes) > 1 or width == 3
-    assert all(left[2] < right[0] for left, right in zip(boxes, boxes[1:], strict=False))
+    boxes = extents(visible_labels(ax.xaxis))
+    assert boxes
+    assert all(left[2] < right[0] for left, right in pairwise(boxes))
 
 
-@pytest.mark.parametrize("width", [4, 6, 12])
+@pytest.mark.parametrize("width", [5, 7, 12])
 def test_the_time_zone_and_the_date_do_not_overlap(width):
     figure, ax = plt.subplots(figsize=(width, 3), layout="constrained")
     plot_balances(history(40), ax=ax)

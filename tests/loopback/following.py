@@ -18,7 +18,7 @@ def follow_cursors(
     backward: bool = False,
     newest_first: bool = True,
     params: dict[str, Any] | None = None,
-    most_pages: int = 100_000,
+    most_pages: int = 10_000,
 ) -> list[Row]:
     """Return the rows that a loop over a node's cursors gets, in the order in which they came.
 

@@ -1,0 +1,29 @@
+PYTHON ?= python3
+RUN := .venv/bin
+
+.PHONY: demo test lint pictures
+
+demo: .venv/installed ## the main job on sample data: files and pictures in demo/
+	$(RUN)/balance-analysis demo --out demo
+
+test: .venv/installed ## the whole suite
+	$(RUN)/python -m pytest -n auto
+
+lint: .venv/installed-dev ## style, types and the import contract
+	$(RUN)/ruff check
+	$(RUN)/ruff format --check
+	$(RUN)/mypy
+	$(RUN)/lint-imports
+	$(RUN)/nbstripout --verify notebooks/*.ipynb
+
+pictures: demo ## README's picture, from the demo
+	cp demo/balances-tUSD.png notebooks/balances.png
+
+.venv/installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(RUN)/python -m pip install --quiet --editable '.[test]'
+	touch $@
+
+.venv/installed-dev: .venv/installed
+	$(RUN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@

@@ -1,0 +1,66 @@
+"""The demo does the whole main job over HTTP, and ends clean."""
+
+from __future__ import annotations
+
+import threading
+
+import pandas as pd
+import pytest
+import requests
+
+import balance_analysis as ba
+from balance_analysis.demo import run_demo, sample_assets, sample_data, serve_sample
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    said = []
+    made = run_demo(tmp_path_factory.mktemp("demo") / "out", say=said.append)
+    assert len(said) == 2
+    return made
+
+
+def test_the_loaded_table_is_the_sample(result):
+    sample = ba.read_parquet(sample_data() / "changes.parquet")
+    pd.testing.assert_frame_equal(result.table, sample)
+    ba.check_table(result.table)
+
+
+def test_the_written_table_is_the_loaded_one(result):
+    pd.testing.assert_frame_equal(ba.read_parquet(result.files[0]), result.table)
+
+
+def test_the_limits_are_those_of_the_sample(result):
+    sample = ba.read_network_limits(sample_data() / "network_limits.json")
+    written = ba.read_network_limits(result.files[1])
+    assert written == result.limits
+    assert written.propose_market_enabled_from == sample.propose_market_enabled_from
+    assert written.extra == sample.extra
+
+
+def test_there_is_a_picture_of_every_asset(result):
+    pictures = result.files[2:]
+    assert len(pictures) == len(sample_assets())
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
+
+
+def test_the_summary_has_every_account_once(result):
+    keys = list(ba.ACCOUNT_KEY)
+    assert len(result.summary) == len(result.table[keys].drop_duplicates())
+
+
+def test_the_server_is_gone_when_its_block_is_interrupted():
+    before = threading.active_count()
+    urls = []
+
+    def interrupted():
+        with serve_sample() as url:
+            urls.append(f"{url}/api/v2/network/limits")
+            assert requests.get(urls[0], timeout=5).ok
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert threading.active_count() == before
+    with pytest.raises(requests.ConnectionError):
+        requests.get(urls[0], timeout=5)

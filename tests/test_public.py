@@ -1,0 +1,71 @@
+"""The one door: what the package offers, and that it costs nothing to come in."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import balance_analysis as ba
+
+ROOT = Path(__file__).parents[1]
+HEAVY = {"duckdb", "matplotlib", "msgspec", "numpy", "pandas", "pyarrow", "requests", "starlette"}
+
+
+def test_the_public_names_are_sorted_and_all_there():
+    assert sorted(ba.__all__) == ba.__all__
+    assert all(getattr(ba, name) is not None for name in ba.__all__)
+
+
+def test_the_stub_lists_what_it_imports():
+    stub = ast.parse((ROOT / "balance_analysis" / "__init__.pyi").read_text(encoding="utf-8"))
+    imported = [n.name for s in stub.body if isinstance(s, ast.ImportFrom) for n in s.names]
+    assert sorted(imported) == ba.__all__
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = ba.nothing
+
+
+@pytest.mark.parametrize("name", ba.__all__)
+def test_a_public_function_or_class_is_documented(name):
+    value = getattr(ba, name)
+    if callable(value):
+        assert len(inspect.getdoc(value) or "") > 20
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in ba.__all__ if inspect.isfunction(getattr(ba, name))]
+)
+def test_only_what_a_function_works_on_is_positional(name):
+    kinds = [
+        (parameter.name, parameter.kind)
+        for parameter in inspect.signature(getattr(ba, name)).parameters.values()
+    ]
+    positional = [name for name, kind in kinds if kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    assert len(positional) <= 2
+    assert not set(positional[1:]) - {"when", "path", "decimals"}
+
+
+@pytest.mark.parametrize("module", ["balance_analysis", "balance_analysis.cli"])
+def test_nothing_heavy_is_imported_before_it_is_used(module):
+    loaded = subprocess.run(
+        [sys.executable, "-c", f"import sys, {module}; print(*sys.modules)"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    assert not HEAVY & set(loaded)
+
+
+def test_every_file_that_the_wheel_is_told_to_carry_is_there():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    carried = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert carried
+    assert all((ROOT / source).is_file() for source in carried)

@@ -1,0 +1,71 @@
+"""What README shows runs as it stands."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import balance_analysis as ba
+from balance_analysis.cli import EXIT_CODES, INTERRUPTED, app
+from balance_analysis.demo import serve_sample
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.splitlines()[0])
+def test_a_python_block_runs(block, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "import matplotlib; matplotlib.use('Agg')\n" + block],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not ba.read_parquet(tmp_path / "changes.parquet").empty
+
+
+def test_the_command_line_quickstart_runs(tmp_path):
+    commands = [line for block in blocks("sh") for line in block.splitlines()]
+    commands = [line for line in commands if line.startswith("balance-analysis ")]
+    assert len(commands) == 5
+    with serve_sample() as url:
+        script = "\n".join(commands).replace("https://node.example.org", url)
+        script = script.replace("balance-analysis ", f"{sys.executable} -m balance_analysis ")
+        done = subprocess.run(
+            ["bash", "-e", "-c", script], cwd=tmp_path, capture_output=True, text=True
+        )
+    assert done.returncode == 0, done.stderr
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made == {"changes.parquet", "accounts.csv", "balances.png", "network_limits.json"}
+
+
+def test_the_set_up_commands_are_make_targets():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert {"make demo", "make test"} <= set(re.findall(r"make \w+", README))
+    assert re.search(r"^demo:", makefile, re.MULTILINE)
+    assert re.search(r"^test:", makefile, re.MULTILINE)
+
+
+def test_every_exit_code_is_documented():
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)}
+    assert documented == {0, 1, INTERRUPTED, *EXIT_CODES.values()}
+
+
+def test_every_command_is_documented():
+    for command in app.registered_commands:
+        assert f"balance-analysis {command.callback.__name__}" in README
+
+
+def test_every_picture_and_link_is_there():
+    targets = re.findall(r"\]\(([^)#:]+)\)", README)
+    assert targets
+    assert all((ROOT / target).is_file() for target in targets)
