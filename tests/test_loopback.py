@@ -240,8 +240,9 @@ class TestOrderAndDirection:
 
 
 class TestPageParameters:
-    def test_the_default_page_holds_1000_rows(self):
-        with LoopbackNode(random_history(2, rows=1100)) as large:
+    @pytest.mark.parametrize("release", ["v0.71", "v0.76"])
+    def test_the_default_page_holds_1000_rows(self, release):
+        with LoopbackNode(random_history(2, rows=1100), release=release) as large:
             assert len(page(large)["edges"]) == 1000
 
     def test_a_v71_request_with_only_an_order_is_unlimited(self):

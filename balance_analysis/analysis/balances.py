@@ -84,9 +84,9 @@ def balance_at(
     rows = drop_identical_duplicates(table) if opening is None else _with_opening(table, opening)
     numbers, times = account_numbers(rows), microseconds(rows)
     found = last_rows(numbers, times <= instant)
-    balance = take_balances(rows, found)
-    since = np.where(balance.isna(), _NO_TIME, take_times(times, found))
-    return account_keys(rows, numbers).assign(balance=balance, since=to_utc(since))
+    return account_keys(rows, numbers).assign(
+        balance=take_balances(rows, found), since=to_utc(take_times(times, found))
+    )
 
 
 def account_keys(rows: pd.DataFrame, numbers: NDArray[np.int64]) -> pd.DataFrame:

@@ -45,7 +45,8 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
             for full in distinct
             if full not in labels
         }
-        uses = Counter([*labels.values(), *cut.values()])
+        # No older label is as long, so these can only collide with each other.
+        uses = Counter(cut.values())
         labels |= {full: short for full, short in cut.items() if uses[short] == 1}
         extra += 2
     return {full: labels[full] for full in distinct}

@@ -45,6 +45,15 @@ def test_oldest_first_is_newest_first_reversed(node, rows):
     assert _nodes(node.page({"pagination.newestFirst": "false"})) == newest[::-1]
 
 
+@pytest.mark.parametrize("off", [-1000, -1, 0, 1, 999, 1000])
+@pytest.mark.parametrize("bound", ["start", "end"])
+def test_a_bound_is_cut_to_microseconds_start_inclusive_and_end_exclusive(node, bound, off):
+    rows = [block_of(1, time=BASE + moment)[0] for moment in range(-2, 3)]
+    node.hold(rows)
+    question = Question(**{bound: BASE * 1000 + off})
+    assert _nodes(node.page(question.parameters({}))) == answer(rows, question)[0]
+
+
 def test_an_empty_file_answers_an_empty_page(node):
     node.hold([])
     empty = {"hasNextPage": False, "hasPreviousPage": False, "startCursor": "", "endCursor": ""}

@@ -76,6 +76,7 @@ GENUINE = {"time": BASE, "account_id": "ab" * 32}
         "x",
         "not base64!",
         "é",
+        "!" + _encoded(json.dumps(GENUINE)),
         _encoded("not json"),
         _encoded("null"),
         _encoded("[" * 5000),

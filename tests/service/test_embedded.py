@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import signal
 import socket
 import threading
@@ -96,12 +97,27 @@ def test_the_signal_handlers_stay_as_they_are(app):
     assert [signal.getsignal(number) for number in watched] == before
 
 
-def test_nothing_is_printed(app, capfd):
+def test_nothing_is_printed_or_logged(app, capfd, caplog):
+    caplog.set_level(logging.INFO)
     with serve(app) as url, socket.create_connection(_address(url)) as client:
         _status(url)
         client.sendall(b"this is not HTTP\r\n\r\n")
         client.recv(1000)
-    assert capfd.readouterr() == ("", "")
+    assert (capfd.readouterr(), caplog.text) == (("", ""), "")
+
+
+def test_answers_on_one_connection_are_not_delayed(app):
+    with serve(app) as url, requests.Session() as session:
+        began = time.monotonic()
+        for _ in range(40):
+            session.get(f"{url}/api/v2/network/limits", timeout=10)
+        assert time.monotonic() - began < 1.2
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_server_that_cannot_start_raises():
+    with pytest.raises(RuntimeError, match="ended before"), serve("no_such_module:app"):
+        pytest.fail("a server without an application is up")
 
 
 def test_an_idle_connection_does_not_hold_the_server_up(app):
