@@ -2,6 +2,7 @@ from .analysis.balances import balance_at
 from .analysis.checks import check_table
 from .analysis.summary import summarize_accounts
 from .analysis.units import to_units
+from .archive.download import load_to_parquet
 from .archive.files import (
     read_network_limits,
     read_parquet,
@@ -18,8 +19,13 @@ from .errors import (
     TooLargeError,
 )
 from .figures.plots import plot_balances
-from .load import iter_pages, load_balance_changes, load_network_limits
+from .load.changes import iter_balance_changes, load_balance_changes
+from .load.limits import load_network_limits
+from .load.opening import load_opening_balances
+from .load.pages import iter_pages
 from .node.client import Client
+from .node.doctor.diagnosis import diagnose_node
+from .node.doctor.report import Finding, NodeReport
 from .node.pages import Page
 from .schema import ACCOUNT_KEY, ACCOUNT_TYPES, NetworkLimits
 
@@ -33,16 +39,22 @@ __all__ = [
     "CheckError",
     "Client",
     "DecodeError",
+    "Finding",
     "IncompleteError",
     "NetworkLimits",
+    "NodeReport",
     "Page",
     "RequestError",
     "TooLargeError",
     "balance_at",
     "check_table",
+    "diagnose_node",
+    "iter_balance_changes",
     "iter_pages",
     "load_balance_changes",
     "load_network_limits",
+    "load_opening_balances",
+    "load_to_parquet",
     "plot_balances",
     "read_network_limits",
     "read_parquet",

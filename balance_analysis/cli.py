@@ -11,7 +11,9 @@ import json
 import logging
 import os
 import re
+import signal
 import sys
+import threading
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
@@ -80,6 +82,9 @@ class LimitsFormat(StrEnum):
 
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="The node's address.")]
+Urls = Annotated[
+    list[str], typer.Argument(metavar="URL...", help="A node's address, or those of several.")
+]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A Parquet file of `fetch`.")]
 Since = Annotated[str | None, typer.Option(help="Start, inclusive; by default the oldest row.")]
 Until = Annotated[str | None, typer.Option(help="End, exclusive; by default now.")]
@@ -132,7 +137,7 @@ def demo(
 
 @app.command()
 def fetch(
-    url: Url,
+    url: Urls,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="To write.")],
     since: Since = None,
     until: Until = None,
@@ -142,6 +147,9 @@ def fetch(
     account_type: AccountType = None,
     page_size: Annotated[int, typer.Option(min=1, help="Rows a request.")] = 5000,
     workers: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 4,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where an interrupted fetch to FILE stood.")
+    ] = False,
     verbose: Verbose = 0,
     quiet: Quiet = False,
 ) -> None:
@@ -149,13 +157,16 @@ def fetch(
     with _told_errors(verbose, quiet):
         start, end = _interval(since, until)
         _check_writable(output)
-        from balance_analysis.archive.files import write_parquet
-        from balance_analysis.load import load_balance_changes
+        from balance_analysis.archive.download import load_to_parquet, partial_path
         from balance_analysis.node.client import Client
 
-        with Client(url) as client, _progress_bar(quiet) as progress:
-            table = load_balance_changes(
+        side = partial_path(output)
+        if side.exists() and not resume:
+            _say(quiet)(f"{side} holds a part of an earlier fetch; --resume would go on with it")
+        with Client(url) as client, _told_part(side, quiet):
+            loaded = load_to_parquet(
                 client,
+                output,
                 start=start,
                 end=end,
                 asset_id=asset_id,
@@ -164,12 +175,11 @@ def fetch(
                 account_types=account_type or (),
                 page_size=page_size,
                 workers=workers,
-                progress=progress,
+                progress=sys.stderr.isatty() and not quiet,
+                resume=resume,
             )
-        write_parquet(table, output)
-        loaded = table.attrs["balance_analysis"]
         _say(quiet)(
-            f"{len(table):,} rows from {loaded['start']} to {loaded['end']} in "
+            f"{loaded['rows']:,} rows from {loaded['start']} to {loaded['end']} in "
             f"{loaded['requests']} requests: {output}"
         )
 
@@ -261,7 +271,7 @@ def limits(
             limits_to_json,
             write_network_limits,
         )
-        from balance_analysis.load import load_network_limits
+        from balance_analysis.load.limits import load_network_limits
         from balance_analysis.node.client import Client
 
         with Client(url) as client:
@@ -277,9 +287,46 @@ def limits(
         typer.echo(text, nl=False)
 
 
+@app.command()
+def doctor(
+    url: Url,
+    form: Annotated[
+        LimitsFormat, typer.Option("--format", help="How to print.")
+    ] = LimitsFormat.table,
+    verbose: Verbose = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Tell what a node does and where it misbehaves, in at most 40 requests."""
+    with _told_errors(verbose, quiet):
+        from balance_analysis.node.client import Client
+        from balance_analysis.node.doctor.diagnosis import diagnose_node
+
+        with Client(url) as client:
+            report = diagnose_node(client)
+        typer.echo(report.to_json() if form is LimitsFormat.json else str(report))
+
+
 def main() -> None:
     """Run the command line."""
-    app()
+    try:
+        app()
+    except SystemExit as end:
+        if threading.active_count() == 1 or not isinstance(end.code, int):
+            raise
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end.code)  # a request under way would be waited for until its timeout
+
+
+@contextlib.contextmanager
+def _told_part(side: Path, quiet: bool) -> Iterator[None]:
+    """Say after a failure where what is complete has been kept."""
+    try:
+        yield
+    except (KeyboardInterrupt, BalanceAnalysisError):
+        if side.exists():
+            _say(quiet)(f"What is complete stands in {side}; go on with --resume")
+        raise
 
 
 @contextlib.contextmanager
@@ -287,6 +334,7 @@ def _told_errors(verbose: int, quiet: bool) -> Iterator[None]:
     """Log to stderr, and turn an error that can be expected into one line and an exit code."""
     handler = logging.StreamHandler()
     logger.addHandler(handler)
+    terminated = signal.signal(signal.SIGTERM, signal.default_int_handler)
     logger.setLevel(logging.ERROR if quiet else max(logging.WARNING - 10 * verbose, logging.DEBUG))
     try:
         yield
@@ -300,13 +348,11 @@ def _told_errors(verbose: int, quiet: bool) -> Iterator[None]:
         _fail(_one_line(error), codes[0] if codes else 1)
     finally:
         logger.removeHandler(handler)
+        signal.signal(signal.SIGTERM, terminated)
 
 
 def _fail(message: str, code: int) -> None:
     typer.echo(f"balance-analysis: {message}", err=True)
-    sys.stderr.flush()
-    if code == INTERRUPTED:
-        os._exit(code)  # a request under way would be waited for until its timeout
     raise typer.Exit(code)
 
 
@@ -348,20 +394,6 @@ def _check_writable(path: Path) -> None:
         raise PermissionError(13, "this folder can't be written to", str(path.parent))
 
 
-@contextlib.contextmanager
-def _progress_bar(quiet: bool) -> Iterator[Callable[[float, int], None]]:
-    from tqdm import tqdm
-
-    form = "{percentage:3.0f}%|{bar}| {postfix} [{elapsed}<{remaining}]"
-    with tqdm(total=1.0, bar_format=form, disable=True if quiet else None, leave=False) as bar:
-
-        def show(share: float, rows: int) -> None:
-            bar.set_postfix_str(f"{rows:,} rows", refresh=False)
-            bar.update(share - bar.n)
-
-        yield show
-
-
 def _read(
     file: Path,
     asset_id: str | None,
@@ -397,7 +429,7 @@ def _save_plot(
     import matplotlib.pyplot as plt
     from matplotlib.dates import date2num
 
-    from balance_analysis.archive.files import replacing
+    from balance_analysis.archive.writing import replacing
     from balance_analysis.figures.plots import plot_balances
     from balance_analysis.schema import from_microseconds, to_microseconds
 

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from balance_analysis.analysis.summary import summarize_accounts
-from balance_analysis.archive.files import replacing, write_network_limits, write_parquet
+from balance_analysis.archive.files import write_network_limits, write_parquet
+from balance_analysis.archive.writing import replacing
 from balance_analysis.figures.plots import plot_balances
-from balance_analysis.load import load_balance_changes, load_network_limits
+from balance_analysis.load.changes import load_balance_changes
+from balance_analysis.load.limits import load_network_limits
 from balance_analysis.node.client import Client
 from balance_analysis.service.app import create_app
 from balance_analysis.service.embedded import serve

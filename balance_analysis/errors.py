@@ -16,14 +16,53 @@ All of them pickle.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+class Resumable(Protocol):
+    """What is complete of a load that failed."""
+
+    def resume(self, client: Any | None = None) -> pd.DataFrame:  # noqa: ANN401 - a Client
+        """Load what is missing and return the whole."""
+
+
 class BalanceAnalysisError(Exception):
-    """The base of all errors of this package."""
+    """The base of all errors of this package.
+
+    Attributes
+    ----------
+    partial
+        Of a load that failed: the windows that are complete, and their rows; else `None`.
+    """
+
+    partial: Resumable | None = None
+
+    def resume(self, client: Any | None = None) -> pd.DataFrame:  # noqa: ANN401 - a Client
+        """Go on with the load that failed, where it stood.
+
+        Parameters
+        ----------
+        client
+            The node to go on with; by default the same.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The whole table, as if the load had not failed.
+
+        Raises
+        ------
+        ValueError
+            If the error is not that of a load.
+        BalanceAnalysisError
+            As the load; this error can go on in turn.
+        """
+        if self.partial is None:
+            raise ValueError("this error is not that of a load, so there is nothing to go on with")
+        return self.partial.resume(client)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by message and attributes: keyword-only arguments don't pickle by default."""
@@ -53,6 +92,8 @@ class RequestError(BalanceAnalysisError):
         Whether the same request may succeed later.
     retry_after
         Seconds that the node asked to wait; `None` when it didn't say.
+    timed_out
+        Whether the node was reached but took too long: less may be answered in time.
     """
 
     def __init__(
@@ -64,6 +105,7 @@ class RequestError(BalanceAnalysisError):
         code: int | None = None,
         retryable: bool = False,
         retry_after: float | None = None,
+        timed_out: bool = False,
     ) -> None:
         super().__init__(message)
         self.url = url
@@ -71,6 +113,7 @@ class RequestError(BalanceAnalysisError):
         self.code = code
         self.retryable = retryable
         self.retry_after = retry_after
+        self.timed_out = timed_out
 
 
 class TooLargeError(RequestError):

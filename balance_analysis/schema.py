@@ -1,22 +1,21 @@
 """The table of balance changes and the network limits, declared once.
 
-Columns, dtypes, units and names stand here and nowhere else. Everything that is called a *table* in
-this package is what `to_frame` returns.
+Columns, types, units and names stand here and nowhere else; `frame` has the same as pandas.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import pandas as pd
 
 ACCOUNT_KEY: Final = ("asset_id", "account_type", "party_id", "market_id")
 COLUMNS: Final = (*ACCOUNT_KEY, "timestamp", "balance")
@@ -84,18 +83,18 @@ LATER_ACCOUNT_TYPES: Final = (
 
 ACCOUNT_TYPES: Final = INTERFACE_ACCOUNT_TYPES + LATER_ACCOUNT_TYPES
 
-_ID_TYPE = pa.dictionary(pa.int32(), pa.string())
+ID_TYPE = pa.dictionary(pa.int32(), pa.string())
 
 ARROW_SCHEMA: Final = pa.schema(
     [
-        *(pa.field(name, _ID_TYPE, nullable=False) for name in ACCOUNT_KEY),
+        *(pa.field(name, ID_TYPE, nullable=False) for name in ACCOUNT_KEY),
         pa.field("timestamp", pa.timestamp("us", "UTC"), nullable=False),
         pa.field("balance", pa.decimal128(BALANCE_DIGITS, 0), nullable=False),
     ]
 )
 
-BALANCE_DTYPE: Final = pd.ArrowDtype(pa.decimal128(BALANCE_DIGITS, 0))
-TIMESTAMP_DTYPE: Final = pd.DatetimeTZDtype("us", "UTC")
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_FINER: Final = re.compile(r"(\.\d{6})(\d+)", re.ASCII)
 
 Instant = dt.datetime | dt.date | str
 """A moment: a datetime, a date (its midnight) or ISO 8601 text; without a time zone it is UTC."""
@@ -118,108 +117,42 @@ def to_microseconds(instant: Instant) -> int:
     ValueError
         If text is not ISO 8601, or the moment doesn't exist (NaT).
     """
-    if not isinstance(instant, dt.date | str):
+    if isinstance(instant, str):
+        moment, is_between = _parse(instant)
+    elif isinstance(instant, dt.datetime):
+        moment, is_between = _plain(instant)
+    elif isinstance(instant, dt.date):
+        moment, is_between = dt.datetime.combine(instant, dt.time()), False
+    else:
         raise TypeError(f"a moment must be a datetime, a date or ISO 8601 text, not {instant!r}")
+    aware = moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment
+    return (aware - _EPOCH) // dt.timedelta(microseconds=1) + is_between
+
+
+def _parse(text: str) -> tuple[dt.datetime, bool]:
+    """Return a moment of ISO 8601, and whether digits behind its microseconds are not 0."""
+    finer = _FINER.search(text)
     try:
-        stamp = pd.Timestamp(
-            dt.datetime.fromisoformat(instant) if isinstance(instant, str) else instant
-        )
+        moment = dt.datetime.fromisoformat(_FINER.sub(r"\1", text))
     except ValueError as error:
         raise ValueError(
-            f"{instant!r} is not an ISO 8601 moment such as 2023-04-01T12:00:00Z"
+            f"{text!r} is not an ISO 8601 moment such as 2023-04-01T12:00:00Z"
         ) from error
-    if pd.isna(stamp):
+    return moment, finer is not None and finer[2].strip("0") != ""
+
+
+def _plain(moment: dt.datetime) -> tuple[dt.datetime, bool]:
+    """Return a datetime without what pandas adds to one, and whether it had nanoseconds."""
+    if moment != moment:  # noqa: PLR0124 - NaT differs from itself
         raise ValueError("a moment must not be NaT")
-    stamp = stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp.tz_convert("UTC")
-    return -(-stamp.as_unit("ns").value // 1000)
+    if not hasattr(moment, "nanosecond"):
+        return moment, False
+    return moment.to_pydatetime(warn=False), moment.nanosecond > 0  # type: ignore[attr-defined]
 
 
-def from_microseconds(microseconds: int) -> pd.Timestamp:
+def from_microseconds(microseconds: int) -> dt.datetime:
     """Return the moment that lies so many microseconds after 1970-01-01, in UTC."""
-    return pd.Timestamp(microseconds, unit="us", tz="UTC")
-
-
-def to_arrow(table: pd.DataFrame) -> pa.Table:
-    """Return a table, or any frame with its columns, as Arrow in its schema, rows as they stand.
-
-    Raises
-    ------
-    ValueError
-        If a column or a value is missing, or a value doesn't fit its column.
-    TypeError
-        If a column has a type that its column can't be made of, such as a float as a balance.
-    """
-    missing = [name for name in COLUMNS if name not in table]
-    if missing:
-        raise ValueError(f"not a table of balance changes: it has no column {', '.join(missing)}")
-    if pd.api.types.is_float_dtype(table["balance"].dtype):
-        raise TypeError(
-            "balances are floats, which lose digits; make them Arrow decimals or integers"
-        )
-    return pa.Table.from_pandas(
-        table[list(COLUMNS)], schema=ARROW_SCHEMA, preserve_index=False
-    ).replace_schema_metadata(None)
-
-
-def to_frame(arrow: pa.Table, *, sort: bool = True) -> pd.DataFrame:
-    """Return Arrow rows as a table: typed, sorted, with a fresh index.
-
-    Parameters
-    ----------
-    arrow
-        The columns of `ARROW_SCHEMA` in any order and any chunks; ids may be plain strings.
-    sort
-        Whether to bring the rows into the table's order. Without, they stand as they came.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns `asset_id`, `account_type`, `party_id`, `market_id` (category of str, categories
-        sorted and all in use), `timestamp` (datetime64[us, UTC]) and `balance`
-        (decimal128(38, 0)[pyarrow], in the asset's smallest unit), sorted by `ACCOUNT_KEY`, then
-        `timestamp`. The same rows give an equal table, whatever order and chunks they came in.
-    """
-    codes, categories = {}, {}
-    for name in ACCOUNT_KEY:
-        codes[name], categories[name] = _sorted_codes(arrow[name])
-    times = arrow["timestamp"].cast(pa.int64()).to_numpy()
-    keys = [times, *(codes[name] for name in reversed(ACCOUNT_KEY))]
-    order = np.lexsort(keys) if sort else np.arange(len(times))
-    frame = {
-        name: pd.Categorical.from_codes(codes[name][order], categories=categories[name])
-        for name in ACCOUNT_KEY
-    }
-    balance = arrow["balance"].combine_chunks().take(pa.array(order))
-    return pd.DataFrame(
-        {
-            **frame,
-            "timestamp": pd.Series(times[order].view("M8[us]")).dt.tz_localize("UTC"),
-            "balance": pd.Series(pd.arrays.ArrowExtensionArray(balance)),
-        }
-    )
-
-
-def _sorted_codes(column: pa.ChunkedArray) -> tuple[np.ndarray[Any, Any], pd.Index[Any]]:
-    """Return a column of ids as codes into its sorted distinct values."""
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    encoded = pa.table({"id": column}).unify_dictionaries()["id"].combine_chunks()
-    if isinstance(encoded, pa.ChunkedArray):  # no chunks at all
-        encoded = pa.array([], _ID_TYPE)
-    indices = encoded.indices.to_numpy(zero_copy_only=False)
-    used, codes = np.unique(indices, return_inverse=True)
-    values = encoded.dictionary.take(pa.array(used))
-    order = pc.sort_indices(values).to_numpy()
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return rank[codes].astype(np.int64), pd.Index(
-        values.take(pa.array(order)).to_pylist(), dtype="str"
-    )
-
-
-def empty_table() -> pd.DataFrame:
-    """Return a table of no rows, with all columns and dtypes."""
-    return to_frame(ARROW_SCHEMA.empty_table())
+    return _EPOCH + dt.timedelta(microseconds=microseconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,13 +27,12 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
     NETWORK_PARTY,
     NO_MARKET,
-    to_arrow,
-    to_frame,
     to_microseconds,
 )
 

@@ -50,7 +50,7 @@ def test_only_what_a_function_works_on_is_positional(name):
     ]
     positional = [name for name, kind in kinds if kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
     assert len(positional) <= 2
-    assert not set(positional[1:]) - {"when", "path", "decimals"}
+    assert not set(positional[1:]) - {"accounts", "when", "path", "decimals"}
 
 
 @pytest.mark.parametrize("module", ["balance_analysis", "balance_analysis.cli"])

@@ -17,14 +17,8 @@ from balance_analysis.analysis.checks import (
     merge_duplicates,
     microseconds,
 )
-from balance_analysis.schema import (
-    ACCOUNT_KEY,
-    ARROW_SCHEMA,
-    BALANCE_DTYPE,
-    to_arrow,
-    to_frame,
-    to_microseconds,
-)
+from balance_analysis.frame import BALANCE_DTYPE, to_arrow, to_frame
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, to_microseconds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -68,7 +62,7 @@ def balance_at(
     Examples
     --------
     >>> import pandas as pd
-    >>> from balance_analysis.schema import BALANCE_DTYPE
+    >>> from balance_analysis.frame import BALANCE_DTYPE
     >>> table = pd.DataFrame({
     ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL",
     ...     "party_id": ["a1", "a1", "b2"], "market_id": "",

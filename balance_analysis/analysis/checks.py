@@ -12,19 +12,13 @@ import numpy as np
 import pandas as pd
 
 from balance_analysis.errors import CheckError
-from balance_analysis.schema import (
-    ACCOUNT_KEY,
-    BALANCE_DTYPE,
-    COLUMNS,
-    TIMESTAMP_DTYPE,
-    to_arrow,
-    to_frame,
-)
+from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_arrow, to_frame
+from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-REBUILD = "build it with schema.to_frame"
+REBUILD = "build it with frame.to_frame"
 
 
 def check_table(table: pd.DataFrame) -> None:
@@ -48,7 +42,7 @@ def check_table(table: pd.DataFrame) -> None:
 
     Examples
     --------
-    >>> from balance_analysis.schema import empty_table
+    >>> from balance_analysis.frame import empty_table
     >>> check_table(empty_table())
     >>> check_table(empty_table().drop(columns="balance"))
     Traceback (most recent call last):
@@ -73,7 +67,7 @@ def drop_identical_duplicates(table: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        A table as `schema.to_frame` returns it: sorted and typed.
+        A table as `frame.to_frame` returns it: sorted and typed.
 
     Raises
     ------
@@ -84,7 +78,7 @@ def drop_identical_duplicates(table: pd.DataFrame) -> pd.DataFrame:
     Examples
     --------
     >>> import pandas as pd
-    >>> from balance_analysis.schema import BALANCE_DTYPE
+    >>> from balance_analysis.frame import BALANCE_DTYPE
     >>> rows = pd.DataFrame({
     ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
     ...     "market_id": "", "timestamp": pd.to_datetime(["2023-04-01"] * 2, utc=True),
@@ -97,7 +91,7 @@ def drop_identical_duplicates(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def merge_duplicates(table: pd.DataFrame) -> pd.DataFrame:
-    """Do what `drop_identical_duplicates` does to a frame that `schema.to_frame` has just made."""
+    """Do what `drop_identical_duplicates` does to a frame that `frame.to_frame` has just made."""
     _, repeated = _neighbours(table)
     if not repeated.any():
         return table
@@ -171,7 +165,7 @@ def _check_order(table: pd.DataFrame) -> None:
         raise CheckError(
             f"a table is sorted by {', '.join(ACCOUNT_KEY)}, then timestamp, but {len(rows)} rows "
             f"belong before the row above them, the first at {_place(rows)}: "
-            "sort it with schema.to_frame(schema.to_arrow(table))",
+            "sort it with frame.to_frame(frame.to_arrow(table))",
             rows=rows,
         )
 

@@ -23,7 +23,8 @@ from balance_analysis.analysis.checks import (
     drop_identical_duplicates,
     microseconds,
 )
-from balance_analysis.schema import BALANCE_DIGITS, BALANCE_DTYPE, to_microseconds
+from balance_analysis.frame import BALANCE_DTYPE
+from balance_analysis.schema import BALANCE_DIGITS, to_microseconds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,7 +62,7 @@ def summarize_accounts(
           (datetime64[us, UTC]; NaT where it has none)
         - `rows`, `changes`: its rows in the interval, and those whose balance differs from the
           account's previous row, wherever that is (int64)
-        - `opening`: the balance at `start`; a row at exactly `start` counts
+        - `opening`: the balance just before `start`; where known, with `net` it makes `closing`
         - `closing`: the balance just before `end`
         - `minimum`, `maximum`: of the known part of the interval
         - `minimum_at`, `maximum_at`: when in the interval it was first held (datetime64[us, UTC])
@@ -70,7 +71,7 @@ def summarize_accounts(
           no delta: what was before it is unknown.
 
         Amounts are decimal128(38, 0), in the asset's smallest unit, and exact. NA is unknown: the
-        `opening` of an account that has no row up to `start`, and every amount of one that has no
+        `opening` of an account that has no row before `start`, and every amount of one that has no
         row before `end`.
 
     Raises
@@ -85,7 +86,7 @@ def summarize_accounts(
     Examples
     --------
     >>> import pandas as pd
-    >>> from balance_analysis.schema import BALANCE_DTYPE
+    >>> from balance_analysis.frame import BALANCE_DTYPE
     >>> table = pd.DataFrame({
     ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
     ...     "market_id": "", "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03", "2023-04-09"],
@@ -93,15 +94,15 @@ def summarize_accounts(
     ... })
     >>> summarize_accounts(table)[["rows", "opening", "closing", "maximum", "inflow", "net"]]
        rows  opening  closing  maximum  inflow  net
-    0     3        5        1        7       2   -4
+    0     3     <NA>        1        7       2   -4
     """
     rows = drop_identical_duplicates(table)
     numbers, times = account_numbers(rows), microseconds(rows)
     begin, stop = _interval(times, start, end)
     inside = (begin <= times) & (times < stop)
-    opening = last_rows(numbers, times <= begin)
+    at_start = last_rows(numbers, times <= begin)
     held = inside.copy()
-    held[opening[opening >= 0]] = True
+    held[at_start[at_start >= 0]] = True
     keys = account_keys(rows, numbers)
     deltas = _deltas(rows, numbers, inside)
     return keys.assign(
@@ -109,7 +110,7 @@ def summarize_accounts(
         last_seen=to_utc(take_times(times, last_rows(numbers, inside))),
         rows=np.bincount(numbers[inside], minlength=len(keys)),
         changes=np.bincount(numbers[_to_mask(pc.not_equal(deltas, _ZERO))], minlength=len(keys)),
-        opening=take_balances(rows, opening),
+        opening=take_balances(rows, last_rows(numbers, times < begin)),
         closing=take_balances(rows, last_rows(numbers, times < stop)),
         **_extremes(rows, numbers, held, np.maximum(times, begin)),
         **_flows(deltas, numbers, held, keys),

@@ -46,7 +46,7 @@ def to_units(data: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataFrame:
     Examples
     --------
     >>> import pandas as pd
-    >>> from balance_analysis.schema import BALANCE_DTYPE
+    >>> from balance_analysis.frame import BALANCE_DTYPE
     >>> data = pd.DataFrame({"asset_id": ["USDT", "VEGA"],
     ...                      "balance": pd.array([1_500_000, 2 * 10**18], dtype=BALANCE_DTYPE)})
     >>> to_units(data, {"USDT": 6, "VEGA": 18})

@@ -1,40 +1,33 @@
-"""Single files: a table as Parquet, the network limits as JSON.
-
-A file appears whole or not at all: it is written beside its place, flushed to disk and renamed.
-"""
+"""Single files: a table as Parquet, the network limits as JSON."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import secrets
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from balance_analysis.archive.writing import (
+    PARTIAL,
+    PathLike,
+    make_note,
+    read_note,
+    replacing,
+)
 from balance_analysis.errors import ArchiveError
+from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
     ATTRS_KEY,
     COLUMNS,
     NetworkLimits,
-    to_arrow,
-    to_frame,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-METADATA_KEY: Final = b"balance_analysis"
-FORMAT_VERSION: Final = 1
-
-PathLike = str | os.PathLike[str]
 
 
 def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
@@ -55,8 +48,7 @@ def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
         If the file can't be written.
     """
     rows = to_arrow(to_frame(to_arrow(table)))
-    note = {"format_version": FORMAT_VERSION, "load": table.attrs.get(ATTRS_KEY)}
-    rows = rows.replace_schema_metadata({METADATA_KEY: json.dumps(note, sort_keys=True)})
+    rows = rows.replace_schema_metadata(make_note({"load": table.attrs.get(ATTRS_KEY)}))
     with replacing(path) as temporary:
         pq.write_table(rows, temporary, compression="zstd")
 
@@ -86,17 +78,26 @@ def read_parquet(path: PathLike) -> pd.DataFrame:
     """
     with Path(path).open("rb") as source:
         try:
-            rows = _read_columns(source, path)
-            table = to_frame(_typed(rows, path))
+            file = pq.ParquetFile(source)
+            note = read_note(file)
+            _check_whole(note, path)
+            table = to_frame(_typed(_read_columns(file, path), path))
         except (pa.ArrowException, OSError) as error:  # arrow says OSError of damaged metadata
             raise ArchiveError(f"{os.fspath(path)} can't be read as a table: {error}") from error
-    if (note := _note(rows)) is not None:
-        table.attrs[ATTRS_KEY] = note
+    if isinstance(note.get("load"), dict):
+        table.attrs[ATTRS_KEY] = note["load"]
     return table
 
 
-def _read_columns(source: BinaryIO, path: PathLike) -> pa.Table:
-    file = pq.ParquetFile(source)
+def _check_whole(note: dict[str, Any], path: PathLike) -> None:
+    if PARTIAL in note:
+        raise ArchiveError(
+            f"{os.fspath(path)} holds only a part of a load; "
+            "finish it with `fetch --resume` or load_to_parquet(resume=True)"
+        )
+
+
+def _read_columns(file: pq.ParquetFile, path: PathLike) -> pa.Table:
     missing = sorted(set(COLUMNS) - set(file.schema_arrow.names))
     if missing:
         raise ArchiveError(
@@ -119,14 +120,6 @@ def _typed(rows: pa.Table, path: PathLike) -> pa.Table:
     ids = [rows[name].cast(pa.string()).dictionary_encode() for name in ACCOUNT_KEY]
     others = [rows[name].cast(ARROW_SCHEMA.field(name).type) for name in COLUMNS[len(ids) :]]
     return pa.table([*ids, *others], schema=ARROW_SCHEMA)
-
-
-def _note(rows: pa.Table) -> dict[str, Any] | None:
-    try:
-        note = json.loads((rows.schema.metadata or {})[METADATA_KEY])["load"]
-    except (KeyError, ValueError, TypeError):
-        return None
-    return note if isinstance(note, dict) else None
 
 
 def write_network_limits(limits: NetworkLimits, path: PathLike) -> None:
@@ -191,33 +184,3 @@ _LIMIT_MOMENTS: Final = (
 
 def _iso(stamp: pd.Timestamp) -> str:
     return stamp.tz_convert("UTC").tz_localize(None).isoformat(timespec="nanoseconds") + "Z"
-
-
-@contextlib.contextmanager
-def replacing(path: PathLike) -> Iterator[Path]:
-    """Give a place beside `path` to write to; on success it becomes `path`, else it is removed.
-
-    Raises
-    ------
-    OSError
-        If the folder can't be written to.
-    """
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    temporary.touch(exist_ok=False)
-    try:
-        yield temporary
-        _flush(temporary)
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _flush(target.parent)
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -114,7 +114,7 @@ def plot_balances(
     >>> import matplotlib
     >>> matplotlib.use("Agg")
     >>> import pandas as pd
-    >>> from balance_analysis.schema import BALANCE_DTYPE
+    >>> from balance_analysis.frame import BALANCE_DTYPE
     >>> table = pd.DataFrame({
     ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
     ...     "market_id": "", "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03"], utc=True),
@@ -222,7 +222,14 @@ def _format_times(ax: Axes) -> None:
     for frequency, whole in _WHOLE_INTERVALS.items():
         locator.intervald[frequency] = [*locator.intervald[frequency], whole]
     ax.xaxis.set_major_locator(locator)
-    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=dt.UTC))  # type: ignore[no-untyped-call]
+    formatter = ConciseDateFormatter(  # type: ignore[no-untyped-call]
+        locator,
+        tz=dt.UTC,
+        formats=["%Y", "%b", "%d %b", "%H:%M", "%H:%M", "%S.%f"],
+        zero_formats=["", "%Y", "%d %b", "%d %b", "%H:%M", "%H:%M"],
+        offset_formats=["", "%Y", "%Y", "%d %b %Y", "%d %b %Y", "%d %b %Y %H:%M"],
+    )
+    ax.xaxis.set_major_formatter(formatter)
     ax.margins(x=0.01)
     if ax.dataLim.width == 0:
         ax.set_xlim(ax.dataLim.x0 - 0.5, ax.dataLim.x0 + 0.5)  # a day, not four years

@@ -6,7 +6,8 @@ alone, in every way that can show that all its rows were sent:
 1. with a larger page: older releases have no maximum;
 2. from both ends: where the oldest and the newest page share a row, nothing lies between them;
 3. by cursors, once in each order: a server whose cursors are right gives the same rows twice;
-4. in halves, by the caller's own lists or by account type, each half settled the same way.
+4. in halves, each settled the same way: by the caller's own lists, or by account type, where the
+   list of `schema.ACCOUNT_TYPES` is all that releases up to v0.79 have.
 
 If none does, the rows that are known are not passed off as all.
 """
@@ -32,6 +33,8 @@ USUAL_MAXIMUM: Final = 5_000
 
 LARGEST_PAGE: Final = 1_000_000
 """A page that holds any block, for the releases that have none."""
+
+BAD_REQUEST: Final = 400
 
 Account = tuple[str, ...]
 
@@ -93,7 +96,14 @@ def _settle(ask: Ask, filters: Filters, window: Window) -> Listing:
 
 def _from_both_ends(ask: Ask, filters: Filters, window: Window, oldest: Listing) -> Listing | None:
     newest = fetch(ask, filters, window, newest_first=True)
-    if not set(_accounts([oldest])) & set(_accounts([newest])):
+    ascending, descending = _accounts([oldest]), _accounts([newest])[::-1]
+    if not descending or descending[0] not in ascending:
+        return None
+    meeting = ascending.index(descending[0])
+    shared = ascending[meeting:]
+    beyond = descending[len(shared) :]
+    # A server that orders alike from both ends would share rows too, but not run on beyond them.
+    if descending[: len(shared)] != shared or set(beyond) & set(ascending):
         return None
     return _joined([oldest, newest])
 
@@ -102,7 +112,10 @@ def _by_cursors(ask: Ask, filters: Filters, window: Window, _: Listing) -> Listi
     forwards = list(_follow(ask, filters, window, newest_first=False))
     backwards = list(_follow(ask, filters, window, newest_first=True))
     ids = _accounts(forwards)
+    pages = [*forwards, *backwards]
     if forwards[-1].more or backwards[-1].more or len(ids) != len(set(ids)):
+        return None
+    if not all(page.sent for page in pages):
         return None
     return _joined(forwards) if sorted(ids) == sorted(_accounts(backwards)) else None
 
@@ -119,7 +132,7 @@ def _follow(ask: Ask, filters: Filters, window: Window, *, newest_first: bool) -
             return
         yield listing
         after = listing.end_cursor
-        if not (listing.more and after and after not in seen and len(listing.times)):
+        if not (listing.more and after and after not in seen and listing.sent):
             return
         seen.add(after)
 
@@ -129,15 +142,17 @@ def _by_halves(ask: Ask, filters: Filters, window: Window, oldest: Listing) -> L
     if not halves:
         return None
     settled = _joined([_settle_half(ask, half, window) for half in halves])
-    # A row of a type that is not on the list would be in no half.
-    return settled if set(_accounts([oldest])) <= set(_accounts([settled])) else None
+    # A row of a type that no release up to v0.79 has would be in no half.
+    newest = fetch(ask, filters, window, newest_first=True)
+    return settled if set(_accounts([oldest, newest])) <= set(_accounts([settled])) else None
 
 
 def _settle_half(ask: Ask, half: Filters, window: Window) -> Listing:
     try:
         return _settle(ask, half, window)
     except RequestError as error:
-        if not is_refusal(error) or not set(half.account_types) & set(LATER_ACCOUNT_TYPES):
+        is_unknown = error.status == BAD_REQUEST
+        if not is_unknown or not set(half.account_types) & set(LATER_ACCOUNT_TYPES):
             raise
         if len(half.account_types) > 1:
             return _joined([_settle_half(ask, part, window) for part in _single_types(half)])
@@ -170,4 +185,5 @@ def _joined(listings: list[Listing]) -> Listing:
         bad_rows=tuple(bad),
         more=False,
         end_cursor="",
+        sent=sum(listing.sent for listing in listings),
     )

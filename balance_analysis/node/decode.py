@@ -8,30 +8,33 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.errors import DecodeError
 from balance_analysis.node import wire
 from balance_analysis.schema import (
-    ACCOUNT_KEY,
     ARROW_SCHEMA,
     BALANCE_DIGITS,
-    NetworkLimits,
+    ID_TYPE,
+    to_microseconds,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FIRST_NANOSECOND: Final = pd.Timestamp("2015-01-01", tz="UTC").value
-LAST_NANOSECOND: Final = pd.Timestamp("2100-01-01", tz="UTC").value
+FIRST_NANOSECOND: Final = to_microseconds("2015-01-01") * 1000
+LAST_NANOSECOND: Final = to_microseconds("2100-01-01") * 1000
 _NANOSECOND_DIGITS: Final = 19
 _BALANCE: Final = re.compile(rf"-?[0-9]{{1,{BALANCE_DIGITS}}}", re.ASCII)
 _TIMESTAMP: Final = re.compile(rf"[0-9]{{{_NANOSECOND_DIGITS}}}", re.ASCII)
+
+
+# Python refuses to read integers of thousands of digits with a ValueError.
+_WRONG: Final = (msgspec.ValidationError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +93,10 @@ def decode_page(body: bytes) -> DecodedPage:
         If the body is not JSON at all.
     """
     try:
-        page = wire.page_decoder.decode(body).balances
+        page = wire.decode(wire.page_decoder, body).balances
         rows = _columns([edge.node for edge in page.edges])
-    except msgspec.ValidationError:
+    except _WRONG as error:
+        _raise_if_no_json(error)
         rows = None
     if rows is None:
         return _decode_row_by_row(body)
@@ -123,7 +127,12 @@ def _decoded(
 
 def _columns(rows: list[wire.Row]) -> pa.RecordBatch | None:
     """Return rows as a batch of `ARROW_SCHEMA`, or `None` if one of them is bad."""
-    ids = [_texts([getattr(row, name) for row in rows]).dictionary_encode() for name in ACCOUNT_KEY]
+    ids = [
+        _ids([row.asset_id for row in rows]),
+        _ids([row.account_type for row in rows]),
+        _ids([row.party_id for row in rows]),
+        _ids([row.market_id for row in rows]),
+    ]
     times = _texts([row.timestamp for row in rows])
     balances = _texts([row.balance for row in rows])
     if not (_all_nanoseconds(times) and _all_balances(balances)):
@@ -132,6 +141,18 @@ def _columns(rows: list[wire.Row]) -> pa.RecordBatch | None:
     return pa.RecordBatch.from_arrays(
         [*ids, microseconds, balances.cast(pa.decimal128(BALANCE_DIGITS, 0))], schema=ARROW_SCHEMA
     )
+
+
+def _raise_if_no_json(error: Exception) -> None:
+    if isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError):
+        raise error
+
+
+def _ids(values: Sequence[str | int]) -> pa.DictionaryArray:
+    try:
+        return pa.array(values, ID_TYPE)
+    except pa.ArrowTypeError:  # a bare number among them
+        return pa.array([str(value) for value in values], ID_TYPE)
 
 
 def _texts(values: list[str | int]) -> pa.StringArray:
@@ -164,7 +185,7 @@ def _all(mask: pa.BooleanArray) -> bool:
 
 def _decode_row_by_row(body: bytes) -> DecodedPage:
     try:
-        page = wire.raw_page_decoder.decode(body).balances
+        page = wire.decode(wire.raw_page_decoder, body).balances
     except msgspec.ValidationError as error:
         raise DecodeError(
             f"the answer is not a page of balance changes: {error}; "
@@ -189,17 +210,20 @@ def _decode_row_by_row(body: bytes) -> DecodedPage:
 def _read_row(raw: bytes) -> tuple[wire.Row | None, str | None]:
     """Return a row and what is wrong with it; either may be `None`."""
     try:
-        row = wire.row_decoder.decode(raw)
-    except msgspec.ValidationError as error:
+        row = wire.decode(wire.row_decoder, raw)
+    except _WRONG as error:
+        _raise_if_no_json(error)
         return _row_of_text(raw), str(error)
     return row, _fault(row)
 
 
 def _row_of_text(raw: bytes) -> wire.Row | None:
     """Return what can be read of a row whose shape is wrong, so that its time is known."""
-    values = msgspec.json.decode(raw)
-    timestamp = values.get("timestamp") if isinstance(values, dict) else None
-    return wire.Row("", "", "", "", timestamp, "") if isinstance(timestamp, str) else None
+    try:
+        timestamp = wire.timestamp_decoder.decode(raw).timestamp
+    except _WRONG:
+        return None
+    return wire.Row("", "", "", "", timestamp, "")
 
 
 def _time(row: wire.Row) -> int | None:
@@ -224,80 +248,3 @@ def _balance_fault(text: str) -> str | None:
     if re.fullmatch(r"-?[0-9]+", text, re.ASCII):
         return f"balance {text!r} has more than {BALANCE_DIGITS} digits"
     return f"balance {text!r} is not an integer"
-
-
-_LIMIT_FIELDS: Final = {
-    "canProposeMarket",
-    "canProposeAsset",
-    "proposeMarketEnabled",
-    "proposeAssetEnabled",
-    "genesisLoaded",
-    "proposeMarketEnabledFrom",
-    "proposeAssetEnabledFrom",
-}
-
-
-def decode_limits(body: bytes) -> dict[str, Any]:
-    """Read the fields of the network limits, under the wire's names.
-
-    Raises
-    ------
-    DecodeError
-        If the answer is not the network limits.
-    msgspec.DecodeError
-        If the body is not JSON at all.
-    """
-    try:
-        return wire.limits_decoder.decode(body).limits
-    except msgspec.ValidationError as error:
-        raise DecodeError(f"the answer is not the network limits: {error}") from error
-
-
-def network_limits(
-    fields: dict[str, Any], *, fetched_at: pd.Timestamp, source: str, block_height: int | None
-) -> NetworkLimits:
-    """Return the limits of `decode_limits`, typed; fields the interface doesn't list in `extra`.
-
-    Raises
-    ------
-    DecodeError
-        If a field is missing or has a wrong type.
-    """
-    return NetworkLimits(
-        can_propose_market=_flag(fields, "canProposeMarket"),
-        can_propose_asset=_flag(fields, "canProposeAsset"),
-        propose_market_enabled=_flag(fields, "proposeMarketEnabled"),
-        propose_asset_enabled=_flag(fields, "proposeAssetEnabled"),
-        genesis_loaded=_flag(fields, "genesisLoaded"),
-        propose_market_enabled_from=_date(fields, "proposeMarketEnabledFrom"),
-        propose_asset_enabled_from=_date(fields, "proposeAssetEnabledFrom"),
-        fetched_at=fetched_at,
-        source=source,
-        block_height=block_height,
-        extra={name: value for name, value in fields.items() if name not in _LIMIT_FIELDS},
-    )
-
-
-def _flag(fields: dict[str, Any], name: str) -> bool:
-    value = fields.get(name)
-    if not isinstance(value, bool):
-        raise DecodeError(f"network limits: {name} must be true or false, not {value!r}")
-    return value
-
-
-def _date(fields: dict[str, Any], name: str) -> pd.Timestamp | None:
-    """Return a date of the limits: nanoseconds, or ISO 8601 on another server; "0" is not set."""
-    text = fields.get(name)
-    if text in ("0", ""):
-        return None
-    try:
-        if isinstance(text, str):
-            return pd.Timestamp(int(text), unit="ns", tz="UTC") if text.isdecimal() else _iso(text)
-    except ValueError:
-        pass
-    raise DecodeError(f"network limits: {name} must be nanoseconds as text, not {text!r}")
-
-
-def _iso(text: str) -> pd.Timestamp:
-    stamp = pd.Timestamp(text)
-    return stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp.tz_convert("UTC")

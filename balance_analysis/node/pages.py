@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from balance_analysis.errors import IncompleteError
+from balance_analysis.frame import to_frame
 from balance_analysis.node.client import BALANCE_CHANGES
 from balance_analysis.node.decode import decode_page, raise_bad_row
 from balance_analysis.node.query import page_parameters
-from balance_analysis.schema import to_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +85,7 @@ def follow_pages(
     DecodeError
         If a row is bad.
     """
-    seen = set[str]()
+    seen = {cursor}
     while True:
         parameters = page_parameters(
             filters,
@@ -104,11 +104,9 @@ def follow_pages(
             return
         cursor = page.start_cursor if backward else page.end_cursor
         if not cursor:
-            raise IncompleteError(
-                f"page {len(seen) + 1} announces another but gives no cursor to it"
-            )
+            raise IncompleteError(f"page {len(seen)} announces another but gives no cursor to it")
         if cursor in seen:
-            raise IncompleteError(f"cursor {cursor!r} came back on page {len(seen) + 1}")
+            raise IncompleteError(f"cursor {cursor!r} came back on page {len(seen)}")
         seen.add(cursor)
 
 

@@ -12,7 +12,7 @@ The walk depends on a function that asks, not on a client.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
 from balance_analysis.node.block import settle_block
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from balance_analysis.node.query import Filters
 
 
+HALVINGS: Final = 5
+"""How often a window whose answer takes too long is halved before it is given up."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one step settled: all rows in [start, end), and what is left of its window.
@@ -50,9 +54,13 @@ class Step:
     bad_rows
         Rows that the table can't hold.
     page_size
-        What the node has accepted.
+        What was answered in time.
+    accepted
+        The largest page that the node accepts, as far as this step has seen.
     rest
         What was not reached; `None` when the whole window is settled.
+    source
+        The node that answered.
     """
 
     start: int
@@ -60,7 +68,14 @@ class Step:
     batches: tuple[pa.RecordBatch, ...]
     bad_rows: tuple[BadRow, ...]
     page_size: int
+    accepted: int
     rest: Window | None
+    source: str = ""
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows the batches have together."""
+        return sum(batch.num_rows for batch in self.batches)
 
 
 def take_step(ask: Ask, parts: Sequence[Filters], window: Window) -> Step:
@@ -82,37 +97,51 @@ def take_step(ask: Ask, parts: Sequence[Filters], window: Window) -> Step:
     RequestError
         If the node refuses even a page of one row.
     """
-    reached, window = _reach_all(ask, parts, window)
+    reached, asked, accepted = _reach_all(ask, parts, window)
     end = min(listing_end for listing_end, _ in reached)
     listings = [listing.between(window.start, end) for _, listing in reached]
     if window.begins_with_row:
         _check_restart(window, listings)
     restarts = any(listing.more and listing_end == end for listing_end, listing in reached)
-    rest = replace(window, start=end, begins_with_row=restarts) if end < window.end else None
+    rest = replace(window, start=end, begins_with_row=restarts)
     return Step(
         window.start,
         end,
         tuple(listing.rows for listing in listings if listing.rows.num_rows),
         tuple(bad for listing in listings for bad in listing.bad_rows),
-        window.page_size,
-        rest,
+        asked,
+        accepted,
+        rest if end < window.end else None,
     )
 
 
 def _reach_all(
     ask: Ask, parts: Sequence[Filters], window: Window
-) -> tuple[list[tuple[int, Listing]], Window]:
-    """Ask for every part, in smaller pages where the node can't or won't send such large ones."""
+) -> tuple[list[tuple[int, Listing]], int, int]:
+    """Ask for every part, for less where the node can't or won't send so much, or is too slow.
+
+    Returns how far each part came, the page size that was answered, and the largest accepted.
+    """
+    accepted, halvings = window.page_size, 0
+    is_size_at_fault = False
     while True:
         try:
-            return [_reach(ask, filters, window) for filters in parts], window
+            reached = [_reach(ask, filters, window) for filters in parts]
         except RequestError as error:
+            if error.timed_out and window.page_size > 1 and halvings < HALVINGS:
+                halvings += 1
+                window = window.half()
+                continue
             if window.page_size == 1 or not is_refusal(error):
                 raise
-            if not isinstance(error, TooLargeError):
+            if not isinstance(error, TooLargeError) and not is_size_at_fault:
                 # If even a page of one row is refused, its size was not the reason.
                 fetch(ask, parts[0], replace(window, page_size=1))
-            window = replace(window, page_size=window.page_size // 2)
+                is_size_at_fault = True
+            accepted = window.page_size // 2
+            window = replace(window, page_size=accepted)
+        else:
+            return reached, window.page_size, accepted
 
 
 def _reach(ask: Ask, filters: Filters, window: Window) -> tuple[int, Listing]:
@@ -128,9 +157,20 @@ def _reach(ask: Ask, filters: Filters, window: Window) -> tuple[int, Listing]:
             f"the node announced more rows in {range_text(window.start, window.end)} but sent none"
         )
     first, last = listing.span
-    if first == last:
-        return last + 1, settle_block(ask, filters, last, window.page_size)
-    return last, listing
+    if first < last:
+        return last, listing
+    if window.start < first:
+        _check_nothing_before(ask, filters, replace(window, end=first))
+    return last + 1, settle_block(ask, filters, last, window.page_size)
+
+
+def _check_nothing_before(ask: Ask, filters: Filters, window: Window) -> None:
+    """Check that a page of one block began at the window's first row: its order can't show it."""
+    if len(fetch(ask, filters, window).times):
+        raise IncompleteError(
+            f"rows stand in {range_text(window.start, window.end)}, but the answer began later: "
+            "the node ignores the order that was asked for"
+        )
 
 
 def _check_restart(window: Window, listings: list[Listing]) -> None:

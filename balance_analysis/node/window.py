@@ -63,11 +63,16 @@ class Window:
     begins_with_row: bool = False
 
     def cut(self, width: int, page_size: int) -> tuple[Window, Window | None]:
-        """Return the first `width` microseconds, in pages of at most `page_size`, and the rest."""
+        """Return the first `width` microseconds, in pages of `page_size`, and the rest."""
         end = min(self.end, self.start + width)
-        near = replace(self, end=end, page_size=min(self.page_size, page_size))
+        near = replace(self, end=end, page_size=page_size)
         far = replace(self, start=end, begins_with_row=False)
         return near, (far if end < self.end else None)
+
+    def half(self) -> Window:
+        """Return the first half, and half the page: less to find and to send."""
+        middle = self.start + max(1, (self.end - self.start) // 2)
+        return replace(self, end=middle, page_size=max(1, self.page_size // 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,8 @@ class Listing:
         Whether the window holds rows beyond these.
     end_cursor
         The cursor of the last row.
+    sent
+        How many rows the node sent, those outside the window too.
     """
 
     rows: pa.RecordBatch
@@ -93,6 +100,7 @@ class Listing:
     bad_rows: tuple[BadRow, ...]
     more: bool
     end_cursor: str
+    sent: int
 
     @property
     def span(self) -> tuple[int, int]:
@@ -106,7 +114,7 @@ class Listing:
         inside = _inside(self.times, start, end)
         rows = self.rows.filter(_inside(self.rows["timestamp"].cast(pa.int64()), start, end))
         bad = tuple(bad for bad in self.bad_rows if bad.time is None or start <= bad.time < end)
-        return Listing(rows, self.times.filter(inside), bad, more, self.end_cursor)
+        return Listing(rows, self.times.filter(inside), bad, more, self.end_cursor, self.sent)
 
 
 def fetch(
@@ -148,7 +156,14 @@ def _ask_checked(ask: Ask, question: Question, window: Window) -> Listing:
     _check_filters(page.rows, question.filters)
     # Times are in order, so a row beyond the window's far side proves that its rows are all here.
     beyond = _beyond(page.times, window, question.newest_first)
-    whole = Listing(page.rows, page.times, page.bad_rows, page.has_next_page, page.end_cursor)
+    whole = Listing(
+        page.rows,
+        page.times,
+        page.bad_rows,
+        page.has_next_page,
+        page.end_cursor,
+        page.rows.num_rows + len(page.bad_rows),
+    )
     return whole.between(window.start, window.end, more=page.has_next_page and not beyond)
 
 

@@ -7,7 +7,7 @@ Cursors of single rows are not decoded: `pageInfo` has the two that paging needs
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,6 +23,12 @@ class Row(msgspec.Struct, rename=FIELD_NAMES, gc=False):
     market_id: str
     timestamp: str | int
     balance: str
+
+
+class RowTime(msgspec.Struct):
+    """What is read of a row that is not as the interface says."""
+
+    timestamp: str | int
 
 
 class PageInfo(msgspec.Struct, rename="camel"):
@@ -92,8 +98,28 @@ class ErrorBody(msgspec.Struct):
     details: list[ErrorDetail] = []
 
 
+T = TypeVar("T")
+
+
+def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """Return what a body holds.
+
+    Raises
+    ------
+    msgspec.ValidationError
+        If it is JSON of another shape.
+    msgspec.DecodeError
+        If it is not JSON, is not UTF-8, or is nested too deep to be read.
+    """
+    try:
+        return decoder.decode(body)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from error
+
+
 page_decoder = msgspec.json.Decoder(BalanceChanges)
 raw_page_decoder = msgspec.json.Decoder(RawBalanceChanges)
 row_decoder = msgspec.json.Decoder(Row)
+timestamp_decoder = msgspec.json.Decoder(RowTime)
 limits_decoder = msgspec.json.Decoder(NetworkLimitsAnswer)
 error_decoder = msgspec.json.Decoder(ErrorBody)

@@ -8,7 +8,8 @@ import pandas as pd
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, to_frame
+from balance_analysis.frame import to_frame
+from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
 
 START = 1_680_000_000_000_000
 LARGEST = 10**38 - 1

@@ -9,14 +9,8 @@ from hypothesis import strategies as st
 
 from balance_analysis.analysis.balances import balance_at
 from balance_analysis.errors import CheckError
-from balance_analysis.schema import (
-    ACCOUNT_KEY,
-    BALANCE_DTYPE,
-    EXTERNAL,
-    TIMESTAMP_DTYPE,
-    empty_table,
-    from_microseconds,
-)
+from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, empty_table
+from balance_analysis.schema import ACCOUNT_KEY, EXTERNAL, from_microseconds
 from tests.analysis.tables import (
     LARGEST,
     START,

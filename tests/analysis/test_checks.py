@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from balance_analysis.analysis.checks import check_table, drop_identical_duplicates
 from balance_analysis.errors import CheckError
-from balance_analysis.schema import ACCOUNT_KEY, empty_table
+from balance_analysis.frame import empty_table
+from balance_analysis.schema import ACCOUNT_KEY
 from tests.analysis.tables import START, rows, rows_of, table_of
 
 GENERAL = ("VOTE", "ACCOUNT_TYPE_GENERAL", "a1", "")

@@ -10,14 +10,8 @@ from hypothesis import strategies as st
 from balance_analysis.analysis.balances import balance_at
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.errors import CheckError
-from balance_analysis.schema import (
-    ACCOUNT_KEY,
-    BALANCE_DTYPE,
-    EXTERNAL,
-    TIMESTAMP_DTYPE,
-    empty_table,
-    from_microseconds,
-)
+from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, empty_table
+from balance_analysis.schema import ACCOUNT_KEY, EXTERNAL, from_microseconds
 from tests.analysis.tables import (
     LARGEST,
     START,
@@ -64,7 +58,7 @@ def naive_summary(rows, start, end):
             "last_seen": max(inside, default=None),
             "rows": len(inside),
             "changes": sum(delta != 0 for delta in deltas),
-            "opening": levels.get(start),
+            "opening": next((level for time, level in changes[::-1] if time < start), None),
             "closing": levels.get(end - 1),
             "minimum": low,
             "maximum": high,
@@ -134,9 +128,17 @@ def test_opening_and_closing_are_balances_at_the_bounds(rows, bounds):
     start, end = sorted(bounds)
     table = table_of(rows)
     found = summarize_accounts(table, start=instant(start), end=instant(end))
-    for name, when in (("opening", start), ("closing", end - 1)):
+    for name, when in (("opening", start - 1), ("closing", end - 1)):
         expected = balance_at(table, instant(when))["balance"]
         pd.testing.assert_series_equal(found[name], expected, check_names=False)
+
+
+@given(rows, st.sets(instants, min_size=2, max_size=2))
+def test_a_known_opening_and_the_net_make_the_closing(rows, bounds):
+    start, end = sorted(bounds)
+    found = summarize_accounts(table_of(rows), start=instant(start), end=instant(end))
+    for opening, net, closing in zip(found["opening"], found["net"], found["closing"], strict=True):
+        assert amount(opening) is None or amount(opening) + amount(net) == amount(closing)
 
 
 def test_recorded_flows_agree_with_the_ledger(recorded_rows, recorded_ledger):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from balance_analysis.analysis.balances import balance_at
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.units import to_units
-from balance_analysis.schema import BALANCE_DTYPE, empty_table
+from balance_analysis.frame import BALANCE_DTYPE, empty_table
 from tests.analysis.tables import LARGEST, START, rows, table_of
 
 DECIMALS = {"VOTE": 0, "ea43": 18}
@@ -59,7 +59,7 @@ def test_an_unknown_balance_becomes_nan():
 
 def test_every_amount_of_a_summary_is_converted():
     table = table_of([("ea43", "ACCOUNT_TYPE_GENERAL", "a1", "", START, 15 * 10**17)])
-    found = to_units(summarize_accounts(table), DECIMALS)
+    found = to_units(summarize_accounts(table, start="2023-03-29"), DECIMALS)
     amounts = ["opening", "closing", "minimum", "maximum", "inflow", "outflow", "net"]
     assert found[amounts].to_numpy().tolist() == [[1.5, 1.5, 1.5, 1.5, 0.0, 0.0, 0.0]]
     assert found["rows"].dtype == "int64"

@@ -17,12 +17,13 @@ from balance_analysis.archive.files import (
     limits_to_json,
     read_network_limits,
     read_parquet,
-    replacing,
     write_network_limits,
     write_parquet,
 )
+from balance_analysis.archive.writing import replacing
 from balance_analysis.errors import ArchiveError
-from balance_analysis.schema import ARROW_SCHEMA, NetworkLimits, empty_table, to_arrow
+from balance_analysis.frame import empty_table, to_arrow
+from balance_analysis.schema import ARROW_SCHEMA, NetworkLimits
 from tests.analysis.tables import LARGEST, START, rows, table_of
 
 TABLE = table_of(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 
 from balance_analysis.figures.plots import COLOURS, MOST_LINES, plot_balances
-from balance_analysis.schema import empty_table
+from balance_analysis.frame import empty_table
 from tests.analysis.tables import LARGEST, START, by_account, table_of
 
 HOUR = 3_600_000_000

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
@@ -18,8 +19,6 @@ from balance_analysis.schema import (
     NETWORK_PARTY,
     NO_MARKET,
     NetworkLimits,
-    to_arrow,
-    to_frame,
 )
 from sample_data.generate import ASSETS, TREASURY, build_history, main, write_sample
 

@@ -1,0 +1,208 @@
+"""Load balance changes: as one table, or as a stream of batches."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from balance_analysis.errors import BalanceAnalysisError
+from balance_analysis.load.request import OnBadRows, make_request
+from balance_analysis.load.stream import Load
+from balance_analysis.schema import ARROW_SCHEMA, ATTRS_KEY, Instant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pandas as pd
+
+    from balance_analysis.load.progress import Report
+    from balance_analysis.node.client import Client
+
+
+logger = logging.getLogger("balance_analysis")
+
+
+def load_balance_changes(
+    client: Client,
+    *,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    asset_id: str | None = None,
+    party_ids: str | Iterable[str] = (),
+    market_ids: str | Iterable[str] = (),
+    account_types: str | Iterable[str] = (),
+    page_size: int = 5000,
+    workers: int = 4,
+    on_bad_rows: OnBadRows = "raise",
+    progress: bool | Report | None = None,
+) -> pd.DataFrame:
+    """Load all balance changes in [start, end), complete or not at all.
+
+    The interval is walked by time, without cursors, so nothing is lost on nodes whose cursors lose
+    rows. A window has no opening row: what an account held before its first row is not in it.
+
+    Parameters
+    ----------
+    client
+        The node, or several nodes of one network.
+    start, end
+        The interval, start inclusive, end exclusive: datetimes, dates or ISO 8601 text, UTC where
+        no time zone is given. `start=None` begins at the oldest row that the node holds, looked for
+        from 2020 on. `end=None` is now, fixed before the first request.
+    asset_id, party_ids, market_ids, account_types
+        Which accounts; all where nothing is given. AND across the four, OR within a list. Ids
+        have 64 hex digits (an asset's may differ), or are `network` for accounts without a
+        party. Account types as `ACCOUNT_TYPE_GENERAL` or `general`; one that is newer than this
+        release as `new:NAME`.
+    page_size
+        Rows a request.
+    workers
+        Requests at once. The result doesn't depend on it.
+    on_bad_rows
+        What happens to a row that the table can't hold: "raise" (DecodeError), or "quarantine",
+        which leaves it out and keeps it, raw and with the reason, in the table's attrs.
+    progress
+        `True` for a progress bar on stderr, `False` for none, `None` for one where stderr is a
+        terminal or this is a notebook; or a function that gets the share of the interval that is
+        settled, 0 to 1, and the rows so far, after each step.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A table: columns asset_id, account_type, party_id, market_id (category), timestamp
+        (datetime64[us, UTC]), balance (decimal128(38, 0)[pyarrow], in the asset's smallest unit),
+        sorted by these in order; (account, timestamp) unique. `attrs["balance_analysis"]` tells,
+        as JSON: source, interval, filters, rows, requests, retries, bytes, seconds (throttled ones
+        too), the node's last block, and quarantined rows.
+
+    Raises
+    ------
+    RequestError
+        If the node can't be reached or refuses, after the retries.
+    DecodeError
+        If an answer or a row is not what the interface describes.
+    IncompleteError
+        If the answers don't add up to one complete list.
+    CheckError
+        If two rows of one account and time differ.
+    ValueError
+        If start is not before end, or a filter is malformed.
+
+    Notes
+    -----
+    An error of a load holds what is complete of it, and pickles; `error.resume()` goes on.
+    """
+    request = make_request(
+        start=start,
+        end=end,
+        asset_id=asset_id,
+        party_ids=party_ids,
+        market_ids=market_ids,
+        account_types=account_types,
+        page_size=page_size,
+        workers=workers,
+        on_bad_rows=on_bad_rows,
+    )
+    return PartialLoad(client, Load(request)).finish(progress)
+
+
+@dataclass(slots=True)
+class PartialLoad:
+    """What is complete of a load: spans of its interval, and their rows.
+
+    Attributes
+    ----------
+    client
+        The node.
+    load
+        What was asked, and what is settled of it.
+    batches
+        The rows of the settled spans, in `ARROW_SCHEMA`.
+    """
+
+    client: Client
+    load: Load
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+
+    def finish(self, progress: bool | Report | None = None) -> pd.DataFrame:
+        """Load what is missing and return the whole table."""
+        try:
+            for step in self.load.run(self.client, progress):
+                self.batches += step.batches
+        except BalanceAnalysisError as error:
+            error.partial = self
+            raise
+        from balance_analysis.frame import to_frame  # noqa: PLC0415 - pandas is heavy
+
+        table = to_frame(pa.Table.from_batches(self.batches, ARROW_SCHEMA))
+        table.attrs[ATTRS_KEY] = self.load.describe()
+        return table
+
+    def resume(self, client: Client | None = None) -> pd.DataFrame:
+        """Load what is missing, from the same node or another, and return the whole table."""
+        return PartialLoad(client or self.client, self.load, self.batches).finish()
+
+
+def iter_balance_changes(
+    client: Client,
+    *,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    asset_id: str | None = None,
+    party_ids: str | Iterable[str] = (),
+    market_ids: str | Iterable[str] = (),
+    account_types: str | Iterable[str] = (),
+    page_size: int = 5000,
+    workers: int = 4,
+    on_bad_rows: OnBadRows = "raise",
+    progress: bool | Report | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Load all balance changes in [start, end) as a stream, for what doesn't fit in memory.
+
+    Few batches wait at any time: when they are not taken, no more requests are sent.
+
+    Parameters
+    ----------
+    client, start, end, asset_id, party_ids, market_ids, account_types, page_size, workers, progress
+        As for `load_balance_changes`.
+    on_bad_rows
+        "raise" (DecodeError), or "quarantine", which leaves a bad row out and logs it.
+
+    Yields
+    ------
+    pyarrow.RecordBatch
+        Rows in time order, none empty: asset_id, account_type, party_id, market_id (dictionary of
+        string), timestamp (timestamp[us, UTC]), balance (decimal128(38, 0), in the asset's smallest
+        unit). All rows before the first of the next batch have been yielded.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is malformed; at the call, not at the first batch.
+    RequestError, DecodeError, IncompleteError, CheckError
+        As `load_balance_changes`; all batches before are complete.
+    """
+    request = make_request(
+        start=start,
+        end=end,
+        asset_id=asset_id,
+        party_ids=party_ids,
+        market_ids=market_ids,
+        account_types=account_types,
+        page_size=page_size,
+        workers=workers,
+        on_bad_rows=on_bad_rows,
+    )
+    return _batches(client, Load(request), progress)
+
+
+def _batches(
+    client: Client, load: Load, progress: bool | Report | None
+) -> Iterator[pa.RecordBatch]:
+    for step in load.run_in_time_order(client, progress):
+        for bad in step.bad_rows:
+            logger.warning("left out a bad row: %s; the row is %s", bad.reason, bad.raw)
+        yield from step.batches

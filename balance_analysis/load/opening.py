@@ -1,0 +1,205 @@
+"""Load what accounts held before a moment: the opening balances of an interval.
+
+Accounts are looked for newest first, many in one request, in windows that reach further and further
+back. The first row of an account that comes is its last one. What one request leaves open is asked
+again by tighter filters, and an account that is left alone by a page of one row.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+import pyarrow as pa
+
+from balance_analysis.errors import IncompleteError, RequestError
+from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE
+from balance_analysis.load.asking import Asking
+from balance_analysis.load.request import check_positive
+from balance_analysis.node.last import Account, Found, Search
+from balance_analysis.node.query import make_filters
+from balance_analysis.schema import (
+    ACCOUNT_KEY,
+    ACCOUNT_TYPES,
+    ATTRS_KEY,
+    from_microseconds,
+    to_microseconds,
+)
+
+if TYPE_CHECKING:
+    from balance_analysis.node.client import Client
+    from balance_analysis.schema import Instant
+
+_TYPE_PREFIX: Final = "ACCOUNT_TYPE_"
+
+_STATES: Final = pd.CategoricalDtype(pd.Index(["known", "none", "pruned"], dtype="str"))
+
+
+logger = logging.getLogger("balance_analysis")
+
+
+def load_opening_balances(
+    client: Client,
+    accounts: pd.DataFrame,
+    *,
+    at: Instant,
+    page_size: int = 5000,
+    workers: int = 4,
+) -> pd.DataFrame:
+    """Load the last balance before a moment, of each of these accounts.
+
+    It is what `balance_at` and others take as `opening` for a table that starts at that moment.
+
+    Parameters
+    ----------
+    client
+        The node; of several, one answers all: the first, in order of what they hold, that can.
+    accounts
+        A table, a summary or any frame with the columns `ACCOUNT_KEY`; rows may repeat an account.
+    at
+        The moment, UTC where no time zone is given. A row at exactly `at` is not before it.
+    page_size
+        Rows a request.
+    workers
+        Requests at once. The result doesn't depend on it.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per account, sorted by `ACCOUNT_KEY` (category of str, ids in lower case):
+
+        - `balance` (decimal128(38, 0)[pyarrow], in the asset's smallest unit): NA where the node
+          holds no row of the account before `at`.
+        - `since` (datetime64[us, UTC]): the timestamp of the row that set it, else NaT.
+        - `state` (category of str): "known"; "none", where the account had no row before `at`, as
+          the node holds the asset's history from its beginning; or "pruned", where that can't be
+          shown, so that the node may have forgotten older rows.
+
+        `attrs["balance_analysis"]` tells, as JSON, the source, the requests and the node's last
+        block. A node that has not reached `at` answers as of that block.
+
+    Raises
+    ------
+    RequestError
+        If no node can be reached or answers, after the retries.
+    DecodeError
+        If an answer or a row is not what the interface describes.
+    IncompleteError
+        If an account's last row can't be told, as the answers don't add up.
+    CheckError
+        If two rows of one account and time differ.
+    ValueError
+        If accounts lacks a column, or an id is missing or malformed.
+
+    Notes
+    -----
+    Pruned history looks exactly like nothing having happened, and no node tells how far back it
+    reaches. One row does: an asset's EXTERNAL account gets one in the block in which the asset
+    comes to be, and else only where a network is restored from a snapshot, with rows of all
+    accounts and what they hold. So it is "none" only if the oldest block that the node holds of
+    the asset has that row and no balance but 0, seen after all other answers, so that nothing was
+    pruned meanwhile. In any other case it is "pruned".
+
+    One request settles all accounts of up to 60 parties that fit one page of the last day's rows.
+    Those that are left take a request for the week before, again per 60 parties; then, once, one
+    for each year from 2020 to the node's oldest row, one per 60 parties for each year from there to
+    `at`, and one for each asset. Only an account that is quiet between busy ones which the filters
+    can't part takes more; "no market" can't be asked for.
+    """
+    check_positive("page_size", page_size)
+    check_positive("workers", workers)
+    end, wanted = to_microseconds(at), _accounts(accounts)
+    asking, began = Asking(client, "raise"), time.monotonic()
+    try:
+        source, found = _by_one_node(asking, wanted, end, page_size, workers)
+    finally:
+        asking.stop()
+    opening = _frame(wanted, found)
+    opening.attrs[ATTRS_KEY] = _description(asking, source, end, time.monotonic() - began)
+    logger.info("%d opening balances in %d requests", len(wanted), asking.tally.requests)
+    return opening
+
+
+def _accounts(frame: pd.DataFrame) -> list[Account]:
+    """Return the distinct accounts of a frame, sorted, in the form in which nodes have them."""
+    missing = [name for name in ACCOUNT_KEY if name not in frame]
+    if missing:
+        raise ValueError(f"not a frame of accounts: it has no column {', '.join(missing)}")
+    keys = frame[list(ACCOUNT_KEY)].drop_duplicates()
+    if keys.isna().to_numpy().any():
+        raise ValueError("accounts has a missing id; no market is '', not missing")
+    columns = [
+        keys[name].astype("str").map({text: _id(name, text) for text in keys[name].astype("str")})
+        for name in ACCOUNT_KEY
+    ]
+    return sorted(set(zip(*columns, strict=True)))
+
+
+def _id(name: str, text: str) -> str:
+    match name:
+        case "asset_id":
+            return make_filters(asset_id=text).asset_id or text
+        case "party_id":
+            return make_filters(party_ids=text).party_ids[0]
+        case "market_id":
+            return make_filters(market_ids=text).market_ids[0] if text else text
+    return text if _is_type(text) else make_filters(account_types=text).account_types[0]
+
+
+def _is_type(text: str) -> bool:
+    """Whether it may be the name of a type, or the number of one that the node has no name for."""
+    return text in ACCOUNT_TYPES or text.startswith(_TYPE_PREFIX) or text.isdecimal()
+
+
+def _by_one_node(
+    asking: Asking, accounts: list[Account], at: int, page_size: int, workers: int
+) -> tuple[str, Found]:
+    """Return what the best node that can answer it all tells, and which it is.
+
+    Nodes differ in what they have pruned, so they are not mixed.
+    """
+    failure: RequestError | IncompleteError | None = None
+    for base_url in asking.nodes(at):
+        try:
+            with Search(asking.to(base_url), at, page_size, workers) as search:
+                return base_url, search.find(accounts)
+        except (RequestError, IncompleteError) as error:
+            failure = error
+            logger.warning("%s; no opening balances from %s", error, base_url)
+    raise failure or AssertionError("a client has at least one node")
+
+
+def _frame(accounts: list[Account], found: Found) -> pd.DataFrame:
+    rows = [found.last.get(account, (None, None)) for account in accounts]
+    times = pa.array([row[0] for row in rows], pa.timestamp("us", "UTC"))
+    balances = pa.array([row[1] for row in rows], BALANCE_DTYPE.pyarrow_dtype)
+    columns: dict[str, Any] = {
+        name: pd.Series([account[i] for account in accounts], dtype="str").astype("category")
+        for i, name in enumerate(ACCOUNT_KEY)
+    }
+    return pd.DataFrame(
+        {
+            **columns,
+            "balance": pd.Series(pd.arrays.ArrowExtensionArray(balances)),
+            "since": pd.Series(times.to_pandas(), dtype=TIMESTAMP_DTYPE),
+            "state": pd.Series([found.state(account) for account in accounts], dtype=_STATES),
+        }
+    )
+
+
+def _description(asking: Asking, source: str, at: int, seconds: float) -> dict[str, Any]:
+    """Return what the result's attrs tell of its load; all of it is JSON."""
+    head, tally = asking.heads[source], asking.tally
+    return {
+        "source": source,
+        "at": from_microseconds(at).isoformat(),
+        "requests": tally.requests,
+        "retries": tally.retries,
+        "throttled_seconds": round(tally.throttled_seconds, 3),
+        "bytes": tally.bytes,
+        "seconds": round(seconds, 3),
+        "block_height": head.height,
+        "block_time": head.time and from_microseconds(head.time).isoformat(),
+    }

@@ -1,0 +1,93 @@
+"""What a caller asks a load for, checked before the first request is sent."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from balance_analysis.node.query import Filters, make_filters
+from balance_analysis.schema import Instant, from_microseconds, to_microseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+OnBadRows = Literal["raise", "quarantine"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """One load, in canonical form.
+
+    Attributes
+    ----------
+    start
+        Microseconds since 1970; `None` for the oldest row that the node holds.
+    end
+        Microseconds since 1970.
+    filters
+        Which accounts.
+    page_size
+        Rows a request.
+    workers
+        Requests at once.
+    on_bad_rows
+        What happens to a row that the table can't hold.
+    """
+
+    start: int | None
+    end: int
+    filters: Filters
+    page_size: int
+    workers: int
+    on_bad_rows: OnBadRows
+
+
+def make_request(
+    *,
+    start: Instant | None,
+    end: Instant | None,
+    asset_id: str | None,
+    party_ids: str | Iterable[str],
+    market_ids: str | Iterable[str],
+    account_types: str | Iterable[str],
+    page_size: int,
+    workers: int,
+    on_bad_rows: OnBadRows,
+) -> LoadRequest:
+    """Check the arguments of a load; `end=None` becomes now.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If one of them is malformed.
+    """
+    check_positive("page_size", page_size)
+    check_positive("workers", workers)
+    if on_bad_rows not in ("raise", "quarantine"):
+        raise ValueError(f'on_bad_rows must be "raise" or "quarantine", not {on_bad_rows!r}')
+    filters = make_filters(
+        asset_id=asset_id, party_ids=party_ids, market_ids=market_ids, account_types=account_types
+    )
+    first, last = bounds(start, end)
+    return LoadRequest(first, last, filters, page_size, workers, on_bad_rows)
+
+
+def bounds(start: Instant | None, end: Instant | None) -> tuple[int | None, int]:
+    """Return the bounds in microseconds; an end that is left out is now."""
+    last = to_microseconds(dt.datetime.now(dt.UTC) if end is None else end)
+    first = None if start is None else to_microseconds(start)
+    if first is not None and first >= last:
+        raise ValueError(
+            f"start must be before end, but {from_microseconds(first).isoformat()} is not before "
+            f"{from_microseconds(last).isoformat()}"
+        )
+    return first, last
+
+
+def check_positive(name: str, number: int) -> None:
+    """Raise unless a number is a whole number of at least 1."""
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise TypeError(f"{name} must be a whole number, not {number!r}")
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, not {number}")

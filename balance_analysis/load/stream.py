@@ -1,0 +1,175 @@
+"""One load under way: its steps as they come, and what can be told of it at any moment."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from balance_analysis.load.asking import Asking, Head
+from balance_analysis.load.progress import Report, reporting
+from balance_analysis.load.windows import settle_windows
+from balance_analysis.node.window import Window
+from balance_analysis.rows import has_repeats
+from balance_analysis.schema import from_microseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from balance_analysis.load.request import LoadRequest
+    from balance_analysis.node.client import Client
+    from balance_analysis.node.decode import BadRow
+    from balance_analysis.node.walk import Step
+
+logger = logging.getLogger("balance_analysis")
+
+Span = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Load:
+    """A load: what was asked, and what is settled of it.
+
+    It pickles between its runs, and `run` goes on where it stands.
+
+    Attributes
+    ----------
+    request
+        What was asked.
+    interval
+        The bounds in microseconds; `None` until the oldest row has been found.
+    settled
+        The spans of the interval that are complete.
+    rows
+        How many rows these hold.
+    bad_rows
+        The bad rows in them, each once.
+    nodes
+        How many steps each node settled.
+    cost
+        Requests, retries, throttled seconds, bytes and seconds so far.
+    head
+        The last block that a node was seen to hold.
+    """
+
+    request: LoadRequest
+    interval: Span | None = None
+    settled: list[Span] = field(default_factory=list)
+    rows: int = 0
+    bad_rows: dict[BadRow, None] = field(default_factory=dict)
+    nodes: dict[str, int] = field(default_factory=dict)
+    cost: dict[str, float] = field(default_factory=dict)
+    head: Head = field(default_factory=Head)
+
+    def run(self, client: Client, progress: bool | Report | None) -> Iterator[Step]:
+        """Yield the steps of what is not settled yet, as they come, without repeated rows.
+
+        A step counts as settled when the next one is asked for.
+        """
+        asking, began = Asking(client, self.request.on_bad_rows), time.monotonic()
+        try:
+            if self.interval is None:
+                self.interval = asking.interval(self.request)
+            parts = self.request.filters.parts()
+            steps = settle_windows(
+                lambda window: asking.settle(parts, window), self.missing(), self.request.workers
+            )
+            with reporting(progress) as report:
+                for step in steps:
+                    whole = replace(step, batches=tuple(map(_without_repeats, step.batches)))
+                    yield whole
+                    self._add(whole)
+                    report(self.share(), self.rows)
+        finally:
+            asking.stop()
+            self._count(asking, time.monotonic() - began)
+        logger.info("%d rows in %d requests", self.rows, self.cost["requests"])
+
+    def run_in_time_order(self, client: Client, progress: bool | Report | None) -> Iterator[Step]:
+        """Yield the same steps in time order; those that come early wait."""
+        waiting: dict[int, Step] = {}
+        front = None
+        for step in self.run(client, progress):
+            front = self.missing()[0].start if front is None else front
+            waiting[step.start] = step
+            while front in waiting:
+                ready = waiting.pop(front)
+                front = ready.end
+                yield ready
+
+    def missing(self) -> list[Window]:
+        """Return the windows that are not settled."""
+        if self.interval is None:
+            return []
+        start, end = self.interval
+        windows = []
+        for settled_start, settled_end in [*sorted(self.settled), (end, end)]:
+            if start < settled_start:
+                windows.append(Window(start, settled_start, self.request.page_size))
+            start = max(start, settled_end)
+        return windows
+
+    def share(self) -> float:
+        """Return how much of the interval is settled, 0 to 1."""
+        if self.interval is None:
+            return 0.0
+        start, end = self.interval
+        return sum(b - a for a, b in self.settled) / max(end - start, 1)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a table's attrs tell of its load; all of it is JSON."""
+        start, end = self.interval or (self.request.end, self.request.end)
+        seconds = self.cost["seconds"]
+        return {
+            "source": max(self.nodes, key=self.nodes.__getitem__, default=None),
+            "steps_by_node": dict(self.nodes),
+            "start": from_microseconds(start).isoformat(),
+            "end": from_microseconds(end).isoformat(),
+            "filters": [list(pair) for pair in self.request.filters.parameters()],
+            "rows": self.rows,
+            **self.cost,
+            "rows_per_second": round(self.rows / seconds, 1) if seconds else 0.0,
+            "block_height": self.head.height,
+            "block_time": self.head.time and from_microseconds(self.head.time).isoformat(),
+            "quarantined": [{"row": bad.raw, "reason": bad.reason} for bad in self.bad_rows],
+        }
+
+    def _add(self, step: Step) -> None:
+        self.settled.append((step.start, step.end))
+        self.rows += step.num_rows
+        self.bad_rows |= dict.fromkeys(step.bad_rows)
+        self.nodes[step.source] = self.nodes.get(step.source, 0) + 1
+
+    def _count(self, asking: Asking, seconds: float) -> None:
+        tally = asking.tally
+        spent = {
+            "requests": tally.requests,
+            "retries": tally.retries,
+            "throttled_seconds": round(tally.throttled_seconds, 3),
+            "bytes": tally.bytes,
+            "seconds": round(seconds, 3),
+        }
+        self.cost = {name: self.cost.get(name, 0) + value for name, value in spent.items()}
+        for head in asking.heads.values():
+            if (head.time or 0, head.height or 0) > (self.head.time or 0, self.head.height or 0):
+                self.head = head
+
+
+def _without_repeats(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch in which identical rows stand once.
+
+    Raises
+    ------
+    CheckError
+        If two rows of one account and timestamp differ.
+    """
+    if not has_repeats(batch):
+        return batch
+    from balance_analysis.analysis.checks import merge_duplicates  # noqa: PLC0415 - pandas is heavy
+    from balance_analysis.frame import to_arrow, to_frame  # noqa: PLC0415
+
+    merged = to_arrow(merge_duplicates(to_frame(pa.Table.from_batches([batch]))))
+    return merged.sort_by("timestamp").combine_chunks().to_batches()[0]

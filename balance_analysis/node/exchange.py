@@ -1,0 +1,277 @@
+"""One exchange with a node: a GET sent and its answer read whole, or an error that says why not.
+
+This is the only module that opens sockets, and the one place where errors of `requests`, `urllib3`
+and `msgspec` become ours. It knows nothing of what it fetches: a caller hands in how to read the
+body, so that a body that can't be read counts as a fault on the way like any other.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+import msgspec
+import requests
+import urllib3.exceptions
+from requests.adapters import HTTPAdapter
+
+from balance_analysis.errors import RequestError, TooLargeError
+from balance_analysis.node import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+LONGEST_WAIT: Final = 60.0
+"""The most seconds that a node may ask a load to wait; a node that asks for more is left alone."""
+
+PATIENCE: Final = 10
+"""Timeouts that a whole answer may take: one that trickles in byte by byte never times out else."""
+
+_CONNECTIONS: Final = 64
+_CHUNK: Final = 1 << 20
+_RETRYABLE: Final = {429, 502, 503, 504}
+# gRPC: invalid argument, not found, already exists, permission denied, failed precondition, out of
+# range, unimplemented, unauthenticated. The same request would fail again.
+_CODES_AT_FAULT: Final = {3, 5, 6, 7, 9, 11, 12, 16}
+_TOO_LARGE: Final = "larger than max"
+_INTEGER_DIGITS: Final = 19
+
+logger = logging.getLogger("balance_analysis")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """What a node answered.
+
+    Attributes
+    ----------
+    value
+        The body, read.
+    source
+        The node's address.
+    headers
+        Of the answer; names in any case.
+    size
+        Bytes of the body, decompressed.
+    seconds
+        From asking to having read it.
+    """
+
+    value: T
+    source: str
+    headers: Mapping[str, str]
+    size: int
+    seconds: float
+
+    @property
+    def block_height(self) -> int | None:
+        """The last block that the node holds; `None` where it doesn't say."""
+        return _integer(self.headers.get("X-Block-Height"))
+
+    @property
+    def block_time(self) -> int | None:
+        """That block's time in microseconds since 1970; `None` where it doesn't say."""
+        nanoseconds = _integer(self.headers.get("X-Block-Timestamp"))
+        return None if nanoseconds is None else nanoseconds // 1000
+
+
+def new_session() -> requests.Session:
+    """Return a session with room for many connections to one node."""
+    session = requests.Session()
+    adapter = HTTPAdapter(pool_maxsize=_CONNECTIONS)
+    session.mount("http://", adapter)
+    session.mount("https://", adapter)
+    return session
+
+
+def exchange(
+    session: requests.Session,
+    base: str,
+    url: str,
+    *,
+    headers: Mapping[str, str],
+    timeout: float,
+    read: Callable[[bytes], T],
+) -> Answer[T]:
+    """Send one GET and return its answer.
+
+    Parameters
+    ----------
+    session
+        What to send it with.
+    base
+        The node's address, for messages.
+    url
+        What to ask.
+    headers
+        To send.
+    timeout
+        Seconds for the connection, and for each next byte of the answer.
+    read
+        Makes a value of the body. Its `msgspec.DecodeError` counts as a damaged answer.
+
+    Raises
+    ------
+    RequestError
+        If there is no answer, a refusal, or one that can't be read.
+    TooLargeError
+        If the answer would be larger than the node can send.
+    """
+    began = time.monotonic()
+    try:
+        response = session.get(url, headers=dict(headers), timeout=timeout, stream=True)
+        body = _body(response, began + PATIENCE * timeout)
+    except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+        raise _unreachable(error, url, base, timeout) from error
+    seconds = time.monotonic() - began
+    logger.debug("%s %s in %.3f s, %d bytes", response.status_code, url, seconds, len(body))
+    if response.status_code != requests.codes.ok:
+        raise _refusal(response, body, url, base)
+    try:
+        value = read(body)
+    except msgspec.DecodeError as error:
+        raise _unreadable(response.status_code, body, url, base) from error
+    return Answer(value, base, response.headers, len(body), seconds)
+
+
+def _body(response: requests.Response, deadline: float) -> bytes:
+    # Large reads: `response.content` reads 10 KB at a time, five times as slow, and hands the
+    # interpreter to another thread before each.
+    if not hasattr(response.raw, "read1"):  # made by a transport of the caller's
+        return response.content
+    chunks: list[bytes] = []
+    with response:
+        while chunk := response.raw.read1(_CHUNK, decode_content=True):
+            chunks.append(chunk)
+            if time.monotonic() > deadline:
+                raise requests.ReadTimeout("the answer trickles in")
+    return b"".join(chunks)
+
+
+def _unreachable(error: Exception, url: str, base: str, timeout: float) -> RequestError:
+    timed_out = _is_timeout(error)
+    if isinstance(error, requests.exceptions.SSLError):
+        return RequestError(f"no secure connection to {base}: {_root(error)}", url=url)
+    if timed_out or isinstance(error, requests.Timeout):
+        said = f"{base} did not answer within {timeout:g} s"
+    elif isinstance(error, requests.ConnectionError) and not isinstance(
+        error, requests.exceptions.ChunkedEncodingError
+    ):
+        said = f"no connection to {base}: {_root(error)}; check the address, and that it is up"
+    elif isinstance(error, urllib3.exceptions.DecodeError):
+        said = f"{base} sent a damaged answer: {_root(error)}"
+    elif isinstance(error, urllib3.exceptions.HTTPError | requests.ConnectionError):
+        said = f"{base} broke off its answer: {_root(error)}"
+    else:
+        return RequestError(f"{base} can't be asked: {_root(error)}", url=url)
+    return RequestError(said, url=url, retryable=True, timed_out=timed_out)
+
+
+def _is_timeout(error: Exception) -> bool:
+    """Whether the node was reached, but its answer took too long."""
+    return isinstance(error, requests.ReadTimeout | urllib3.exceptions.ReadTimeoutError)
+
+
+def _root(error: BaseException) -> str:
+    """Return the operating system's words, which urllib3 wraps several times."""
+    seen: BaseException | None = error
+    text = str(error)
+    while seen is not None:
+        inner = getattr(seen, "reason", None) or (seen.args[-1] if seen.args else None)
+        if isinstance(seen, OSError) and seen.strerror:
+            return seen.strerror.lower()
+        if not isinstance(inner, BaseException):
+            break
+        seen, text = inner, str(inner)
+    return text.rpartition(": ")[2] if "HTTP" in text else text
+
+
+def _refusal(response: requests.Response, content: bytes, url: str, base: str) -> RequestError:
+    """Return the error for an answer that is not a success."""
+    status = response.status_code
+    body = _error_body(content)
+    said = _useful_text(body) or response.reason or "no reason given"
+    retry_after = _seconds(response.headers)
+    if _TOO_LARGE in said:
+        return TooLargeError(
+            f"{base} can't send an answer so large: {said}; ask for a smaller page_size",
+            url=url,
+            status=status,
+            code=body.code,
+        )
+    retryable = (
+        status in _RETRYABLE
+        or (status == requests.codes.server_error and body.code not in _CODES_AT_FAULT)
+        or (status == requests.codes.forbidden and retry_after is not None)
+    )
+    return RequestError(
+        f"{base} answered {status}: {said}{_advice(status, retry_after)}",
+        url=url,
+        status=status,
+        code=body.code,
+        retryable=retryable,
+        retry_after=retry_after,
+    )
+
+
+def _advice(status: int, retry_after: float | None) -> str:
+    if retry_after is not None:
+        longer = f", longer than the {LONGEST_WAIT:.0f} s that a load waits: run it again then"
+        return (
+            f"; the node asks to wait {retry_after:.0f} s"
+            f"{longer if retry_after > LONGEST_WAIT else ''}"
+        )
+    if status == requests.codes.not_found:
+        return "; check that this is the address of a node"
+    if status == requests.codes.too_many:
+        return "; ask more slowly with max_requests_per_second"
+    return ""
+
+
+def _error_body(content: bytes) -> wire.ErrorBody:
+    try:
+        return wire.decode(wire.error_decoder, content)
+    except msgspec.DecodeError:  # a proxy's page
+        return wire.ErrorBody()
+
+
+def _useful_text(body: wire.ErrorBody) -> str:
+    inner = "; ".join(detail.inner for detail in body.details if detail.inner)
+    return " ".join(f"{body.message}: {inner}".strip(": ").split())
+
+
+def _unreadable(status: int, content: bytes, url: str, base: str) -> RequestError:
+    """Return the error for a success whose body is no JSON."""
+    is_page = content.lstrip()[:1] == b"<"
+    said = "a web page" if is_page else f"{len(content)} bytes that are not whole JSON"
+    return RequestError(
+        f"{base} answered with {said}; check that this is the address of a node",
+        url=url,
+        status=status,
+        retryable=not is_page,
+    )
+
+
+def _seconds(headers: Mapping[str, str]) -> float | None:
+    """Return how long the node asks to wait: seconds, or a date as HTTP allows."""
+    text = headers.get("Ratelimit-Retry-After") or headers.get("Retry-After")
+    if text is None:
+        return None
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
+    except ValueError:
+        return None
+
+
+def _integer(text: str | None) -> int | None:
+    fits = text is not None and text.isdecimal() and len(text) <= _INTEGER_DIGITS
+    return int(text) if fits and text is not None else None

@@ -1,0 +1,111 @@
+"""Rows in Arrow: their order, and rows that came twice.
+
+The order of a table is by account, then time. Ids are sorted once each, as the few distinct values
+of a dictionary; rows are then sorted by numbers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, ID_TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+_ROOM: Final = 1 << 62
+
+
+def canonical(rows: pa.Table, *, sort: bool = True) -> pa.Table:
+    """Return rows in one form, whatever order, chunks and dictionaries they came in.
+
+    Parameters
+    ----------
+    rows
+        The columns of `ARROW_SCHEMA`; ids may be plain strings.
+    sort
+        Whether to bring the rows into the table's order. Without, they stand as they came.
+
+    Returns
+    -------
+    pyarrow.Table
+        `ARROW_SCHEMA`, one chunk a column; dictionaries sorted, all values in use.
+    """
+    codes, values = zip(*(_sorted_codes(rows[name]) for name in ACCOUNT_KEY), strict=True)
+    others = [_one_chunk(rows[name]) for name in COLUMNS[len(ACCOUNT_KEY) :]]
+    if sort:
+        times = others[0].cast(pa.int64()).to_numpy()
+        order = _order(account_numbers(codes, [len(distinct) for distinct in values]), times)
+        codes = tuple(code[order] for code in codes)
+        others = [column.take(pa.array(order)) for column in others]
+    ids = [
+        pa.DictionaryArray.from_arrays(pa.array(code), distinct)
+        for code, distinct in zip(codes, values, strict=True)
+    ]
+    return pa.table([*ids, *others], schema=ARROW_SCHEMA)
+
+
+def account_numbers(
+    codes: Sequence[NDArray[np.integer[Any]]], sizes: Sequence[int]
+) -> NDArray[np.int64]:
+    """Return one number per row that is the same for the same account, and sorts as accounts do."""
+    numbers, room = codes[0].astype(np.int64), max(sizes[0], 1)
+    for code, size in zip(codes[1:], sizes[1:], strict=True):
+        step, width = (code, max(size, 1)) if room * size <= _ROOM else _ranks(code)
+        if room * width > _ROOM:
+            numbers, room = _ranks(numbers)
+        numbers = numbers * width + step
+        room *= width
+    return numbers
+
+
+def _ranks(codes: NDArray[np.integer[Any]]) -> tuple[NDArray[Any], int]:
+    """Return codes as places in their order, and how many there are."""
+    distinct, ranks = np.unique(codes, return_inverse=True)
+    return ranks, max(len(distinct), 1)
+
+
+def has_repeats(rows: pa.RecordBatch) -> bool:
+    """Whether two rows of a batch in time order have one account and one timestamp."""
+    codes = [rows[name].indices.to_numpy() for name in ACCOUNT_KEY]
+    numbers = account_numbers(codes, [len(rows[name].dictionary) for name in ACCOUNT_KEY])
+    times = rows["timestamp"].cast(pa.int64()).to_numpy()
+    blocks = np.cumsum(np.append(0, times[1:] != times[:-1])) if len(times) else times
+    both = np.sort(
+        account_numbers([blocks, numbers], [len(times), int(numbers.max(initial=0)) + 1])
+    )
+    return bool(np.any(both[1:] == both[:-1]))
+
+
+def _order(accounts: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[Any]:
+    if np.all(times[1:] >= times[:-1]):
+        return np.argsort(accounts, kind="stable")
+    return np.lexsort([times, accounts])
+
+
+def _sorted_codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.StringArray]:
+    """Return a column of ids as codes into its sorted distinct values."""
+    encoded = _one_chunk(_unified(column))
+    indices = encoded.indices.to_numpy(zero_copy_only=False)
+    used = np.flatnonzero(np.bincount(indices, minlength=len(encoded.dictionary)))
+    distinct = encoded.dictionary.take(pa.array(used))
+    order = pc.sort_indices(distinct).to_numpy()
+    rank = np.empty(len(encoded.dictionary), np.int32)
+    rank[used[order]] = np.arange(len(order), dtype=np.int32)
+    return rank[indices], distinct.take(pa.array(order))
+
+
+def _unified(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    return pa.table([column.cast(ID_TYPE)], ["id"]).unify_dictionaries()["id"]
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -1,0 +1,136 @@
+"""The figures of one run as one table of ratios, with the targets beside them."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.benchmarks.contestants import DLT, FLOOR, LOOP, TABLE, fetching
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.benchmarks.processes import Cost
+
+WHOLE = "500,000 rows, 5,000 a page"
+SLOW = "500,000 rows, 5,000 a page, 50 ms a request"
+SLOW_SMALL = "100,000 rows, 500 a page, 50 ms a request"
+LARGE = "5,000,000 rows, 5,000 a page"
+DECODE = "decode_page, rows a second"
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A bound on a ratio of two measured costs, or on one where there is no `other`."""
+
+    says: str
+    one: Key
+    other: Key | None
+    of: str
+    bound: float
+    at_most: bool
+
+
+TARGETS = (
+    *(
+        Target(f"{name} / floor, seconds", (WHOLE, name), (WHOLE, FLOOR), "seconds", 1.25, True)
+        for name in (TABLE, fetching(1), fetching(4))
+    ),
+    Target(f"{LOOP} / fetch", (WHOLE, LOOP), (WHOLE, fetching(4)), "seconds", 2.5, False),
+    Target("dlt / fetch", (WHOLE, DLT), (WHOLE, fetching(4)), "seconds", 6, False),
+    *(
+        Target(f"1 worker / 8 workers, {group}", *keys, "seconds", 5, False)
+        for group in (SLOW, SLOW_SMALL)
+        for keys in [((group, fetching(1)), (group, fetching(8)))]
+    ),
+    Target("fetch, 5,000,000 rows, MB", (LARGE, fetching(4)), None, "peak", 400, True),
+    Target(
+        "fetch, 5,000,000 / 500,000 rows, MB",
+        (LARGE, fetching(4)),
+        (WHOLE, fetching(4)),
+        "peak",
+        1.25,
+        True,
+    ),
+)
+
+
+@dataclass
+class Report:
+    """What was measured so far.
+
+    Attributes
+    ----------
+    costs
+        For each group and contestant, what each round cost.
+    rows_per_second
+        Of decoding alone; `None` until measured.
+    """
+
+    costs: dict[Key, list[Cost]] = field(default_factory=dict)
+    rows_per_second: float | None = None
+    load_before: float = field(default_factory=lambda: os.getloadavg()[0])
+
+    def add(self, group: str, name: str, cost: Cost) -> None:
+        """Take what one round cost."""
+        self.costs.setdefault((group, name), []).append(cost)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the report."""
+        yield (
+            f"{os.cpu_count()} processors; load before {self.load_before:.1f}, "
+            f"after {os.getloadavg()[0]:.1f} (the benchmark itself is up to {os.cpu_count()})"
+        )
+        for group in dict.fromkeys(group for group, _ in self.costs):
+            yield ""
+            yield from self._table(group)
+        yield ""
+        yield from self._targets()
+
+    def _table(self, group: str) -> Iterator[str]:
+        rows = {name: costs for (other, name), costs in self.costs.items() if other == group}
+        first = next(iter(rows))
+        yield (
+            f"{group:46}{'median s':>9}{'least':>7}{'most':>7}{'cpu s':>7}{'peak MB':>9}"
+            f"   / {first}: s, cpu"
+        )
+        for name, costs in rows.items():
+            seconds = [cost.seconds for cost in costs]
+            yield (
+                f"  {name:44}{statistics.median(seconds):9.2f}{min(seconds):7.2f}"
+                f"{max(seconds):7.2f}{statistics.median(cost.cpu for cost in costs):7.2f}"
+                f"{max(cost.peak for cost in costs):9.0f}  {ratio(costs, rows[first]):7.2f}"
+                f"{ratio(costs, rows[first], 'cpu'):7.2f}"
+            )
+
+    def _targets(self) -> Iterator[str]:
+        yield f"{'target':75}{'bound':>13}{'measured':>12}"
+        for target in TARGETS:
+            one = self.costs.get(target.one)
+            other = self.costs.get(target.other) if target.other else None
+            if one and (other or target.other is None):
+                measured = (
+                    ratio(one, other, target.of)
+                    if other
+                    else max(getattr(cost, target.of) for cost in one)
+                )
+                yield _line(target.says, target.bound, measured, at_most=target.at_most)
+        if self.rows_per_second is not None:
+            yield _line(DECODE, 1_000_000, self.rows_per_second, at_most=False)
+
+
+def ratio(costs: list[Cost], others: list[Cost], of: str = "seconds") -> float:
+    """Return the median of the rounds' ratios: what slows a whole round cancels out."""
+    pairs = zip(costs, others, strict=False)
+    return statistics.median(getattr(one, of) / getattr(other, of) for one, other in pairs)
+
+
+def _line(says: str, bound: float, measured: float, *, at_most: bool) -> str:
+    held = measured <= bound if at_most else measured >= bound
+    limit = f"{'<=' if at_most else '>='} {bound:,.10g}"
+    value = f"{measured:,.0f}" if measured >= 100 else f"{measured:.2f}"
+    return f"  {says:73}{limit:>13}{value:>12}  {'yes' if held else 'NO'}"

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from balance_analysis.errors import IncompleteError, RequestError
+from balance_analysis.node.block import LARGEST_PAGE, _page_sizes, settle_block
+from balance_analysis.node.decode import decode_page
+from balance_analysis.node.query import Filters
+from balance_analysis.schema import LATER_ACCOUNT_TYPES
+from tests.loopback import LoopbackNode, Row
+from tests.node.answers import page_of
+from tests.node.asking import asking, refusal
+from tests.node.truth import lines_of_batch, lines_of_rows
+
+T = 1_680_307_200_000_000
+TYPES = ("ACCOUNT_TYPE_GENERAL", "ACCOUNT_TYPE_MARGIN", "ACCOUNT_TYPE_BOND")
+
+
+def block(size, *, types=TYPES, time=T):
+    """Return a block of so many accounts, in the order of a node."""
+    rows = [
+        Row(time * 1000, "a" * 64, types[number % len(types)], f"{number:064x}", "", number)
+        for number in range(size)
+    ]
+    return sorted(rows, key=lambda row: row.order)
+
+
+def settled(ask, page_size, filters=Filters()):  # noqa: B008 - frozen
+    # What came in two answers stands twice: the load drops it.
+    return sorted(set(lines_of_batch(settle_block(ask, filters, T, page_size).rows)))
+
+
+def page(rows, *, more, cursor=""):
+    return decode_page(
+        page_of(*(row.to_json() for row in rows), hasNextPage=more, endCursor=cursor)
+    )
+
+
+@given(st.integers(1, 60), st.integers(1, 30), st.booleans(), st.integers(0, 20))
+def test_a_block_is_settled_whole_or_named(size, largest, lossy, before):
+    rows = block(size)
+    others = [*block(before, time=T - 1), *block(3, time=T + 1)]
+    node = LoopbackNode([*rows, *others], max_page_size=largest, lossy_cursors=lossy)
+    try:
+        found = settled(asking(node), largest)
+    except IncompleteError as error:
+        message = str(error)
+    else:
+        assert found == lines_of_rows(rows)
+        return
+    assert "2023-04-01T00:00:00+00:00 (1680307200000000000 ns)" in message
+    assert lossy
+    assert size + before > largest
+
+
+def test_a_larger_page_settles_a_block_where_there_is_no_maximum():
+    node = LoopbackNode(block(40), release="v0.71")
+    assert settled(asking(node), 7) == lines_of_rows(block(40))
+    assert [request.get("pagination.first") for request in node.requests] == ["5000"]
+
+
+@pytest.mark.parametrize(
+    ("accepted", "sizes"),
+    [
+        (1, [5000, 2500, 1250, 625, 312, 156, 78, 39, 19, 9, 4, 2]),
+        (2000, [5000, 2500]),
+        (4999, [5000]),
+        (5000, [1_000_000, 500_000, 250_000, 125_000, 62_500, 31_250, 15_625, 7812]),
+        (600_000, [1_000_000]),
+        (LARGEST_PAGE, []),
+    ],
+)
+def test_larger_pages_are_tried_largest_first(accepted, sizes):
+    assert list(_page_sizes(accepted)) == sizes
+
+
+def test_a_block_of_less_than_two_pages_is_settled_from_both_ends():
+    node = LoopbackNode(block(15, types=TYPES[:1]), max_page_size=8)
+    assert settled(asking(node), 8) == lines_of_rows(block(15, types=TYPES[:1]))
+
+
+def test_two_ends_that_share_no_row_are_not_a_whole():
+    rows = block(16, types=TYPES[:1])
+    with pytest.raises(IncompleteError, match="holds more rows than one page of 8"):
+        settled(asking(LoopbackNode(rows, max_page_size=8)), 8)
+
+
+def test_cursors_that_are_right_settle_any_block():
+    rows = block(50, types=TYPES[:1])
+    node = LoopbackNode(rows, max_page_size=8, lossy_cursors=False)
+    assert settled(asking(node), 8) == lines_of_rows(rows)
+
+
+def test_the_callers_own_lists_are_halved():
+    rows = block(50, types=TYPES[:1])
+    filters = Filters(party_ids=tuple(row.party_id for row in rows))
+    node = LoopbackNode(rows, max_page_size=8)
+    assert settled(asking(node), 8, filters) == lines_of_rows(rows)
+
+
+def test_without_lists_the_account_types_are_halved():
+    rows = block(30)
+    node = LoopbackNode(rows, max_page_size=10)
+    assert settled(asking(node), 10) == lines_of_rows(rows)
+
+
+def test_an_older_node_that_refuses_later_types_has_no_rows_of_them():
+    rows = block(30)
+    node = LoopbackNode(rows, release="v0.71", max_page_size=10)
+    assert settled(asking(node), 10) == lines_of_rows(rows)
+
+
+def test_a_block_that_shows_an_unlisted_type_is_not_settled_by_types():
+    shown = 0
+    for place in range(12):
+        rows = block(12)
+        rows[place] = dataclasses.replace(rows[place], account_type="ACCOUNT_TYPE_BRAND_NEW")
+        ends = sorted(rows, key=lambda row: row.account_id)
+        if rows[place] not in (*ends[:5], *ends[-5:]):
+            continue
+        shown += 1
+        with pytest.raises(IncompleteError):
+            settled(asking(LoopbackNode(rows, max_page_size=5)), 5)
+    assert shown > 5
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 414])
+def test_a_refusal_for_another_reason_is_not_an_unknown_type(status):
+    later = "ACCOUNT_TYPE_HOLDING"
+    rows = block(30, types=(*TYPES, later))
+    answer = asking(LoopbackNode(rows, max_page_size=10))
+
+    def ask(question):
+        if later in question.filters.account_types:
+            raise refusal(status)
+        return answer(question)
+
+    with pytest.raises((IncompleteError, RequestError)):
+        settled(ask, 10)
+
+
+def test_a_type_that_is_too_large_is_not_an_unknown_type():
+    later = LATER_ACCOUNT_TYPES[0]
+    answer = asking(LoopbackNode(block(30, types=(*TYPES, later)), max_page_size=10))
+
+    def ask(question):
+        if later in question.filters.account_types:
+            raise refusal(429, b"received message larger than max")
+        return answer(question)
+
+    with pytest.raises((IncompleteError, RequestError)):
+        settled(ask, 10)
+
+
+def test_a_fault_while_halves_are_asked_for_is_raised():
+    answer = asking(LoopbackNode(block(30), max_page_size=10))
+
+    def ask(question):
+        if question.filters.account_types:
+            raise refusal(503)
+        return answer(question)
+
+    with pytest.raises(RequestError, match="503"):
+        settled(ask, 10)
+
+
+def test_a_server_that_orders_a_block_alike_from_both_ends_does_not_pass_for_whole():
+    rows = block(12, types=TYPES[:1])
+
+    def ask(question):
+        if question.page_size > 5:
+            raise refusal(400)
+        if question.after is None:
+            return page(rows[:5], more=True, cursor="x")
+        raise refusal(400)
+
+    with pytest.raises(IncompleteError):
+        settled(ask, 5)
+
+
+def test_a_server_that_orders_alike_and_whose_cursors_are_right_is_followed():
+    rows = block(12, types=TYPES[:1])
+
+    def ask(question):
+        if question.page_size > 5:
+            raise refusal(400)
+        begin = int(question.after or 0)
+        found = rows[begin : begin + 5]
+        return page(found, more=begin + 5 < 12, cursor=str(begin + 5))
+
+    assert settled(ask, 5) == lines_of_rows(rows)
+
+
+def test_an_empty_page_after_an_announced_one_does_not_end_a_block_as_whole():
+    rows = block(12, types=TYPES[:1])
+
+    def ask(question):
+        if question.page_size > 5:
+            raise refusal(400)
+        if question.after is not None:
+            return page([], more=False)
+        return page(rows[:5], more=True, cursor="x")
+
+    with pytest.raises(IncompleteError):
+        settled(ask, 5)
+
+
+def test_cursors_that_repeat_rows_are_not_believed():
+    rows = block(12, types=TYPES[:1])
+
+    def ask(question):
+        if question.page_size > 5 or question.filters.account_types:
+            raise refusal(400)
+        ordered = rows[::-1] if question.newest_first else rows
+        begin = int(question.after or 0)
+        return page(ordered[begin : begin + 5], more=begin < 12, cursor=str(begin + 4))
+
+    with pytest.raises((IncompleteError, RequestError)):
+        settled(ask, 5)
+
+
+def test_a_cursor_that_comes_back_does_not_loop():
+    rows, questions = block(12, types=TYPES[:1]), []
+
+    def ask(question):
+        questions.append(question)
+        assert len(questions) < 300
+        if question.page_size > 5:
+            raise refusal(400)
+        ordered = rows[::-1] if question.newest_first else rows
+        return page(ordered[:5], more=True, cursor="same")
+
+    with pytest.raises(IncompleteError):
+        settled(ask, 5)
+
+
+def test_the_types_asked_for_may_be_refused_when_they_are_the_callers():
+    def ask(question):
+        raise refusal(400, b"unknown type" if question.filters.account_types else b"no")
+
+    with pytest.raises(RequestError):
+        settled(ask, 5, Filters(account_types=("ACCOUNT_TYPE_GENERAL",)))

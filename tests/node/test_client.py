@@ -1,0 +1,437 @@
+from __future__ import annotations
+
+import datetime as dt
+import email.utils
+import json
+import pickle
+import re
+import socket
+import time
+
+import pytest
+import requests
+import stamina
+
+from balance_analysis import __version__
+from balance_analysis.errors import RequestError, TooLargeError
+from balance_analysis.node.client import (
+    ATTEMPTS,
+    BALANCE_CHANGES,
+    NETWORK_LIMITS,
+    Client,
+)
+from balance_analysis.node.decode import decode_page
+from balance_analysis.node.exchange import LONGEST_WAIT
+from balance_analysis.node.limits import decode_limits
+from tests.loopback import Fault, LoopbackNode, random_history
+from tests.node.answers import page_of, row
+from tests.node.asking import NOWHERE, session_to
+
+ROWS = random_history(5, rows=20, accounts=8)
+RANGE = [
+    ("dateRange.startTimestamp", "1680307200000000000"),
+    ("dateRange.endTimestamp", "1690307200000000000"),
+]
+RETRIED = {
+    "429": Fault.rate_limited(),
+    "429 with Retry-After": Fault.rate_limited(7),
+    "502 HTML": Fault.html(502),
+    "503": Fault.status(503),
+    "504": Fault.code(504, 4),
+    "500 with code 13": Fault.code(500, 13),
+    "500 with code 2": Fault.code(500, 2),
+    "500 without a body": Fault.status(500),
+    "500 with HTML": Fault.html(500),
+    "ban of 5 s": Fault.banned(5),
+    "half a document": Fault.answer(200, '{"balances": {'),
+    "nothing": Fault.answer(200, ""),
+    "not JSON": Fault.answer(200, "hello"),
+}
+NOT_RETRIED = {
+    "400": Fault.code(400, 3),
+    "401": Fault.status(401),
+    "403": Fault.status(403),
+    "404": Fault.code(404, 5),
+    "414": Fault.html(414),
+    "501": Fault.code(501, 12),
+    "ban of 600 s": Fault.banned(600),
+    "503 for 61 s": Fault.status(503, {"Retry-After": str(LONGEST_WAIT + 1)}),
+    "HTML": Fault.html(200),
+    **{f"500 with code {code}": Fault.code(500, code) for code in (3, 5, 6, 7, 9, 11, 12, 16)},
+}
+
+
+@pytest.fixture(autouse=True)
+def retries_without_waits():
+    with stamina.set_testing(True, attempts=ATTEMPTS):
+        yield
+
+
+@pytest.fixture
+def node():
+    return LoopbackNode(ROWS)
+
+
+@pytest.fixture
+def client(node):
+    return Client(NOWHERE, session=session_to(node))
+
+
+def failure(client, path=BALANCE_CHANGES):
+    with pytest.raises(RequestError) as caught:
+        client.get(path, RANGE, decode_page)
+    return caught.value
+
+
+def test_a_request_accepts_json_and_names_package_and_version(node, client):
+    client.get(BALANCE_CHANGES, RANGE, decode_page)
+    headers = node.requests[0].headers
+    assert headers["accept"] == "application/json"
+    assert headers["user-agent"].startswith(f"balance_analysis/{__version__} (")
+
+
+@pytest.mark.parametrize("name", ["User-Agent", "user-agent"])
+def test_the_callers_headers_win(node, name):
+    headers = {name: "mine", "Authorization": "Bearer x"}
+    with Client(NOWHERE, session=session_to(node), headers=headers) as client:
+        client.get(BALANCE_CHANGES, RANGE, decode_page)
+    sent = node.requests[0].headers
+    assert (sent["user-agent"], sent["authorization"]) == ("mine", "Bearer x")
+    assert sent["accept"] == "application/json"
+
+
+class Session(requests.Session):
+    """A session that knows whether it has been closed."""
+
+    closed = False
+
+    def close(self):
+        self.closed = True
+        super().close()
+
+
+def test_the_callers_session_is_not_closed():
+    with Client("http://127.0.0.1", session=(session := Session())):
+        pass
+    assert not session.closed
+
+
+def test_a_session_of_its_own_is_closed():
+    with Client("http://127.0.0.1") as client:
+        client._session = Session()
+    assert client._session.closed
+
+
+def test_the_callers_session_may_stream():
+    with LoopbackNode(ROWS, faults=[Fault.truncated()]) as node, requests.Session() as session:
+        session.stream = True
+        with Client(node.url, session=session) as client:
+            client.get(BALANCE_CHANGES, RANGE, decode_page)
+    assert len(node.requests) == 2
+
+
+@pytest.mark.parametrize("path", ["", "/", "/node", "/node/", "/a/b//"])
+def test_a_base_address_may_have_a_path_and_a_slash(node, path):
+    node.faults = [Fault.answer(200, page_of())]
+    Client(NOWHERE + path, session=session_to(node)).get(BALANCE_CHANGES, RANGE, decode_page)
+    assert node.requests[0].path == path.rstrip("/") + BALANCE_CHANGES
+
+
+def test_parameters_are_sent_repeated_and_quoted(node, client):
+    client.get(BALANCE_CHANGES, [*RANGE, ("x", "a b&c"), ("x", "d+")], decode_page)
+    assert node.requests[0].params["x"] == ["a b&c", "d+"]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "node.example.org",
+        "localhost:3008",
+        "ftp://node.example.org",
+        "http://",
+        "http:///api",
+        "http://host:port",
+        "http://host:99999",
+        "http://[::1",
+        "https://host/?x=1",
+        "https://host/#top",
+        None,
+        5,
+        b"http://host",
+    ],
+)
+def test_what_is_not_an_address_is_refused_at_once(address):
+    with pytest.raises(ValueError, match="is not the address of a node") as caught:
+        Client(address)
+    assert repr(address) in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1", "https://[::1]:3008/x", "HTTP://host"])
+def test_an_address_passes(address):
+    assert Client(address).base_url == address
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+def test_a_timeout_that_is_not_positive_is_refused(timeout):
+    with pytest.raises(ValueError, match="timeout must be more than 0"):
+        Client("http://host", timeout=timeout)
+
+
+def test_a_rate_that_is_not_positive_is_refused():
+    with pytest.raises(ValueError, match="max_requests_per_second"):
+        Client("http://host", max_requests_per_second=0)
+
+
+def test_the_rate_is_kept_over_retries_too(node):
+    node.faults = [Fault.status(503)] * 3
+    with Client(NOWHERE, session=session_to(node), max_requests_per_second=50) as client:
+        client.get(BALANCE_CHANGES, RANGE, decode_page)
+        client.get(BALANCE_CHANGES, RANGE, decode_page)
+    moments = [request.time for request in node.requests]
+    assert moments[-1] - moments[0] >= 4 / 50 - 0.005
+
+
+def test_its_text_names_the_node():
+    assert repr(Client("http://host/")) == "Client('http://host')"
+
+
+@pytest.mark.parametrize("fault", RETRIED.values(), ids=RETRIED)
+def test_what_may_pass_is_asked_again(node, client, fault):
+    node.faults = [fault] * (ATTEMPTS - 1)
+    assert client.get(BALANCE_CHANGES, RANGE, decode_page).value.rows.num_rows == len(ROWS)
+    assert len(node.requests) == ATTEMPTS
+
+
+@pytest.mark.parametrize("fault", RETRIED.values(), ids=RETRIED)
+def test_it_gives_up_after_all_attempts(node, client, fault):
+    node.faults = lambda *_: fault
+    error = failure(client)
+    assert len(node.requests) == ATTEMPTS
+    assert error.retryable
+    assert error.status == fault.http_status
+    assert NOWHERE in str(error)
+    assert error.url.startswith(f"{NOWHERE}{BALANCE_CHANGES}?dateRange.startTimestamp=")
+
+
+@pytest.mark.parametrize("fault", NOT_RETRIED.values(), ids=NOT_RETRIED)
+def test_what_would_fail_again_is_asked_once(node, client, fault):
+    node.faults = lambda *_: fault
+    error = failure(client)
+    assert len(node.requests) == 1
+    assert error.status == fault.http_status
+    assert NOWHERE in str(error)
+
+
+def test_an_unchanged_too_large_request_is_never_repeated(node, client):
+    node.faults = lambda *_: Fault.too_large()
+    error = failure(client)
+    assert len(node.requests) == 1
+    assert isinstance(error, TooLargeError)
+    assert not error.retryable
+    assert "ask for a smaller page_size" in str(error)
+
+
+def test_an_error_tells_the_nodes_code_and_its_useful_text(node, client):
+    node.faults = [Fault.code(400, 3, "one or more party id is invalid")]
+    error = failure(client)
+    assert (error.status, error.code, error.retryable) == (400, 3, False)
+    assert str(error) == (
+        f"{NOWHERE} answered 400: invalid argument: one or more party id is invalid"
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["", "[]", "5", '{"code": "x"}', '{"details": [1]}', '{"message": null}', "<html>", "\x00"],
+)
+def test_any_body_of_an_error_gives_its_status(node, client, body):
+    node.faults = lambda *_: Fault.answer(400, body)
+    assert failure(client).status == 400
+
+
+def test_a_body_of_an_error_that_is_not_utf_8_gives_its_status(node, client):
+    node.faults = lambda *_: Fault.answer(400, b'{"message": "\xff"}')
+    assert failure(client).status == 400
+
+
+def test_an_answer_that_is_not_utf_8_is_a_request_error(node, client):
+    body = page_of(row(balance="BAD")).replace(b"BAD", b"\xff")
+    node.faults = lambda *_: Fault.answer(200, body)
+    assert failure(client).retryable
+
+
+def test_a_ban_beyond_the_cap_says_how_long(node, client):
+    node.faults = lambda *_: Fault.banned(600)
+    error = failure(client)
+    assert error.retry_after == 600
+    assert "asks to wait 600 s, longer than the 60 s" in str(error)
+
+
+def test_a_wait_of_just_the_cap_is_kept(node, client):
+    node.faults = [Fault.status(503, {"Retry-After": str(LONGEST_WAIT)})]
+    client.get(BALANCE_CHANGES, RANGE, decode_page)
+    assert len(node.requests) == 2
+
+
+@pytest.mark.parametrize("text", ["0", "0.0", "-5", "soon", "", "nan", "Thu, 01 Jan 1970"])
+def test_an_odd_retry_after_does_not_stop_the_retry(node, client, text):
+    node.faults = [Fault.status(503, {"Retry-After": text})]
+    client.get(BALANCE_CHANGES, RANGE, decode_page)
+    assert len(node.requests) == 2
+
+
+def test_a_retry_after_may_be_a_date(node, client):
+    moment = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=500)
+    header = email.utils.format_datetime(moment, usegmt=True)
+    node.faults = lambda *_: Fault.status(429, {"Retry-After": header})
+    assert failure(client).retry_after == pytest.approx(500, abs=5)
+
+
+def test_the_header_of_a_ban_wins(node, client):
+    headers = {"Retry-After": "1", "Ratelimit-Retry-After": "300"}
+    node.faults = lambda *_: Fault.status(403, headers)
+    assert failure(client).retry_after == 300
+
+
+def test_too_many_requests_without_a_time_advises_a_rate(node, client):
+    node.faults = lambda *_: Fault.rate_limited()
+    assert "max_requests_per_second" in str(failure(client))
+
+
+@pytest.mark.parametrize("fault", [Fault.html(200), Fault.status(404)])
+def test_an_address_of_something_else_is_said(node, client, fault):
+    node.faults = lambda *_: fault
+    assert "check that this is the address of a node" in str(failure(client))
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (Fault.reset(), "no connection to .*reset"),
+        (Fault.reset_midway(), "(broke off its answer|no connection)"),
+        (Fault.truncated(), "broke off its answer"),
+        (Fault.stalled(5), "did not answer within 0.2 s"),
+        (Fault.slow_headers(5), "did not answer within 0.2 s"),
+        (Fault.half_json(), "bytes that are not whole JSON"),
+    ],
+)
+def test_a_fault_of_the_network_is_asked_again_and_then_told(fault, says):
+    with (
+        stamina.set_testing(True, attempts=2),
+        LoopbackNode(ROWS, faults=lambda *_: fault) as node,
+        Client(node.url, timeout=0.2) as client,
+    ):
+        error = failure(client)
+        assert re.search(says, str(error))
+        assert node.url in str(error)
+        assert error.retryable
+        assert len(node.requests) == 2
+
+
+def test_a_damaged_encoding_is_asked_again_and_then_told():
+    fault = Fault.answer(200, b"xx", {"Content-Encoding": "gzip"})
+    with (
+        LoopbackNode(ROWS, faults=lambda *_: fault) as node,
+        Client(node.url, headers={"Accept-Encoding": "identity"}) as client,
+    ):
+        error = failure(client)
+    assert "sent a damaged answer" in str(error)
+    assert len(node.requests) == ATTEMPTS
+
+
+def test_a_refused_connection_is_told_with_the_address():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        error = failure(Client(url))
+    assert re.search(f"no connection to {url}: .*refused; check the address", str(error))
+    assert (error.status, error.code, error.retryable) == (None, None, True)
+
+
+def test_a_server_without_tls_is_not_asked_again():
+    with LoopbackNode(ROWS) as node, Client(node.url.replace("http", "https")) as client:
+        error = failure(client)
+    assert "no secure connection" in str(error)
+    assert not error.retryable
+
+
+def test_the_foreign_error_is_kept_as_the_cause(node, client):
+    node.faults = [Fault.answer(200, "x")] * ATTEMPTS
+    assert failure(client).__cause__ is not None
+
+
+def test_the_last_block_of_the_node_comes_with_the_answer(node, client):
+    node.block_height, node.block_timestamp = 77, 1_690_000_000_123_456_789
+    answer = client.get(BALANCE_CHANGES, RANGE, decode_page)
+    assert (answer.block_height, answer.block_time) == (77, 1_690_000_000_123_456)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "x", "1.5", "²", "9" * 5000])
+def test_a_block_that_is_no_number_is_unknown(node, client, text):
+    headers = {"X-Block-Height": text, "X-Block-Timestamp": text}
+    node.faults = [Fault.answer(200, page_of(), headers)]
+    answer = client.get(BALANCE_CHANGES, RANGE, decode_page)
+    assert (answer.block_height, answer.block_time) == (None, None)
+
+
+def test_an_answer_without_blocks_has_none(node, client):
+    node.faults = [Fault.answer(200, page_of())]
+    answer = client.get(BALANCE_CHANGES, RANGE, decode_page)
+    assert (answer.block_height, answer.block_time) == (None, None)
+
+
+def test_without_parameters_the_address_has_no_question_mark(node, client):
+    client.get(NETWORK_LIMITS, [], decode_limits)
+    assert node.requests[0].url_length == len(node.url) + len(NETWORK_LIMITS)
+
+
+@pytest.mark.parametrize("kind", [RequestError, TooLargeError])
+def test_an_error_pickles_with_all_it_tells(kind):
+    error = kind("it", url="u", status=429, code=8, retryable=True, retry_after=5.0)
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is kind
+    assert (copy.args, vars(copy)) == (error.args, vars(error))
+
+
+def test_a_real_error_pickles(node, client):
+    node.faults = lambda *_: Fault.banned(600)
+    error = failure(client)
+    assert vars(pickle.loads(pickle.dumps(error))) == vars(error)
+
+
+def test_the_wait_that_a_node_asks_for_is_waited(node, client):
+    node.faults = [Fault.rate_limited(1)]
+    with stamina.set_testing(False):
+        began = time.monotonic()
+        client.get(BALANCE_CHANGES, RANGE, decode_page)
+        assert 1 <= time.monotonic() - began < 5
+
+
+def test_without_testing_it_retries_with_waits_between(node, client):
+    node.faults = [Fault.status(503)]
+    with stamina.set_testing(False):
+        client.get(BALANCE_CHANGES, RANGE, decode_page)
+    first, second = (request.time for request in node.requests)
+    assert 0.4 <= second - first < 5
+
+
+def test_attempts_are_bounded_without_testing(node, monkeypatch):
+    monkeypatch.setattr("tenacity.nap.time.sleep", lambda _: None)
+    node.faults = lambda *_: Fault.status(503)
+    with stamina.set_testing(False):
+        failure(Client(NOWHERE, session=session_to(node)))
+    assert len(node.requests) == ATTEMPTS
+
+
+def test_an_error_raised_by_the_reader_passes(client):
+    def read(_):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        client.get(BALANCE_CHANGES, RANGE, read)
+
+
+def test_the_body_reaches_the_reader_as_it_came(node, client):
+    node.faults = [Fault.json({"a": [1, 2]})]
+    assert client.get(BALANCE_CHANGES, [], json.loads).value == {"a": [1, 2]}

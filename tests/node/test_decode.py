@@ -1,0 +1,374 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+
+import msgspec
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from balance_analysis.errors import DecodeError
+from balance_analysis.node.decode import _decode_row_by_row, decode_page, raise_bad_row
+from balance_analysis.node.limits import decode_limits, network_limits
+from balance_analysis.schema import ARROW_SCHEMA
+from tests.node.answers import GOOD, TIME, page_of, raw_page, row
+from tests.node.truth import lines_of_batch
+
+FIRST, LAST = 1_420_070_400 * 10**9, 4_102_444_800 * 10**9
+LARGEST = 10**38 - 1
+
+texts = st.text(max_size=12)
+good_rows = st.builds(
+    row,
+    assetId=texts,
+    accountType=texts | st.integers(-(2**63), 2**64 - 1),
+    partyId=texts,
+    marketId=texts,
+    timestamp=st.integers(FIRST // 1000, LAST // 1000 - 1).map(lambda us: us * 1000)
+    | st.integers(FIRST // 1000, LAST // 1000 - 1).map(lambda us: str(us * 1000)),
+    balance=st.integers(-LARGEST, LARGEST).map(str),
+    newField=texts,
+)
+odd_values = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts
+    | st.sampled_from(["1e5", " 5", "", "0x10", "+5", "٣", "5\n", "1.0", "-", "9" * 39, "1" * 78])
+    | st.lists(texts, max_size=2)
+)
+odd_rows = (
+    st.builds(
+        lambda name, value, base: {**base, name: value},
+        st.sampled_from(sorted(GOOD)),
+        odd_values
+        | st.integers(FIRST - 3000, FIRST + 3000).map(str)
+        | st.integers(LAST - 3000, LAST + 3000).map(str),
+        good_rows,
+    )
+    | st.builds(
+        lambda name, base: {key: value for key, value in base.items() if key != name},
+        st.sampled_from(sorted(GOOD)),
+        good_rows,
+    )
+    | odd_values
+)
+any_json = st.recursive(
+    odd_values, lambda inner: st.lists(inner) | st.dictionaries(texts, inner), max_leaves=20
+)
+
+
+def is_good(node):
+    """Say by the rules of the table, one by one, whether a row fits it."""
+    if not isinstance(node, dict) or not set(GOOD) <= set(node):
+        return False
+    if not all(isinstance(node[name], str) for name in ("assetId", "partyId", "marketId")):
+        return False
+    for name in ("accountType", "timestamp"):
+        if isinstance(node[name], bool) or not isinstance(node[name], str | int):
+            return False
+    if not isinstance(node["balance"], str):
+        return False
+    time = str(node["timestamp"])
+    if not re.fullmatch("[0-9]{19}", time) or int(time) % 1000 or not FIRST <= int(time) < LAST:
+        return False
+    return re.fullmatch("-?[0-9]{1,38}", node["balance"]) is not None
+
+
+def as_line(node):
+    ids = [str(node[name]) for name in ("assetId", "accountType", "partyId", "marketId")]
+    return (*ids, int(node["timestamp"]) // 1000, int(node["balance"]))
+
+
+def same(left, right):
+    """Say whether two decoded pages are equal."""
+    return (
+        left.rows.equals(right.rows)
+        and left.times.equals(right.times)
+        and [getattr(left, name) for name in left.__slots__ if name not in ("rows", "times")]
+        == [getattr(right, name) for name in right.__slots__ if name not in ("rows", "times")]
+    )
+
+
+def assert_valid(page):
+    assert page.rows.schema.equals(ARROW_SCHEMA)
+    page.rows.validate(full=True)
+    assert all(column.null_count == 0 for column in page.rows.columns)
+    assert len(page.times) + len(page.bad_rows) >= page.rows.num_rows
+    for line in lines_of_batch(page.rows):
+        assert FIRST <= line[4] * 1000 < LAST
+        assert -LARGEST <= line[5] <= LARGEST
+
+
+@given(st.lists(good_rows, max_size=8))
+def test_good_rows_come_back_exactly_in_their_order(nodes):
+    page = decode_page(page_of(*nodes))
+    assert lines_of_batch(page.rows) == [as_line(node) for node in nodes]
+    assert page.times.to_pylist() == [as_line(node)[4] for node in nodes]
+    assert page.bad_rows == ()
+
+
+@given(st.lists(good_rows | odd_rows, max_size=6))
+def test_a_page_splits_into_good_rows_and_bad_rows_as_the_rules_say(nodes):
+    page = decode_page(page_of(*nodes))
+    assert_valid(page)
+    assert lines_of_batch(page.rows) == [as_line(node) for node in nodes if is_good(node)]
+    bad = [json.loads(bad.raw) for bad in page.bad_rows]
+    assert bad == [node for node in nodes if not is_good(node)]
+    assert all(bad.reason and bad.reason != "None" for bad in page.bad_rows)
+
+
+@given(st.lists(good_rows, max_size=6))
+def test_columns_and_single_rows_give_the_same_page(nodes):
+    body = page_of(*nodes)
+    assert same(decode_page(body), _decode_row_by_row(body))
+
+
+@given(st.lists(good_rows | odd_rows, max_size=6))
+def test_a_row_is_judged_the_same_alone_and_among_others(nodes):
+    page = decode_page(page_of(*nodes))
+    alone = [decode_page(page_of(node)) for node in nodes]
+    assert lines_of_batch(page.rows) == [line for one in alone for line in lines_of_batch(one.rows)]
+    assert page.bad_rows == tuple(bad for one in alone for bad in one.bad_rows)
+    assert page.times.to_pylist() == [time for one in alone for time in one.times.to_pylist()]
+
+
+@given(any_json)
+def test_any_json_is_a_page_or_an_error_of_the_decoder(value):
+    with contextlib.suppress(DecodeError, msgspec.DecodeError):
+        assert_valid(decode_page(json.dumps(value).encode()))
+
+
+@given(st.binary())
+@example(b"")
+@example(b"\xff")
+@example(b"null")
+def test_any_bytes_are_a_page_or_an_error_of_the_decoder(body):
+    with contextlib.suppress(DecodeError, msgspec.DecodeError):
+        assert_valid(decode_page(body))
+
+
+@given(st.data())
+def test_a_page_with_changed_bytes_is_a_page_or_an_error_of_the_decoder(data):
+    body = bytearray(page_of(GOOD, row(balance="7"), row(accountType=5)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(DecodeError, msgspec.DecodeError):
+        assert_valid(decode_page(bytes(body)))
+
+
+@given(st.integers(0, len(page_of(GOOD, GOOD)) - 1))
+def test_a_page_that_is_cut_short_is_not_json(length):
+    with pytest.raises(msgspec.DecodeError):
+        decode_page(page_of(GOOD, GOOD)[:length])
+
+
+@pytest.mark.parametrize("field", ["assetId", "marketId", "balance"])
+def test_text_that_is_not_utf_8_is_an_error_of_the_decoder(field):
+    body = page_of(row(**{field: "BAD"})).replace(b"BAD", b"\xff\xfe")
+    with pytest.raises((DecodeError, msgspec.DecodeError)):
+        decode_page(body)
+
+
+def test_json_nested_too_deep_is_an_error_of_the_decoder():
+    deep = b"[" * 100_000 + b"]" * 100_000
+    with pytest.raises((DecodeError, msgspec.DecodeError)):
+        decode_page(b'{"other":' + deep + b',"balances":{}}')
+
+
+def test_a_number_of_thousands_of_digits_is_a_bad_row():
+    page = decode_page(raw_page(json.dumps(GOOD).encode().replace(b'"12345"', b"1" * 5000)))
+    assert len(page.bad_rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"balance": "9" * 39}, "more than 38 digits"),
+        ({"balance": "1" * 78}, "more than 38 digits"),
+        ({"balance": "-" + "9" * 39}, "more than 38 digits"),
+        ({"balance": "1e5"}, "'1e5' is not an integer"),
+        ({"balance": " 5"}, "' 5' is not an integer"),
+        ({"balance": "5\n"}, "is not an integer"),
+        ({"balance": "+5"}, "'\\+5' is not an integer"),
+        ({"balance": "0x10"}, "'0x10' is not an integer"),
+        ({"balance": "٣"}, "is not an integer"),
+        ({"balance": ""}, "'' is not an integer"),
+        ({"balance": None}, "Expected `str`, got `null`.*balance"),
+        ({"balance": 5}, "Expected `str`, got `int`.*balance"),
+        ({"balance": ...}, "missing required field `balance`"),
+        ({"partyId": ...}, "missing required field `partyId`"),
+        ({"accountType": None}, "accountType"),
+        ({"timestamp": str(TIME // 10**6)}, "not in nanoseconds between 2015 and 2100"),
+        ({"timestamp": str(TIME // 1000)}, "not in nanoseconds between 2015 and 2100"),
+        ({"timestamp": str(TIME + 1)}, "not a whole number of microseconds"),
+        ({"timestamp": str(TIME + 999)}, "not a whole number of microseconds"),
+        ({"timestamp": str(FIRST - 1000)}, "not in nanoseconds between 2015 and 2100"),
+        ({"timestamp": str(LAST)}, "not in nanoseconds between 2015 and 2100"),
+        ({"timestamp": "2023-04-01T00:00:00Z"}, "not in nanoseconds between 2015 and 2100"),
+        ({"timestamp": ...}, "missing required field `timestamp`"),
+    ],
+)
+def test_a_bad_row_comes_with_its_reason(change, reason):
+    bad_row = row(**change)
+    page = decode_page(page_of(GOOD, bad_row, GOOD))
+    assert page.rows.num_rows == 2
+    (bad,) = page.bad_rows
+    assert re.search(reason, bad.reason)
+    assert json.loads(bad.raw) == bad_row
+
+
+@pytest.mark.parametrize(
+    ("change", "time"),
+    [
+        ({"balance": "x"}, TIME // 1000),
+        ({"balance": None}, TIME // 1000),
+        ({"partyId": ...}, TIME // 1000),
+        ({"partyId": ..., "timestamp": TIME}, TIME // 1000),
+        ({"timestamp": str(TIME + 1)}, None),
+        ({"timestamp": None}, None),
+        ({"timestamp": ...}, None),
+    ],
+)
+def test_a_bad_row_keeps_its_time_where_it_can_be_read(change, time):
+    page = decode_page(page_of(row(**change)))
+    assert page.bad_rows[0].time == time
+    assert page.times.to_pylist() == ([] if time is None else [time])
+
+
+@pytest.mark.parametrize("balance", ["0", "-1", "9" * 38, "-" + "9" * 38, "007"])
+def test_an_integer_of_up_to_38_digits_is_kept_exactly(balance):
+    (line,) = lines_of_batch(decode_page(page_of(row(balance=balance))).rows)
+    assert line[5] == int(balance)
+
+
+@pytest.mark.parametrize("time", [FIRST, LAST - 1000])
+def test_the_first_and_the_last_moment_are_kept(time):
+    assert decode_page(page_of(row(timestamp=str(time)))).times.to_pylist() == [time // 1000]
+
+
+def test_the_page_info_comes_back():
+    page = decode_page(page_of(GOOD, hasNextPage=False, hasPreviousPage=True))
+    assert (page.start_cursor, page.end_cursor) == ("S", "E")
+    assert (page.has_next_page, page.has_previous_page) == (False, True)
+
+
+def test_the_page_info_comes_back_beside_a_bad_row():
+    page = decode_page(page_of(row(balance="x"), hasNextPage=False, hasPreviousPage=True))
+    assert (page.start_cursor, page.end_cursor) == ("S", "E")
+    assert (page.has_next_page, page.has_previous_page) == (False, True)
+
+
+def test_an_empty_page_has_the_schema():
+    page = decode_page(page_of())
+    assert page.rows.schema.equals(ARROW_SCHEMA)
+    assert page.times.type == pa.int64()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        [],
+        None,
+        "text",
+        {"balances": None},
+        {"balances": {"edges": None, "pageInfo": {}}},
+        {"balances": {"edges": []}},
+        {"balances": {"edges": [], "pageInfo": {"hasNextPage": "yes"}}},
+        {"balances": {"edges": [{}], "pageInfo": {}}},
+        {"limits": {}},
+    ],
+)
+def test_another_shape_is_a_decode_error_that_says_so(value):
+    with pytest.raises(DecodeError, match="not a page of balance changes"):
+        decode_page(json.dumps(value).encode())
+
+
+def test_the_first_bad_row_is_raised_with_the_row():
+    bad_rows = decode_page(page_of(row(balance="x"), row(balance="y"))).bad_rows
+    with pytest.raises(DecodeError, match="'x' is not an integer") as caught:
+        raise_bad_row(bad_rows)
+    assert json.loads(caught.value.row) == row(balance="x")
+
+
+def test_no_bad_row_raises_nothing():
+    raise_bad_row(())
+
+
+LIMITS = {
+    "canProposeMarket": True,
+    "canProposeAsset": False,
+    "proposeMarketEnabled": True,
+    "proposeAssetEnabled": False,
+    "genesisLoaded": True,
+    "proposeMarketEnabledFrom": "1640995200000000001",
+    "proposeAssetEnabledFrom": "0",
+}
+
+
+def limits_of(**changes):
+    fields = {name: value for name, value in {**LIMITS, **changes}.items() if value is not ...}
+    return network_limits(
+        decode_limits(json.dumps({"limits": fields}).encode()),
+        fetched_at=pd.Timestamp("2023-04-01", tz="UTC"),
+        source="http://node",
+        block_height=7,
+    )
+
+
+def test_each_limit_lands_in_its_own_field():
+    for name in ("canProposeMarket", "canProposeAsset", "proposeMarketEnabled"):
+        flags = dict.fromkeys(
+            [key for key, value in LIMITS.items() if isinstance(value, bool)], False
+        )
+        limits = limits_of(**{**flags, name: True})
+        snake = re.sub("([A-Z])", lambda found: "_" + found[1].lower(), name)
+        assert getattr(limits, snake)
+        assert sum(getattr(limits, key) is True for key in limits.__slots__) == 1
+
+
+def test_a_date_keeps_its_nanoseconds():
+    expected = pd.Timestamp("2022-01-01T00:00:00.000000001Z")
+    assert limits_of().propose_market_enabled_from == expected
+
+
+def test_a_date_of_zero_is_not_set():
+    assert limits_of().propose_asset_enabled_from is None
+
+
+def test_a_date_may_be_iso_8601():
+    limits = limits_of(proposeAssetEnabledFrom="2022-01-01T02:00:00+02:00")
+    assert limits.propose_asset_enabled_from == pd.Timestamp("2022-01-01", tz="UTC")
+
+
+def test_fields_that_the_interface_does_not_list_are_kept():
+    assert limits_of(canUseAmm=[1, None]).extra == {"canUseAmm": [1, None]}
+
+
+@pytest.mark.parametrize(
+    "date", [5, None, True, [], {}, ..., "1e5", " 5", "x", "9" * 30, "-1", "now", "today", "NaT"]
+)
+def test_a_date_that_is_none_is_a_decode_error(date):
+    with pytest.raises(DecodeError, match="proposeAssetEnabledFrom"):
+        limits_of(proposeAssetEnabledFrom=date)
+
+
+@pytest.mark.parametrize("flag", [1, "true", None, ...])
+@pytest.mark.parametrize(
+    "name", [name for name, value in LIMITS.items() if isinstance(value, bool)]
+)
+def test_a_flag_that_is_none_is_a_decode_error(name, flag):
+    with pytest.raises(DecodeError, match=name):
+        limits_of(**{name: flag})
+
+
+@pytest.mark.parametrize("value", [{}, [], None, {"limits": []}, {"limits": None}])
+def test_another_shape_of_limits_is_a_decode_error(value):
+    with pytest.raises(DecodeError, match="not the network limits"):
+        decode_limits(json.dumps(value).encode())

@@ -1,0 +1,685 @@
+"""The doctor finds out what a node does, gently, and says what it couldn't find out."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import socket
+import time
+from collections import Counter
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from balance_analysis.demo import serve_sample
+from balance_analysis.errors import RequestError
+from balance_analysis.node.client import Client
+from balance_analysis.node.doctor.asking import MOST_REQUESTS
+from balance_analysis.node.doctor.diagnosis import diagnose_node
+from balance_analysis.node.doctor.report import Finding, NodeReport
+from tests.loopback import Fault, LoopbackNode, RateLimit, histories, random_history
+
+ROWS = random_history(1)
+NAMES = (
+    "reachable",
+    "block",
+    "oldest_row",
+    "network_limits",
+    "page_size",
+    "cursors",
+    "range_bounds",
+    "range_required",
+    "timestamps",
+    "filters",
+    "rows",
+    "fields",
+    "account_types",
+    "latency",
+    "compression",
+    "rate_limit",
+)
+VERDICTS = {"ok", "note", "warning", "unknown"}
+
+
+def diagnose(rows=ROWS, **options):
+    """Return the report on a node; whatever the node does, the report keeps its promises."""
+    with LoopbackNode(rows, **options) as node:
+        report = ask(node)
+    check(report, node)
+    return report
+
+
+def ask(node, **options):
+    with Client(node.url, **options) as client:
+        return diagnose_node(client, max_requests_per_second=10_000)
+
+
+def check(report, node):
+    assert len(node.requests) == report.requests <= MOST_REQUESTS
+    assert tuple(finding.name for finding in report.findings) == NAMES
+    assert {finding.verdict for finding in report.findings} <= VERDICTS
+    assert all(finding.explanation for finding in report.findings)
+    content = json.loads(report.to_json())
+    assert content["findings"] == [dataclasses.asdict(finding) for finding in report.findings]
+    assert max(map(len, str(report).splitlines())) <= 100
+    assert str(report).replace("\n", "").isprintable()
+    for request in node.requests:
+        assert asks_gently(request), request
+
+
+def asks_gently(request):
+    """Whether a node that checks nothing could not be made to read its whole table by this."""
+    start = request.get("dateRange.startTimestamp")
+    end = request.get("dateRange.endTimestamp")
+    if "limits" in request.path or start is not None:
+        return True
+    return end is not None and int(end) <= 1_577_836_801 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("release", "largest", "refused", "statuses"),
+    [
+        ("v0.71", 1_000_000, None, [200, 200, 200]),
+        ("v0.73", 5000, 5001, [200, 200, 200]),
+        ("v0.75", 5000, 5001, [500, 200, 500]),
+        ("v0.76", 5000, 5001, [400, 200, 400]),
+    ],
+)
+def test_releases_are_told_apart(release, largest, refused, statuses):
+    report = diagnose(release=release)
+    assert report["page_size"].value["accepted"] == largest
+    assert report["page_size"].value["refused"] == refused
+    assert list(report["range_required"].value.values()) == statuses
+    assert report["range_required"].verdict == ("note" if statuses[0] == 200 else "ok")
+
+
+@pytest.mark.parametrize("release", ["v0.71", "v0.73", "v0.75", "v0.76"])
+def test_cursors_that_lose_rows_are_a_warning(release):
+    found = diagnose(release=release)["cursors"]
+    assert found.verdict == "warning"
+    assert 0 < found.value["lost"] < found.value["rows"]
+    assert str(found.value["lost"]) in found.explanation
+
+
+def test_cursors_that_lose_nothing_are_ok():
+    found = diagnose(lossy_cursors=False)["cursors"]
+    assert found.verdict == "ok"
+    assert (found.value["lost"], found.value["twice"]) == (0, 0)
+    assert found.value["cuts"] > 0
+
+
+@given(histories(), st.booleans())
+@settings(max_examples=40)
+def test_the_verdict_on_cursors_is_right_for_any_history(rows, lossy):
+    found = diagnose(rows, lossy_cursors=lossy)["cursors"]
+    cut = found.value is not None and found.value["cuts"] > 0
+    if not lossy:
+        assert found.verdict == ("ok" if cut else "unknown")
+    elif cut or len(rows) > 2:
+        assert found.verdict == "warning"
+    if max(Counter(row.timestamp_ns for row in rows).values(), default=0) > 1 and len(rows) > 1:
+        assert cut
+
+
+@given(
+    histories(most_rows=60),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "release": st.sampled_from(["v0.71", "v0.73", "v0.75", "v0.76"]),
+            "lossy_cursors": st.booleans(),
+            "max_page_size": st.integers(1, 400),
+            "cap_silently": st.booleans(),
+            "start_exclusive": st.booleans(),
+            "end_inclusive": st.booleans(),
+            "ignores": st.sets(
+                st.sampled_from(
+                    ["dateRange", "filter", "pagination.after", "pagination.newestFirst"]
+                )
+            ).map(tuple),
+            "timestamp_unit": st.sampled_from(["ns", "us", "ms", "s"]),
+            "bounds_unit": st.sampled_from(["ns", "us", "ms", "s"]),
+            "limits": st.none() | st.dictionaries(st.text(max_size=3), st.integers()),
+            "block_timestamp": st.integers(0, 2**66),
+            "max_answer_rows": st.integers(1, 300),
+        },
+    ),
+)
+@settings(max_examples=80)
+def test_any_node_gets_a_report(rows, options):
+    diagnose(rows, **options)
+
+
+def row_faults():
+    def drop(row):
+        row.pop("balance")
+
+    def replace(name, value):
+        return lambda row: {**row, name: value}
+
+    yield drop
+    for name in ("timestamp", "accountType", "assetId", "balance"):
+        for value in (None, [], {}, 7, True, "", "x", " 5", "1e5", "9" * 30):
+            yield replace(name, value)
+    yield lambda _: {}
+
+
+@pytest.mark.parametrize("edit", list(row_faults()))
+def test_rows_that_are_not_the_interface_s_are_reported(edit):
+    diagnose(edit_row=edit)
+
+
+@pytest.mark.parametrize(
+    "answer", [[], {}, 5, None, {"balances": None}, {"balances": {"edges": 1}}]
+)
+def test_an_answer_of_another_shape_leaves_a_report(answer):
+    report = diagnose(edit_page=lambda _page, _request: answer or {"x": answer})
+    assert report["reachable"].verdict == "warning"
+    assert report["cursors"].verdict == "unknown"
+    assert report["network_limits"].verdict == "ok"
+
+
+def test_rows_that_can_t_be_loaded_are_a_warning():
+    found = diagnose(edit_row=lambda row: {**row, "balance": "1e5"})["rows"]
+    assert found.verdict == "warning"
+    assert found.value["bad"] == found.value["rows"] > 0
+    assert "1e5" in found.explanation
+
+
+@pytest.mark.parametrize(
+    ("options", "start", "end", "verdict"),
+    [
+        ({}, "inclusive", "exclusive", "ok"),
+        ({"start_exclusive": True}, "exclusive", "exclusive", "note"),
+        ({"end_inclusive": True}, "inclusive", "inclusive", "note"),
+        (
+            {"start_exclusive": True, "end_inclusive": True},
+            "exclusive",
+            "inclusive",
+            "note",
+        ),
+        ({"ignores": ("dateRange",)}, "ignored", "ignored", "warning"),
+        ({"ignores": ("dateRange.startTimestamp",)}, "ignored", "exclusive", "warning"),
+        ({"ignores": ("dateRange.endTimestamp",)}, "inclusive", "ignored", "warning"),
+    ],
+)
+def test_the_bounds_of_a_range_are_read_off(options, start, end, verdict):
+    found = diagnose(**options)["range_bounds"]
+    assert found.value == {"start": start, "end": end}
+    assert found.verdict == verdict
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000, 4999])
+def test_a_smaller_maximum_is_found_exactly(size):
+    found = diagnose(max_page_size=size)["page_size"]
+    assert (found.value["accepted"], found.value["refused"]) == (size, size + 1)
+    assert found.verdict == "note"
+
+
+def test_a_larger_maximum_is_found_exactly_where_the_refusal_names_it():
+    found = diagnose(max_page_size=12_345)["page_size"]
+    assert (found.value["accepted"], found.value["refused"]) == (12_345, 12_346)
+
+
+def test_a_maximum_that_no_refusal_names_is_narrowed_down():
+    def fault(_, request):
+        return Fault.code(400, 3, "no") if int(request.get("pagination.first", "0")) > 300 else None
+
+    value = diagnose(faults=fault)["page_size"].value
+    assert value["accepted"] <= 300 < value["refused"] < 5000
+
+
+@pytest.mark.parametrize("size", [3, 150, 300])
+def test_a_silent_cut_is_a_warning(size):
+    found = diagnose(release="v0.71", max_page_size=size, cap_silently=True)["page_size"]
+    assert found.value["cut_at"] == size
+    assert found.verdict == "warning"
+
+
+def test_answers_too_large_to_send_are_a_note():
+    rows = random_history(3, rows=6000)
+    found = diagnose(rows, release="v0.71", max_answer_rows=3000)["page_size"]
+    assert found.value["too_large"] == 5001
+    assert found.verdict == "note"
+
+
+@pytest.mark.parametrize("unit", ["us", "ms", "s"])
+def test_rows_in_another_unit_are_a_warning(unit):
+    report = diagnose(timestamp_unit=unit)
+    assert report["timestamps"].value["rows"] == [unit]
+    assert report["timestamps"].verdict == report["rows"].verdict == "warning"
+
+
+@pytest.mark.parametrize("release", ["v0.71", "v0.76"])
+@pytest.mark.parametrize("unit", ["us", "ms", "s"])
+def test_bounds_in_another_unit_are_a_warning(unit, release):
+    report = diagnose(bounds_unit=unit, release=release)
+    assert report["timestamps"].value["bounds"] == unit
+    assert report["timestamps"].verdict == "warning"
+    assert report["cursors"].verdict == "warning"
+
+
+def test_parts_of_a_microsecond_are_a_warning():
+    rows = [dataclasses.replace(row, timestamp_ns=row.timestamp_ns + 1) for row in ROWS]
+    found = diagnose(rows)["timestamps"]
+    assert found.value["whole_microseconds"] is False
+    assert found.verdict == "warning"
+
+
+def test_the_last_block_and_its_age_are_told():
+    now = time.time_ns()
+    found = diagnose(block_height=1234, block_timestamp=now - 3 * 10**9)["block"]
+    assert found.value["height"] == 1234
+    assert 3 <= found.value["lag_seconds"] < 60
+    assert found.verdict == "ok"
+
+
+def test_a_node_that_stands_still_is_a_warning():
+    found = diagnose(block_timestamp=time.time_ns() - 7200 * 10**9)["block"]
+    assert found.verdict == "warning"
+    assert "2 h ago" in found.explanation
+
+
+def test_a_clock_that_differs_is_a_note():
+    found = diagnose(block_timestamp=time.time_ns() + 7200 * 10**9)["block"]
+    assert found.verdict == "note"
+    assert "ahead" in found.explanation
+
+
+@pytest.mark.parametrize("timestamp", [0, 5, 2**62, 10**40])
+def test_a_last_block_of_no_possible_time_is_unknown(timestamp):
+    report = diagnose(block_timestamp=timestamp)
+    assert report["block"].verdict == "unknown"
+    assert report["cursors"].verdict == "warning"
+
+
+def test_the_oldest_row_is_found():
+    found = diagnose()["oldest_row"]
+    assert found.value == "2023-04-01T00:00:00+00:00"
+    assert found.verdict == "note"  # a history this short may have been pruned
+
+
+def test_a_long_history_is_no_remark():
+    old = dataclasses.replace(ROWS[0], timestamp_ns=ROWS[0].timestamp_ns - 2 * 365 * 86400 * 10**9)
+    found = diagnose([old, *ROWS])["oldest_row"]
+    assert found.value == "2021-04-01T00:00:00+00:00"
+    assert found.verdict == "ok"
+
+
+def test_missing_limits_are_a_note():
+    report = diagnose(limits=None)
+    assert report["network_limits"].value is False
+    assert report["network_limits"].verdict == report["reachable"].verdict == "note"
+
+
+def test_limits_that_can_t_be_read_are_a_warning():
+    found = diagnose(limits={"canProposeMarket": "yes"})["network_limits"]
+    assert found.verdict == "warning"
+    assert "canProposeMarket" in found.explanation
+
+
+def test_fields_beyond_the_interface_are_a_note():
+    found = diagnose(extra_fields={"note": 1, "memo": None})["fields"]
+    assert found.value["rows"] == ["memo", "note"]
+    assert "canUseAmm" in found.value["limits"]
+    assert found.verdict == "note"
+
+
+def test_only_the_interface_s_fields_are_ok():
+    assert diagnose(release="v0.71")["fields"].verdict == "ok"
+
+
+def test_what_a_node_made_up_can_t_steer_the_terminal():
+    text = str(diagnose(extra_fields={"\x1b[2J\nevil": 1}))
+    assert "\x1b" not in text
+    assert "evil" in text
+
+
+@pytest.mark.parametrize("kind", ["ACCOUNT_TYPE_BRAND_NEW", 77])
+def test_account_types_beyond_the_list_are_a_note(kind):
+    rows = [dataclasses.replace(ROWS[-1], account_type=kind), *ROWS[:-1]]
+    found = diagnose(rows)["account_types"]
+    assert found.value["unknown"] == [kind]
+    assert str(kind) in found.explanation
+    assert found.verdict == "note"
+
+
+def test_known_account_types_are_ok():
+    found = diagnose()["account_types"]
+    assert found.value["unknown"] == []
+    assert found.verdict == "ok"
+
+
+@pytest.mark.parametrize(
+    ("wire", "name"),
+    [
+        ("filter.assetId", "asset_id"),
+        ("filter.partyIds", "party_ids"),
+        ("filter.marketIds", "market_ids"),
+        ("filter.accountTypes", "account_types"),
+    ],
+)
+def test_a_filter_without_effect_is_a_warning(wire, name):
+    found = diagnose(ignores=(wire,))["filters"]
+    assert found.verdict == "warning"
+    assert {key for key, how in found.value.items() if how == "ignored"} == {name}
+
+
+def test_a_filter_that_leaves_too_little_is_a_warning():
+    def shorten(answer, request):
+        if request.get("filter.assetId"):
+            answer["balances"]["edges"].pop()
+
+    found = diagnose(edit_page=shorten)["filters"]
+    assert found.verdict == "warning"
+    assert found.value["asset_id"] == "too narrow"
+
+
+def test_filters_that_work_are_ok():
+    found = diagnose()["filters"]
+    assert found.verdict == "ok"
+    assert set(found.value.values()) == {"honoured"}
+
+
+def test_rows_out_of_order_are_a_warning():
+    assert diagnose(ignores=("pagination.newestFirst",))["rows"].verdict == "warning"
+
+
+def test_a_cursor_without_effect_is_a_warning():
+    found = diagnose(ignores=("pagination.after",))["cursors"]
+    assert found.verdict == "warning"
+    assert found.value["twice"] > 0
+
+
+def test_an_announced_page_without_a_cursor_to_it_is_a_warning():
+    def without(answer, _):
+        answer["balances"]["pageInfo"]["endCursor"] = ""
+
+    found = diagnose(edit_page=without)["cursors"]
+    assert found.verdict == "warning"
+    assert found.value["lost"] > 0
+
+
+def test_a_block_larger_than_a_look_shows_the_cursors_too():
+    rows = random_history(3, rows=900, accounts=800, largest_block=700)
+    assert diagnose(rows)["cursors"].verdict == "warning"
+    assert diagnose(rows, lossy_cursors=False)["cursors"].verdict == "ok"
+
+
+def test_a_start_that_is_exclusive_hides_no_block_from_the_cursors():
+    block = [dataclasses.replace(row, timestamp_ns=ROWS[0].timestamp_ns) for row in ROWS]
+    rows = list({row.account: row for row in block}.values())
+    found = diagnose(rows, start_exclusive=True)["cursors"]
+    assert found.verdict == "warning"
+    assert found.value["lost"] > 0
+
+
+def test_blocks_of_one_row_show_nothing_where_none_is_lost():
+    rows = [dataclasses.replace(row, timestamp_ns=10**18 * 17 // 10 + 10**9 * i)
+            for i, row in enumerate(ROWS[:30])]  # fmt: skip
+    assert diagnose(rows, lossy_cursors=False)["cursors"].verdict == "unknown"
+    assert diagnose(rows)["cursors"].verdict == "warning"
+
+
+@pytest.mark.parametrize("release", ["v0.71", "v0.75", "v0.76"])
+def test_an_empty_node_gets_an_honest_report(release):
+    report = diagnose([], release=release, limits=None)
+    assert report["oldest_row"].value is None
+    assert report["oldest_row"].verdict == "note"
+    for name in ("cursors", "range_bounds", "timestamps", "filters", "rows", "account_types"):
+        assert report[name].verdict == "unknown"
+        assert "no row" in report[name].explanation
+    assert report["page_size"].verdict == "ok"
+    assert report.warnings == ()
+
+
+def test_one_row_is_too_few_to_follow_a_cursor():
+    report = diagnose(ROWS[:1])
+    assert report["cursors"].verdict == "unknown"
+    assert report["range_bounds"].verdict == "ok"
+    assert report["oldest_row"].value == "2023-04-01T00:00:00+00:00"
+
+
+def test_latency_is_the_median_of_the_answers():
+    found = diagnose(ROWS[:1], latency=0.03)["latency"]
+    assert 30 <= found.value < 200
+
+
+def test_one_slow_answer_is_not_the_latency():
+    assert diagnose(faults=[Fault.stalled(1)])["latency"].value < 500
+
+
+def test_compression_is_told():
+    assert diagnose()["compression"].value == "gzip"
+
+
+def test_answers_that_are_not_compressed_are_a_note():
+    with LoopbackNode(ROWS) as node:
+        found = ask(node, headers={"Accept-Encoding": "identity"})["compression"]
+    assert (found.value, found.verdict) == ("none", "note")
+
+
+def test_rate_limit_headers_are_told():
+    headers = {"Content-Type": "application/json", "RateLimit-Limit": "20", "X-Other": "1"}
+    fault = Fault.answer(200, json.dumps({"limits": {}}), headers)
+    found = diagnose(faults=[fault])["rate_limit"]
+    assert found.value == {"headers": {"RateLimit-Limit": "20"}, "refused": 0}
+    assert "20" in found.explanation
+
+
+def test_a_refusal_as_too_many_slows_down_and_is_told():
+    with LoopbackNode(ROWS, faults=[None, Fault.rate_limited(0)]) as node:
+        report = ask(node)
+    check(report, node)
+    assert report["rate_limit"].value["refused"] == 1
+    assert report["rate_limit"].verdict == "note"
+    slow = [request.time for request in node.requests[2:]]
+    assert (len(slow) - 1) / (slow[-1] - slow[0]) <= 5.5
+
+
+def test_a_node_that_keeps_refusing_is_left_alone():
+    faults = [None, None, *[Fault.rate_limited(0)] * 100]
+    report = diagnose(faults=faults)
+    assert report.requests <= 10
+    assert report["cursors"].verdict == "unknown"
+    assert "too many" in report["cursors"].explanation
+    assert report["rate_limit"].value["refused"] > 0
+    assert report["rate_limit"].verdict == "warning"
+
+
+def test_a_ban_ends_the_questions():
+    report = diagnose(faults=lambda index, _: Fault.banned(600) if index > 2 else None)
+    assert report.requests == 4
+    assert "600 s" in report["cursors"].explanation
+    assert report["rate_limit"].verdict == "warning"
+    assert "600 s" in report["rate_limit"].explanation
+
+
+def test_a_node_of_a_real_rate_limit_is_never_provoked():
+    report = diagnose(rate_limit=RateLimit(per_second=20, burst=MOST_REQUESTS))
+    assert report["rate_limit"].value["refused"] == 0
+
+
+@given(st.integers(0, 24))
+@settings(max_examples=12)
+def test_a_passing_fault_changes_no_finding(index):
+    def fault(i, _):
+        return Fault.reset() if i == index else None
+
+    late = {"block", "latency", "rate_limit"}
+    found = {f.name: f.value for f in diagnose(faults=fault).findings if f.name not in late}
+    assert found == {name: undisturbed()[name].value for name in found}
+
+
+@cache
+def undisturbed():
+    return diagnose()
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault.status(503), Fault.code(500, 13), Fault.html(200), Fault.html(502)]
+)
+@pytest.mark.parametrize("index", [1, 4, 16])
+def test_a_finding_that_fails_does_not_stop_the_rest(fault, index):
+    report = diagnose(faults=lambda i, _: fault if i >= index else None)
+    assert report["network_limits"].verdict == "ok"
+    assert report["rate_limit"].verdict == "ok"
+    assert report["range_required"].verdict == "unknown"
+    assert "unknown" in {finding.verdict for finding in report.findings}
+
+
+def test_a_node_that_fails_is_not_taken_for_one_that_refuses():
+    report = diagnose(faults=lambda i, _: Fault.code(500, 13) if i > 2 else None)
+    for name in ("page_size", "range_required", "filters"):
+        assert report[name].verdict == "unknown"
+        assert "it went wrong" in report[name].explanation
+
+
+def test_no_more_than_forty_requests_are_sent_whatever_fails():
+    report = diagnose(faults=lambda i, _: Fault.reset() if i % 2 == 0 else None)
+    assert report.requests == MOST_REQUESTS
+    assert report["cursors"].verdict == "warning"
+    assert report["rate_limit"].verdict == "ok"
+    assert any("40 requests" in finding.explanation for finding in report.findings)
+
+
+def test_a_node_that_falls_silent_is_left_alone():
+    report = diagnose(faults=lambda i, _: Fault.reset() if i > 3 else None)
+    assert report.requests < 10
+    assert report["filters"].verdict == "unknown"
+
+
+def test_a_node_that_takes_too_long_is_left_alone():
+    with LoopbackNode(ROWS) as node:
+        node.faults = lambda i, _: Fault.stalled(60) if i > 3 else None
+        report = ask(node, timeout=0.2)
+    check(report, node)
+    assert report.requests == 7
+    assert "0.2 s" in report["filters"].explanation
+
+
+def test_a_request_without_a_start_is_not_waited_for():
+    def fault(_, request):
+        dated = request.get("dateRange.startTimestamp") or "limits" in request.path
+        return None if dated else Fault.stalled(60)
+
+    began = time.monotonic()
+    with LoopbackNode(ROWS, faults=fault) as node:
+        report = ask(node, timeout=50)
+    assert time.monotonic() - began < 20
+    check(report, node)
+    assert report["range_required"].verdict == "unknown"
+    assert report["filters"].verdict == "ok"
+
+
+def test_an_unreachable_node_raises():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with Client(f"http://127.0.0.1:{port}") as client, pytest.raises(RequestError, match="refused"):
+        diagnose_node(client)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault.html(200),
+        Fault.html(404),
+        Fault.html(502),
+        Fault.status(503),
+        Fault.banned(600),
+        Fault.rate_limited(0),
+        Fault.json({"message": "Not Found"}, 404),
+    ],
+)
+def test_what_is_no_node_raises(fault):
+    with LoopbackNode(ROWS, faults=lambda _i, _r: fault) as node:
+        with pytest.raises(RequestError):
+            ask(node)
+        assert len(node.requests) <= 8
+
+
+def test_the_package_s_own_service_has_no_warnings():
+    with serve_sample() as url, Client(url) as client:
+        report = diagnose_node(client, max_requests_per_second=10_000)
+    assert report.warnings == ()
+    assert report["cursors"].verdict == "ok"
+    assert report["cursors"].value["cuts"] > 0
+    assert report.requests <= MOST_REQUESTS
+
+
+def test_requests_are_at_most_ten_a_second():
+    with LoopbackNode(ROWS) as node, Client(node.url) as client:
+        diagnose_node(client)
+    first, *_, last = (request.time for request in node.requests)
+    assert (len(node.requests) - 1) / (last - first) <= 10.5
+
+
+def test_the_client_s_own_rate_holds_too():
+    with LoopbackNode(ROWS[:1]) as node, Client(node.url, max_requests_per_second=40) as client:
+        diagnose_node(client, max_requests_per_second=1000)
+    times = [request.time for request in node.requests if request.get("pagination.first") != "1"]
+    assert (len(times) - 1) / (times[-1] - times[0]) <= 42
+
+
+def test_the_caller_s_client_is_left_as_it_was():
+    with LoopbackNode(ROWS) as node, Client(node.url, timeout=20) as client:
+        diagnose_node(client, max_requests_per_second=10_000)
+        assert client.timeout == 20
+        assert client.get("/api/v2/network/limits", [], len).value > 0
+
+
+def test_a_rate_that_is_not_positive_is_a_caller_s_slip():
+    with Client("http://127.0.0.1:1") as client, pytest.raises(ValueError, match="per_second"):
+        diagnose_node(client, max_requests_per_second=0)
+
+
+def test_of_several_nodes_the_first_is_diagnosed():
+    with LoopbackNode(ROWS) as first, LoopbackNode(ROWS) as second:
+        with Client([first.url, second.url]) as client:
+            report = diagnose_node(client, max_requests_per_second=10_000)
+        assert report.node == first.url
+        assert second.requests == []
+
+
+def test_a_name_that_is_no_finding_is_a_key_error():
+    with pytest.raises(KeyError, match="nothing"):
+        _ = diagnose()["nothing"]
+
+
+def report_of(*findings):
+    return NodeReport("http://n", dt.datetime(2023, 4, 1, 12, tzinfo=dt.UTC), 3, findings)
+
+
+def test_the_table_shows_warnings_without_colour():
+    text = str(
+        report_of(
+            Finding("page_size", 1, "ok", "Fine."),
+            Finding("cursors", None, "warning", "Rows are lost."),
+        )
+    )
+    assert text == (
+        "http://n, 2023-04-01 12:00 UTC, 3 requests\n"
+        "1 warning\n"
+        "\n"
+        "ok       page size  Fine.\n"
+        "WARNING  cursors    Rows are lost."
+    )
+
+
+def test_the_table_gives_a_reason_once():
+    lines = str(
+        report_of(
+            Finding("page_size", None, "unknown", "No answer."),
+            Finding("cursors", None, "unknown", "No answer."),
+        )
+    ).splitlines()
+    assert lines[-2:] == ["unknown  page size  No answer.", "unknown  cursors    As for page size."]
+
+
+@given(st.text(min_size=1, max_size=400))
+def test_the_table_is_never_wider_than_a_hundred_columns(text):
+    report = report_of(Finding("cursors", None, "note", f"{text} {'x' * 150}"))
+    assert max(map(len, str(report).split("\n"))) <= 100

@@ -1,0 +1,1035 @@
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import re
+import socket
+import time
+
+import pandas as pd
+import pytest
+import stamina
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from balance_analysis.analysis.checks import check_table
+from balance_analysis.errors import (
+    CheckError,
+    DecodeError,
+    IncompleteError,
+    RequestError,
+)
+from balance_analysis.frame import empty_table
+from balance_analysis.load.changes import load_balance_changes
+from balance_analysis.load.limits import load_network_limits
+from balance_analysis.load.pages import iter_pages
+from balance_analysis.node.client import ATTEMPTS, Client
+from balance_analysis.schema import ATTRS_KEY, from_microseconds
+from tests.loopback import Fault, LoopbackNode, Row, follow_cursors, histories, random_history
+from tests.node.asking import NOWHERE, session_to
+from tests.node.truth import lines_of_rows, lines_of_table, matching
+
+LIST = "/api/v2/balance/changes"
+DAY_365 = 365 * 86_400 * 10**9
+START, END = "2023-03-01", "2023-12-01"
+ALL = {"start": START, "end": END}
+UNKNOWN = "0" * 64
+
+HISTORY = random_history(11, rows=120, accounts=40, largest_block=15)
+TIMES = sorted({row.timestamp_ns for row in HISTORY})
+PAGE = 20
+
+
+@pytest.fixture(autouse=True, scope="module")
+def retries_without_waits():
+    with stamina.set_testing(True, attempts=ATTEMPTS, cap=True):
+        yield
+
+
+def load(node, **arguments):
+    """Load from a node that need not run, and that refuses a load which asks without end."""
+    node.faults = node.faults or stop_after(3000)
+    client = Client(NOWHERE, session=session_to(node))
+    return load_balance_changes(client, **{**ALL, **arguments})
+
+
+def load_over_http(node, *, timeout=10.0, **arguments):
+    node.faults = node.faults or stop_after(3000)
+    with Client(node.url, timeout=timeout) as client:
+        return load_balance_changes(client, **{**ALL, **arguments})
+
+
+def assert_exact(table, rows):
+    check_table(table)
+    assert lines_of_table(table) == lines_of_rows(rows)
+
+
+def stop_after(requests):
+    """Return faults that end a load which asks too often."""
+
+    def fault(index, _request):
+        return Fault.code(400, 3, "asked too often") if index >= requests else None
+
+    return fault
+
+
+def subset(values):
+    return st.lists(st.sampled_from(sorted(values)), max_size=6)
+
+
+@st.composite
+def situations(draw, *, largest_block=30):
+    """Return a history, and filters and a window around its rows."""
+    history = draw(histories(most_rows=100, most_accounts=50, largest_block=largest_block))
+    times = sorted({row.timestamp_ns // 1000 for row in history}) or [1_680_307_200_000_000]
+    query = draw(windows(times))
+    choices = {
+        "asset_id": st.sampled_from([*sorted({row.asset_id for row in history}), UNKNOWN]),
+        "party_ids": subset({row.party_id for row in history} | {UNKNOWN}),
+        "market_ids": subset({row.market_id for row in history} - {""} | {UNKNOWN}),
+        "account_types": subset(
+            {row.account_type for row in history} | {"ACCOUNT_TYPE_UNSPECIFIED"}
+        ),
+    }
+    for name in draw(st.sets(st.sampled_from(sorted(choices)))):
+        query[name] = draw(choices[name])
+    return history, query
+
+
+@st.composite
+def windows(draw, times):
+    """Return a start and an end: beyond all rows, or on, just before and just after some row."""
+    start, end = times[0] - 10**9, times[-1] + 10**9
+    offsets = st.sampled_from([-1, 0, 1, 300_000])
+    if draw(st.booleans()):
+        start = draw(st.sampled_from(times)) + draw(offsets)
+    if draw(st.booleans()):
+        end = draw(st.sampled_from([time for time in times if time >= start] or times))
+        end += draw(offsets)
+    assume(start < end)
+    return {"start": start, "end": end}
+
+
+def arguments_of(query):
+    moments = {name: from_microseconds(query[name]) for name in ("start", "end")}
+    return {**query, **moments}
+
+
+page_sizes = st.integers(1, 12) | st.integers(1, 1000)
+releases = st.sampled_from(["v0.71", "v0.73", "v0.75", "v0.76", "v0.79"])
+
+
+@given(
+    situations(),
+    page_sizes,
+    st.integers(1, 4),
+    st.fixed_dictionaries(
+        {
+            "release": releases,
+            "lossy_cursors": st.booleans(),
+            "start_exclusive": st.booleans(),
+            "end_inclusive": st.booleans(),
+        }
+    ),
+)
+@settings(max_examples=200)
+def test_a_load_brings_exactly_the_nodes_rows(situation, page_size, workers, quirks):
+    history, query = situation
+    node = LoopbackNode(history, **quirks)
+    table = load(node, page_size=page_size, workers=workers, **arguments_of(query))
+    assert_exact(table, matching(history, **query))
+
+
+@given(
+    situations(largest_block=10),
+    page_sizes,
+    st.integers(1, 4),
+    st.fixed_dictionaries({"max_page_size": st.integers(30, 60), "cap_silently": st.booleans()})
+    | st.fixed_dictionaries({"max_answer_rows": st.integers(30, 60), "release": releases}),
+)
+def test_a_node_with_small_pages_is_loaded_exactly(situation, page_size, workers, quirks):
+    history, query = situation
+    node = LoopbackNode(history, **quirks)
+    table = load(node, page_size=page_size, workers=workers, **arguments_of(query))
+    assert_exact(table, matching(history, **query))
+
+
+@given(
+    histories(most_rows=80, most_accounts=50, largest_block=30),
+    st.integers(1, 12),
+    st.integers(2, 12),
+    st.booleans(),
+    st.booleans(),
+)
+@settings(max_examples=40)
+def test_blocks_beyond_the_largest_page_are_loaded_exactly_or_named(
+    history, page_size, largest, lossy, silent
+):
+    node = LoopbackNode(history, max_page_size=largest, lossy_cursors=lossy, cap_silently=silent)
+    try:
+        table = load(node, page_size=page_size, workers=1)
+    except IncompleteError as error:
+        named = int(re.search(r"the block at \S+ \((\d+) ns\)", str(error))[1])
+        close = [row for row in history if abs(row.timestamp_ns - named) <= 1000]
+        assert len(close) >= largest
+    else:
+        assert_exact(table, history)
+
+
+@given(histories(most_rows=60, most_accounts=30, largest_block=20))
+@settings(max_examples=15)
+def test_the_table_does_not_depend_on_page_size_and_workers(history):
+    whole = load(LoopbackNode(history), workers=1)
+    for page_size, workers in [(1, 1), (2, 3), (3, 2), (7, 4), (1000, 4)]:
+        node = LoopbackNode(history)
+        table = load(node, page_size=page_size, workers=workers)
+        pd.testing.assert_frame_equal(table, whole)
+
+
+@pytest.mark.parametrize("page_size", [1, 2, 3, 5, 50])
+@pytest.mark.parametrize("workers", [2, 4])
+def test_workers_do_not_multiply_the_requests(page_size, workers):
+    alone = LoopbackNode(HISTORY)
+    load(alone, page_size=page_size, workers=1)
+    together = LoopbackNode(HISTORY)
+    load(together, page_size=page_size, workers=workers)
+    assert len(together.requests) <= 10 * len(alone.requests) + 50
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 60), st.booleans())
+@settings(max_examples=10)
+@example(seed=0, page_size=10, newest_first=True)
+def test_a_load_over_http_loses_no_row_where_following_cursors_does(seed, page_size, newest_first):
+    history = random_history(seed, rows=200, accounts=60)
+    with LoopbackNode(history) as node:
+        span = {
+            "dateRange.startTimestamp": str(history[0].timestamp_ns),
+            "dateRange.endTimestamp": str(history[-1].timestamp_ns + 1000),
+        }
+        followed = follow_cursors(
+            node.url, page_size=page_size, newest_first=newest_first, params=span
+        )
+        table = load_over_http(node, page_size=page_size, workers=1)
+    assert len(set(followed)) < len(history)
+    assert_exact(table, history)
+
+
+@pytest.mark.parametrize("page_size", [1, 10, 50, 1000])
+@pytest.mark.parametrize("workers", [1, 4])
+def test_the_recording_comes_back_exactly(recorded_rows, page_size, workers):
+    with LoopbackNode(recorded_rows) as node:
+        table = load_over_http(
+            node, start=None, end="2027-01-01", page_size=page_size, workers=workers
+        )
+    assert_exact(table, recorded_rows)
+
+
+@given(histories(most_rows=20, most_accounts=10), st.integers(0, 6 * 366), st.integers(1, 4))
+@settings(max_examples=20)
+def test_both_bounds_are_sent_at_most_365_days_apart(history, days, workers):
+    start = dt.date(2020, 1, 1) + dt.timedelta(days)
+    node = LoopbackNode(history)
+    load(node, start=start, end="2026-06-01T00:00:00.000001Z", workers=workers)
+    for request in node.requests:
+        first, last = (int(request.get(f"dateRange.{name}Timestamp")) for name in ("start", "end"))
+        assert 0 <= last - first <= DAY_365
+        assert request.get("pagination.newestFirst") == "false"
+
+
+def test_without_a_start_the_load_begins_at_the_oldest_row():
+    table = load(LoopbackNode(HISTORY), start=None)
+    assert_exact(table, HISTORY)
+    assert pd.Timestamp(table.attrs[ATTRS_KEY]["start"]).value == TIMES[0]
+
+
+def test_without_a_start_the_filters_decide_which_row_is_oldest():
+    last = HISTORY[-1]
+    rows = [row for row in HISTORY if row.party_id == last.party_id]
+    table = load(LoopbackNode(HISTORY), start=None, party_ids=last.party_id)
+    assert_exact(table, rows)
+    assert pd.Timestamp(table.attrs[ATTRS_KEY]["start"]).value == rows[0].timestamp_ns
+
+
+@pytest.mark.parametrize("release", ["v0.71", "v0.76"])
+def test_without_a_start_and_a_row_the_table_is_empty(release):
+    table = load(LoopbackNode(release=release), start=None)
+    pd.testing.assert_frame_equal(table, empty_table())
+    info = table.attrs[ATTRS_KEY]
+    assert info["start"] == info["end"]
+
+
+def test_without_an_end_it_is_the_moment_before_the_first_request():
+    before = pd.Timestamp.now("UTC")
+    node = LoopbackNode(HISTORY, latency=0.0)
+    table = load(node, end=None)
+    after = pd.Timestamp.now("UTC")
+    assert before <= pd.Timestamp(table.attrs[ATTRS_KEY]["end"]) <= after
+    assert_exact(table, HISTORY)
+    assert {request.get("dateRange.endTimestamp") for request in node.requests} >= {
+        str(pd.Timestamp(table.attrs[ATTRS_KEY]["end"]).value)
+    }
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        (dt.datetime(2023, 4, 1), dt.datetime(2023, 4, 1, 0, 0, 1)),  # noqa: DTZ001
+        ("2023-04-01", "2023-04-01T00:00:01"),
+        (
+            dt.datetime(2023, 4, 1, 2, tzinfo=dt.timezone(dt.timedelta(hours=2))),
+            "2023-04-01T00:00:01Z",
+        ),
+        (dt.date(2023, 4, 1), pd.Timestamp("2023-04-01T00:00:01")),
+    ],
+)
+def test_bounds_without_a_zone_are_utc(bounds):
+    table = load(LoopbackNode(HISTORY), start=bounds[0], end=bounds[1])
+    info = table.attrs[ATTRS_KEY]
+    assert info["start"] == "2023-04-01T00:00:00+00:00"
+    assert info["end"] == "2023-04-01T00:00:01+00:00"
+
+
+def test_long_lists_are_split_into_short_urls():
+    parties = [f"{number:064x}" for number in range(300)]
+    template = HISTORY[0]
+    rows = [
+        dataclasses.replace(template, timestamp_ns=TIMES[0] + number % 7 * 1000, party_id=party)
+        for number, party in enumerate([*parties, UNKNOWN[:-1] + "f" * 1, "f" * 64])
+    ]
+    rows = list({row.order: row for row in rows}.values())
+    node = LoopbackNode(rows, max_url_length=8191)
+    table = load(node, party_ids=parties, page_size=13, workers=2)
+    assert_exact(table, matching(rows, party_ids=parties))
+    assert max(request.url_length for request in node.requests) < 8192
+
+
+MEASURED = {"seconds", "bytes", "rows_per_second"}
+
+
+def test_the_table_tells_how_it_was_loaded():
+    node = LoopbackNode(HISTORY, block_height=9, block_timestamp=TIMES[-1])
+    table = load(node, account_types="general", page_size=PAGE, workers=1)
+    told = table.attrs[ATTRS_KEY]
+    assert told["seconds"] > 0
+    assert told["bytes"] > len(table)
+    assert {name: told[name] for name in told if name not in MEASURED} == {
+        "source": NOWHERE,
+        "steps_by_node": {NOWHERE: len(node.requests)},
+        "start": "2023-03-01T00:00:00+00:00",
+        "end": "2023-12-01T00:00:00+00:00",
+        "filters": [["filter.accountTypes", "ACCOUNT_TYPE_GENERAL"]],
+        "requests": len(node.requests),
+        "retries": 0,
+        "throttled_seconds": 0.0,
+        "rows": len(table),
+        "block_height": 9,
+        "block_time": from_microseconds(TIMES[-1] // 1000).isoformat(),
+        "quarantined": [],
+    }
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_progress_grows_to_one_and_to_all_rows(workers):
+    seen = []
+    load(
+        LoopbackNode(HISTORY),
+        page_size=PAGE,
+        workers=workers,
+        progress=lambda share, rows: seen.append((share, rows)),
+    )
+    assert seen == sorted(seen)
+    assert seen[-1] == (1.0, len(HISTORY))
+
+
+def test_an_error_of_the_callers_progress_ends_the_load():
+    node = LoopbackNode(HISTORY)
+
+    def progress(_share, _rows):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        load(node, page_size=2, workers=3, progress=progress)
+
+
+def test_at_most_so_many_requests_run_at_once():
+    with LoopbackNode(HISTORY, latency=0.01) as node:
+        load_over_http(node, page_size=5, workers=3)
+    assert 1 < node.most_at_once <= 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        ({"start": "2023-01-02", "end": "2023-01-02"}, ValueError, "start must be before end"),
+        ({"start": "2023-01-02", "end": "2023-01-01"}, ValueError, "start must be before end"),
+        ({"start": "2999-01-01T", "end": None}, ValueError, "ISO 8601"),
+        ({"start": "2100-01-01", "end": None}, ValueError, "start must be before end"),
+        ({"page_size": 0}, ValueError, "page_size must be at least 1, not 0"),
+        ({"page_size": 1.5}, TypeError, "page_size must be a whole number, not 1.5"),
+        ({"page_size": True}, TypeError, "page_size must be a whole number, not True"),
+        ({"workers": 0}, ValueError, "workers must be at least 1, not 0"),
+        ({"on_bad_rows": "skip"}, ValueError, "on_bad_rows must be .* not 'skip'"),
+        ({"party_ids": "x"}, ValueError, "party id 'x'"),
+        ({"account_types": "generel"}, ValueError, "did you mean ACCOUNT_TYPE_GENERAL"),
+        ({"start": 5}, TypeError, "a moment must be"),
+    ],
+)
+def test_a_callers_mistake_is_told_before_the_first_request(arguments, kind, message):
+    node = LoopbackNode(HISTORY)
+    with pytest.raises(kind, match=message):
+        load(node, **arguments)
+    assert node.requests == []
+
+
+both = pytest.mark.parametrize("workers", [1, 3])
+
+PASSING = {
+    "reset": [Fault.reset()],
+    "reset in mid-body": [Fault.reset_midway()],
+    "truncated body": [Fault.truncated()],
+    "stalled body": [Fault.stalled(5)],
+    "slow headers": [Fault.slow_headers(5)],
+    "slow headers that arrive": [Fault.slow_headers(0.05)],
+    "trickled body": [Fault.trickled(0.1)],
+    "429": [Fault.rate_limited()],
+    "429 with Retry-After": [Fault.rate_limited(3)],
+    "403 for 20 s": [Fault.banned(20)],
+    "500 with code 13": [Fault.code(500, 13)],
+    "500 without a body": [Fault.status(500)],
+    "502 HTML": [Fault.html(502)],
+    "503": [Fault.status(503)],
+    "504": [Fault.code(504, 4)],
+    "half a JSON document": [Fault.half_json()],
+    "an empty body": [Fault.answer(200, b"")],
+    "several": [Fault.reset(), None, Fault.html(502), Fault.half_json(), None, Fault.status(503)],
+}
+
+
+@both
+@pytest.mark.parametrize("faults", PASSING.values(), ids=PASSING)
+def test_a_fault_that_passes_leaves_no_trace_in_the_table(faults, workers):
+    with LoopbackNode(HISTORY, faults=faults) as node:
+        table = load_over_http(node, timeout=0.25, page_size=PAGE, workers=workers)
+    assert_exact(table, HISTORY)
+
+
+STAYING = {
+    "429": (Fault.rate_limited(), "answered 429", ATTEMPTS),
+    "403 for 600 s": (Fault.banned(600), "asks to wait 600 s, longer", 1),
+    "500 with code 3": (Fault.code(500, 3, "bad range"), "answered 500: .*bad range", 2),
+    "500 with code 13": (Fault.code(500, 13), "answered 500", ATTEMPTS),
+    "502 HTML": (Fault.html(502), "answered 502", ATTEMPTS),
+    "503": (Fault.status(503), "answered 503", ATTEMPTS),
+    "504": (Fault.code(504, 4), "answered 504", ATTEMPTS),
+    "half a JSON document": (Fault.half_json(), "not whole JSON", ATTEMPTS),
+    "HTML": (Fault.html(200), "a web page; check that this is the address", 2),
+    "404": (Fault.code(404, 5), "check that this is the address of a node", 2),
+    "reset": (Fault.reset(), "no connection to", ATTEMPTS),
+    "truncated body": (Fault.truncated(), "broke off its answer", ATTEMPTS),
+}
+
+
+@both
+@pytest.mark.parametrize(("fault", "says", "most"), STAYING.values(), ids=STAYING)
+def test_a_fault_that_stays_is_a_request_error_that_says_what_and_where(fault, says, most, workers):
+    with LoopbackNode(HISTORY, faults=lambda *_: fault) as node:
+        with pytest.raises(RequestError, match=says) as caught:
+            load_over_http(node, page_size=PAGE, workers=workers)
+        assert node.url in str(caught.value)
+        assert caught.value.url.startswith(f"{node.url}{LIST}?")
+        # The first window is asked for by one worker; a refusal is tried once with a page of one.
+        assert len(node.requests) <= most
+
+
+@both
+@pytest.mark.parametrize("at", [1, 3])
+@pytest.mark.parametrize(("fault", "says", "_"), STAYING.values(), ids=STAYING)
+def test_a_fault_that_begins_later_leaves_no_short_table(fault, says, _, at, workers):
+    with (
+        LoopbackNode(HISTORY, faults=lambda i, _: fault if i >= at else None) as node,
+        pytest.raises(RequestError, match=says),
+    ):
+        load_over_http(node, page_size=PAGE, workers=workers)
+
+
+def test_a_request_at_fault_is_asked_once_by_the_smallest_page():
+    node = LoopbackNode(HISTORY, faults=lambda *_: Fault.code(500, 3))
+    with pytest.raises(RequestError):
+        load(node, page_size=1)
+    assert len(node.requests) == 1
+
+
+def test_a_refused_connection_is_told_with_the_address():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with Client(url) as client, pytest.raises(RequestError, match=f"no connection to {url}"):
+            load_balance_changes(client, **ALL)
+
+
+def test_a_wait_that_a_node_asks_for_is_waited():
+    with LoopbackNode(HISTORY, faults=[Fault.rate_limited(1)]) as node:
+        with stamina.set_testing(False):
+            began = time.monotonic()
+            table = load_over_http(node, workers=1)
+        assert time.monotonic() - began >= 1
+    assert_exact(table, HISTORY)
+
+
+SHAPES = [
+    {},
+    [],
+    None,
+    {"limits": {}},
+    {"balances": {}},
+    {"balances": {"edges": []}},
+    {"balances": {"edges": None, "pageInfo": None}},
+    {"balances": {"edges": [{"cursor": "x"}], "pageInfo": {}}},
+]
+
+
+@both
+@pytest.mark.parametrize("shape", SHAPES, ids=json.dumps)
+def test_a_wrong_shape_is_a_decode_error(shape, workers):
+    node = LoopbackNode(HISTORY, faults=[None, Fault.json(shape)])
+    with pytest.raises(DecodeError, match="not a page of balance changes"):
+        load(node, page_size=PAGE, workers=workers)
+
+
+def edges_of(answer):
+    return answer["balances"]["edges"]
+
+
+def empty_with_next(answer, request):
+    if request.index >= 2:
+        answer["balances"]["edges"] = []
+        answer["balances"]["pageInfo"]["hasNextPage"] = True
+
+
+def reverse(answer, _request):
+    edges_of(answer).reverse()
+
+
+def swap(answer, _request):
+    edges = edges_of(answer)
+    for place in range(len(edges) - 1):
+        if edges[place]["node"]["timestamp"] != edges[place + 1]["node"]["timestamp"]:
+            edges[place], edges[place + 1] = edges[place + 1], edges[place]
+            return
+
+
+def outside_before(answer, request):
+    bound = int(request.get("dateRange.startTimestamp"))
+    if edges := edges_of(answer):
+        edges[0]["node"]["timestamp"] = str(bound - 1000)
+
+
+def outside_after(answer, request):
+    bound = int(request.get("dateRange.endTimestamp"))
+    if edges := edges_of(answer):
+        edges[-1]["node"]["timestamp"] = str(bound + 1000)
+
+
+def lost_at_the_restart(answer, request):
+    """Leave out the block at which a request restarts."""
+    edges = edges_of(answer)
+    if edges and int(edges[0]["node"]["timestamp"]) == (
+        int(request.get("dateRange.startTimestamp")) + 1000
+    ):
+        first = edges[0]["node"]["timestamp"]
+        edges[:] = [edge for edge in edges if edge["node"]["timestamp"] != first]
+
+
+EDITS = {
+    "an empty page with a next page": (empty_with_next, "announced more rows in .* but sent none"),
+    "rows in reverse": (reverse, "rows came out of order in"),
+    "two rows swapped": (swap, "rows came out of order in"),
+    "a row before the window": (outside_before, "ignores or misreads the range"),
+    "a row after the window": (outside_after, "ignores or misreads the range"),
+    "a restart that begins elsewhere": (lost_at_the_restart, "the node has lost or withheld rows"),
+}
+
+
+@both
+@pytest.mark.parametrize(("edit", "says"), EDITS.values(), ids=EDITS)
+def test_answers_that_do_not_add_up_are_incomplete(edit, says, workers):
+    node = LoopbackNode(HISTORY, edit_page=edit)
+    with pytest.raises(IncompleteError, match=says) as caught:
+        load(node, page_size=PAGE, workers=workers)
+    assert "2023-" in str(caught.value)
+
+
+def duplicated(change):
+    def edit(answer, _request):
+        edges = edges_of(answer)
+        if edges:
+            copy = json.loads(json.dumps(edges[0]))
+            copy["node"]["balance"] += change
+            edges.insert(0, copy)
+
+    return edit
+
+
+@both
+def test_an_identical_duplicate_is_dropped(workers):
+    table = load(LoopbackNode(HISTORY, edit_page=duplicated("")), page_size=PAGE, workers=workers)
+    assert_exact(table, HISTORY)
+
+
+@both
+def test_a_conflicting_duplicate_is_a_check_error_with_its_rows(workers):
+    rows = [dataclasses.replace(row, balance=5) for row in HISTORY]
+    node = LoopbackNode(rows, edit_page=duplicated("1"))
+    with pytest.raises(CheckError, match="conflicting duplicates") as caught:
+        load(node, page_size=PAGE, workers=workers)
+    assert set(map(int, caught.value.rows["balance"])) == {5, 51}
+
+
+FILTERS = {
+    "filter.assetId": ("asset_id", HISTORY[0].asset_id),
+    "filter.partyIds": ("party_ids", HISTORY[0].party_id),
+    "filter.marketIds": ("market_ids", next(row.market_id for row in HISTORY if row.market_id)),
+    "filter.accountTypes": ("account_types", HISTORY[0].account_type),
+}
+
+
+@both
+@pytest.mark.parametrize("name", FILTERS)
+def test_a_node_that_ignores_a_filter_is_incomplete(name, workers):
+    argument, value = FILTERS[name]
+    node = LoopbackNode(HISTORY, ignores=[name])
+    with pytest.raises(IncompleteError, match="ignores or misreads that filter"):
+        load(node, page_size=PAGE, workers=workers, **{argument: value})
+
+
+@both
+@pytest.mark.parametrize("name", ["dateRange", "dateRange.startTimestamp"])
+def test_a_node_that_ignores_the_range_is_incomplete(name, workers):
+    node = LoopbackNode(HISTORY, ignores=[name])
+    middle = from_microseconds(TIMES[len(TIMES) // 2] // 1000)
+    with pytest.raises(IncompleteError, match="ignores or misreads the range"):
+        load(node, start=middle, page_size=PAGE, workers=workers)
+
+
+@both
+@pytest.mark.parametrize("page_size", [1, 2, 5, 20, 1000])
+def test_a_node_that_ignores_the_order_is_incomplete(page_size, workers):
+    node = LoopbackNode(HISTORY, ignores=["pagination.newestFirst"])
+    with pytest.raises(IncompleteError):
+        load(node, page_size=page_size, workers=workers)
+
+
+@both
+@pytest.mark.parametrize("page_size", [1, 20])
+def test_a_node_that_ignores_the_page_size_is_loaded_exactly(page_size, workers):
+    node = LoopbackNode(HISTORY, ignores=["pagination.first"])
+    assert_exact(load(node, page_size=page_size, workers=workers), HISTORY)
+
+
+@pytest.mark.parametrize("unit", ["us", "ms", "s"])
+@both
+def test_timestamps_in_another_unit_are_a_decode_error(unit, workers):
+    node = LoopbackNode(HISTORY, timestamp_unit=unit)
+    with pytest.raises(DecodeError, match="is not in nanoseconds between 2015 and 2100"):
+        load(node, page_size=PAGE, workers=workers)
+
+
+def changing(place, **changes):
+    """Return an edit that changes one row of the history; `...` takes a field away."""
+    chosen = HISTORY[place].to_json()
+
+    def edit(node):
+        if node["timestamp"] != chosen["timestamp"] or any(
+            node[name] != chosen[name] for name in ("assetId", "accountType", "partyId", "marketId")
+        ):
+            return node
+        changed = {**node, **changes}
+        return {name: value for name, value in changed.items() if value is not ...}
+
+    return edit
+
+
+BAD = {
+    "39 digits": ({"balance": "9" * 39}, "more than 38 digits"),
+    "78 digits": ({"balance": "7" * 78}, "more than 38 digits"),
+    "an exponent": ({"balance": "1e5"}, "is not an integer"),
+    "a space": ({"balance": " 5"}, "is not an integer"),
+    "nothing": ({"balance": ""}, "is not an integer"),
+    "null": ({"balance": None}, "balance"),
+    "a number": ({"balance": 5}, "balance"),
+    "no balance": ({"balance": ...}, "balance"),
+    "no party": ({"partyId": ...}, "partyId"),
+    "no type": ({"accountType": ...}, "accountType"),
+    "no time": ({"timestamp": ...}, "timestamp"),
+    "a time of letters": ({"timestamp": "soon"}, "timestamp 'soon'"),
+}
+
+
+@both
+@pytest.mark.parametrize(("changes", "says"), BAD.values(), ids=BAD)
+def test_a_bad_row_is_a_decode_error_with_the_row(changes, says, workers):
+    edit = changing(30, **changes)
+    node = LoopbackNode(HISTORY, edit_row=edit)
+    with pytest.raises(DecodeError, match=says) as caught:
+        load(node, page_size=PAGE, workers=workers)
+    assert json.loads(caught.value.row) == edit(HISTORY[30].to_json())
+
+
+@both
+@pytest.mark.parametrize("page_size", [1, 7, PAGE, 1000])
+@pytest.mark.parametrize(("changes", "says"), BAD.values(), ids=BAD)
+def test_a_quarantined_row_is_kept_aside_once_and_the_rest_is_right(
+    changes, says, page_size, workers
+):
+    edit = changing(30, **changes)
+    node = LoopbackNode(HISTORY, edit_row=edit)
+    table = load(node, page_size=page_size, workers=workers, on_bad_rows="quarantine")
+    assert_exact(table, [*HISTORY[:30], *HISTORY[31:]])
+    (aside,) = table.attrs[ATTRS_KEY]["quarantined"]
+    assert json.loads(aside["row"]) == edit(HISTORY[30].to_json())
+    assert re.search(says, aside["reason"])
+
+
+@given(st.sets(st.integers(0, len(HISTORY) - 1)), st.integers(1, 40), st.integers(1, 3))
+@settings(max_examples=20)
+def test_any_bad_balances_are_quarantined_once_each(places, page_size, workers):
+    rows = [
+        dataclasses.replace(row, balance=f"x{place}") if place in places else row
+        for place, row in enumerate(HISTORY)
+    ]
+    node = LoopbackNode(rows)
+    table = load(node, page_size=page_size, workers=workers, on_bad_rows="quarantine")
+    assert_exact(table, [row for place, row in enumerate(HISTORY) if place not in places])
+    aside = [json.loads(one["row"])["balance"] for one in table.attrs[ATTRS_KEY]["quarantined"]]
+    assert sorted(aside) == sorted(f"x{place}" for place in places)
+
+
+def test_quarantined_rows_outside_the_window_are_left_out():
+    rows = [dataclasses.replace(row, balance="x") for row in HISTORY]
+    start, end = TIMES[5], TIMES[9]
+    table = load(
+        LoopbackNode(rows, end_inclusive=True),
+        start=from_microseconds(start // 1000),
+        end=from_microseconds(end // 1000),
+        on_bad_rows="quarantine",
+    )
+    times = [
+        int(json.loads(one["row"])["timestamp"]) for one in table.attrs[ATTRS_KEY]["quarantined"]
+    ]
+    assert sorted(times) == [row.timestamp_ns for row in rows if start <= row.timestamp_ns < end]
+
+
+@both
+def test_a_negative_balance_is_kept(workers):
+    rows = [dataclasses.replace(row, balance=-int(row.balance)) for row in HISTORY]
+    table = load(LoopbackNode(rows), page_size=PAGE, workers=workers)
+    assert lines_of_table(table) == lines_of_rows(rows)
+
+
+@both
+def test_a_field_too_many_changes_nothing(workers):
+    node = LoopbackNode(HISTORY, extra_fields={"note": {"x": [1]}})
+    assert_exact(load(node, page_size=PAGE, workers=workers), HISTORY)
+
+
+@both
+def test_a_number_as_account_type_is_kept_as_text(workers):
+    rows = [
+        dataclasses.replace(row, account_type=number % 50) for number, row in enumerate(HISTORY)
+    ]
+    table = load(LoopbackNode(rows), page_size=PAGE, workers=workers)
+    assert_exact(table, rows)
+
+
+@both
+def test_an_account_type_that_is_newer_may_be_asked_for(workers):
+    rows = [
+        dataclasses.replace(row, account_type="ACCOUNT_TYPE_NEWER") if number % 3 else row
+        for number, row in enumerate(HISTORY)
+    ]
+    table = load(
+        LoopbackNode(rows),
+        account_types=["new:ACCOUNT_TYPE_NEWER", "general"],
+        page_size=PAGE,
+        workers=workers,
+    )
+    wanted = ("ACCOUNT_TYPE_NEWER", "ACCOUNT_TYPE_GENERAL")
+    assert_exact(table, matching(rows, account_types=wanted))
+
+
+def wide_block(size, kind="ACCOUNT_TYPE_GENERAL"):
+    block = [Row(TIMES[10], UNKNOWN, kind, f"{number:064x}", "", number) for number in range(size)]
+    return sorted([*HISTORY, *block], key=lambda row: row.order)
+
+
+@both
+@pytest.mark.parametrize(
+    ("size", "options"),
+    [
+        (35, {"max_page_size": 20}),
+        (200, {"max_page_size": 20, "lossy_cursors": False}),
+        (200, {"release": "v0.71"}),
+        (200, {"max_page_size": 20, "cap_silently": True, "lossy_cursors": False}),
+    ],
+    ids=["both ends", "cursors", "a larger page", "cursors, capped silently"],
+)
+def test_a_block_larger_than_a_page_is_resolved(size, options, workers):
+    rows = wide_block(size)
+    node = LoopbackNode(rows, faults=stop_after(3000), **options)
+    assert_exact(load(node, page_size=PAGE, workers=workers), rows)
+
+
+@both
+def test_a_block_larger_than_a_page_is_resolved_by_the_callers_parties(workers):
+    rows = wide_block(55)
+    parties = [f"{number:064x}" for number in range(55)]
+    node = LoopbackNode(rows, max_page_size=20)
+    table = load(node, page_size=PAGE, workers=workers, party_ids=parties)
+    assert_exact(table, matching(rows, party_ids=parties))
+
+
+@both
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_block_that_can_not_be_resolved_is_named(silent, workers):
+    node = LoopbackNode(wide_block(55), max_page_size=20, cap_silently=silent)
+    with pytest.raises(IncompleteError, match=rf"the block at .* \({TIMES[10]} ns\) holds more"):
+        load(node, page_size=PAGE, workers=workers)
+
+
+@both
+def test_too_large_answers_are_asked_for_in_smaller_pages(workers):
+    node = LoopbackNode(HISTORY, max_answer_rows=30)
+    assert_exact(load(node, page_size=1000, workers=workers), HISTORY)
+    asked = [str(request.params) for request in node.requests]
+    assert len(asked) == len(set(asked))
+
+
+@pytest.mark.parametrize("number", ["9" * 25, "9" * 5000])
+def test_an_impossible_last_block_does_not_end_a_load(number):
+    headers = {"X-Block-Height": number, "X-Block-Timestamp": number}
+    answer = {"edges": [], "pageInfo": EMPTY_INFO}
+    node = LoopbackNode(
+        faults=lambda *_: Fault.answer(200, json.dumps({"balances": answer}), headers)
+    )
+    assert len(load(node)) == 0
+
+
+EMPTY_INFO = {"startCursor": "", "endCursor": "", "hasNextPage": False, "hasPreviousPage": False}
+
+SPAN = {
+    "start": from_microseconds(TIMES[0] // 1000),
+    "end": from_microseconds(TIMES[-1] // 1000 + 1),
+}
+
+
+def pages(node, **arguments):
+    client = Client(NOWHERE, session=session_to(node))
+    return iter_pages(client, **{**SPAN, **arguments})
+
+
+def lines_in_order(found):
+    return [line for page in found for line in lines_of_table(page.table)]
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+@pytest.mark.parametrize("size", [1, 7, 40, 120, 1000])
+def test_pages_forward_bring_every_row_once_in_the_lists_order(size, newest_first):
+    node = LoopbackNode(HISTORY, lossy_cursors=False)
+    found = list(pages(node, first=size, newest_first=newest_first))
+    ordered = HISTORY[::-1] if newest_first else HISTORY
+    assert lines_in_order(found) == [lines_of_rows([row])[0] for row in ordered]
+    assert len(node.requests) == len(found)
+    assert all(len(page.table) == size for page in found[:-1])
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+@pytest.mark.parametrize("size", [1, 7, 40, 120, 1000])
+def test_pages_backward_bring_every_row_once_from_the_lists_end(size, newest_first):
+    node = LoopbackNode(HISTORY, lossy_cursors=False)
+    found = list(pages(node, last=size, newest_first=newest_first))
+    ordered = HISTORY[::-1] if newest_first else HISTORY
+    assert lines_in_order(found[::-1]) == [lines_of_rows([row])[0] for row in ordered]
+    assert len(node.requests) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "back"), [("first", "after"), ("last", "before")], ids=["forward", "backward"]
+)
+def test_pages_may_begin_at_a_cursor(ahead, back):
+    node = LoopbackNode(HISTORY, lossy_cursors=False)
+    whole = list(pages(node, **{ahead: 30}))
+    cursor = whole[0].end_cursor if ahead == "first" else whole[0].start_cursor
+    rest = list(pages(node, **{ahead: 30, back: cursor}))
+    assert lines_in_order(rest) == lines_in_order(whole[1:])
+
+
+def test_pages_take_the_filters():
+    row = HISTORY[0]
+    found = list(pages(LoopbackNode(HISTORY), first=1000, party_ids=row.party_id))
+    rows = matching(HISTORY, party_ids=[row.party_id])
+    assert sorted(lines_in_order(found)) == lines_of_rows(rows)
+
+
+def test_a_page_tells_what_the_node_told():
+    node = LoopbackNode(HISTORY, lossy_cursors=False)
+    first, *_, last = pages(node, first=50)
+    assert (first.has_next_page, first.has_previous_page) == (True, False)
+    assert (last.has_next_page, last.has_previous_page) == (False, True)
+    assert first.start_cursor
+    assert first.end_cursor
+
+
+def test_pages_are_newest_first_and_of_1000_rows_by_default():
+    node = LoopbackNode(HISTORY)
+    list(pages(node))
+    assert node.requests[0].get("pagination.first") == "1000"
+    assert node.requests[0].get("pagination.newestFirst") == "true"
+
+
+def test_pages_backward_from_a_cursor_are_of_1000_rows_by_default():
+    node = LoopbackNode(HISTORY, lossy_cursors=False)
+    page = next(pages(node, last=10))
+    list(pages(node, before=page.start_cursor))
+    assert node.requests[-1].get("pagination.last") == "1000"
+
+
+def test_pages_are_fetched_lazily():
+    node = LoopbackNode(HISTORY)
+    walking = pages(node, first=10)
+    assert len(node.requests) == 0
+    next(walking)
+    assert len(node.requests) == 1
+    next(walking)
+    assert len(node.requests) == 2
+
+
+def test_pages_of_nothing_are_one_empty_page():
+    (page,) = pages(LoopbackNode())
+    pd.testing.assert_frame_equal(page.table, empty_table())
+    assert (page.start_cursor, page.end_cursor) == ("", "")
+
+
+@pytest.mark.parametrize("release", ["v0.71", "v0.76"])
+def test_pages_without_a_start_begin_at_the_oldest_row(release):
+    node = LoopbackNode(HISTORY, release=release, lossy_cursors=False)
+    found = list(pages(node, start=None, first=50))
+    assert sorted(lines_in_order(found)) == lines_of_rows(HISTORY)
+
+
+@pytest.mark.parametrize("way", [{"first": 10}, {"last": 10}], ids=["forward", "backward"])
+def test_a_cursor_that_comes_back_is_incomplete(way):
+    def edit(answer, _request):
+        answer["balances"]["pageInfo"] = {
+            "startCursor": "eyJ4Ijp7fX0=",
+            "endCursor": "eyJ4Ijp7fX0=",
+            "hasNextPage": True,
+            "hasPreviousPage": True,
+        }
+
+    found = []
+    with pytest.raises(IncompleteError, match="cursor 'eyJ4Ijp7fX0=' came back on page 2"):
+        found.extend(pages(LoopbackNode(HISTORY, edit_page=edit), **way))
+
+
+@pytest.mark.parametrize("way", [{"first": 10}, {"last": 10}], ids=["forward", "backward"])
+def test_a_next_page_without_a_cursor_is_incomplete(way):
+    def edit(answer, _request):
+        answer["balances"]["pageInfo"].update(startCursor="", endCursor="")
+
+    walking = pages(LoopbackNode(HISTORY, edit_page=edit), **way)
+    next(walking)
+    with pytest.raises(IncompleteError, match="page 1 announces another but gives no cursor"):
+        next(walking)
+
+
+def test_a_cursor_of_the_caller_that_comes_back_is_incomplete():
+    given_cursor = "eyJ4Ijp7fX0="
+
+    def edit(answer, _request):
+        answer["balances"]["pageInfo"].update(endCursor=given_cursor, hasNextPage=True)
+
+    walking = pages(LoopbackNode(HISTORY, edit_page=edit), first=10, after=given_cursor)
+    next(walking)
+    with pytest.raises(IncompleteError, match="came back"):
+        next(walking)
+
+
+def test_a_bad_row_of_a_page_is_a_decode_error():
+    node = LoopbackNode(HISTORY, edit_row=changing(30, balance="x"))
+    with pytest.raises(DecodeError, match="balance 'x' is not an integer"):
+        list(pages(node))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        ({"first": 1, "last": 1}, ValueError, "first .* or last"),
+        ({"last": 1, "after": "x"}, ValueError, "after goes with first"),
+        ({"before": "x", "after": "y"}, ValueError, "after goes with first"),
+        ({"first": 1, "before": "x"}, ValueError, "(after|before) goes with"),
+        ({"first": 0}, ValueError, "first must be at least 1"),
+        ({"last": 0}, ValueError, "last must be at least 1"),
+        ({"first": "1"}, TypeError, "first must be a whole number"),
+        ({"party_ids": "x"}, ValueError, "party id"),
+        ({"start": "2024-01-01", "end": "2023-01-01"}, ValueError, "start must be before end"),
+    ],
+)
+def test_a_mistake_about_pages_is_told_at_the_call(arguments, kind, message):
+    node = LoopbackNode(HISTORY)
+    with pytest.raises(kind, match=message):
+        pages(node, **arguments)
+    assert node.requests == []
+
+
+def limits(node):
+    return load_network_limits(Client(NOWHERE, session=session_to(node)))
+
+
+def test_the_limits_come_typed_with_where_and_when_they_were_asked_for():
+    before = pd.Timestamp.now("UTC")
+    found = limits(LoopbackNode(block_height=12))
+    assert found.can_propose_market is True
+    assert found.genesis_loaded is True
+    assert found.propose_asset_enabled_from == pd.Timestamp("2022-01-01", tz="UTC")
+    assert before <= found.fetched_at <= pd.Timestamp.now("UTC")
+    assert (found.source, found.block_height) == (NOWHERE, 12)
+    assert "canUseAmm" in found.extra
+
+
+def test_limits_of_later_releases_are_kept_under_their_own_names():
+    node = LoopbackNode()
+    node.limits = {**node.limits, "canUseAmm": False, "new": {"deep": 1}}
+    assert limits(node).extra["new"] == {"deep": 1}
+    assert limits(node).extra["canUseAmm"] is False
+
+
+def test_a_limit_of_zero_is_not_set():
+    node = LoopbackNode()
+    node.limits = {**node.limits, "proposeMarketEnabledFrom": "0"}
+    assert limits(node).propose_market_enabled_from is None
+    assert limits(node).propose_asset_enabled_from is not None
+
+
+def test_before_the_first_block_the_limits_are_a_request_error():
+    with pytest.raises(RequestError, match="network limits not available") as caught:
+        limits(LoopbackNode(limits=None))
+    assert (caught.value.status, caught.value.code) == (404, 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("canProposeMarket", "true"), ("genesisLoaded", None), ("proposeAssetEnabledFrom", 5)],
+)
+def test_limits_of_wrong_types_are_a_decode_error(name, value):
+    node = LoopbackNode()
+    node.limits = {**node.limits, name: value}
+    with pytest.raises(DecodeError, match=name):
+        limits(node)
+
+
+@pytest.mark.parametrize("fault", [Fault.status(503), Fault.half_json(), Fault.html(502)])
+def test_the_limits_are_asked_again_after_a_fault(fault):
+    with LoopbackNode(faults=[fault]) as node, Client(node.url) as client:
+        assert load_network_limits(client).genesis_loaded
+        assert len(node.requests) == 2

@@ -1,0 +1,60 @@
+"""Rows in Arrow: one form whatever order they came in, and repeats are seen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from balance_analysis.rows import account_numbers, canonical, has_repeats
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
+from tests.analysis.tables import arrow_of, rows
+
+
+def tuples(table):
+    return list(zip(*(table[name].to_pylist() for name in COLUMNS), strict=True))
+
+
+def arrow(rows):
+    return arrow_of(list(zip(*rows, strict=True)) if rows else [()] * len(COLUMNS))
+
+
+@given(rows, st.randoms(use_true_random=False), st.integers(0, 40))
+def test_rows_have_one_form_whatever_order_and_chunks_they_came_in(rows, random, cut):
+    whole = canonical(arrow(rows))
+    random.shuffle(rows)
+    parts = [arrow(rows[:cut]).cast(ARROW_SCHEMA), arrow(rows[cut:]).cast(ARROW_SCHEMA)]
+    again = canonical(pa.concat_tables(parts))
+    assert again.equals(whole)
+    assert tuples(whole) == sorted(tuples(arrow(rows)), key=lambda row: row[:5])
+    for name in ACCOUNT_KEY:
+        values = whole[name].chunk(0).dictionary.to_pylist()
+        assert values == sorted({row[COLUMNS.index(name)] for row in rows})
+
+
+@given(rows)
+def test_unsorted_rows_keep_their_order(rows):
+    assert tuples(canonical(arrow(rows), sort=False)) == tuples(arrow(rows))
+
+
+@given(rows, st.lists(st.integers(0, 39), max_size=3))
+def test_a_repeat_is_an_account_that_has_two_rows_at_one_time(rows, again):
+    rows = sorted([*rows, *(rows[i] for i in again if i < len(rows))], key=lambda row: row[4])
+    batch = arrow(rows).cast(ARROW_SCHEMA).combine_chunks().to_batches()
+    keys = [row[:5] for row in rows]
+    assert any(map(has_repeats, batch)) == (len(set(keys)) < len(keys))
+
+
+codes = st.lists(st.tuples(*[st.integers(0, 2**31 - 1)] * 4), max_size=30)
+
+
+@given(codes, st.sampled_from([2**31, 2**40, 2**61]))
+def test_account_numbers_sort_as_accounts_do_even_where_they_would_overflow(accounts, size):
+    columns = [np.array(column, np.int64) for column in zip(*accounts, strict=True)]
+    if not accounts:
+        columns = [np.array([], np.int64)] * 4
+    numbers = account_numbers(columns, [size] * 4)
+    order = sorted(range(len(accounts)), key=lambda i: (int(numbers[i]), accounts[i]))
+    assert [accounts[i] for i in order] == sorted(accounts)
+    assert len(set(numbers.tolist())) == len(set(accounts))

@@ -1,0 +1,235 @@
+"""A stream is in time order, waits for its reader, and says what it cost; a load can go on."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import time
+from itertools import pairwise
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+import stamina
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import balance_analysis as ba
+from balance_analysis.frame import to_frame
+from balance_analysis.schema import ARROW_SCHEMA
+from tests.loopback import Fault, LoopbackNode, RateLimit, histories, random_history
+
+ROWS = random_history(5, rows=1200, accounts=150, largest_block=40)
+INTERVAL = {"start": "2023-04-01", "end": "2023-05-01"}
+
+
+@pytest.fixture(autouse=True)
+def _without_waiting():
+    with stamina.set_testing(True, attempts=2):
+        yield
+
+
+def load(url, **options):
+    with ba.Client(url) as client:
+        return ba.load_balance_changes(client, **{**INTERVAL, **options})
+
+
+@settings(max_examples=25)
+@given(histories(most_rows=120), st.sampled_from([2, 10, 40, 1000]), st.integers(1, 4))
+def test_the_batches_are_in_time_order_and_make_the_table(rows, page_size, workers):
+    with LoopbackNode(rows) as node, ba.Client(node.url) as client:
+        batches = list(
+            ba.iter_balance_changes(client, **INTERVAL, page_size=page_size, workers=workers)
+        )
+        expected = load(node.url)
+    assert all(batch.schema == ARROW_SCHEMA and batch.num_rows for batch in batches)
+    times = pa.chunked_array([b["timestamp"] for b in batches], ARROW_SCHEMA.field(4).type)
+    assert times.to_pylist() == sorted(times.to_pylist())
+    assert all(a["timestamp"][-1].as_py() < b["timestamp"][0].as_py() for a, b in pairwise(batches))
+    table = to_frame(pa.Table.from_batches(batches, ARROW_SCHEMA))
+    pd.testing.assert_frame_equal(table, expected)
+
+
+def test_nothing_is_asked_before_the_first_batch_is_wanted():
+    with LoopbackNode(ROWS) as node, ba.Client(node.url) as client:
+        batches = ba.iter_balance_changes(client, **INTERVAL, page_size=20)
+        assert node.requests == []
+        next(batches)
+        batches.close()
+
+
+def test_a_reader_that_stops_stops_the_requests():
+    with LoopbackNode(ROWS) as node, ba.Client(node.url) as client:
+        batches = ba.iter_balance_changes(client, **INTERVAL, page_size=10, workers=2)
+        next(batches)
+        time.sleep(0.3)
+        waiting = len(node.requests)
+        time.sleep(0.3)
+        assert len(node.requests) == waiting < 30
+        batches.close()
+        assert sum(1 for _ in ba.iter_balance_changes(client, **INTERVAL, page_size=10)) > 30
+
+
+def test_wrong_arguments_raise_at_the_call():
+    with ba.Client("http://127.0.0.1:9") as client, pytest.raises(ValueError, match="page_size"):
+        ba.iter_balance_changes(client, page_size=0)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 80), st.sampled_from([20, 60]), st.integers(1, 4))
+def test_an_error_goes_on_where_the_load_stood(served, page_size, workers):
+    options = {"page_size": page_size, "workers": workers}
+    with LoopbackNode(ROWS) as node:
+        expected = load(node.url)
+        first = len(node.requests)
+        node.faults = lambda index, _: Fault.status(503) if index >= first + served else None
+        try:
+            table = load(node.url, **options)
+        except ba.RequestError as error:
+            node.faults = []
+            asked = len(node.requests)
+            table = pickle.loads(pickle.dumps(error)).resume()
+            settled = error.partial.load.settled
+            assert len(node.requests) - asked <= 500
+            again = [int(r.get("dateRange.startTimestamp")) for r in node.requests[asked:]]
+            in_settled = [
+                start for start in again for a, b in settled if a * 1000 <= start < (b - 1) * 1000
+            ]
+            assert in_settled == []
+    pd.testing.assert_frame_equal(table, expected)
+
+
+def test_a_load_goes_on_with_another_node():
+    with LoopbackNode(ROWS) as node, LoopbackNode(ROWS) as other:
+        node.faults = lambda index, _: Fault.status(503) if index > 10 else None
+        with pytest.raises(ba.RequestError) as raised:
+            load(node.url, page_size=20)
+        with ba.Client(other.url) as client:
+            table = raised.value.resume(client)
+    assert len(table) == len(ROWS)
+    assert table.attrs["balance_analysis"]["steps_by_node"].keys() == {node.url, other.url}
+
+
+def test_an_error_of_something_else_has_nothing_to_go_on_with():
+    with pytest.raises(ValueError, match="not that of a load"):
+        ba.CheckError("a rule").resume()
+
+
+def test_of_several_nodes_one_that_fails_is_left():
+    with LoopbackNode(ROWS) as bad, LoopbackNode(ROWS) as good:
+        bad.faults = lambda index, _: Fault.status(503) if index > 4 else None
+        good.latency = 0.02
+        table = load([bad.url, good.url], page_size=20)
+    assert len(table) == len(ROWS)
+    loaded = table.attrs["balance_analysis"]
+    assert loaded["source"] == good.url
+    assert loaded["steps_by_node"][good.url] > loaded["steps_by_node"].get(bad.url, 0)
+
+
+def test_of_several_nodes_the_one_that_answers_best_is_asked():
+    with LoopbackNode(ROWS, latency=0.1) as slow, LoopbackNode(ROWS) as fast:
+        table = load([slow.url, fast.url])
+    assert table.attrs["balance_analysis"]["steps_by_node"].keys() == {fast.url}
+
+
+def test_a_node_that_lags_behind_the_end_is_left_for_one_that_does_not():
+    half = ROWS[: len(ROWS) // 2]
+    late = ROWS[-1].timestamp_ns + 10**12
+    end = pd.Timestamp(late - 10**11, tz="UTC")
+    with LoopbackNode(half) as behind, LoopbackNode(ROWS, block_timestamp=late) as ahead:
+        ahead.latency = 0.02
+        table = load([behind.url, ahead.url], end=end, page_size=50)
+    assert len(table) == len(ROWS)
+
+
+def test_nodes_that_fail_in_turn_are_enough():
+    def flaky(index, _):
+        return Fault.status(503) if index % 3 == 2 else None
+
+    with LoopbackNode(ROWS, faults=flaky) as one, LoopbackNode(ROWS, faults=flaky) as two:
+        table = load([one.url, two.url], page_size=5, workers=1)
+    assert len(table) == len(ROWS)
+
+
+def test_when_every_node_fails_the_last_failure_is_told():
+    with (
+        LoopbackNode(html=503) as one,
+        LoopbackNode(html=503) as two,
+        pytest.raises(ba.RequestError) as raised,
+    ):
+        load([one.url, two.url])
+    assert raised.value.status == 503
+
+
+def test_a_rate_is_kept_by_all_workers_together():
+    with LoopbackNode(ROWS) as node:
+        with ba.Client(node.url, max_requests_per_second=100) as client:
+            ba.load_balance_changes(client, **INTERVAL, page_size=10, workers=8)
+        times = sorted(request.time for request in node.requests)
+    assert len(times) > 60
+    assert (len(times) - 1) / (times[-1] - times[0]) < 115
+
+
+def test_a_node_that_says_too_many_is_obeyed_by_all_workers(caplog):
+    caplog.set_level(logging.WARNING, "balance_analysis")
+    limit = RateLimit(per_second=60, burst=15)
+    with LoopbackNode(ROWS, rate_limit=limit) as node, stamina.set_testing(False):
+        table = load(node.url, page_size=25, workers=4)
+    assert len(table) == len(ROWS)
+    loaded = table.attrs["balance_analysis"]
+    refused = [r for r in caplog.records if "all requests wait" in r.getMessage()]
+    assert 1 <= len(refused) <= 8
+    assert loaded["throttled_seconds"] > 0
+    assert loaded["retries"] >= len(refused)
+
+
+def test_what_a_load_cost_is_told_as_json(caplog):
+    caplog.set_level(logging.INFO, "balance_analysis")
+    with LoopbackNode(ROWS, block_height=77, faults=[None, Fault.status(503)]) as node:
+        table = load(node.url, page_size=100)
+        count = len(node.requests)
+    loaded = table.attrs["balance_analysis"]
+    assert json.loads(json.dumps(loaded)) == loaded
+    assert loaded["requests"] == count
+    assert loaded["retries"] == 1
+    assert loaded["rows"] == len(ROWS)
+    assert loaded["bytes"] > 100 * len(ROWS)
+    assert loaded["rows_per_second"] > 0
+    assert loaded["source"] == node.url
+    assert loaded["block_height"] == 77
+    assert any(f"{len(ROWS)} rows" in record.getMessage() for record in caplog.records)
+
+
+def test_progress_is_told_from_0_to_1():
+    seen = []
+    with LoopbackNode(ROWS) as node:
+        load(node.url, page_size=50, progress=lambda share, rows: seen.append((share, rows)))
+    assert seen == sorted(seen)
+    assert seen[-1] == (1.0, len(ROWS))
+
+
+def test_a_progress_bar_is_drawn_when_asked_for_and_only_then(capsys):
+    with LoopbackNode(ROWS) as node:
+        load(node.url, progress=False)
+        assert capsys.readouterr().err == ""
+        load(node.url, page_size=50, progress=True)
+    assert "rows/s" in capsys.readouterr().err
+
+
+def test_a_page_that_takes_too_long_is_asked_for_in_parts():
+    def slow(_, request):
+        return Fault.stalled(5) if int(request.get("pagination.first")) > 300 else None
+
+    with LoopbackNode(ROWS, faults=slow) as node, ba.Client(node.url, timeout=0.2) as client:
+        table = ba.load_balance_changes(client, **INTERVAL, page_size=1000, workers=2)
+    assert len(table) == len(ROWS)
+
+
+def test_an_answer_that_trickles_in_is_given_up():
+    with LoopbackNode(ROWS, faults=lambda _i, _r: Fault.trickled(30)) as node:
+        began = time.monotonic()
+        with ba.Client(node.url, timeout=0.05) as client, pytest.raises(ba.RequestError) as raised:
+            ba.load_balance_changes(client, **INTERVAL)
+    assert raised.value.timed_out
+    assert time.monotonic() - began < 20
