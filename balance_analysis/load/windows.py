@@ -95,7 +95,9 @@ def settle_windows(
 def _width(recent: Iterable[tuple[int, int]], page_size: int) -> int:
     """Return how wide a window is that fills a page, by steps of (microseconds, rows)."""
     span, rows = map(sum, zip(*recent, strict=True))
-    wanted = span * page_size * FILL / max(rows, 1)
+    if not rows:  # quiet: one request shows where it ends
+        return LONGEST_WINDOW
+    wanted = span * page_size * FILL / rows
     return int(min(max(wanted, 1), GROWTH * span, LONGEST_WINDOW))
 
 
