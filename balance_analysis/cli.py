@@ -17,7 +17,7 @@ import threading
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -47,6 +47,7 @@ EXIT_CODES: Final[dict[type[Exception], int]] = {
     OverflowError: 5,
 }
 INTERRUPTED: Final = 130
+SECONDS: Final = "%Y-%m-%d %H:%M:%S"
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGO: Final = re.compile(r"(?:now-)?(\d+)([smhdw])", re.ASCII)
@@ -110,7 +111,10 @@ def _show_version(wanted: bool) -> None:
 def _root(
     *,
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say it, end.")
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     pass
@@ -178,10 +182,13 @@ def fetch(
                 progress=sys.stderr.isatty() and not quiet,
                 resume=resume,
             )
+        rows, requests = loaded["rows"], loaded["requests"]
         _say(quiet)(
-            f"{loaded['rows']:,} rows from {loaded['start']} to {loaded['end']} in "
-            f"{loaded['requests']} requests: {output}"
+            f"{rows:,} rows from {loaded['start']} to {loaded['end']} in {requests} "
+            f"request{'' if requests == 1 else 's'}: {output}"
         )
+        if not rows:
+            _say(quiet)("No row matches; the file holds an empty table")
 
 
 @app.command()
@@ -241,6 +248,7 @@ def plot(
     """Plot the balances of the accounts of one asset, as steps, to a PNG, SVG or PDF file."""
     with _told_errors(verbose, quiet):
         start, end = _interval(since, until)
+        _picture_kind(output)
         _check_writable(output)
         table = _read(file, asset_id, party_id, market_id, account_type)
         if asset_id is None and not table.empty:
@@ -321,10 +329,11 @@ def main() -> None:
 @contextlib.contextmanager
 def _told_part(side: Path, quiet: bool) -> Iterator[None]:
     """Say after a failure where what is complete has been kept."""
+    before = side.stat().st_mtime_ns if side.exists() else None
     try:
         yield
     except (KeyboardInterrupt, BalanceAnalysisError):
-        if side.exists():
+        if side.exists() and side.stat().st_mtime_ns != before:
             _say(quiet)(f"What is complete stands in {side}; go on with --resume")
         raise
 
@@ -371,7 +380,12 @@ def _interval(
 ) -> tuple[dt.datetime | str | None, dt.datetime | str | None]:
     """Return the bounds of the command line, relative ones resolved against one now."""
     now = dt.datetime.now(dt.UTC)
-    return _moment(since, now), _moment(until, now)
+    start, end = _moment(since, now), _moment(until, now)
+    if start is not None and end is not None:
+        from balance_analysis.load.request import bounds
+
+        bounds(start, end)
+    return start, end
 
 
 def _moment(text: str | None, now: dt.datetime) -> dt.datetime | str | None:
@@ -388,6 +402,8 @@ def _check_writable(path: Path) -> None:
     """Raise before any work if a file can't be written there."""
     if path.is_dir():
         raise IsADirectoryError(21, "is a folder; name a file in it", str(path))
+    if path.exists() and not path.is_file():
+        raise OSError(22, "is no regular file; name one", str(path))
     if not path.parent.is_dir():
         raise FileNotFoundError(2, "no such folder; make it first", str(path.parent))
     if not os.access(path.parent, os.W_OK):
@@ -411,7 +427,18 @@ def _read(
         market_ids=market_ids or (),
         account_types=account_types or (),
     )
-    return filters.select(read_parquet(file))
+    table = read_parquet(file)
+    selected = filters.select(table)
+    if selected.empty and not table.empty:
+        typer.echo(f"No row of {file} matches the filters", err=True)
+    return selected
+
+
+def _picture_kind(output: Path) -> str:
+    kind = output.suffix.removeprefix(".").lower()
+    if kind not in ("png", "svg", "pdf"):
+        raise ValueError(f"{output}: name a .png, .svg or .pdf file")
+    return kind
 
 
 def _save_plot(
@@ -434,15 +461,12 @@ def _save_plot(
     from balance_analysis.schema import from_microseconds, to_microseconds
 
     figure, ax = plt.subplots(figsize=(10, 4.5), layout="constrained")
-    kinds = figure.canvas.get_supported_filetypes()
-    kind = output.suffix.removeprefix(".").lower() or "png"
-    if kind not in kinds:
-        raise ValueError(f"{output}: can't draw a .{kind} file; name a .png, .svg or .pdf file")
     plot_balances(table, ax=ax, decimals=decimals, unit=unit, end=end)
-    if start is not None:
-        ax.set_xlim(left=date2num(from_microseconds(to_microseconds(start))))  # type: ignore[no-untyped-call]
+    for side, bound in (("left", start), ("right", end)):
+        if bound is not None:
+            ax.set_xlim(**{side: date2num(from_microseconds(to_microseconds(bound)))})  # type: ignore[no-untyped-call]
     with replacing(output) as temporary:
-        figure.savefig(temporary, format=kind, dpi=150)
+        figure.savefig(temporary, format=_picture_kind(output), dpi=150)
     plt.close(figure)
 
 
@@ -484,7 +508,10 @@ def _print_summary(
         "rows": [f"{count:,}" for count in shown["rows"]],
         "changes": [f"{count:,}" for count in shown["changes"]],
         **{name: [_amount(x) for x in shown[name]] for name in ("minimum", "maximum", "closing")},
-        "last seen, UTC": [f"{moment:%Y-%m-%d %H:%M:%S}" for moment in shown["last_seen"]],
+        "last seen, UTC": shown["last_seen"]
+        .dt.strftime("%Y-%m-%d %H:%M:%S")
+        .fillna("quiet")
+        .tolist(),
     }
     for line in _aligned(columns, left={"asset", "type", "party", "market"}):
         typer.echo(line)
@@ -492,8 +519,10 @@ def _print_summary(
         typer.echo(f"... the {len(shown)} most active of {len(accounts):,} accounts")
 
 
-def _amount(value: object) -> str:
-    if value is None or value != value:  # noqa: PLR0124 - NaN differs from itself
+def _amount(value: Any) -> str:  # noqa: ANN401 - a cell of any column
+    from pandas import isna
+
+    if isna(value):
         return "unknown"
     return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
 

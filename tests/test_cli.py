@@ -302,3 +302,39 @@ def test_a_reader_that_leaves_early_is_no_error():
         process.stdout.readline()
         process.stdout.close()
         assert "Traceback" not in process.stderr.read()
+
+
+@pytest.mark.parametrize("day", ["2023-03-01", "2023-04-18", "2023-06-01"])
+def test_summary_of_a_quiet_day_is_a_table(day):
+    lines = run("summary", SAMPLE, "--since", day, "--until", f"{day[:8]}22").stdout.splitlines()
+    assert len(lines) == 22
+    assert all(line.endswith("quiet") for line in lines[1:-1])
+
+
+def test_summary_before_the_first_row_says_unknown():
+    bounds = ("--since", "2023-03-01", "--until", "2023-03-02")
+    assert "unknown" in run("summary", SAMPLE, *bounds).stdout
+
+
+def test_output_through_a_link_replaces_what_it_points_to(node, tmp_path):
+    (tmp_path / "real.parquet").write_text("old")
+    (tmp_path / "link.parquet").symlink_to("real.parquet")
+    run("fetch", node.url, "-o", tmp_path / "link.parquet", "--since", "2023-04-01")
+    assert (tmp_path / "link.parquet").is_symlink()
+    assert len(ba.read_parquet(tmp_path / "real.parquet")) == len(ROWS)
+
+
+def test_output_that_is_no_regular_file_is_refused(node, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    said = fails("fetch", node.url, "-o", tmp_path / "pipe", code=2, folder=tmp_path)
+    assert "no regular file" in said
+    assert node.requests == []
+
+
+def test_filters_that_match_no_row_of_a_file_are_told():
+    assert "No row" in run("summary", SAMPLE, "--asset-id", "zz").stderr
+
+
+def test_a_plot_of_an_empty_interval_is_usage(tmp_path):
+    bounds = ("--since", "2023-05-01", "--until", "2023-04-01")
+    fails("plot", SAMPLE, "-o", tmp_path / "x.png", "-q", *bounds, code=2, folder=tmp_path)

@@ -47,7 +47,7 @@ def test_the_command_line_quickstart_runs(tmp_path):
         )
     assert done.returncode == 0, done.stderr
     made = {path.name for path in tmp_path.iterdir()}
-    assert made == {"changes.parquet", "accounts.csv", "balances.png", "network_limits.json"}
+    assert made == {"changes.parquet", "accounts.csv", "pools.png", "network_limits.json"}
 
 
 def test_the_set_up_commands_are_make_targets():

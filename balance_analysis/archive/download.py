@@ -100,8 +100,8 @@ def load_to_parquet(
         workers=workers,
         on_bad_rows=on_bad_rows,
     )
-    target = Path(path)
-    side = partial_path(target)
+    target = Path(os.path.realpath(path))
+    side = partial_path(path)
     before = _read_side(side, request) if resume and side.exists() else None
     load = Load(request) if before is None else before.load
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
@@ -153,6 +153,7 @@ class _Written:
         self._steps: list[Step] = []
         self._waiting = 0
         self.settled_until: int | None = None
+        self._copied_until: int | None = None
         self.rows = 0
 
     def copy(self, before: _Side) -> None:
@@ -160,7 +161,7 @@ class _Written:
         for rows in before.row_groups():
             self._writer.write_table(rows)
             self.rows += rows.num_rows
-        self.settled_until = before.settled_until
+        self.settled_until = self._copied_until = before.settled_until
 
     def add(self, step: Step) -> None:
         """Take the next step; its rows wait until they fill a row group."""
@@ -186,7 +187,7 @@ class _Written:
         """Say in the file how it was loaded, and which part it is unless it is whole."""
         if whole:
             self._writer.add_key_value_metadata(make_note({"load": load.describe()}))
-        elif self.settled_until is not None and load.interval is not None:
+        elif self.settled_until != self._copied_until and load.interval is not None:
             part = {
                 "interval": load.interval,
                 "settled_until": self.settled_until,
@@ -222,12 +223,14 @@ def _read_side(path: Path, request: LoadRequest) -> _Side:
     try:
         with pq.ParquetFile(path) as file:
             part = read_note(file)[PARTIAL]
+            restart, kept = _last_block(file, int(part["settled_until"]))
         interval = (int(part["interval"][0]), int(part["interval"][1]))
         load = Load(
             replace(request, start=interval[0], end=interval[1]),
             interval=interval,
-            settled=[(interval[0], int(part["settled_until"]))],
-            rows=part["rows"],
+            settled=[(interval[0], restart)],
+            rows=kept,
+            restart=restart if kept < part["rows"] else None,
             bad_rows=dict.fromkeys(BadRow(*bad) for bad in part["bad_rows"]),
             nodes=part["nodes"],
             cost=part["cost"],
@@ -236,14 +239,27 @@ def _read_side(path: Path, request: LoadRequest) -> _Side:
         filters = [tuple(pair) for pair in part["filters"]]
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         raise ArchiveError(
-            f"{path} can't be gone on with: {error!r}; remove it and load anew"
+            f"{path} can't be gone on with: {error}; remove it and load anew"
         ) from error
     if filters != request.filters.parameters():
         raise ArchiveError(
             f"{path} is part of a load with other filters: {filters}; give the same ones, "
             "or load anew without resuming"
         )
-    return _Side(path, load, int(part["settled_until"]))
+    return _Side(path, load, restart)
+
+
+def _last_block(file: pq.ParquetFile, settled_until: int) -> tuple[int, int]:
+    """Return the time of the last row, and how many rows stand before it; without rows, the end.
+
+    The last block is asked for again, which shows that the node is one of the same network.
+    """
+    columns = file.read(["timestamp"])["timestamp"].cast(pa.int64())
+    times = columns.filter(pc.less(columns, settled_until))
+    if not len(times):
+        return settled_until, 0
+    last: int = pc.max(times).as_py()
+    return last, len(times) - pc.sum(pc.equal(times, last)).as_py()
 
 
 def _keep(temporary: Path, side: Path) -> None:

@@ -49,7 +49,7 @@ def replacing(path: PathLike) -> Iterator[Path]:
     OSError
         If the folder can't be written to.
     """
-    target = Path(path)
+    target = Path(os.path.realpath(path))  # what a link points to is replaced, not the link
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     temporary.touch(exist_ok=False)
     try:

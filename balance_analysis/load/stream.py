@@ -53,6 +53,9 @@ class Load:
         Requests, retries, throttled seconds, bytes and seconds so far.
     head
         The last block that a node was seen to hold.
+    restart
+        A time at which a row is known to stand, microseconds: an answer that restarts there must
+        begin there, or the node is not one of the same network.
     """
 
     request: LoadRequest
@@ -63,6 +66,7 @@ class Load:
     nodes: dict[str, int] = field(default_factory=dict)
     cost: dict[str, float] = field(default_factory=dict)
     head: Head = field(default_factory=Head)
+    restart: int | None = None
 
     def run(self, client: Client, progress: bool | Report | None) -> Iterator[Step]:
         """Yield the steps of what is not settled yet, as they come, without repeated rows.
@@ -108,7 +112,8 @@ class Load:
         windows = []
         for settled_start, settled_end in [*sorted(self.settled), (end, end)]:
             if start < settled_start:
-                windows.append(Window(start, settled_start, self.request.page_size))
+                begins = start == self.restart
+                windows.append(Window(start, settled_start, self.request.page_size, begins))
             start = max(start, settled_end)
         return windows
 

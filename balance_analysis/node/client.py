@@ -6,6 +6,7 @@ asked again: faults on the way by stamina, a node's "too many requests" after a 
 
 from __future__ import annotations
 
+import itertools
 import logging
 import platform
 import threading
@@ -219,6 +220,8 @@ class Client:
         url = f"{base}{path}?{urlencode(parameters)}" if parameters else f"{base}{path}"
         counted = Tally() if tally is None else tally
 
+        tries = itertools.count(1)
+
         def ask() -> Answer[T]:
             return self._ask_paced(base, url, read, counted)
 
@@ -226,8 +229,9 @@ class Client:
             again = _is_passing(error) and (retry_timeouts or not _timed_out(error))
             if stopped is not None and stopped.is_set():
                 return False
-            if again and attempts > 1:
-                logger.warning("%s; trying again", error)
+            tried = next(tries)
+            if again and tried < attempts:
+                logger.warning("%s; trying again (%d of %d)", error, tried + 1, attempts)
                 counted.add(retries=1)
             return again
 

@@ -179,7 +179,7 @@ def _check_restart(window: Window, listings: list[Listing]) -> None:
         found = f"at {moment(min(firsts))}" if firsts else "nowhere"
         raise IncompleteError(
             f"a row stands at {moment(window.start)}, but the answer that restarts there begins "
-            f"{found}: the node has lost or withheld rows"
+            f"{found}: the node has lost or withheld rows, or is of another network"
         )
 
 

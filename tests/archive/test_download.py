@@ -137,6 +137,20 @@ def test_another_query_is_not_mixed_in(tmp_path):
     assert partial_path(path).exists()
 
 
+def test_another_network_is_not_mixed_in(tmp_path):
+    path = tmp_path / "x.parquet"
+    with LoopbackNode(ROWS, faults=failing_after(30)) as node:
+        interrupted(node, path)
+    other = random_history(12, rows=900, accounts=120, largest_block=40)
+    with (
+        LoopbackNode(other) as node,
+        ba.Client(node.url) as client,
+        pytest.raises(ba.IncompleteError, match="another network"),
+    ):
+        load_to_parquet(client, path, resume=True)
+    assert not path.exists()
+
+
 def test_a_damaged_side_file_is_told(tmp_path):
     partial_path(tmp_path / "x.parquet").write_bytes(b"PAR1 damaged")
     with ba.Client("http://127.0.0.1:9") as client, pytest.raises(ba.ArchiveError, match="anew"):
