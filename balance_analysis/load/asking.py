@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("balance_analysis")
 
+_decoding = threading.Lock()
+
+
+def _decode(body: bytes) -> DecodedPage:
+    # Decoding holds the interpreter: threads that fight for it take longer than threads in a queue.
+    with _decoding:
+        return decode_page(body)
+
 
 @dataclass(slots=True)
 class Head:
@@ -101,7 +109,7 @@ class Asking:
                 after=question.after,
                 newest_first=question.newest_first,
             ),
-            decode_page,
+            _decode,
             base_url=base_url,
             tally=self.tally,
             retry_timeouts=question.page_size == 1,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FILL: Final = 0.9
 """How full a window's one page should be: fuller ones leave rests, emptier ones cost requests."""
 
-REMEMBERED: Final = 8
+REMEMBERED: Final = 4
 """Steps whose density tells how wide the next window should be."""
 
 GROWTH: Final = 16
