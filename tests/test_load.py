@@ -60,6 +60,12 @@ def load_over_http(node, *, timeout=10.0, **arguments):
         return load_balance_changes(client, **{**ALL, **arguments})
 
 
+def load_served(node, **arguments):
+    """Load over a socket from a node that runs for just this load."""
+    with node:
+        return load_over_http(node, **arguments)
+
+
 def assert_exact(table, rows):
     check_table(table)
     assert lines_of_table(table) == lines_of_rows(rows)
@@ -494,7 +500,7 @@ SHAPES = [
 def test_a_wrong_shape_is_a_decode_error(shape, workers):
     node = LoopbackNode(HISTORY, faults=[None, Fault.json(shape)])
     with pytest.raises(DecodeError, match="not a page of balance changes"):
-        load(node, page_size=PAGE, workers=workers)
+        load_served(node, page_size=PAGE, workers=workers)
 
 
 def edges_of(answer):
@@ -556,7 +562,7 @@ EDITS = {
 def test_answers_that_do_not_add_up_are_incomplete(edit, says, workers):
     node = LoopbackNode(HISTORY, edit_page=edit)
     with pytest.raises(IncompleteError, match=says) as caught:
-        load(node, page_size=PAGE, workers=workers)
+        load_served(node, page_size=PAGE, workers=workers)
     assert "2023-" in str(caught.value)
 
 
@@ -573,7 +579,9 @@ def duplicated(change):
 
 @both
 def test_an_identical_duplicate_is_dropped(workers):
-    table = load(LoopbackNode(HISTORY, edit_page=duplicated("")), page_size=PAGE, workers=workers)
+    table = load_served(
+        LoopbackNode(HISTORY, edit_page=duplicated("")), page_size=PAGE, workers=workers
+    )
     assert_exact(table, HISTORY)
 
 
@@ -582,7 +590,7 @@ def test_a_conflicting_duplicate_is_a_check_error_with_its_rows(workers):
     rows = [dataclasses.replace(row, balance=5) for row in HISTORY]
     node = LoopbackNode(rows, edit_page=duplicated("1"))
     with pytest.raises(CheckError, match="conflicting duplicates") as caught:
-        load(node, page_size=PAGE, workers=workers)
+        load_served(node, page_size=PAGE, workers=workers)
     assert set(map(int, caught.value.rows["balance"])) == {5, 51}
 
 
@@ -600,7 +608,7 @@ def test_a_node_that_ignores_a_filter_is_incomplete(name, workers):
     argument, value = FILTERS[name]
     node = LoopbackNode(HISTORY, ignores=[name])
     with pytest.raises(IncompleteError, match="ignores or misreads that filter"):
-        load(node, page_size=PAGE, workers=workers, **{argument: value})
+        load_served(node, page_size=PAGE, workers=workers, **{argument: value})
 
 
 @both
@@ -609,7 +617,7 @@ def test_a_node_that_ignores_the_range_is_incomplete(name, workers):
     node = LoopbackNode(HISTORY, ignores=[name])
     middle = from_microseconds(TIMES[len(TIMES) // 2] // 1000)
     with pytest.raises(IncompleteError, match="ignores or misreads the range"):
-        load(node, start=middle, page_size=PAGE, workers=workers)
+        load_served(node, start=middle, page_size=PAGE, workers=workers)
 
 
 @both
@@ -617,14 +625,14 @@ def test_a_node_that_ignores_the_range_is_incomplete(name, workers):
 def test_a_node_that_ignores_the_order_is_incomplete(page_size, workers):
     node = LoopbackNode(HISTORY, ignores=["pagination.newestFirst"])
     with pytest.raises(IncompleteError):
-        load(node, page_size=page_size, workers=workers)
+        load_served(node, page_size=page_size, workers=workers)
 
 
 @both
 @pytest.mark.parametrize("page_size", [1, 20])
 def test_a_node_that_ignores_the_page_size_is_loaded_exactly(page_size, workers):
     node = LoopbackNode(HISTORY, ignores=["pagination.first"])
-    assert_exact(load(node, page_size=page_size, workers=workers), HISTORY)
+    assert_exact(load_served(node, page_size=page_size, workers=workers), HISTORY)
 
 
 @pytest.mark.parametrize("unit", ["us", "ms", "s"])
@@ -632,7 +640,7 @@ def test_a_node_that_ignores_the_page_size_is_loaded_exactly(page_size, workers)
 def test_timestamps_in_another_unit_are_a_decode_error(unit, workers):
     node = LoopbackNode(HISTORY, timestamp_unit=unit)
     with pytest.raises(DecodeError, match="is not in nanoseconds between 2015 and 2100"):
-        load(node, page_size=PAGE, workers=workers)
+        load_served(node, page_size=PAGE, workers=workers)
 
 
 def changing(place, **changes):
@@ -672,7 +680,7 @@ def test_a_bad_row_is_a_decode_error_with_the_row(changes, says, workers):
     edit = changing(30, **changes)
     node = LoopbackNode(HISTORY, edit_row=edit)
     with pytest.raises(DecodeError, match=says) as caught:
-        load(node, page_size=PAGE, workers=workers)
+        load_served(node, page_size=PAGE, workers=workers)
     assert json.loads(caught.value.row) == edit(HISTORY[30].to_json())
 
 
@@ -684,7 +692,7 @@ def test_a_quarantined_row_is_kept_aside_once_and_the_rest_is_right(
 ):
     edit = changing(30, **changes)
     node = LoopbackNode(HISTORY, edit_row=edit)
-    table = load(node, page_size=page_size, workers=workers, on_bad_rows="quarantine")
+    table = load_served(node, page_size=page_size, workers=workers, on_bad_rows="quarantine")
     assert_exact(table, [*HISTORY[:30], *HISTORY[31:]])
     (aside,) = table.attrs[ATTRS_KEY]["quarantined"]
     assert json.loads(aside["row"]) == edit(HISTORY[30].to_json())
@@ -723,14 +731,14 @@ def test_quarantined_rows_outside_the_window_are_left_out():
 @both
 def test_a_negative_balance_is_kept(workers):
     rows = [dataclasses.replace(row, balance=-int(row.balance)) for row in HISTORY]
-    table = load(LoopbackNode(rows), page_size=PAGE, workers=workers)
+    table = load_served(LoopbackNode(rows), page_size=PAGE, workers=workers)
     assert lines_of_table(table) == lines_of_rows(rows)
 
 
 @both
 def test_a_field_too_many_changes_nothing(workers):
     node = LoopbackNode(HISTORY, extra_fields={"note": {"x": [1]}})
-    assert_exact(load(node, page_size=PAGE, workers=workers), HISTORY)
+    assert_exact(load_served(node, page_size=PAGE, workers=workers), HISTORY)
 
 
 @both
@@ -738,7 +746,7 @@ def test_a_number_as_account_type_is_kept_as_text(workers):
     rows = [
         dataclasses.replace(row, account_type=number % 50) for number, row in enumerate(HISTORY)
     ]
-    table = load(LoopbackNode(rows), page_size=PAGE, workers=workers)
+    table = load_served(LoopbackNode(rows), page_size=PAGE, workers=workers)
     assert_exact(table, rows)
 
 
@@ -748,7 +756,7 @@ def test_an_account_type_that_is_newer_may_be_asked_for(workers):
         dataclasses.replace(row, account_type="ACCOUNT_TYPE_NEWER") if number % 3 else row
         for number, row in enumerate(HISTORY)
     ]
-    table = load(
+    table = load_served(
         LoopbackNode(rows),
         account_types=["new:ACCOUNT_TYPE_NEWER", "general"],
         page_size=PAGE,
@@ -777,7 +785,7 @@ def wide_block(size, kind="ACCOUNT_TYPE_GENERAL"):
 def test_a_block_larger_than_a_page_is_resolved(size, options, workers):
     rows = wide_block(size)
     node = LoopbackNode(rows, faults=stop_after(3000), **options)
-    assert_exact(load(node, page_size=PAGE, workers=workers), rows)
+    assert_exact(load_served(node, page_size=PAGE, workers=workers), rows)
 
 
 @both
@@ -785,7 +793,7 @@ def test_a_block_larger_than_a_page_is_resolved_by_the_callers_parties(workers):
     rows = wide_block(55)
     parties = [f"{number:064x}" for number in range(55)]
     node = LoopbackNode(rows, max_page_size=20)
-    table = load(node, page_size=PAGE, workers=workers, party_ids=parties)
+    table = load_served(node, page_size=PAGE, workers=workers, party_ids=parties)
     assert_exact(table, matching(rows, party_ids=parties))
 
 
@@ -794,13 +802,13 @@ def test_a_block_larger_than_a_page_is_resolved_by_the_callers_parties(workers):
 def test_a_block_that_can_not_be_resolved_is_named(silent, workers):
     node = LoopbackNode(wide_block(55), max_page_size=20, cap_silently=silent)
     with pytest.raises(IncompleteError, match=rf"the block at .* \({TIMES[10]} ns\) holds more"):
-        load(node, page_size=PAGE, workers=workers)
+        load_served(node, page_size=PAGE, workers=workers)
 
 
 @both
 def test_too_large_answers_are_asked_for_in_smaller_pages(workers):
     node = LoopbackNode(HISTORY, max_answer_rows=30)
-    assert_exact(load(node, page_size=1000, workers=workers), HISTORY)
+    assert_exact(load_served(node, page_size=1000, workers=workers), HISTORY)
     asked = [str(request.params) for request in node.requests]
     assert len(asked) == len(set(asked))
 
