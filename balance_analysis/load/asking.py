@@ -142,15 +142,16 @@ class Asking:
                 continue
             step = replace(step, source=base_url)
             head = self.heads[base_url]
-            if not head.lags(step.end) or not self._is_any_ahead_of(head):
+            if not head.lags(step.end) or not self._may_be_behind(head):
                 return step
             behind.append((head.time or 0, step))
         if behind:
             return max(behind, key=lambda pair: pair[0])[1]
         raise failure or AssertionError("a client has at least one node")
 
-    def _is_any_ahead_of(self, head: Head) -> bool:
-        return any((other.time or 0) > (head.time or 0) for other in self.heads.values())
+    def _may_be_behind(self, head: Head) -> bool:
+        others = [other for other in self.heads.values() if other is not head]
+        return any(other.time is None or other.time > (head.time or 0) for other in others)
 
     def _demote(self, base_url: str, reason: str) -> None:
         with self._lock:
