@@ -21,6 +21,7 @@ from balance_analysis.archive.writing import (
 )
 from balance_analysis.errors import ArchiveError
 from balance_analysis.frame import to_arrow, to_frame
+from balance_analysis.rows import canonical
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
@@ -47,7 +48,7 @@ def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
     OSError
         If the file can't be written.
     """
-    rows = to_arrow(to_frame(to_arrow(table)))
+    rows = canonical(to_arrow(table))
     rows = rows.replace_schema_metadata(make_note({"load": table.attrs.get(ATTRS_KEY)}))
     with replacing(path) as temporary:
         pq.write_table(rows, temporary, compression="zstd")
