@@ -11,8 +11,18 @@ The public names stand in `__init__.pyi`. Each is imported from its module when 
 that importing this package, or asking the command line for help, costs nothing.
 """
 
+import importlib
+import sys
+
 import lazy_loader
 
 __version__ = "0.1.0"
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_import, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> object:
+    value = _import(name)
+    if "pandas" in sys.modules:
+        importlib.import_module("balance_analysis.accessor")
+    return value

@@ -1,6 +1,13 @@
+from .analysis.averages import time_weighted_average
 from .analysis.balances import balance_at
 from .analysis.checks import check_table
+from .analysis.conservation import ConservationReport, check_conservation, reconcile
+from .analysis.flows import active_accounts, deltas, flows
+from .analysis.holders import concentration, share, top_movers
+from .analysis.ranges import drawdown, ohlc
+from .analysis.series import balance_series
 from .analysis.summary import summarize_accounts
+from .analysis.totals import totals
 from .analysis.units import to_units
 from .archive.download import load_to_parquet
 from .archive.files import (
@@ -38,6 +45,7 @@ __all__ = [
     "BalanceAnalysisError",
     "CheckError",
     "Client",
+    "ConservationReport",
     "DecodeError",
     "Finding",
     "IncompleteError",
@@ -46,20 +54,33 @@ __all__ = [
     "Page",
     "RequestError",
     "TooLargeError",
+    "active_accounts",
     "balance_at",
+    "balance_series",
+    "check_conservation",
     "check_table",
+    "concentration",
+    "deltas",
     "diagnose_node",
+    "drawdown",
+    "flows",
     "iter_balance_changes",
     "iter_pages",
     "load_balance_changes",
     "load_network_limits",
     "load_opening_balances",
     "load_to_parquet",
+    "ohlc",
     "plot_balances",
     "read_network_limits",
     "read_parquet",
+    "reconcile",
+    "share",
     "summarize_accounts",
+    "time_weighted_average",
     "to_units",
+    "top_movers",
+    "totals",
     "write_network_limits",
     "write_parquet",
 ]

@@ -100,15 +100,18 @@ Instant = dt.datetime | dt.date | str
 """A moment: a datetime, a date (its midnight) or ISO 8601 text; without a time zone it is UTC."""
 
 
-def to_microseconds(instant: Instant) -> int:
+def to_microseconds(instant: Instant, *, zone: dt.tzinfo = dt.UTC) -> int:
     """Return a moment as microseconds since 1970-01-01 UTC.
 
     Parameters
     ----------
     instant
-        A datetime (also `pandas.Timestamp`), a date (its midnight) or ISO 8601 text. Without a time
-        zone it is taken as UTC. A part of a microsecond is rounded up: rows stand on whole
-        microseconds, so the rows in [start, end) stay the same.
+        A datetime (also `pandas.Timestamp`), a date (its midnight) or ISO 8601 text. A part of a
+        microsecond is rounded up: rows stand on whole microseconds, so the rows in [start, end)
+        stay the same.
+    zone
+        What a moment without a time zone is in. One that the clocks show twice is the first, one
+        that they skip is as if they had not been put forward.
 
     Raises
     ------
@@ -125,7 +128,7 @@ def to_microseconds(instant: Instant) -> int:
         moment, is_between = dt.datetime.combine(instant, dt.time()), False
     else:
         raise TypeError(f"a moment must be a datetime, a date or ISO 8601 text, not {instant!r}")
-    aware = moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment
+    aware = moment.replace(tzinfo=zone) if moment.tzinfo is None else moment
     return (aware - _EPOCH) // dt.timedelta(microseconds=1) + is_between
 
 

@@ -49,8 +49,20 @@ def test_only_what_a_function_works_on_is_positional(name):
         for parameter in inspect.signature(getattr(ba, name)).parameters.values()
     ]
     positional = [name for name, kind in kinds if kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    assert len(positional) <= 2
-    assert not set(positional[1:]) - {"accounts", "when", "path", "decimals"}
+    assert not set(positional[1:]) - {
+        *("accounts", "when", "path", "decimals", "flows", "freq", "n"),
+        *(("start", "end") if name in {"time_weighted_average", "top_movers"} else ()),
+    }
+
+
+def test_a_table_has_the_functions_as_methods_once_the_package_is_used():
+    code = (
+        "import pandas as pd, balance_analysis as ba\n"
+        "table = pd.DataFrame(columns=[*ba.ACCOUNT_KEY, 'timestamp', 'balance'])\n"
+        "print(hasattr(table, 'balances'), hasattr(pd.DataFrame({'a': [1]}), 'balances'))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert said.stdout.split() == ["True", "False"]
 
 
 @pytest.mark.parametrize("module", ["balance_analysis", "balance_analysis.cli"])

@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from balance_analysis.analysis.balances import (
-    account_keys,
-    count_accounts,
-    first_rows,
-    last_rows,
-    take_balances,
-    take_times,
-    to_utc,
+from balance_analysis.analysis.averages import piece_averages
+from balance_analysis.analysis.flows import flow_runs
+from balance_analysis.analysis.grid import make_grid, to_times
+from balance_analysis.analysis.integers import (
+    first_extremes,
+    is_zero,
+    running_maxima,
+    subtract,
+    take,
+    to_balances,
 )
-from balance_analysis.analysis.checks import (
-    account_numbers,
-    drop_identical_duplicates,
-    microseconds,
-)
-from balance_analysis.frame import BALANCE_DTYPE
-from balance_analysis.schema import BALANCE_DIGITS, to_microseconds
+from balance_analysis.analysis.pieces import cut
+from balance_analysis.analysis.steps import ALWAYS, check_fits, join, make_steps, map_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from balance_analysis.analysis.pieces import Pieces
+    from balance_analysis.analysis.steps import Columns, Steps
     from balance_analysis.schema import Instant
 
-_WIDE = pa.decimal256(BALANCE_DIGITS, 0)
-"""The type to compute in: a delta of two balances needs one digit more than decimal128 has."""
-
-_ZERO = pa.scalar(0, pa.decimal256(BALANCE_DIGITS + 2, 0))
-"""Of the type that Arrow gives to the difference of two numbers of `_WIDE`."""
+_COLUMNS: Final = (
+    *("first_seen", "last_seen", "rows", "changes", "opening", "closing"),
+    *("minimum", "maximum", "minimum_at", "maximum_at", "inflow", "outflow", "net"),
+    *("average", "drawdown", "drawdown_at", "zero_share"),
+)
 
 
 def summarize_accounts(
-    table: pd.DataFrame, *, start: Instant | None = None, end: Instant | None = None
+    table: pd.DataFrame,
+    *,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    opening: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Summarise what the balance of each account did in [start, end).
 
@@ -51,12 +52,14 @@ def summarize_accounts(
     start, end
         The interval, half-open; without a time zone UTC. By default from the table's first row to
         just after its last.
+    opening
+        What accounts held before the table's rows: see `balance_at`.
 
     Returns
     -------
     pandas.DataFrame
-        One row per account of the table, also for one that is quiet in the interval, sorted by
-        `ACCOUNT_KEY` (category of str), with
+        One row per account of the table and `opening`, also for one that is quiet in the interval,
+        sorted by `ACCOUNT_KEY` (category of str), with
 
         - `first_seen`, `last_seen`: timestamps of the account's first and last row in the interval
           (datetime64[us, UTC]; NaT where it has none)
@@ -69,144 +72,141 @@ def summarize_accounts(
         - `inflow`, `outflow`, `net`: the sum of the positive deltas of the rows in the interval, of
           the negative ones (as a positive number), and the difference. An account's first row has
           no delta: what was before it is unknown.
+        - `average`: the time-weighted average, as of `time_weighted_average`; NA where the balance
+          is unknown in any part of the interval
+        - `drawdown`: the furthest that the balance fell below its highest of the interval so far;
+          `drawdown_at`: when it was first that far (NaT where it never fell)
+        - `zero_share`: the part of the known time in which the balance was 0 (float64; NaN where
+          nothing is known)
 
         Amounts are decimal128(38, 0), in the asset's smallest unit, and exact. NA is unknown: the
         `opening` of an account that has no row before `start`, and every amount of one that has no
-        row before `end`.
+        row before `end`; unless `opening` tells.
 
     Raises
     ------
     ValueError
         If `start` is not before `end`.
     OverflowError
-        If a sum has more than 38 digits; the message names the account.
+        If a delta or a sum has more than 38 digits; the message names the account.
     CheckError
-        If two rows of one account and timestamp differ in balance.
+        If rows contradict each other or `opening`: see `balance_at`.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> from balance_analysis.frame import BALANCE_DTYPE
     >>> table = pd.DataFrame({
     ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
     ...     "market_id": "", "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03", "2023-04-09"],
-    ...     utc=True), "balance": pd.array([5, 7, 1], dtype=BALANCE_DTYPE),
+    ...     utc=True), "balance": [5, 7, 1],
     ... })
     >>> summarize_accounts(table)[["rows", "opening", "closing", "maximum", "inflow", "net"]]
        rows  opening  closing  maximum  inflow  net
     0     3     <NA>        1        7       2   -4
     """
-    rows = drop_identical_duplicates(table)
-    numbers, times = account_numbers(rows), microseconds(rows)
-    begin, stop = _interval(times, start, end)
-    inside = (begin <= times) & (times < stop)
-    at_start = last_rows(numbers, times <= begin)
-    held = inside.copy()
-    held[at_start[at_start >= 0]] = True
-    keys = account_keys(rows, numbers)
-    deltas = _deltas(rows, numbers, inside)
-    return keys.assign(
-        first_seen=to_utc(take_times(times, first_rows(numbers, inside))),
-        last_seen=to_utc(take_times(times, last_rows(numbers, inside))),
-        rows=np.bincount(numbers[inside], minlength=len(keys)),
-        changes=np.bincount(numbers[_to_mask(pc.not_equal(deltas, _ZERO))], minlength=len(keys)),
-        opening=take_balances(rows, last_rows(numbers, times < begin)),
-        closing=take_balances(rows, last_rows(numbers, times < stop)),
-        **_extremes(rows, numbers, held, np.maximum(times, begin)),
-        **_flows(deltas, numbers, held, keys),
+    steps = make_steps(table, opening)
+    edges = make_grid(steps.row_times, freq=None, start=start, end=end, tz=None).edges
+    if not len(edges):
+        edges = np.array([0, 1])  # without a row and a bound any interval will do
+    found = join(map_blocks(lambda _, block: _summarize(block, edges), steps))
+    is_known, is_opened = found["is_known"], found["is_opened"]
+    amounts = {
+        name: to_balances(found[name], is_known)
+        for name in ("closing", "minimum", "maximum", "inflow", "outflow", "net", "drawdown")
+    }
+    times = {
+        name: to_times(found[name])
+        for name in ("first_seen", "last_seen", "minimum_at", "maximum_at", "drawdown_at")
+    }
+    columns = {
+        **found,
+        **amounts,
+        **times,
+        "opening": to_balances(found["opening"], is_opened),
+        "average": to_balances(found["average"], found["is_known_throughout"]),
+    }
+    return pd.DataFrame({**steps.keys(np.arange(len(steps))), **{n: columns[n] for n in _COLUMNS}})
+
+
+def _summarize(steps: Steps, edges: NDArray[np.int64]) -> Columns:
+    """Return the columns of a block of accounts, amounts as words, times in microseconds."""
+    pieces = cut(steps, edges)
+    before = (
+        np.add.reduceat(steps.times < edges[0], steps.heads, dtype=np.int64)
+        if len(steps)
+        else steps.heads
     )
-
-
-def _interval(
-    times: NDArray[np.int64], start: Instant | None, end: Instant | None
-) -> tuple[int, int]:
-    """Return the bounds in microseconds. One that is left out never makes the interval empty."""
-    begin = None if start is None else to_microseconds(start)
-    stop = None if end is None else to_microseconds(end)
-    if begin is not None and stop is not None and begin >= stop:
-        raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
-    first, last = (int(times.min()), int(times.max())) if len(times) else (0, 0)
-    if begin is None:
-        begin = first if stop is None else min(first, stop - 1)
-    if stop is None:
-        stop = max(last, begin) + 1
-    return begin, stop
-
-
-def _deltas(
-    rows: pd.DataFrame, numbers: NDArray[np.int64], inside: NDArray[np.bool_]
-) -> pa.Array[Any]:
-    """Return each row's delta, 0 where it is unknown or outside the interval."""
-    balance = pa.array(rows["balance"]).cast(_WIDE)
-    steps = pc.subtract(balance[1:], balance[:-1])
-    deltas = pa.concat_arrays([pa.nulls(min(len(rows), 1), steps.type), steps])
-    known = inside & np.append(False, numbers[1:] == numbers[:-1])[: len(rows)]
-    result: pa.Array[Any] = pc.if_else(pa.array(known), deltas, _ZERO)
-    return result
-
-
-def _extremes(
-    rows: pd.DataFrame,
-    numbers: NDArray[np.int64],
-    held: NDArray[np.bool_],
-    times: NDArray[np.int64],
-) -> dict[str, pd.Series[Any]]:
-    balance = pa.array(rows["balance"])
-    columns = {}
-    functions: dict[str, Literal["min", "max"]] = {"minimum": "min", "maximum": "max"}
-    for name, function in functions.items():
-        extreme = _per_account(balance, numbers, held, function)
-        reached = held & _to_mask(pc.equal(balance, extreme.take(pa.array(numbers, pa.int64()))))
-        columns[name] = pd.Series(pd.arrays.ArrowExtensionArray(extreme))
-        columns[f"{name}_at"] = to_utc(take_times(times, first_rows(numbers, reached)))
-    return {name: columns[name] for name in ("minimum", "maximum", "minimum_at", "maximum_at")}
-
-
-def _flows(
-    deltas: pa.Array[Any],
-    numbers: NDArray[np.int64],
-    held: NDArray[np.bool_],
-    keys: pd.DataFrame,
-) -> dict[str, pd.Series[Any]]:
-    parts = {
-        "inflow": pc.if_else(pc.greater(deltas, _ZERO), deltas, _ZERO),
-        "outflow": pc.if_else(pc.less(deltas, _ZERO), pc.negate(deltas), _ZERO),
-        "net": deltas,
-    }
     return {
-        name: _narrow(name, _per_account(part, numbers, held, "sum"), keys)
-        for name, part in parts.items()
+        **_flows(steps, edges),
+        "opening": take(steps.words, steps.heads + np.maximum(before - 1, 0)),
+        "is_opened": before > 0,
+        "closing": take(pieces.words, pieces.lasts),
+        "is_known": pieces.ends_known,
+        **_extremes(pieces),
+        "average": piece_averages(pieces, edges),
+        "is_known_throughout": pieces.is_known,
+        **_drawdowns(steps, pieces),
+        "zero_share": _zero_shares(pieces),
     }
 
 
-def _per_account(
-    values: pa.Array[Any],
-    numbers: NDArray[np.int64],
-    chosen: NDArray[np.bool_],
-    function: Literal["min", "max", "sum"],
-) -> pa.Array[Any]:
-    """Aggregate the chosen values of each account, null where none is chosen."""
-    groups = pa.table({"account": pa.array(numbers), "value": values}).filter(pa.array(chosen))
-    result = groups.group_by("account").aggregate([("value", function)])
-    positions = np.full(count_accounts(numbers), -1)
-    positions[result["account"].to_numpy()] = np.arange(len(result))
-    column = result[f"value_{function}"].combine_chunks()
-    return column.take(pa.array(positions, pa.int64(), mask=positions < 0))
+def _flows(steps: Steps, edges: NDArray[np.int64]) -> Columns:
+    """Return what each account's rows add up to; of one that has none, nothing."""
+    runs = flow_runs(steps, edges)
+    columns: Columns = {}
+    for name in ("first_seen", "last_seen"):
+        columns[name] = np.full(len(steps), ALWAYS)
+    for name in ("rows", "changes"):
+        columns[name] = np.zeros(len(steps), np.int64)
+    for name in ("inflow", "outflow", "net"):
+        columns[name] = np.zeros((len(steps), 2), np.int64)
+    for name, column in columns.items():
+        column[runs["number"]] = runs[name]
+    return columns
 
 
-def _narrow(name: str, amounts: pa.Array[Any], keys: pd.DataFrame) -> pd.Series[Any]:
-    """Return wide amounts as decimal128(38, 0), or say which account's doesn't fit."""
-    limit = pa.scalar(10**BALANCE_DIGITS, amounts.type)
-    too_large = _to_mask(pc.greater_equal(pc.abs(amounts), limit))
-    if too_large.any():
-        account = keys.iloc[int(too_large.argmax())].to_dict()
-        raise OverflowError(
-            f"the {name} of {account} has more than {BALANCE_DIGITS} digits: "
-            "ask for a shorter interval with start and end"
-        )
-    return pd.Series(pd.arrays.ArrowExtensionArray(amounts.cast(BALANCE_DTYPE.pyarrow_dtype)))
+def _extremes(pieces: Pieces) -> Columns:
+    columns: Columns = {}
+    for name, largest in (("minimum", False), ("maximum", True)):
+        found = first_extremes(pieces.words, pieces.starts, largest=largest)
+        columns[name] = take(pieces.words, found)
+        columns[f"{name}_at"] = _moments(pieces, found, pieces.ends_known)
+    return columns
 
 
-def _to_mask(condition: pa.Array[Any]) -> NDArray[np.bool_]:
-    """Return an Arrow condition as a mask; null is not true."""
-    return np.asarray(condition.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.bool_)
+def _moments(
+    pieces: Pieces, found: NDArray[np.int64], chosen: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """Return when pieces begin, `ALWAYS`, which is NaT, where not chosen."""
+    # An unknown piece has the balance of the one after it, with which it is known.
+    found = found + ((found == pieces.starts) & ~pieces.is_known & chosen)
+    return np.where(chosen, pieces.times[found], ALWAYS)
+
+
+def _drawdowns(steps: Steps, pieces: Pieces) -> Columns:
+    """Return each account's largest drawdown, and when it was first that deep."""
+    peaks = running_maxima(pieces.words, pieces.starts)
+    depths, too_large = subtract(take(pieces.words, peaks), pieces.words)
+    check_fits(
+        too_large, lambda piece: f"the drawdown of {steps.name(_owner(steps, pieces, piece))}"
+    )
+    found = first_extremes(depths, pieces.starts, largest=True)
+    deepest = take(depths, found)
+    fell = pieces.ends_known & ~is_zero(deepest)
+    return {"drawdown": deepest, "drawdown_at": _moments(pieces, found, fell)}
+
+
+def _owner(steps: Steps, pieces: Pieces, piece: int) -> int:
+    return int(steps.numbers[pieces.rows[piece]])
+
+
+def _zero_shares(pieces: Pieces) -> NDArray[np.float64]:
+    """Return the part of the known time at 0, of each account."""
+    if not len(pieces.starts):
+        return np.empty(0)
+    lengths = pieces.lengths.copy()
+    lengths[pieces.starts[~pieces.is_known]] = 0
+    at_zero = np.where(is_zero(pieces.words), lengths, 0)
+    known = np.add.reduceat(lengths, pieces.starts)
+    with np.errstate(invalid="ignore"):
+        return np.add.reduceat(at_zero, pieces.starts) / known

@@ -5,30 +5,44 @@ This is the one place where an amount becomes a float.
 
 from __future__ import annotations
 
+import csv
 import operator
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from balance_analysis.analysis.integers import integers_of, words_of
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
+Decimals = Mapping[str, int] | str | os.PathLike[str]
+"""How many decimals each asset has: {asset_id: decimals}, or a CSV or TOML file of that."""
 
-def to_units(data: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataFrame:
+
+def to_units(data: pd.DataFrame, decimals: Decimals) -> pd.DataFrame:
     """Return amounts in whole units of their asset, as the nearest float64.
 
     Parameters
     ----------
     data
         A table, or any frame with `asset_id` and columns of Arrow decimals, such as `balance_at`
-        and `summarize_accounts` return.
+        and `summarize_accounts` return; or one that has `asset_id` as a level of its columns, such
+        as `balance_series` returns.
     decimals
-        How many decimals each asset has: {asset_id: decimals}. An asset of 18 decimals has 10**18
-        smallest units in a whole one. Assets that don't occur in `data` are ignored.
+        How many decimals each asset has. An asset of 18 decimals has 10**18 smallest units in a
+        whole one. Assets that don't occur in `data` are ignored. Either {asset_id: decimals}; or
+        the path of a .csv file with the columns `asset_id` and `decimals`, among others; or of a
+        .toml file with a table for each asset, `[asset_id]`, that has `decimals = 18`, or with
+        lines `asset_id = 18`.
 
     Returns
     -------
@@ -39,9 +53,12 @@ def to_units(data: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataFrame:
     Raises
     ------
     ValueError
-        If an asset in `data` has no entry in `decimals`, or one below 0.
+        If an asset in `data` has no entry in `decimals`, or one below 0, or the file isn't as
+        described.
     TypeError
         If a number of decimals is not an integer.
+    OSError
+        If the file can't be read.
 
     Examples
     --------
@@ -54,16 +71,79 @@ def to_units(data: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataFrame:
     0     USDT      1.5
     1     VEGA      2.0
     """
+    places = decimals if isinstance(decimals, Mapping) else read_decimals(decimals)
+    if "asset_id" in data.columns.names:
+        return _wide_to_units(data, places)
     assets = data["asset_id"].astype("str").to_numpy(dtype=object)
-    scales = _scales(assets, decimals)
+    scales = _scales(pd.unique(assets), places)
     rows_of = {asset: np.flatnonzero(assets == asset) for asset in scales}
-    amounts = [name for name, dtype in data.dtypes.items() if _is_decimal(dtype)]
-    return data.assign(**{str(name): _divide(data[name], rows_of, scales) for name in amounts})
+    amounts = {str(n): pa.array(data[n]) for n, dtype in data.dtypes.items() if _is_decimal(dtype)}
+    return data.assign(**{name: _divide(c, rows_of, scales) for name, c in amounts.items()})
 
 
-def _scales(assets: NDArray[Any], decimals: Mapping[str, int]) -> dict[str, int]:
+def read_decimals(path: str | os.PathLike[str]) -> dict[str, int]:
+    """Read how many decimals each asset has from a CSV or TOML file, as `to_units` takes them.
+
+    Raises
+    ------
+    ValueError
+        If the file isn't as described there.
+    OSError
+        If it can't be read.
+    """
+    file = Path(path)
+    readers = {".csv": _read_csv, ".toml": _read_toml}
+    if file.suffix.lower() not in readers:
+        raise ValueError(f"{file}: decimals stand in a .csv or a .toml file")
+    return readers[file.suffix.lower()](file)
+
+
+def _read_csv(file: Path) -> dict[str, int]:
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        rows = csv.DictReader(lines)
+        missing = {"asset_id", "decimals"} - set(rows.fieldnames or ())
+        if missing:
+            raise ValueError(f"{file} has no column {', '.join(sorted(missing))}")
+        found: dict[str, int] = {}
+        for row in rows:
+            where = f"{file}, line {rows.line_num}"
+            asset, text = row["asset_id"], row["decimals"]
+            if not (text and text.strip().isdecimal()):
+                raise ValueError(f"{where}: decimals must be a whole number, not {text!r}")
+            if found.setdefault(asset, int(text)) != int(text):
+                raise ValueError(f"{where}: asset {asset!r} has {found[asset]} decimals above")
+    return found
+
+
+def _read_toml(file: Path) -> dict[str, int]:
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{file} is no TOML: {error}") from error
+    found: dict[str, int] = {}
+    for asset, about in content.items():
+        count = about.get("decimals") if isinstance(about, dict) else about
+        if not isinstance(count, int) or isinstance(count, bool):
+            raise ValueError(f"{file}: asset {asset!r} needs decimals, a whole number")  # noqa: TRY004 - it is the file that is wrong
+        found[asset] = count
+    return found
+
+
+def _wide_to_units(data: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataFrame:
+    """Return a frame whose columns belong to assets in whole units."""
+    assets = [str(asset) for asset in data.columns.get_level_values("asset_id")]
+    scales = _scales(assets, decimals)
+    everything = np.arange(len(data))
+    columns = {
+        place: _divide(pa.array(data.iloc[:, place]), {asset: everything}, scales)
+        for place, asset in enumerate(assets)
+    }
+    return pd.DataFrame(columns, index=data.index).set_axis(data.columns, axis="columns")
+
+
+def _scales(assets: Iterable[str], decimals: Mapping[str, int]) -> dict[str, int]:
     """Return how many smallest units a whole one of each asset has."""
-    present = pd.unique(assets)
+    present = list(dict.fromkeys(assets))
     missing = [asset for asset in present if asset not in decimals]
     if missing:
         raise ValueError(
@@ -82,16 +162,14 @@ def _is_decimal(dtype: object) -> bool:
 
 
 def _divide(
-    column: pd.Series[Any], rows_of: Mapping[str, NDArray[np.int64]], scales: Mapping[str, int]
+    amounts: pa.Array[Any] | pa.ChunkedArray[Any],
+    rows_of: Mapping[str, NDArray[np.int64]],
+    scales: Mapping[str, int],
 ) -> NDArray[np.float64]:
-    amounts = pa.array(column)
     result = np.full(len(amounts), np.nan)
+    words, is_known = words_of(amounts), amounts.is_valid().to_numpy(zero_copy_only=False)
     for asset, rows in rows_of.items():
-        scale = scales[asset]
+        known, scale = rows[is_known[rows]], scales[asset]
         # Python divides integers of any size with a single rounding; numpy would round twice.
-        quotients = [
-            np.nan if amount is None else int(amount) / scale
-            for amount in amounts.take(pa.array(rows)).to_pylist()
-        ]
-        result[rows] = quotients
+        result[known] = [amount / scale for amount in integers_of(words[known])]
     return result

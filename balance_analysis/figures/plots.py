@@ -21,7 +21,6 @@ from matplotlib.dates import (
 )
 from matplotlib.ticker import EngFormatter, MaxNLocator, ScalarFormatter
 
-from balance_analysis.analysis.balances import account_keys
 from balance_analysis.analysis.checks import (
     account_numbers,
     drop_identical_duplicates,
@@ -29,7 +28,7 @@ from balance_analysis.analysis.checks import (
 )
 from balance_analysis.analysis.units import to_units
 from balance_analysis.figures.labels import account_labels, balance_label
-from balance_analysis.schema import from_microseconds, to_microseconds
+from balance_analysis.schema import ACCOUNT_KEY, from_microseconds, to_microseconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -178,7 +177,8 @@ def _explain_empty(ax: Axes, stop: int | None) -> Axes:
 
 def _draw_lines(ax: Axes, amounts: pd.DataFrame, end: int) -> None:
     numbers = account_numbers(amounts)
-    labels = account_labels(account_keys(amounts, numbers))
+    heads = np.flatnonzero(np.diff(numbers, prepend=-1))
+    labels = account_labels(amounts[list(ACCOUNT_KEY)].iloc[heads].reset_index(drop=True))
     maxima = amounts["balance"].groupby(numbers).max()
     largest = maxima.sort_values(ascending=False, kind="stable").index[:MOST_LINES]
     for colour, number in zip(COLOURS, largest, strict=False):

@@ -1,99 +1,157 @@
 from __future__ import annotations
 
-from itertools import pairwise
+import math
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import balance_analysis as ba
 from balance_analysis.analysis.balances import balance_at
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.errors import CheckError
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, empty_table
 from balance_analysis.schema import ACCOUNT_KEY, EXTERNAL, from_microseconds
+from tests.analysis import oracle
+from tests.analysis.oracle import Grid
 from tests.analysis.tables import (
+    GENERAL,
     LARGEST,
+    MARGIN,
+    OTHER,
     START,
     amount,
-    by_account,
+    books,
+    fixed_grids,
+    instant,
     instants,
+    many_rows,
     moment,
+    opening_frame,
+    outcome,
     recorded_table,
     rows,
+    signed,
+    split,
     table_of,
 )
 
-LATEST = START + 1000
-
-GENERAL = ("VOTE", "ACCOUNT_TYPE_GENERAL", "a1", "")
-MOMENTS = ("first_seen", "last_seen", "minimum_at", "maximum_at")
-AMOUNTS = ("opening", "closing", "minimum", "maximum", "inflow", "outflow", "net")
+MOMENTS = ("first_seen", "last_seen", "minimum_at", "maximum_at", "drawdown_at")
+AMOUNTS = ("opening", "closing", "minimum", "maximum", "inflow", "outflow", "net", "average")
 
 intervals = st.none() | instants
-
-
-def naive_summary(rows, start, end):
-    """Summarise with plain integers, walking each account microsecond by microsecond."""
-    moments = [row[4] for row in rows]
-    begin = min(*moments, end - 1 if end else LATEST) if start is None else start
-    end = max(*moments, begin) + 1 if end is None else end
-    start = begin
-    result = {}
-    for account, changes in by_account(rows).items():
-        inside = [time for time, _ in changes if start <= time < end]
-        deltas = [
-            after - before
-            for (_, before), (time, after) in pairwise(changes)
-            if start <= time < end
-        ]
-        levels = {}
-        for instant in range(start, end):
-            known = [balance for time, balance in changes if time <= instant]
-            if known:
-                levels[instant] = known[-1]
-        low, high = (min(levels.values()), max(levels.values())) if levels else (None, None)
-        result[account] = {
-            "first_seen": min(inside, default=None),
-            "last_seen": max(inside, default=None),
-            "rows": len(inside),
-            "changes": sum(delta != 0 for delta in deltas),
-            "opening": next((level for time, level in changes[::-1] if time < start), None),
-            "closing": levels.get(end - 1),
-            "minimum": low,
-            "maximum": high,
-            "minimum_at": next((time for time, level in levels.items() if level == low), None),
-            "maximum_at": next((time for time, level in levels.items() if level == high), None),
-            "inflow": sum(delta for delta in deltas if delta > 0) if levels else None,
-            "outflow": -sum(delta for delta in deltas if delta < 0) if levels else None,
-            "net": sum(deltas) if levels else None,
-        }
-    return result
 
 
 def summaries(frame):
     result = {}
     for record in frame.to_dict("records"):
         account = tuple(str(record.pop(name)) for name in ACCOUNT_KEY)
+        share = record.pop("zero_share")
         result[account] = {
             name: moment(value) if name in MOMENTS else amount(value)
             for name, value in record.items()
         }
+        result[account]["zero_share"] = None if math.isnan(share) else share
     return result
 
 
-def instant(microseconds):
-    return None if microseconds is None else from_microseconds(microseconds)
+@settings(max_examples=40)
+@given(st.data(), books(signed).filter(lambda book: book[0]))
+def test_every_column_is_what_a_walk_through_the_interval_finds(data, book):
+    rows, opening = book
+    grid = data.draw(fixed_grids(rows, freqs=st.none()))
+    found = outcome(
+        lambda: summaries(
+            summarize_accounts(
+                table_of(rows),
+                start=instant(grid.start),
+                end=instant(grid.end),
+                opening=opening_frame(opening),
+            )
+        )
+    )
+    expected = outcome(oracle.summaries, rows, opening, grid)
+    assert found == expected
+    assert list(found) == list(expected)
 
 
-@given(rows.filter(bool), intervals, intervals)
-def test_every_column_is_what_a_walk_through_the_interval_finds(rows, start, end):
-    if start is not None and end is not None and start >= end:
-        start, end = end, start + 1
-    expected = naive_summary(rows, start, end)
-    found = summarize_accounts(table_of(rows), start=instant(start), end=instant(end))
-    assert summaries(found) == expected
-    assert list(summaries(found)) == sorted(expected)
+def test_summaries_of_many_rows_are_exact():
+    rows = many_rows()
+    found = summaries(summarize_accounts(table_of(rows), start=instant(START + 400)))
+    assert found == oracle.summaries(rows, {}, Grid(None, START + 400))
+
+
+@settings(max_examples=40)
+@given(rows.filter(bool), instants)
+def test_an_interval_that_ends_before_the_first_row_has_one_microsecond(rows, end):
+    found = summarize_accounts(table_of(rows), end=instant(end))
+    assert summaries(found) == oracle.summaries(rows, {}, Grid(None, None, end))
+
+
+@settings(max_examples=40)
+@given(rows, st.sets(instants, min_size=2, max_size=2))
+def test_the_average_of_a_summary_is_the_time_weighted_average(rows, bounds):
+    start, end = sorted(instant(bound) for bound in bounds)
+    found = summarize_accounts(table_of(rows), start=start, end=end)["average"]
+    expected = ba.time_weighted_average(table_of(rows), start, end)["average"]
+    pd.testing.assert_series_equal(found, expected)
+
+
+@settings(max_examples=40)
+@given(rows)
+def test_the_drawdown_of_a_summary_is_the_deepest_of_its_history(rows):
+    found = summarize_accounts(table_of(rows)).groupby(list(ACCOUNT_KEY), observed=True)
+    depths = ba.drawdown(table_of(rows)).groupby(list(ACCOUNT_KEY), observed=True)
+    assert {key: max(own["depth"]) for key, own in depths} == {
+        key: own["drawdown"].iloc[0] for key, own in found
+    }
+
+
+@settings(max_examples=40)
+@given(rows, instants, instants)
+def test_the_balances_at_a_split_open_the_summary_after_it(rows, when, end):
+    table = table_of(rows)
+    early, late = split(table, when)
+    bounds = {"start": instant(when), "end": instant(max(end, when + 1))}
+    opening = balance_at(early, instant(when))
+    resumed = summarize_accounts(late, **bounds, opening=opening)
+    whole = summarize_accounts(table, **bounds)
+    # A row at the start itself is one of the interval only where it is in the table.
+    of_rows = ["first_seen", "last_seen", "rows", "changes", "opening", "inflow", "outflow", "net"]
+    pd.testing.assert_frame_equal(resumed.drop(columns=of_rows), whole.drop(columns=of_rows))
+    at_start = early["timestamp"] == instant(when)
+    if not at_start.any():
+        pd.testing.assert_frame_equal(resumed, whole)
+
+
+def test_a_drawdown_falls_from_a_peak_within_the_interval():
+    levels = [9, 4, 6, 3, 5]
+    table = table_of([(*GENERAL, START + at, level) for at, level in enumerate(levels)])
+    [whole] = summaries(summarize_accounts(table)).values()
+    assert (whole["drawdown"], whole["drawdown_at"]) == (6, START + 3)
+    [later] = summaries(summarize_accounts(table, start=instant(START + 1))).values()
+    assert (later["drawdown"], later["drawdown_at"]) == (3, START + 3)
+
+
+def test_the_share_of_time_at_zero_is_of_the_time_that_is_known():
+    table = table_of([(*GENERAL, START + 2, 0), (*GENERAL, START + 5, 1)])
+    found = summarize_accounts(table, start=instant(START), end=instant(START + 9))
+    assert found["zero_share"].tolist() == [3 / 7]
+
+
+def test_an_account_that_only_the_opening_has_is_summarised():
+    opening = opening_frame({MARGIN: (0, START + 1), GENERAL: (7, None), OTHER: (None, None)})
+    found = summaries(
+        summarize_accounts(
+            empty_table(), start=instant(START), end=instant(START + 4), opening=opening
+        )
+    )
+    assert [(row["closing"], row["average"], row["zero_share"]) for row in found.values()] == [
+        (7, 7, 0.0),
+        (0, None, 1.0),
+        (None, None, None),
+    ]
 
 
 @given(rows, intervals, st.randoms(use_true_random=False))
@@ -168,13 +226,13 @@ def test_a_flow_beyond_38_digits_raises_and_names_the_account():
             *((*GENERAL, START + at, level) for at, level in enumerate(levels)),
         ]
     )
-    with pytest.raises(OverflowError, match=r"inflow of .*'a1'.* more than 38 digits"):
+    with pytest.raises(OverflowError, match=r"flow of .*'a1'.* more than 38 digits"):
         summarize_accounts(table)
 
 
 def test_a_negative_flow_beyond_38_digits_raises():
     table = table_of([(*GENERAL, START, LARGEST), (*GENERAL, START + 1, -LARGEST)])
-    with pytest.raises(OverflowError, match="outflow"):
+    with pytest.raises(OverflowError, match=r"'a1'.* 38 digits"):
         summarize_accounts(table)
 
 
@@ -205,7 +263,9 @@ def test_columns_and_dtypes_are_the_same_for_any_rows(rows, start):
         **dict.fromkeys(("rows", "changes"), "int64"),
         **dict.fromkeys(("opening", "closing", "minimum", "maximum"), str(BALANCE_DTYPE)),
         **dict.fromkeys(("minimum_at", "maximum_at"), str(TIMESTAMP_DTYPE)),
-        **dict.fromkeys(("inflow", "outflow", "net"), str(BALANCE_DTYPE)),
+        **dict.fromkeys(("inflow", "outflow", "net", "average", "drawdown"), str(BALANCE_DTYPE)),
+        "drawdown_at": str(TIMESTAMP_DTYPE),
+        "zero_share": "float64",
     }
     assert list(dtypes.items()) == list(expected.items())
 

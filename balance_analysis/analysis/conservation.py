@@ -1,0 +1,277 @@
+"""Whether the rows add up: what an asset's accounts hold together, and flows told by others.
+
+Accounts of an asset only hand on what they hold; deposits and withdrawals alone change how much it
+is together. A row that is missing shows as a change that neither explains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from balance_analysis.analysis.checks import microseconds
+from balance_analysis.analysis.flows import deltas
+from balance_analysis.analysis.integers import (
+    add,
+    is_zero,
+    subtract,
+    sum_words,
+    to_balances,
+    words_of,
+)
+from balance_analysis.analysis.steps import check_fits
+from balance_analysis.frame import to_arrow, to_frame
+from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_REASON_OF: Final = {"both": "other amount", "left_only": "no flow", "right_only": "no row"}
+_REASONS: Final = pd.CategoricalDtype(pd.Index(["no row", "no flow", "other amount"], dtype="str"))
+
+
+@dataclass(frozen=True, slots=True)
+class ConservationReport:
+    """At which blocks the total of an asset moves; `str()` tells it in words.
+
+    Attributes
+    ----------
+    moves
+        One row for each asset and block at which the total over all accounts but EXTERNAL moves,
+        sorted: `asset_id` (category of str), `timestamp` (datetime64[us, UTC]), and
+
+        - `move`: by how much, where accounts held nothing before their first row: known + first
+        - `known`: the sum of the deltas of the block's rows that are known
+        - `first`: the sum of the balances of first rows, whose delta is unknown
+        - `rows`, `first_rows`: how many rows of the asset the block has, and of them first ones
+          (int64)
+
+        Amounts are decimal128(38, 0), in the asset's smallest unit.
+    rows
+        The rows of these blocks, with `delta`: as `deltas` returns them, without EXTERNAL accounts.
+    blocks
+        How many blocks of an asset were looked at.
+    """
+
+    moves: pd.DataFrame
+    rows: pd.DataFrame
+    blocks: int
+
+    def __str__(self) -> str:
+        """Tell what was found, asset by asset."""
+        found = (
+            f"{len(self.moves):,} of {self.blocks:,} blocks move the total of their asset: by a "
+        )
+        lines = [found + "deposit, a withdrawal, a row that is missing, or an account's first row"]
+        for asset, moves in self.moves.groupby("asset_id", observed=True):
+            first = int((moves["first_rows"] > 0).sum())
+            lines.append(
+                f"{asset}: {len(moves):,} blocks, {first:,} of them with an account's first row"
+            )
+        return "\n".join(lines)
+
+
+def check_conservation(
+    table: pd.DataFrame, *, opening: pd.DataFrame | None = None
+) -> ConservationReport:
+    """Tell at which blocks the total of an asset's accounts moves.
+
+    What an account gives another one gets, so the total over all accounts of an asset, EXTERNAL
+    ones aside, moves by deposits and withdrawals only. What else moves it is a sign of a row that
+    is missing: by its amount at its own block, and back at the account's next row.
+
+    Parameters
+    ----------
+    table
+        A table of balance changes, its rows in any order: all accounts of an asset, or each
+        transfer to those that are left out shows as a move.
+    opening
+        What accounts held before the table's rows: see `balance_at`. Without it, an account's first
+        row counts as if nothing had been held before, which `first_rows` tells.
+
+    Returns
+    -------
+    ConservationReport
+        The moves, and the rows of their blocks. It is no verdict: a table can't tell a deposit from
+        a missing row, so nothing is raised for a move; `reconcile` can with a list of flows.
+
+    Raises
+    ------
+    OverflowError
+        If a delta or a sum has more than 38 digits.
+    CheckError
+        If rows contradict each other or `opening`: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL",
+    ...     "party_id": ["a1", "a1", "a1", "b2", "b2"], "market_id": "",
+    ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03", "2023-04-05",
+    ...                                  "2023-04-01", "2023-04-03"], utc=True),
+    ...     "balance": [5, 3, 2, 0, 2],
+    ... })
+    >>> report = check_conservation(table)
+    >>> report.moves[["timestamp", "move", "known", "first", "first_rows"]]
+                      timestamp  move  known  first  first_rows
+    0 2023-04-01 00:00:00+00:00     5      0      5           2
+    1 2023-04-05 00:00:00+00:00    -1     -1      0           0
+    >>> report.rows[["party_id", "timestamp", "balance", "delta"]]
+      party_id                 timestamp  balance  delta
+    0       a1 2023-04-01 00:00:00+00:00        5   <NA>
+    1       a1 2023-04-05 00:00:00+00:00        2     -1
+    2       b2 2023-04-01 00:00:00+00:00        0   <NA>
+    """
+    rows = _without_external(deltas(table, opening=opening))
+    moments, ranks = np.unique(microseconds(rows), return_inverse=True)
+    assets = rows["asset_id"].cat.codes.to_numpy().astype(np.int64)
+    blocks, heads, cells = np.unique(
+        assets * len(moments) + ranks, return_index=True, return_inverse=True
+    )
+
+    def name(block: int) -> str:
+        row = rows.iloc[int(heads[block])]
+        return f"the sum of the changes of asset {row['asset_id']} at {row['timestamp']}"
+
+    is_first = rows["delta"].isna().to_numpy()
+    known, known_too_large = _sum(rows["delta"], ~is_first, cells, len(blocks))
+    first, first_too_large = _sum(rows["balance"], is_first, cells, len(blocks))
+    move, too_large = add(known, first)
+    check_fits(known_too_large | first_too_large | too_large, name)
+    is_moved = ~is_zero(move)
+    moves = pd.DataFrame(
+        {
+            "asset_id": rows["asset_id"].array[heads],
+            "timestamp": rows["timestamp"].array[heads],
+            "move": to_balances(move),
+            "known": to_balances(known),
+            "first": to_balances(first),
+            "rows": np.bincount(cells, minlength=len(blocks)),
+            "first_rows": np.bincount(cells[is_first], minlength=len(blocks)),
+        }
+    ).loc[is_moved]
+    return ConservationReport(
+        _with_used_ids(moves), _with_used_ids(rows.loc[is_moved[cells]]), blocks=len(blocks)
+    )
+
+
+def reconcile(
+    table: pd.DataFrame, flows: pd.DataFrame, *, opening: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Compare balance changes with an independent list of flows, and return what differs.
+
+    Parameters
+    ----------
+    table
+        A table of balance changes, its rows in any order.
+    flows
+        What accounts got and gave, block by block, such as the export of a ledger: `ACCOUNT_KEY`,
+        `timestamp` and `net` (integers or Arrow decimals, in the asset's smallest unit). Several
+        flows of one account and timestamp add up.
+    opening
+        What accounts held before the table's rows: see `balance_at`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each account and timestamp at which the two differ, sorted; empty where they
+        agree: `ACCOUNT_KEY` (category of str), `timestamp` (datetime64[us, UTC]), `delta` and
+        `net`, NA where there is none, and `difference`, delta - net, where a missing one counts as
+        0 (decimal128(38, 0), in the asset's smallest unit), and `reason` (category of str): "no
+        row" for a flow, "no flow" for a row that changes a balance, or "other amount".
+
+        An account's first row has no delta unless `opening` tells what was before it, so it isn't
+        compared; `attrs["balance_analysis"]["not_compared"]` tells how many rows that are. EXTERNAL
+        accounts, whose balances nodes don't keep, are left out.
+
+    Raises
+    ------
+    ValueError
+        If `flows` lacks a column or a value.
+    TypeError
+        If a `net` is a float, which loses digits.
+    OverflowError
+        If a delta, a sum of flows or a difference has more than 38 digits.
+    CheckError
+        If rows contradict each other or `opening`: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> account = {"asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
+    ...            "market_id": ""}
+    >>> days = pd.to_datetime(["2023-04-01", "2023-04-03", "2023-04-05"], utc=True)
+    >>> table = pd.DataFrame({**account, "timestamp": days, "balance": [5, 7, 1]})
+    >>> ledger = pd.DataFrame({**account, "timestamp": days, "net": [5, 2, -5]})
+    >>> reconcile(table, ledger)[["timestamp", "delta", "net", "difference", "reason"]]
+                      timestamp  delta  net  difference        reason
+    0 2023-04-05 00:00:00+00:00     -6   -5          -1  other amount
+    """
+    rows = _without_external(deltas(table, opening=opening))
+    known = _without_external(_read_flows(flows))
+    both = _as_text(rows).merge(
+        _as_text(known), on=[*ACCOUNT_KEY, "timestamp"], how="outer", indicator=True, sort=True
+    )
+    is_first = (both["_merge"] != "right_only") & both["delta"].isna()
+    delta, net = (words_of(pa.array(both[name].fillna(0))) for name in ("delta", "net"))
+    difference, too_large = subtract(delta, net)
+    keys = both[[*ACCOUNT_KEY, "timestamp"]]
+    check_fits(too_large, lambda row: f"the difference of {keys.iloc[row].to_dict()}")
+    differs = ~is_zero(difference) & ~is_first.to_numpy()
+    reasons = both["_merge"].map(_REASON_OF).astype(_REASONS)
+    found = both.assign(difference=to_balances(difference), reason=reasons).loc[differs]
+    columns = [*ACCOUNT_KEY, "timestamp", "delta", "net", "difference", "reason"]
+    result = found[columns].astype(dict.fromkeys(ACCOUNT_KEY, "category")).reset_index(drop=True)
+    result.attrs[ATTRS_KEY] = {"not_compared": int(is_first.sum())}
+    return result
+
+
+def _read_flows(flows: pd.DataFrame) -> pd.DataFrame:
+    """Return flows with one row for each account and timestamp."""
+    missing = [name for name in (*ACCOUNT_KEY, "timestamp", "net") if name not in flows]
+    if missing:
+        raise ValueError(f"flows has no column {', '.join(missing)}")
+    if pd.api.types.is_float_dtype(flows["net"].dtype):
+        raise TypeError("flows has floats in 'net', which lose digits; make them integers")
+    rows = to_frame(to_arrow(flows.assign(balance=flows["net"])))
+    keys = rows[[*ACCOUNT_KEY, "timestamp"]]
+    numbers = keys.groupby([*ACCOUNT_KEY, "timestamp"], observed=True, sort=False).ngroup()
+    cells = numbers.to_numpy(np.int64)
+    heads = np.unique(cells, return_index=True)[1]
+    net, too_large = _sum(rows["balance"], np.ones(len(rows), bool), cells, len(heads))
+    check_fits(
+        too_large, lambda cell: f"the sum of the flows of {keys.iloc[heads[cell]].to_dict()}"
+    )
+    return keys.iloc[heads].assign(net=to_balances(net))
+
+
+def _sum(
+    amounts: pd.Series[Any],
+    chosen: NDArray[np.bool_],
+    cells: NDArray[np.integer[Any]],
+    count: int,
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the sum of the chosen amounts in each cell, and which don't fit."""
+    words = words_of(pa.array(amounts)).copy()
+    words[~chosen] = 0
+    return sum_words(words, cells, count)
+
+
+def _without_external(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.loc[(rows["account_type"] != EXTERNAL).to_numpy()].reset_index(drop=True)
+
+
+def _as_text(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with ids of one dtype, whatever categories they have."""
+    return rows.astype(dict.fromkeys(ACCOUNT_KEY, "str"))
+
+
+def _with_used_ids(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with a fresh index and no categories that none of them uses."""
+    ids = {name: rows[name].cat.remove_unused_categories() for name in rows if name in ACCOUNT_KEY}
+    return rows.assign(**ids).reset_index(drop=True)

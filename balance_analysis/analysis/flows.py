@@ -1,0 +1,328 @@
+"""What changed: deltas, flows and active accounts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from balance_analysis.analysis.grid import check_cells, count_until, make_grid, to_times
+from balance_analysis.analysis.groups import make_groups, used_cells
+from balance_analysis.analysis.integers import (
+    ROOM,
+    compose,
+    digits_of,
+    is_zero,
+    subtract,
+    sum_groups,
+    sum_words,
+    take,
+    to_balances,
+)
+from balance_analysis.analysis.steps import (
+    check_fits,
+    join,
+    make_steps,
+    map_blocks,
+    open_table,
+    step_deltas,
+)
+from balance_analysis.schema import ACCOUNT_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from balance_analysis.analysis.grid import Frequency, Grid, Zone
+    from balance_analysis.analysis.groups import Groups
+    from balance_analysis.analysis.steps import Columns, Steps
+    from balance_analysis.schema import Instant
+
+
+def deltas(table: pd.DataFrame, *, opening: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Return a table with the difference of each balance to the account's row before it.
+
+    Parameters
+    ----------
+    table
+        A table of balance changes, its rows in any order.
+    opening
+        What accounts held before the table's rows: see `balance_at`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The table, sorted, with the column `delta` (decimal128(38, 0), in the asset's smallest
+        unit): NA on an account's first row, unless `opening` tells what was before it.
+
+    Raises
+    ------
+    OverflowError
+        If a delta has more than 38 digits.
+    CheckError
+        If rows contradict each other or `opening`: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL",
+    ...     "party_id": ["a1", "a1", "b2"], "market_id": "",
+    ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03", "2023-04-02"], utc=True),
+    ...     "balance": [5, 7, 1],
+    ... })
+    >>> deltas(table)[["party_id", "timestamp", "balance", "delta"]]
+      party_id                 timestamp  balance  delta
+    0       a1 2023-04-01 00:00:00+00:00        5   <NA>
+    1       a1 2023-04-03 00:00:00+00:00        7      2
+    2       b2 2023-04-02 00:00:00+00:00        1   <NA>
+    """
+    rows, steps = open_table(table, opening)
+
+    def differ(_: int, block: Steps) -> Columns:
+        words, is_known = step_deltas(block)
+        kept = slice(None) if block.is_row.all() else block.is_row
+        return {"delta": words[kept], "is_known": is_known[kept]}
+
+    found = join(map_blocks(differ, steps))
+    return rows.assign(delta=to_balances(found["delta"], found["is_known"]))
+
+
+def flows(
+    table: pd.DataFrame,
+    *,
+    freq: Frequency | None = "1D",
+    by: str | Sequence[str] = ACCOUNT_KEY,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    opening: pd.DataFrame | None = None,
+    tz: Zone | None = None,
+) -> pd.DataFrame:
+    """Return what flowed into and out of accounts, or groups of them, in each period.
+
+    Parameters
+    ----------
+    table
+        A table of balance changes, its rows in any order.
+    freq
+        How long a period is: any frequency of pandas; `None` for the interval as a whole. Fixed
+        frequencies and days count from `start`, others, such as "MS", have points of their own.
+    by
+        The columns of `ACCOUNT_KEY` that make a group, "asset_id" among them. The flows of a group
+        are those of its accounts added up: what one of them gives another counts as in and out.
+    start, end
+        The interval, half-open; without a time zone in `tz`. By default from the beginning of the
+        period of the first row to the end of that of the last one.
+    opening
+        What accounts held before the table's rows: see `balance_at`.
+    tz
+        The time zone in which days are days, and of the result's timestamps. By default UTC.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each group and period that has a row of the table, sorted by group and time:
+        the columns of `by` (category of str), `start` and `end` of the period
+        (datetime64[us, tz]), and
+
+        - `inflow`, `outflow`: the sum of the positive deltas, and of the negative ones as a
+          positive number; `net`: inflow - outflow. All decimal128(38, 0), in the asset's smallest
+          unit.
+        - `changes`: the rows whose balance differs from the account's row before it (int64).
+        - `unknown`: the rows whose delta is unknown, as they are an account's first and `opening`
+          doesn't tell what was before: what came with them is in no flow (int64).
+
+    Raises
+    ------
+    OverflowError
+        If a delta or a sum has more than 38 digits.
+    ValueError
+        If `by` lacks "asset_id", `start` is not before `end`, or `freq` or `tz` is none.
+    CheckError
+        If rows contradict each other or `opening`: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
+    ...     "market_id": "", "timestamp": pd.to_datetime(
+    ...         ["2023-04-01T08:00", "2023-04-01T09:00", "2023-04-02T10:00"], utc=True),
+    ...     "balance": [5, 7, 1],
+    ... })
+    >>> flows(table, by="asset_id").drop(columns=["end", "asset_id"])
+                          start  inflow  outflow  net  changes  unknown
+    0 2023-04-01 00:00:00+00:00       2        0    2        1        1
+    1 2023-04-02 00:00:00+00:00       0        6   -6        1        0
+    """
+    steps = make_steps(table, opening)
+    grid = make_grid(steps.row_times, freq=freq, start=start, end=end, tz=tz)
+    groups = make_groups(steps.accounts, by)
+    check_cells(len(groups), len(grid))
+    found = _flow_runs(steps, grid)
+    cells, places = used_cells(
+        groups.numbers[found["number"]] * len(grid) + found["period"], len(groups) * len(grid)
+    )
+    group, period = np.divmod(cells, max(len(grid), 1))
+
+    amounts = {}
+    for what in ("inflow", "outflow", "net"):
+        words, too_large = sum_words(found[what], places, len(cells))
+        check_fits(too_large, _naming(what, groups, group))
+        amounts[what] = to_balances(words)
+    counts = {
+        what: sum_groups([found[what]], places, len(cells))[0] for what in ("changes", "unknown")
+    }
+    columns = groups.columns(group)
+    bounds = {"start": grid.starts[period], "end": grid.ends[period]}
+    return pd.DataFrame({**columns, **bounds, **amounts, **counts}, copy=False)
+
+
+def _naming(what: str, groups: Groups, group: NDArray[np.int64]) -> Callable[[int], str]:
+    return lambda cell: f"the {what} of {groups.name(int(group[cell]))}"
+
+
+def active_accounts(
+    table: pd.DataFrame,
+    freq: Frequency,
+    *,
+    by: str | Sequence[str] = ("asset_id",),
+    start: Instant | None = None,
+    end: Instant | None = None,
+    opening: pd.DataFrame | None = None,
+    tz: Zone | None = None,
+) -> pd.DataFrame:
+    """Return how many accounts did something in each period.
+
+    Parameters
+    ----------
+    table
+        A table of balance changes, its rows in any order.
+    freq, start, end, tz
+        The periods: see `flows`.
+    by
+        The columns of `ACCOUNT_KEY` that make a group; none for all accounts together.
+    opening
+        What accounts held before the table's rows: see `balance_at`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each group and period, sorted: the columns of `by` (category of str), `start`
+        and `end` of the period (datetime64[us, tz]), `touched`, the accounts that have a row in it,
+        and `active`, those that have one with a delta other than 0 (int64). An account's first row
+        has no delta unless `opening` tells what was before it.
+
+    Raises
+    ------
+    OverflowError
+        If a delta has more than 38 digits.
+    ValueError
+        If `by` names no such columns, `start` is not before `end`, or `freq` or `tz` is none.
+    CheckError
+        If rows contradict each other or `opening`: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL",
+    ...     "party_id": ["a1", "a1", "b2"], "market_id": "",
+    ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03", "2023-04-03"], utc=True),
+    ...     "balance": [5, 7, 1],
+    ... })
+    >>> active_accounts(table, "1D").drop(columns=["end", "asset_id"])
+                          start  touched  active
+    0 2023-04-01 00:00:00+00:00        1       0
+    1 2023-04-02 00:00:00+00:00        0       0
+    2 2023-04-03 00:00:00+00:00        2       1
+    """
+    steps = make_steps(table, opening)
+    grid = make_grid(steps.row_times, freq=freq, start=start, end=end, tz=tz)
+    groups = make_groups(steps.accounts, by, mixes_assets=True)
+    check_cells(len(groups), len(grid))
+    found = _flow_runs(steps, grid)
+    cells = groups.numbers[found["number"]] * len(grid) + found["period"]
+    is_active = found["changes"] > 0
+    count = len(groups) * len(grid)
+    return pd.DataFrame(
+        {
+            **groups.columns(np.repeat(np.arange(len(groups)), len(grid))),
+            "start": to_times(np.tile(grid.edges[:-1], len(groups)), grid.zone),
+            "end": to_times(np.tile(grid.edges[1:], len(groups)), grid.zone),
+            "touched": np.bincount(cells, minlength=count),
+            "active": np.bincount(cells[is_active], minlength=count),
+        }
+    )
+
+
+def _flow_runs(steps: Steps, grid: Grid) -> Columns:
+    """Return the flows of each account in each period in which it has a row."""
+
+    def run(first: int, block: Steps) -> Columns:
+        found = flow_runs(block, grid.edges)
+        return {**found, "number": found["number"] + first}
+
+    return join(map_blocks(run, steps))
+
+
+def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
+    """Return what each account's rows in each period between edges add up to.
+
+    Returns
+    -------
+    dict
+        Of each account and period that has a row, sorted: `number` of the account, `period`,
+        `first_seen` and `last_seen` (microseconds), `rows`, `changes`, `unknown` (1 where the first
+        row's delta is unknown) and the words of `inflow`, `outflow` and `net`.
+
+    Raises
+    ------
+    OverflowError
+        If a delta or a sum has more than 38 digits.
+    """
+    periods = count_until(edges, steps.times)
+    periods -= 1
+    is_inside = steps.is_row & (periods >= 0) & (periods < len(edges) - 1)
+    is_head = steps.is_head
+    is_start = is_head.copy()
+    is_start[1:] |= (periods[1:] != periods[:-1]) | (is_inside[1:] != is_inside[:-1])
+    starts = np.flatnonzero(is_start)
+    stops = np.append(starts[1:], len(periods))[: len(starts)]
+    deltas, _ = step_deltas(steps)
+    is_inflow = deltas[:, 1] >= 0
+    width = ROOM - int(np.max(stops - starts, initial=1)).bit_length()
+    inflow, inflow_too_large = compose(
+        [
+            np.add.reduceat(np.where(is_inflow, digit, 0), starts) if len(starts) else digit
+            for digit in digits_of(deltas, width)
+        ],
+        width,
+    )
+    before = starts - ~is_head[starts]
+    net, net_too_large = subtract(take(steps.words, stops - 1), take(steps.words, before))
+    outflow, outflow_too_large = subtract(inflow, net)
+    changes = np.append(0, np.cumsum(~is_zero(deltas)))
+    numbers = np.cumsum(is_head[starts]) - 1
+    kept = is_inside[starts]
+
+    def check(what: str, too_large: NDArray[np.bool_]) -> None:
+        check_fits(too_large & kept, lambda run: f"the {what} of {steps.name(int(numbers[run]))}")
+
+    check("inflow", inflow_too_large)
+    check("outflow", outflow_too_large)
+    check("net", net_too_large)
+    return {
+        "number": numbers[kept],
+        "period": periods[starts][kept],
+        "first_seen": steps.times[starts][kept],
+        "last_seen": steps.times[stops - 1][kept],
+        "rows": (stops - starts)[kept],
+        "changes": (changes[stops] - changes[starts])[kept],
+        "unknown": is_head[starts][kept].astype(np.int64),
+        "inflow": inflow[kept],
+        "outflow": outflow[kept],
+        "net": net[kept],
+    }

@@ -1,0 +1,276 @@
+"""Where periods begin and end: a frequency, bounds and a time zone as moments.
+
+Fixed frequencies and days count from the start; others, such as months, have their own points. Days
+and longer follow the clocks of the time zone, so that a day may have 23 or 25 hours.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+import pandas as pd
+from pandas.tseries.frequencies import to_offset
+
+from balance_analysis.schema import to_microseconds
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from balance_analysis.schema import Instant
+
+Frequency = str | dt.timedelta | pd.offsets.BaseOffset
+"""What pandas reads as one: "1h", "1D", "MS", a timedelta, an offset."""
+
+Zone = str | dt.tzinfo
+
+MOST_CELLS: Final = 2**31
+
+_NANOSECONDS: Final = 1000
+_Step = int | pd.offsets.BaseOffset
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The edges of adjacent periods.
+
+    Attributes
+    ----------
+    edges
+        Microseconds since 1970-01-01 UTC, ascending: where each period begins, and where the last
+        one ends. None at all where there is no period.
+    points
+        Where a series is looked at: the beginnings, and the end where rows lie behind the last
+        beginning and no end was asked for.
+    zone
+        The time zone in which days are days.
+    """
+
+    edges: NDArray[np.int64]
+    points: NDArray[np.int64]
+    zone: dt.tzinfo
+
+    @property
+    def starts(self) -> pd.DatetimeIndex:
+        """Where each period begins."""
+        return to_times(self.edges[:-1], self.zone)
+
+    @property
+    def ends(self) -> pd.DatetimeIndex:
+        """Where each period ends."""
+        return to_times(self.edges[1:], self.zone)
+
+    def __len__(self) -> int:
+        """Return the number of periods."""
+        return max(len(self.edges) - 1, 0)
+
+
+def make_grid(
+    times: NDArray[np.int64],
+    *,
+    freq: Frequency | None,
+    start: Instant | None,
+    end: Instant | None,
+    tz: Zone | None,
+) -> Grid:
+    """Return the periods of [start, end).
+
+    Parameters
+    ----------
+    times
+        When rows are, microseconds, in any order: what the bounds are made of that are left out.
+        Then the first period is the one that holds the first row, the last one that of the last.
+    freq
+        How long a period is; `None` for a single one.
+    start, end
+        The interval; without a time zone in `tz`. The first period begins at `start`, the last one
+        ends at `end`, whatever `freq` is.
+    tz
+        A name such as "Europe/Berlin", or a tzinfo; `None` is UTC.
+
+    Raises
+    ------
+    ValueError
+        If `start` is not before `end`, `freq` is no frequency, is not positive or finer than a
+        microsecond, the time zone is unknown, or there are more than `MOST_CELLS` periods.
+    """
+    zone = to_zone(tz)
+    step = None if freq is None else _to_step(freq)
+    begin = None if start is None else to_microseconds(start, zone=zone)
+    stop = None if end is None else to_microseconds(end, zone=zone)
+    if begin is not None and stop is not None and begin >= stop:
+        raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
+    if begin is None:
+        if not len(times):
+            return Grid(np.empty(0, np.int64), np.empty(0, np.int64), zone)
+        first = int(times.min()) if stop is None else min(int(times.min()), stop - 1)
+        begin = first if step is None else _floor(first, step, zone)
+    last = max(int(times.max()), begin) if len(times) else begin
+    edges = _edges(begin, stop, last, step, zone)
+    is_open = stop is None and edges[-2] < last
+    return Grid(edges, edges if is_open else edges[:-1], zone)
+
+
+def check_cells(accounts: int, points: int) -> None:
+    """Raise if a result would have more cells than can be numbered.
+
+    Raises
+    ------
+    ValueError
+        With the number of cells.
+    """
+    if accounts * points > MOST_CELLS:
+        raise ValueError(
+            f"{accounts:,} accounts at {points:,} moments are {accounts * points:,} cells, more "
+            f"than {MOST_CELLS:,}: choose a coarser freq, a shorter interval or fewer accounts"
+        )
+
+
+def count_before(edges: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many edges, ascending, lie before each time: `numpy.searchsorted`, but fast.
+
+    Periods of one length, but for the last one, take a tenth of its time.
+    """
+    if not _is_even(edges):
+        return np.searchsorted(edges, times)
+    first, last, step = edges[0], edges[-2], edges[1] - edges[0]
+    places = np.clip(times, first, last)
+    places += step - first - 1
+    places //= step
+    places += times > last
+    places += times > edges[-1]
+    return places
+
+
+def count_until(edges: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many edges lie before or at each time, as `count_before` does."""
+    if not _is_even(edges):
+        return np.searchsorted(edges, times, side="right")
+    first, last, step = edges[0], edges[-2], edges[1] - edges[0]
+    places = np.clip(times, first - step, last)
+    places += step - first
+    places //= step
+    places += times >= edges[-1]
+    return places
+
+
+def _is_even(edges: NDArray[np.int64]) -> bool:
+    """Whether all edges but the last are equally far apart."""
+    steps = np.diff(edges[:-1])
+    return len(steps) > 0 and bool(np.all(steps == steps[0]))
+
+
+def to_times(microseconds: NDArray[np.int64], zone: dt.tzinfo = dt.UTC) -> pd.DatetimeIndex:
+    """Return microseconds since 1970-01-01 UTC as timestamps in a time zone."""
+    moments = pd.DatetimeIndex(np.ascontiguousarray(microseconds).view("M8[us]"))
+    return moments.tz_localize(dt.UTC).tz_convert(zone)
+
+
+def to_zone(tz: Zone | None) -> dt.tzinfo:
+    """Return a time zone by its name.
+
+    Raises
+    ------
+    ValueError
+        If there is none of this name.
+    """
+    if tz is None or tz == "UTC":
+        return dt.UTC
+    if not isinstance(tz, str):
+        return tz
+    try:
+        return ZoneInfo(tz)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError(f"unknown time zone {tz!r}; a name is such as 'Europe/Berlin'") from error
+
+
+def _to_step(freq: Frequency) -> _Step:
+    """Return a fixed frequency as microseconds, another as its offset."""
+    try:
+        offset: Any = to_offset(freq)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{freq!r} is no frequency of pandas, such as '1h', '1D' or 'MS'"
+        ) from error
+    if offset.n <= 0:
+        raise ValueError(f"freq must be positive, not {freq!r}")
+    if not isinstance(offset, pd.offsets.Tick):
+        return offset  # type: ignore[no-any-return]
+    microseconds, rest = divmod(pd.Timedelta(offset).value, _NANOSECONDS)
+    if rest:
+        raise ValueError(f"freq must be whole microseconds, as timestamps are, not {freq!r}")
+    return microseconds
+
+
+def _edges(
+    begin: int, stop: int | None, last: int, step: _Step | None, zone: dt.tzinfo
+) -> NDArray[np.int64]:
+    """Return `begin`, the points of `step` after it, and `stop` or the first point after `last`."""
+    if step is None:
+        return np.array([begin, last + 1 if stop is None else stop])
+    if isinstance(step, int):
+        beyond = begin + ((last - begin) // step + 1) * step if stop is None else stop
+        check_cells(1, (beyond - begin) // step)
+        inner = np.arange(begin + step, beyond, step)
+    else:
+        points = _calendar(begin, last if stop is None else stop, step, zone)
+        beyond = int(points[points > last][0]) if stop is None else stop
+        inner = points[points < beyond]
+    return np.concatenate([[begin], inner, [beyond]])
+
+
+def _calendar(
+    begin: int, last: int, step: pd.offsets.BaseOffset, zone: dt.tzinfo
+) -> NDArray[np.int64]:
+    """Return the points of a calendar's offset after `begin`, and some of them after `last`."""
+    first, final = _to_local(begin, zone), _to_local(last, zone)
+    if not isinstance(step, pd.offsets.Day):
+        first, final = first.normalize(), final.normalize()
+    local = pd.date_range(first, final + 2 * step, freq=step)
+    points = np.unique(_from_local(local, zone, is_first=True))
+    return points[points > begin]
+
+
+def _floor(moment: int, step: _Step, zone: dt.tzinfo) -> int:
+    """Return the last point of a step at or before a moment, as the clocks count."""
+    local = _to_local(moment, zone)
+    if isinstance(step, int):
+        local -= pd.Timedelta(microseconds=local.value // _NANOSECONDS % step)
+        # Where the clocks were put back, a time of theirs comes twice.
+        both = [_from_local(pd.DatetimeIndex([local]), zone, is_first=x)[0] for x in (True, False)]
+        return int(max(point for point in both if point <= moment))
+    local = local.normalize()
+    if not isinstance(step, pd.offsets.Day):
+        local = step.rollback(local)
+    return int(_from_local(pd.DatetimeIndex([local]), zone, is_first=True)[0])
+
+
+def _to_local(microseconds: int, zone: dt.tzinfo) -> pd.Timestamp:
+    return to_times(np.array([microseconds]), zone).tz_localize(None)[0]
+
+
+def _from_local(local: pd.DatetimeIndex, zone: dt.tzinfo, *, is_first: bool) -> NDArray[np.int64]:
+    """Return what the clocks show as microseconds; a time that they skip is when they go on."""
+    moments = local.as_unit("us").tz_localize(
+        zone, ambiguous=np.full(len(local), is_first), nonexistent="shift_forward"
+    )
+    return moments.tz_convert(dt.UTC).tz_localize(None).to_numpy("M8[us]").view(np.int64)
+
+
+def to_instants(
+    when: Instant | Iterable[Instant], zone: dt.tzinfo = dt.UTC
+) -> tuple[NDArray[np.int64], bool]:
+    """Return one instant or several as microseconds, and whether it was one.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one is no instant.
+    """
+    if isinstance(when, str | dt.date) or not isinstance(when, Iterable):
+        return np.array([to_microseconds(when, zone=zone)]), True
+    return np.array([to_microseconds(each, zone=zone) for each in when], np.int64), False

@@ -1,0 +1,102 @@
+"""Accounts in groups that keep assets apart, and which cells of a group and a period are in use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from balance_analysis.rows import account_numbers
+from balance_analysis.schema import ACCOUNT_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Accounts that have the same ids in some columns.
+
+    Attributes
+    ----------
+    ids
+        Those columns, one row a group, sorted.
+    numbers
+        The group of each account.
+    """
+
+    ids: pd.DataFrame
+    numbers: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return len(self.ids)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """How many accounts each group has."""
+        return np.bincount(self.numbers, minlength=len(self))
+
+    def columns(self, numbers: NDArray[np.integer[Any]]) -> dict[str, pd.Categorical]:
+        """Return the ids of groups by their numbers, as columns."""
+        return {str(name): self.ids[name].array[numbers] for name in self.ids}
+
+    def name(self, number: int) -> str:
+        """Return how a group is called in a message."""
+        return ", ".join(f"{name}={self.ids[name].iloc[number]!r}" for name in self.ids)
+
+
+def make_groups(
+    accounts: pd.DataFrame, by: str | Sequence[str], *, mixes_assets: bool = False
+) -> Groups:
+    """Return the groups of accounts that are the same in some columns.
+
+    Parameters
+    ----------
+    accounts
+        `ACCOUNT_KEY` of each account, categories sorted.
+    by
+        One or more names of `ACCOUNT_KEY`.
+    mixes_assets
+        Whether a group may hold accounts of several assets: only where nothing is added up.
+
+    Raises
+    ------
+    ValueError
+        If `by` has another name, one twice, or lacks `asset_id` where it is needed.
+    """
+    names = [by] if isinstance(by, str) else list(by)
+    unknown = [name for name in names if name not in ACCOUNT_KEY]
+    if unknown or len(set(names)) < len(names):
+        raise ValueError(f"by must name columns of {list(ACCOUNT_KEY)}, each once, not {names}")
+    if not mixes_assets and "asset_id" not in names:
+        raise ValueError(
+            f"by must include 'asset_id', not only {names}: amounts of different assets never mix"
+        )
+    if not names:
+        return Groups(accounts[[]].iloc[:1], np.zeros(len(accounts), np.int64))
+    columns = [accounts[name].array for name in names]
+    keys = account_numbers([c.codes for c in columns], [len(c.categories) for c in columns])
+    _, heads, numbers = np.unique(keys, return_index=True, return_inverse=True)
+    return Groups(pd.DataFrame({n: c[heads] for n, c in zip(names, columns, strict=True)}), numbers)
+
+
+def used_cells(cells: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the distinct cells, ascending, and the place of each row's cell among them.
+
+    Parameters
+    ----------
+    cells
+        The cell of each row, from 0 to `count` - 1.
+    count
+        How many cells there are, used or not.
+    """
+    if count > 8 * len(cells):
+        return np.unique(cells, return_inverse=True)
+    is_used = np.zeros(count, bool)
+    is_used[cells] = True
+    return np.flatnonzero(is_used), (np.cumsum(is_used) - 1)[cells]

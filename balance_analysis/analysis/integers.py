@@ -1,0 +1,367 @@
+"""Exact arithmetic on millions of integers of up to 38 digits.
+
+Arrow's decimals compare and add, but have no running maximum, no sum that tells when it overflows
+and no division that rounds half-even. Here an amount is its 128 bits: two *words*, the lower first.
+To be added or multiplied it is taken apart into *digits* of some width in bits, each in an int64,
+least first: the caller chooses the width such that no sum of digits leaves 62 bits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from balance_analysis.schema import BALANCE_DIGITS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+ROOM: Final = 62
+"""How many bits a sum of digits may have: an int64 holds it and a carry."""
+
+_WORD: Final = 64
+_TYPE: Final = pa.decimal128(BALANCE_DIGITS, 0)
+_ONE_AMOUNT: Final = "V16"
+
+
+def words_of(amounts: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.int64]:
+    """Return decimals of `BALANCE_DIGITS` digits as words; what stands at a null has no meaning."""
+    whole = amounts.combine_chunks() if isinstance(amounts, pa.ChunkedArray) else amounts
+    if not len(whole):
+        return np.empty((0, 2), np.int64)
+    words = np.frombuffer(whole.buffers()[1], np.int64).reshape(-1, 2)
+    return words[whole.offset : whole.offset + len(whole)]
+
+
+def words_from(values: Sequence[int]) -> NDArray[np.int64]:
+    """Return Python integers as words."""
+    return words_of(pa.array(values, _TYPE))
+
+
+def to_balances(
+    words: NDArray[np.int64], known: NDArray[np.bool_] | None = None
+) -> pd.arrays.ArrowExtensionArray:
+    """Return words as a column of amounts, NA where they are not known."""
+    return pd.arrays.ArrowExtensionArray(to_decimals(words, known))
+
+
+def to_decimals(words: NDArray[np.int64], known: NDArray[np.bool_] | None = None) -> pa.Array[Any]:
+    """Return words as Arrow decimals, null where they are not known."""
+    bits = None
+    if known is not None and not known.all():
+        bits = pa.py_buffer(np.packbits(known, bitorder="little"))
+    words = np.ascontiguousarray(words)
+    return pa.Array.from_buffers(_TYPE, len(words), [bits, pa.py_buffer(words)])
+
+
+def repeat(words: NDArray[np.int64], counts: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """Return each amount as often as its count says."""
+    return _joined(np.repeat(_single(words), counts))
+
+
+def take(words: NDArray[np.int64], positions: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """Return the amounts at these positions."""
+    return _joined(_single(words).take(positions))
+
+
+def _single(words: NDArray[np.int64]) -> NDArray[Any]:
+    return np.ascontiguousarray(words).view(_ONE_AMOUNT)[:, 0]
+
+
+def _joined(amounts: NDArray[Any]) -> NDArray[np.int64]:
+    return amounts.view(np.int64).reshape(-1, 2)
+
+
+def is_zero(words: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which amounts are 0."""
+    result: NDArray[np.bool_] = (words[:, 0] | words[:, 1]) == 0
+    return result
+
+
+def differs(words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which amounts are not the same."""
+    result: NDArray[np.bool_] = (words[:, 0] != others[:, 0]) | (words[:, 1] != others[:, 1])
+    return result
+
+
+def is_less(words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which amounts are less than the others."""
+    lower = words[:, 0].view(np.uint64) < others[:, 0].view(np.uint64)
+    result: NDArray[np.bool_] = words[:, 1] < others[:, 1]
+    result |= (words[:, 1] == others[:, 1]) & lower
+    return result
+
+
+def subtract(
+    words: NDArray[np.int64], others: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the differences, and which of them have more than 38 digits."""
+    result = np.empty((len(words), 2), np.int64)
+    low, high = words[:, 0].view(np.uint64), words[:, 1]
+    other_low, other_high = others[:, 0].view(np.uint64), others[:, 1]
+    np.subtract(low, other_low, out=result[:, 0].view(np.uint64))
+    np.subtract(high, other_high, out=result[:, 1])
+    result[:, 1] -= low < other_low
+    return result, _is_too_large(result)
+
+
+def add(
+    words: NDArray[np.int64], others: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the sums, and which of them have more than 38 digits."""
+    result = np.empty((len(words), 2), np.int64)
+    np.add(words, others, out=result)
+    result[:, 1] += result[:, 0].view(np.uint64) < words[:, 0].view(np.uint64)
+    return result, _is_too_large(result)
+
+
+_LIMIT: Final = 10**BALANCE_DIGITS
+_LEAST: Final = words_from([-_LIMIT + 1])
+_MOST: Final = words_from([_LIMIT - 1])
+
+
+def _is_too_large(words: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which sums or differences of two amounts have more than 38 digits.
+
+    They are less than 2 * 10**38 in size. What leaves 128 bits so becomes a number of 39 digits.
+    """
+    high = words[:, 1]
+    if high.min(initial=0) > _LEAST[0, 1] and high.max(initial=0) < _MOST[0, 1]:
+        return np.zeros(len(words), bool)
+    too_large: NDArray[np.bool_] = (high > _MOST[0, 1]) | (high < _LEAST[0, 1])
+    near = np.flatnonzero((high == _MOST[0, 1]) | (high == _LEAST[0, 1]))
+    if len(near):
+        too_large[near] = is_less(_MOST, words[near]) | is_less(words[near], _LEAST)
+    return too_large
+
+
+def digits_of(words: NDArray[np.int64], width: int) -> Iterator[NDArray[np.int64]]:
+    """Yield amounts digit by digit, least first, as many digits as the largest amount needs.
+
+    Parameters
+    ----------
+    words
+        The amounts.
+    width
+        The bits of a digit, from 1 to 62. All digits but the last are from 0 to 2**width - 1; the
+        last has the sign.
+    """
+    low, high = words[:, 0].view(np.uint64), words[:, 1]
+    count = -(-_bits(low, high) // width)
+    for place in range(count):
+        digit = _shifted(low, high, place * width)
+        if place < count - 1:
+            digit &= np.int64((1 << width) - 1)
+        yield digit
+
+
+def _bits(low: NDArray[np.uint64], high: NDArray[np.int64]) -> int:
+    """Return how many bits every amount fits in, the sign's included."""
+    if not len(high):
+        return 1
+    least, most = int(high.min()), int(high.max())
+    if least == most == 0:
+        return int(low.max()).bit_length() + 1
+    return _WORD + max(most.bit_length(), (~least).bit_length()) + 1
+
+
+def _shifted(low: NDArray[np.uint64], high: NDArray[np.int64], places: int) -> NDArray[np.int64]:
+    """Return the lowest 64 bits of amounts shifted to the right, as a copy."""
+    if places >= _WORD:
+        return high >> np.int64(min(places - _WORD, _WORD - 1))
+    if places == 0:
+        return low.view(np.int64).copy()
+    upper = high.view(np.uint64) << np.uint64(_WORD - places)
+    return ((low >> np.uint64(places)) | upper).view(np.int64)
+
+
+def compose(
+    digits: Sequence[NDArray[np.int64]], width: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the words of amounts given as digits, and which have more than 38 decimal digits.
+
+    Parameters
+    ----------
+    digits
+        Sums of digits, least first, of any sign and at most `ROOM` bits each.
+    width
+        The bits of a digit.
+    """
+    places = -(-2 * _WORD // width)
+    carried, carry = _carry(digits, width, max(places, len(digits)))
+    low, high = np.zeros(len(carry), np.uint64), np.zeros(len(carry), np.int64)
+    for place, digit in enumerate(carried[:places]):
+        _add_bits(low, high, digit, place * width)
+    # What lies beyond 128 bits must repeat the sign.
+    sign = high >> np.int64(_WORD - 1)
+    above = places * width - 2 * _WORD
+    too_large = carry != sign
+    too_large |= carried[places - 1] >> (width - above) != sign & ((1 << above) - 1)
+    for digit in carried[places:]:
+        too_large |= digit != sign & ((1 << width) - 1)
+    words = np.stack([low.view(np.int64), high], axis=1)
+    return words, too_large | _is_too_large(words)
+
+
+def _carry(
+    digits: Sequence[NDArray[np.int64]], width: int, count: int
+) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
+    """Return digits from 0 to 2**width - 1, and what is carried out of the last one."""
+    carried, carry = [], np.zeros(len(digits[0]), np.int64)
+    for place in range(count):
+        total = digits[place] + carry if place < len(digits) else carry
+        carried.append(total & np.int64((1 << width) - 1))
+        carry = total >> np.int64(width)
+    return carried, carry
+
+
+def _add_bits(
+    low: NDArray[np.uint64], high: NDArray[np.int64], digit: NDArray[np.int64], place: int
+) -> None:
+    """Set the bits of a digit from a place on; those beyond 128 are lost."""
+    bits = digit.view(np.uint64)
+    upper = high.view(np.uint64)
+    if place >= _WORD:
+        upper |= bits << np.uint64(place - _WORD)
+        return
+    low |= bits << np.uint64(place)
+    if place:
+        upper |= bits >> np.uint64(_WORD - place)
+
+
+def sum_groups(
+    digits: Iterable[NDArray[np.int64]], groups: NDArray[np.integer[Any]], count: int
+) -> list[NDArray[np.int64]]:
+    """Return the digits of the sum of each group.
+
+    Parameters
+    ----------
+    digits
+        The summands.
+    groups
+        The group of each summand, from 0 to `count` - 1.
+    count
+        How many groups there are; one without summands gets 0.
+    """
+    sums = []
+    for digit in digits:
+        total = np.zeros(count, np.int64)
+        np.add.at(total, groups, digit)
+        sums.append(total)
+    return sums
+
+
+def sum_words(
+    words: NDArray[np.int64], groups: NDArray[np.integer[Any]], count: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the sum of each group's amounts, and which have more than 38 digits.
+
+    Parameters
+    ----------
+    words
+        The summands.
+    groups, count
+        As `sum_groups` takes them; of each group there is one at least.
+    """
+    if len(words) == count:  # each is a group
+        sums = np.empty_like(words)
+        sums[groups] = words
+        return sums, np.zeros(count, bool)
+    width = ROOM - len(words).bit_length()
+    return compose(sum_groups(digits_of(words, width), groups, count), width)
+
+
+def divide(
+    digits: Sequence[NDArray[np.int64]], width: int, divisors: NDArray[np.int64]
+) -> list[NDArray[np.int64]]:
+    """Return the digits of amounts divided by positive integers, rounded half to even.
+
+    Parameters
+    ----------
+    digits
+        Least first, each at most 2**62 in size, all but the last not negative.
+    width
+        The bits of a digit; with those of a divisor at most `ROOM`.
+    divisors
+        One for each amount.
+    """
+    quotients = []
+    remainder = np.zeros(len(divisors), np.int64)
+    for digit in reversed(digits):
+        quotient, remainder = np.divmod((remainder << np.int64(width)) + digit, divisors)
+        quotients.append(quotient)
+    quotients.reverse()
+    doubled = 2 * remainder
+    is_odd = (quotients[0] & 1).astype(bool)
+    quotients[0] += (doubled > divisors) | ((doubled == divisors) & is_odd)
+    return quotients
+
+
+def first_extremes(
+    words: NDArray[np.int64], starts: NDArray[np.int64], *, largest: bool
+) -> NDArray[np.int64]:
+    """Return the position of the first largest, or smallest, amount of each run of amounts.
+
+    Parameters
+    ----------
+    words
+        The amounts.
+    starts
+        Where each run begins; the first at 0, and none is empty.
+    largest
+        Whether to look for the largest.
+    """
+    reduce = np.maximum.reduceat if largest else np.minimum.reduceat
+    counts = np.diff(starts, append=len(words))
+    low, high = words[:, 0].view(np.uint64), words[:, 1]
+    found = high == np.repeat(reduce(high, starts), counts)
+    aside = np.uint64(0 if largest else np.iinfo(np.uint64).max)
+    lowest = reduce(np.where(found, low, aside), starts)
+    found &= low == np.repeat(lowest, counts)
+    positions = np.flatnonzero(found)
+    result: NDArray[np.int64] = positions[np.searchsorted(positions, starts)]
+    return result
+
+
+def running_maxima(words: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return for each amount where the largest so far of its run was first reached.
+
+    Parameters
+    ----------
+    words
+        The amounts.
+    starts
+        Where each run begins; the first at 0, and none is empty.
+    """
+    count = len(words)
+    is_peak = np.zeros(count, bool)
+    is_peak[starts] = True
+    segments = np.cumsum(is_peak)
+    width = ROOM - count.bit_length()
+    *lower, last = digits_of(words, width)
+    leads = np.ones(count, bool)
+    # A segment is a stretch in which the digits looked at so far of the maximum are the same, so
+    # the next digit's maximum is one over (segment, digit); where digits are less, it has none.
+    for digit in (last + (1 << (width - 1)), *reversed(lower)):
+        keys = (segments << np.int64(width)) + np.where(leads, digit, 0)
+        maxima = np.maximum.accumulate(keys)
+        leads &= keys == maxima
+        is_peak[1:] = maxima[1:] != maxima[:-1]
+        segments = np.cumsum(is_peak)
+    result: NDArray[np.int64] = np.flatnonzero(is_peak)[segments - 1]
+    return result
+
+
+def integers_of(words: NDArray[np.int64]) -> list[int]:
+    """Return the amounts as Python integers."""
+    return [
+        (high << _WORD) | low
+        for low, high in zip(
+            words[:, 0].view(np.uint64).tolist(), words[:, 1].tolist(), strict=True
+        )
+    ]

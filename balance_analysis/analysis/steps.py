@@ -1,0 +1,395 @@
+"""The table as step functions: what every reconstruction starts from.
+
+An account's rows are one step function: each balance holds from its row on, until the account's
+next row. `make_steps` sorts and checks the rows and puts the opening balances before them; what is
+computed account by account then runs over `blocks` of accounts: each is small enough for a
+processor's cache, and all processors take part.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from balance_analysis.analysis.checks import drop_identical_duplicates, microseconds
+from balance_analysis.analysis.grid import to_times
+from balance_analysis.analysis.integers import integers_of, subtract, words_from, words_of
+from balance_analysis.errors import CheckError
+from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE
+from balance_analysis.schema import ACCOUNT_KEY, BALANCE_DIGITS, COLUMNS, from_microseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from balance_analysis.analysis.grid import Grid
+
+Columns = dict[str, "NDArray[Any]"]
+
+ALWAYS: Final = np.iinfo(np.int64).min
+"""When an opening balance without a time began; numpy reads this number as NaT."""
+
+NEVER: Final = np.iinfo(np.int64).max
+"""When the balance begins of an account that nothing is known of."""
+
+_BLOCK: Final = 1 << 16
+"""How many rows and cells a block has: arrays of half a megabyte."""
+
+Account = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Accounts as step functions: rows sorted by account, then time, at least one an account.
+
+    Attributes
+    ----------
+    accounts
+        `ACCOUNT_KEY` of each account (category of str, categories sorted and all in use), sorted.
+    bounds
+        The position of each account's first row, and behind the last one's last row.
+    times
+        From when on each balance holds, microseconds since 1970-01-01 UTC.
+    words
+        The balances.
+    is_row
+        Which of them are rows of the table; the others are opening balances.
+    """
+
+    accounts: pd.DataFrame
+    bounds: NDArray[np.int64]
+    times: NDArray[np.int64]
+    words: NDArray[np.int64]
+    is_row: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        """Return the number of accounts."""
+        return len(self.bounds) - 1
+
+    @property
+    def heads(self) -> NDArray[np.int64]:
+        """The position of each account's first row."""
+        return self.bounds[:-1]
+
+    @property
+    def is_head(self) -> NDArray[np.bool_]:
+        """Which rows are an account's first."""
+        mask = np.zeros(len(self.times), bool)
+        mask[self.heads] = True
+        return mask
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """The account of each row, as its place among the accounts."""
+        return np.cumsum(self.is_head, dtype=np.int64) - 1
+
+    @property
+    def row_times(self) -> NDArray[np.int64]:
+        """The times of the table's rows."""
+        return self.times[self.is_row]
+
+    def keys(self, numbers: NDArray[np.integer[Any]]) -> dict[str, pd.Categorical]:
+        """Return `ACCOUNT_KEY` of accounts by their numbers, as columns."""
+        return {name: self.accounts[name].array[numbers] for name in ACCOUNT_KEY}
+
+    def name(self, number: int) -> str:
+        """Return how an account is called in a message."""
+        return ", ".join(f"{name}={self.accounts[name].iloc[number]!r}" for name in ACCOUNT_KEY)
+
+    def blocks(self, points: int = 0) -> Iterator[tuple[int, Steps]]:
+        """Yield some accounts after the other, each time with the number of the first.
+
+        Parameters
+        ----------
+        points
+            How many cells each account has beside its rows.
+        """
+        sizes = self.bounds + points * np.arange(len(self.bounds))
+        first = 0
+        while first < len(self) or first == 0:
+            stop = int(np.searchsorted(sizes, sizes[first] + _BLOCK, side="right")) - 1
+            stop = min(max(stop, first + 1), len(self))
+            rows = slice(self.bounds[first], self.bounds[stop])
+            yield (
+                first,
+                Steps(
+                    self.accounts.iloc[first:stop],
+                    self.bounds[first : stop + 1] - self.bounds[first],
+                    self.times[rows],
+                    self.words[rows],
+                    self.is_row[rows],
+                ),
+            )
+            first = stop
+            if not len(self):
+                return
+
+
+T = TypeVar("T")
+
+
+def map_blocks(function: Callable[[int, Steps], T], steps: Steps, *, points: int = 0) -> list[T]:
+    """Return what a function makes of each block of accounts, in their order.
+
+    Parameters
+    ----------
+    function
+        Gets the number of the block's first account, and the block.
+    steps
+        All accounts. Of none there is one block of none.
+    points
+        How many cells each account has beside its rows.
+    """
+    blocks = list(steps.blocks(points))
+    if len(blocks) == 1:
+        return [function(*blocks[0])]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(lambda block: function(*block), blocks))
+
+
+def join(parts: Sequence[Columns]) -> Columns:
+    """Return the columns of blocks one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def make_steps(table: pd.DataFrame, opening: pd.DataFrame | None = None) -> Steps:
+    """Return a table as step functions.
+
+    Parameters
+    ----------
+    table
+        A table of balance changes, its rows in any order; identical duplicates count once.
+    opening
+        What accounts held before their first row: see `balance_at`.
+
+    Raises
+    ------
+    CheckError
+        If two rows of one account and timestamp differ in balance, or an opening balance
+        contradicts the rows.
+    TypeError, ValueError
+        If `table` is no table, or `opening` no frame of opening balances.
+    """
+    return open_table(table, opening)[1]
+
+
+def open_table(table: pd.DataFrame, opening: pd.DataFrame | None) -> tuple[pd.DataFrame, Steps]:
+    """Return a table as `frame.to_frame` makes it, and as step functions: see `make_steps`.
+
+    At no cost if it is such a table already.
+    """
+    if not (_is_typed(table) and _is_sorted(table)):
+        table = drop_identical_duplicates(table)
+    heads = np.flatnonzero(_begins_account(table))
+    rows = table[list(COLUMNS)].reset_index(drop=True)
+    rows.attrs = {}
+    rows = rows.assign(**{name: _sorted_ids(rows[name].array, heads) for name in ACCOUNT_KEY})
+    steps = Steps(
+        rows[list(ACCOUNT_KEY)].iloc[heads].reset_index(drop=True),
+        np.append(heads, len(rows)),
+        microseconds(rows),
+        words_of(pa.array(rows["balance"])),
+        np.ones(len(rows), bool),
+    )
+    return rows, steps if opening is None else _open(steps, _read_opening(opening))
+
+
+def _is_typed(table: pd.DataFrame) -> bool:
+    dtypes = table.dtypes.to_dict()
+    return (
+        all(isinstance(dtypes.get(name), pd.CategoricalDtype) for name in ACCOUNT_KEY)
+        and dtypes.get("timestamp") == TIMESTAMP_DTYPE
+        and dtypes.get("balance") == BALANCE_DTYPE
+    )
+
+
+def _is_sorted(table: pd.DataFrame) -> bool:
+    """Whether a typed frame has no missing value, a table's order and no duplicates."""
+    if table.empty:
+        return True
+    columns, times = [table[name].array for name in ACCOUNT_KEY], microseconds(table)
+    if min(column.codes.min() for column in columns) < 0 or times.min() == ALWAYS:
+        return False
+    if pa.array(table["balance"]).null_count:
+        return False
+    begins = _begins_account(table)
+    if not np.all(begins[1:] | (times[1:] > times[:-1])):
+        return False
+    heads = np.flatnonzero(begins)
+    return _is_ascending([_sorted_ids(column, heads)[heads] for column in columns])
+
+
+def _begins_account(table: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return which rows are of another account than the row above them."""
+    begins = np.zeros(len(table), bool)
+    begins[:1] = True
+    for name in ACCOUNT_KEY:
+        codes = table[name].array.codes
+        begins[1:] |= codes[1:] != codes[:-1]
+    return begins
+
+
+def _sorted_ids(ids: pd.Categorical, heads: NDArray[np.int64]) -> pd.Categorical:
+    """Return ids with categories that are sorted and all in use."""
+    categories = ids.categories
+    is_used = np.zeros(len(categories), bool)
+    is_used[ids.codes[heads]] = True
+    if is_used.all() and categories.is_monotonic_increasing and categories.dtype == "str":
+        return ids
+    return ids.set_categories(pd.Index(sorted(categories[is_used]), dtype="str"))
+
+
+def _is_ascending(columns: Sequence[pd.Categorical]) -> bool:
+    """Whether accounts are in order, none twice; their categories must be sorted."""
+    is_less = np.zeros(len(columns[0]) - 1, bool)
+    tied = ~is_less
+    for column in columns:
+        is_less |= tied & (column.codes[:-1] < column.codes[1:])
+        tied &= column.codes[:-1] == column.codes[1:]
+    return bool(is_less.all())
+
+
+def _read_opening(opening: pd.DataFrame) -> dict[Account, tuple[int, int | None]]:
+    """Return for each account its opening balance and from when on; `None` is unknown."""
+    dtype = opening["balance"].dtype
+    if dtype != BALANCE_DTYPE:
+        raise TypeError(f"opening's balance must be {BALANCE_DTYPE}, not {dtype}")
+    keys = opening[list(ACCOUNT_KEY)].astype("str")
+    if keys.isna().to_numpy().any():
+        raise ValueError("opening has an account with a missing id; no market is '', not missing")
+    if keys.duplicated().any():
+        twice = keys.loc[keys.duplicated()].iloc[0].to_dict()
+        raise ValueError(f"opening has more than one balance of the account {twice}")
+    times = np.full(len(opening), ALWAYS)
+    if "since" in opening:
+        since = pd.to_datetime(opening["since"], utc=True)
+        times = since.to_numpy(dtype="M8[us]").view(np.int64)
+    balances = pa.array(opening["balance"]).to_pylist()
+    return {
+        account: (time, None if balance is None else int(balance))
+        for account, time, balance in zip(
+            keys.itertuples(index=False, name=None), times.tolist(), balances, strict=True
+        )
+    }
+
+
+def _open(steps: Steps, opening: Mapping[Account, tuple[int, int | None]]) -> Steps:
+    """Return steps with opening balances before them."""
+    before = _before(steps, opening)
+    known = list(steps.accounts.astype("str").itertuples(index=False, name=None))
+    accounts = sorted({*known, *before})
+    place = {account: number for number, account in enumerate(accounts)}
+    counts = np.zeros(len(accounts), np.int64)
+    counts[[place[account] for account in known]] = np.diff(steps.bounds)
+    opened = np.sort(np.array([place[account] for account in before], np.int64))
+    counts[opened] += 1
+    bounds = np.append(0, np.cumsum(counts))
+    is_row = np.ones(bounds[-1], bool)
+    is_row[bounds[opened]] = False
+    times, words = np.empty(len(is_row), np.int64), np.empty((len(is_row), 2), np.int64)
+    times[is_row], words[is_row] = steps.times, steps.words
+    if len(opened):
+        states = [before[accounts[number]] for number in opened]
+        times[~is_row] = [time for time, _ in states]
+        words[~is_row] = words_from([balance for _, balance in states])
+    ids = zip(ACCOUNT_KEY, zip(*accounts, strict=True), strict=True) if accounts else ()
+    frame = pd.DataFrame({name: pd.Categorical(pd.Index(x, dtype="str")) for name, x in ids})
+    return Steps(frame if accounts else steps.accounts, bounds, times, words, is_row)
+
+
+def _before(
+    steps: Steps, opening: Mapping[Account, tuple[int, int | None]]
+) -> dict[Account, tuple[int, int]]:
+    """Return the rows that opening balances add: time and balance of each account that has one."""
+    places = {
+        account: number
+        for number, account in enumerate(
+            steps.accounts.astype("str").itertuples(index=False, name=None)
+        )
+    }
+    added = {}
+    for account, (time, balance) in opening.items():
+        number = places.get(account)
+        if number is None:
+            added[account] = (NEVER, 0) if balance is None else (time, balance)
+        elif balance is not None:
+            if time < steps.times[steps.bounds[number]]:
+                added[account] = (time, balance)
+            else:
+                _check_agrees(steps, number, time, balance)
+    return added
+
+
+def _check_agrees(steps: Steps, number: int, time: int, balance: int) -> None:
+    """Raise if an opening balance from within an account's rows is none of them."""
+    first, stop = steps.bounds[number : number + 2]
+    row = int(first + np.searchsorted(steps.times[first:stop], time))
+    there = row < stop and steps.times[row] == time
+    if there and integers_of(steps.words[row : row + 1]) == [balance]:
+        return
+    held = integers_of(steps.words[row : row + 1])[0] if there else "no row"
+    raise CheckError(
+        f"opening has {balance} for {steps.name(number)} since {from_microseconds(time)}, where "
+        f"the table has {held}: an opening is what was before the account's first row, so one of "
+        "the two is wrong or rows are missing"
+    )
+
+
+def period_columns(steps: Steps, grid: Grid) -> dict[str, Any]:
+    """Return `ACCOUNT_KEY`, `start` and `end` of each account and period."""
+    accounts = len(steps.accounts)
+    return {
+        **steps.keys(np.repeat(np.arange(accounts), len(grid))),
+        "start": to_times(np.tile(grid.edges[:-1], accounts), grid.zone),
+        "end": to_times(np.tile(grid.edges[1:], accounts), grid.zone),
+    }
+
+
+def step_deltas(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the delta of each row, 0 where it is unknown, and where it is known.
+
+    Raises
+    ------
+    OverflowError
+        If a delta has more than 38 digits.
+    """
+    words = np.zeros_like(steps.words)
+    words[1:], too_large = subtract(steps.words[1:], steps.words[:-1])
+    is_known = ~steps.is_head
+    wrong = np.flatnonzero(too_large & is_known[1:])
+    if len(wrong):
+        row = int(wrong[0]) + 1
+        number = int(np.searchsorted(steps.bounds, row, side="right")) - 1
+        moment = from_microseconds(int(steps.times[row]))
+        raise_overflow(f"the delta of {steps.name(number)} at {moment}")
+    words[steps.heads] = 0
+    return words, is_known
+
+
+def check_fits(too_large: NDArray[np.bool_], name: Callable[[int], str]) -> None:
+    """Raise if an amount has more than 38 digits; `name` tells what it is, by its place.
+
+    Raises
+    ------
+    OverflowError
+        With the first one's name.
+    """
+    if too_large.any():
+        raise_overflow(name(int(too_large.argmax())))
+
+
+def raise_overflow(what: str) -> NoReturn:
+    """Raise because of an amount that doesn't fit."""
+    raise OverflowError(
+        f"{what} has more than {BALANCE_DIGITS} digits, which no column of amounts holds: "
+        "choose fewer accounts or a shorter interval"
+    )

@@ -1,0 +1,241 @@
+"""Sums of balances over accounts, which tell what they don't know."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pandas as pd
+
+from balance_analysis.analysis.grid import check_cells, count_before, make_grid, to_times
+from balance_analysis.analysis.groups import make_groups
+from balance_analysis.analysis.integers import ROOM, compose, digits_of, take, to_balances
+from balance_analysis.analysis.steps import check_fits, make_steps, map_blocks
+from balance_analysis.schema import from_microseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from balance_analysis.analysis.grid import Frequency, Grid, Zone
+    from balance_analysis.analysis.groups import Groups
+    from balance_analysis.analysis.steps import Steps
+    from balance_analysis.schema import Instant
+
+_BITS: Final = 128
+_NOWHERE: Final = -1
+
+
+def totals(
+    table: pd.DataFrame,
+    *,
+    by: str | Sequence[str] = ("asset_id", "account_type"),
+    freq: Frequency | None = None,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    opening: pd.DataFrame | None = None,
+    tz: Zone | None = None,
+) -> pd.DataFrame:
+    """Return the sum of the balances of groups of accounts, on a grid or at every change.
+
+    Parameters
+    ----------
+    table
+        A table of balance changes, its rows in any order.
+    by
+        The columns of `ACCOUNT_KEY` that make a group, "asset_id" among them.
+    freq
+        The distance of the points: any frequency of pandas; `None` for each time at which a group
+        has a row.
+    start, end
+        The interval, half-open; without a time zone in `tz`. The grid is that of `balance_series`.
+        Without `freq`, there is a point at `start` as well, if it is given.
+    opening
+        What accounts held before the table's rows: see `balance_at`.
+    tz
+        The time zone in which days are days, and of the result's timestamps. By default UTC.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each group and point, sorted: the columns of `by` (category of str),
+        `timestamp` (datetime64[us, tz]) and
+
+        - `total`: the sum of the balances that are known (decimal128(38, 0), in the asset's
+          smallest unit), NA where none is
+        - `known`, `unknown`: of how many accounts of the group the balance is known at that time,
+          and of how many it isn't, so that they are missing in `total` (int64).
+
+    Raises
+    ------
+    OverflowError
+        If a total has more than 38 digits.
+    ValueError
+        If `by` lacks "asset_id", `start` is not before `end`, `freq` or `tz` is none, or the result
+        had more than 2**31 rows.
+    CheckError
+        If rows contradict each other or `opening`: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL",
+    ...     "party_id": ["a1", "a1", "b2"], "market_id": "",
+    ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03", "2023-04-02"], utc=True),
+    ...     "balance": [5, 7, 1],
+    ... })
+    >>> totals(table, by="asset_id").drop(columns="asset_id")
+                      timestamp  total  known  unknown
+    0 2023-04-01 00:00:00+00:00      5      1        1
+    1 2023-04-02 00:00:00+00:00      6      2        0
+    2 2023-04-03 00:00:00+00:00      8      2        0
+    """
+    steps = make_steps(table, opening)
+    grid = make_grid(steps.row_times, freq=freq, start=start, end=end, tz=tz)
+    groups = make_groups(steps.accounts, by)
+    if freq is None:
+        sums = _sum_at_changes(steps, groups, grid, from_start=start is not None)
+    else:
+        sums = sum_at(steps, groups, grid.points)
+    return pd.DataFrame(
+        {
+            **groups.columns(sums.groups),
+            "timestamp": to_times(sums.times, grid.zone),
+            "total": sums.total,
+            "known": sums.known,
+            "unknown": sums.unknown,
+        },
+        copy=False,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The known balances of groups of accounts at points, group by group, points ascending.
+
+    Attributes
+    ----------
+    groups, times
+        The group and time, microseconds, of each sum.
+    total
+        The sum, NA where no balance is known.
+    known, unknown
+        Of how many accounts of the group the balance is known at that time, and of how many not.
+    """
+
+    groups: NDArray[np.int64]
+    times: NDArray[np.int64]
+    total: pd.arrays.ArrowExtensionArray
+    known: NDArray[np.int64]
+    unknown: NDArray[np.int64]
+
+
+def sum_at(steps: Steps, groups: Groups, points: NDArray[np.int64]) -> Sums:
+    """Return the sums of all groups at some points, ascending.
+
+    Raises
+    ------
+    OverflowError
+        If a sum has more than 38 digits.
+    """
+    height = len(points)
+    check_cells(len(groups), height)
+
+    def place(group: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
+        reached = count_before(points, times)
+        return np.where(reached < height, group * height + reached, _NOWHERE)
+
+    owners = np.repeat(np.arange(len(groups)), height)
+    return _sum_cells(steps, groups, owners, np.tile(points, len(groups)), place)
+
+
+def _sum_at_changes(steps: Steps, groups: Groups, grid: Grid, *, from_start: bool) -> Sums:
+    """Return the sums of each group at the times of its own rows, and at the start if wanted."""
+    begin, stop = (int(grid.edges[0]), int(grid.edges[-1])) if len(grid) else (0, 0)
+    is_inside = steps.is_row & (begin <= steps.times) & (steps.times < stop)
+    owners, times = groups.numbers[steps.numbers[is_inside]], steps.times[is_inside]
+    if from_start:
+        owners = np.append(owners, np.arange(len(groups)))
+        times = np.append(times, np.full(len(groups), begin))
+    moments, ranks = np.unique(times, return_inverse=True)
+    room = len(moments) + 1
+    keys = np.unique(owners * room + ranks)
+    owners, ranks = np.divmod(keys, room)
+
+    def place(group: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
+        found = np.searchsorted(keys, group * room + np.searchsorted(moments, times))
+        return np.where(np.append(owners, _NOWHERE)[found] == group, found, _NOWHERE)
+
+    return _sum_cells(steps, groups, owners, moments[ranks], place)
+
+
+def _sum_cells(
+    steps: Steps,
+    groups: Groups,
+    owners: NDArray[np.int64],
+    times: NDArray[np.int64],
+    place: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]],
+) -> Sums:
+    """Return the sums at cells of a group and a time each, group by group, times ascending.
+
+    Parameters
+    ----------
+    steps, groups
+        The accounts.
+    owners, times
+        The group and the time of each cell.
+    place
+        Returns for rows of these groups and times the first cell of the group that is not before
+        the row; `_NOWHERE` where all are.
+    """
+    # Whatever the order in which digits are added up, in the end each account has added one.
+    width = ROOM - len(steps).bit_length()
+    added = [np.zeros(len(owners), np.int64) for _ in range(-(-_BITS // width))]
+    appeared = np.zeros(len(owners), np.int64)
+    lock = threading.Lock()
+
+    def add(first: int, block: Steps) -> None:
+        cells = place(groups.numbers[first + block.numbers], block.times)
+        is_last = np.append(cells[1:] != cells[:-1], True)[: len(cells)]
+        is_last[block.bounds[1:] - 1] = True
+        rows = np.flatnonzero(is_last & (cells >= 0))
+        heads = np.flatnonzero(np.diff(block.numbers[rows], prepend=-1))
+        changes = list(_changes(take(block.words, rows), heads, width))
+        with lock:
+            np.add.at(appeared, cells[rows[heads]], 1)
+            for total, change in zip(added, changes, strict=False):
+                np.add.at(total, cells[rows], change)
+
+    map_blocks(add, steps)
+    begins = np.flatnonzero(np.diff(owners, prepend=-1))
+    known = _running(appeared, begins)
+    words, too_large = compose([_running(digit, begins) for digit in added], width)
+
+    def name(cell: int) -> str:
+        moment = from_microseconds(int(times[cell]))
+        return f"the total of {groups.name(int(owners[cell]))} at {moment}"
+
+    check_fits(too_large, name)
+    return Sums(owners, times, to_balances(words, known > 0), known, groups.sizes[owners] - known)
+
+
+def _changes(
+    words: NDArray[np.int64], heads: NDArray[np.int64], width: int
+) -> Iterator[NDArray[np.int64]]:
+    """Yield by how much each amount's digits differ from those before; a head's from nothing."""
+    for digit in digits_of(words, width):
+        change = digit.copy()
+        change[1:] -= digit[:-1]
+        change[heads] = digit[heads]
+        yield change
+
+
+def _running(values: NDArray[np.int64], begins: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return running sums that begin anew at some places, the first of which is 0."""
+    sums = np.cumsum(values)
+    counts = np.diff(begins, append=len(values))
+    return sums - np.repeat(sums[begins] - values[begins], counts)

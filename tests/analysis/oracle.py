@@ -1,0 +1,535 @@
+"""The analysis again, as loops over Python integers: slow, plain, and sharing no code with it.
+
+Rows are tuples of (asset, type, party, market, microseconds, balance), openings are
+{account: (balance or None, microseconds since then or None)}, and a result is a list of tuples in
+the order of its columns, with None for what is unknown.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import count, pairwise, takewhile
+from zoneinfo import ZoneInfo
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+MICROSECOND = dt.timedelta(microseconds=1)
+KEY = ("asset_id", "account_type", "party_id", "market_id")
+EXTERNAL = "ACCOUNT_TYPE_EXTERNAL"
+TOO_LARGE = 10**38
+
+
+def fit(*amounts):
+    """Return these amounts, or raise where one of them has more than 38 digits."""
+    for amount in amounts:
+        if amount is not None and abs(amount) >= TOO_LARGE:
+            raise OverflowError(f"{amount} has more than 38 digits")
+    return amounts
+
+
+def half_even(exact):
+    """Return the integer next to a fraction, the even one of two that are as near."""
+    below, rest = divmod(exact.numerator, exact.denominator)
+    if 2 * rest == exact.denominator:
+        return below + below % 2
+    return below + (2 * rest > exact.denominator)
+
+
+@dataclass(frozen=True)
+class Account:
+    """What is known of one account: its rows, ascending, and what it held before them."""
+
+    changes: tuple[tuple[int, int], ...]
+    held: int | None = None
+    since: int | None = None
+
+    def level(self, when):
+        for time, balance in reversed(self.changes):
+            if time <= when:
+                return balance
+        return self.held if self.since is None or self.since <= when else None
+
+    def rests_on(self, when):
+        """Return the time that set the level, None where it is unknown or has no time."""
+        for time, _ in reversed(self.changes):
+            if time <= when:
+                return time
+        return self.since if self.level(when) is not None else None
+
+    def state(self, when):
+        if any(time == when for time, _ in self.changes):
+            return "observed"
+        if any(time < when for time, _ in self.changes):
+            return "carried"
+        return "unknown" if self.level(when) is None else "opening"
+
+    def deltas(self):
+        """Return (time, balance, delta) of each row."""
+        found = []
+        for position, (time, balance) in enumerate(self.changes):
+            before = self.level(time - 1) if position == 0 else self.changes[position - 1][1]
+            found.append((time, balance, *fit(None if before is None else balance - before)))
+        return found
+
+    def pieces(self, start, end):
+        """Return (from, to, level) of each stretch of [start, end) in which nothing changes."""
+        times = {time for time, _ in self.changes} | ({self.since} - {None})
+        bounds = sorted({start, end, *(time for time in times if start < time < end)})
+        return [(left, right, self.level(left)) for left, right in pairwise(bounds)]
+
+    def known(self, start, end):
+        return [piece for piece in self.pieces(start, end) if piece[2] is not None]
+
+    def average(self, start, end):
+        """Return the exact average, None where a part is unknown."""
+        pieces = self.pieces(start, end)
+        if any(level is None for _, _, level in pieces):
+            return None
+        return Fraction(sum((right - left) * level for left, right, level in pieces), end - start)
+
+
+def book(rows, opening=None):
+    """Return {key: Account}, keys ascending."""
+    histories = defaultdict(dict)
+    for *key, time, balance in rows:
+        histories[tuple(key)][time] = balance
+    opening = opening or {}
+    return {
+        key: Account(tuple(sorted(histories[key].items())), *opening.get(key, ()))
+        for key in sorted({*histories, *opening})
+    }
+
+
+def groups(accounts, by):
+    """Return {group: [Account]}, groups ascending."""
+    found = defaultdict(list)
+    for key, account in accounts.items():
+        found[tuple(key[KEY.index(name)] for name in by)].append(account)
+    return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A frequency of so many microseconds."""
+
+    length: int
+
+    @property
+    def text(self):
+        return f"{self.length}us"
+
+    def after(self, start, zone):
+        return (start + step * self.length for step in count(1))
+
+    def floor(self, time, zone):
+        return time - time % self.length
+
+
+@dataclass(frozen=True)
+class Days:
+    """A frequency of so many days by the clock on the wall."""
+
+    number: int
+
+    @property
+    def text(self):
+        return f"{self.number}D"
+
+    def after(self, start, zone):
+        wall = local(start, zone).replace(tzinfo=None, fold=0)
+        for step in count(1):
+            yield microseconds((wall + dt.timedelta(days=step * self.number)).replace(tzinfo=zone))
+
+    def floor(self, time, zone):
+        return midnight(local(time, zone).date(), zone)
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """A frequency whose points are the midnights of some dates."""
+
+    text: str
+
+    def after(self, start, zone):
+        day = local(start, zone).date()
+        while True:
+            if is_date_of(self.text, day) and midnight(day, zone) > start:
+                yield midnight(day, zone)
+            day += dt.timedelta(days=1)
+
+    def floor(self, time, zone):
+        day = local(time, zone).date()
+        while not is_date_of(self.text, day):
+            day -= dt.timedelta(days=1)
+        return midnight(day, zone)
+
+
+def is_date_of(frequency, day):
+    return {
+        "MS": day.day == 1,
+        "ME": (day + dt.timedelta(days=1)).day == 1,
+        "QS": day.day == 1 and day.month in (1, 4, 7, 10),
+        "YS": day.day == 1 and day.month == 1,
+        "W-MON": day.weekday() == 0,
+        "W": day.weekday() == 6,
+        "B": day.weekday() < 5,
+    }[frequency]
+
+
+def local(time, zone):
+    return (EPOCH + time * MICROSECOND).astimezone(zone)
+
+
+def midnight(day, zone):
+    """Return a day's first moment; where the clock skips midnight, that to which it is put on."""
+    return microseconds(dt.datetime.combine(day, dt.time(), tzinfo=zone))
+
+
+def microseconds(aware):
+    return (aware.astimezone(dt.UTC) - EPOCH) // MICROSECOND
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What a caller asks for: a frequency, None for one interval, and bounds, None for defaults."""
+
+    freq: Fixed | Days | Calendar | None = None
+    start: int | None = None
+    end: int | None = None
+    zone: str = "UTC"
+
+    def periods(self, rows):
+        """Return the (start, end) of each period."""
+        times = [row[4] for row in rows]
+        begin = self._begin(times)
+        if begin is None:
+            return []
+        last = max([begin, *times])
+        if self.freq is None:
+            return [(begin, last + 1 if self.end is None else self.end)]
+        edges = [begin]
+        for point in self._after(begin):
+            edges.append(point if self.end is None else min(point, self.end))
+            if edges[-1] == self.end or (self.end is None and point > last):
+                return list(pairwise(edges))
+        raise AssertionError
+
+    def points(self, rows):
+        """Return the moments at which levels are asked for."""
+        times = [row[4] for row in rows]
+        begin = self._begin(times)
+        if begin is None:
+            return []
+        if self.end is not None:
+            return [begin, *takewhile(lambda point: point < self.end, self._after(begin))]
+        found = [begin]
+        for point in self._after(begin):
+            if found[-1] >= max([begin, *times]):
+                return found
+            found.append(point)
+        raise AssertionError
+
+    def own(self, times):
+        """Return these times where they are in the interval, and its start, if it has one."""
+        inside = {time for time in times if self.holds(time)}
+        return sorted(inside | ({self.start} - {None}))
+
+    def holds(self, time):
+        return (self.start is None or self.start <= time) and (self.end is None or time < self.end)
+
+    def interval(self, rows):
+        """Return the one interval of a summary, which is never empty."""
+        times = [row[4] for row in rows]
+        start = self.start
+        if start is None:
+            start = min(times) if self.end is None else min([*times, self.end - 1])
+        return start, max([*times, start]) + 1 if self.end is None else self.end
+
+    def _begin(self, times):
+        if self.start is not None or not times:
+            return self.start
+        return min(times) if self.freq is None else self.freq.floor(min(times), self._zone())
+
+    def _after(self, begin):
+        return self.freq.after(begin, self._zone())
+
+    def _zone(self):
+        return ZoneInfo(self.zone)
+
+
+def balances_at(rows, opening, instants):
+    return [
+        (*key, when, account.level(when), account.rests_on(when))
+        for key, account in book(rows, opening).items()
+        for when in instants
+    ]
+
+
+def series(rows, opening, grid):
+    points = grid.points(rows)
+    return [
+        (*key, point, account.level(point), account.state(point))
+        for key, account in book(rows, opening).items()
+        for point in points
+    ]
+
+
+def sparse_series(rows, opening, grid):
+    return [
+        (*key, point, account.level(point), account.state(point))
+        for key, account in book(rows, opening).items()
+        for point in grid.own(time for time, _ in account.changes)
+    ]
+
+
+def deltas(rows, opening):
+    return [
+        (*key, *change)
+        for key, account in book(rows, opening).items()
+        for change in account.deltas()
+    ]
+
+
+def flows(rows, opening, grid, by):
+    found = []
+    for group, members in groups(book(rows, opening), by).items():
+        for start, end in grid.periods(rows):
+            inside = _deltas_in(members, start, end)
+            if inside:
+                found.append((*group, start, end, *_flow_of(inside), inside.count(None)))
+    return found
+
+
+def _deltas_in(members, start, end):
+    return [
+        delta for account in members for time, _, delta in account.deltas() if start <= time < end
+    ]
+
+
+def _flow_of(deltas):
+    """Return inflow, outflow, net and changes."""
+    known = [delta for delta in deltas if delta is not None]
+    inflow = sum(delta for delta in known if delta > 0)
+    outflow = -sum(delta for delta in known if delta < 0)
+    return *fit(inflow, outflow, sum(known)), sum(delta != 0 for delta in known)
+
+
+def averages(rows, opening, grid):
+    found = []
+    for key, account in book(rows, opening).items():
+        for start, end in grid.periods(rows):
+            exact = account.average(start, end)
+            found.append((*key, start, end, None if exact is None else half_even(exact)))
+    return found
+
+
+def ohlc(rows, opening, grid):
+    found = []
+    for key, account in book(rows, opening).items():
+        for start, end in grid.periods(rows):
+            known = [level for _, _, level in account.known(start, end)]
+            low, high = min(known, default=None), max(known, default=None)
+            found.append(
+                (*key, start, end, account.level(start), high, low, account.level(end - 1))
+            )
+    return found
+
+
+def drawdowns(rows, opening):
+    found = []
+    for key, account in book(rows, opening).items():
+        if not account.changes:
+            continue
+        peak, peak_at = account.level(account.changes[0][0] - 1), account.since
+        for time, balance in account.changes:
+            if peak is None or balance > peak:
+                peak, peak_at = balance, time
+            found.append((*key, time, balance, peak, peak_at, *fit(peak - balance)))
+    return found
+
+
+def totals(rows, opening, grid, by):
+    found = []
+    for group, members in groups(book(rows, opening), by).items():
+        own = {time for account in members for time, _ in account.changes}
+        points = grid.own(own) if grid.freq is None else grid.points(rows)
+        found += [(*group, point, *total_at(members, point)) for point in points]
+    return found
+
+
+def total_at(members, when):
+    """Return total, known and unknown."""
+    known = _known_at(members, when)
+    return *fit(sum(known) if known else None), len(known), len(members) - len(known)
+
+
+def _known_at(members, when):
+    levels = [account.level(when) for account in members]
+    return [level for level in levels if level is not None]
+
+
+def shares(rows, opening, instants, by):
+    accounts = book(rows, opening)
+    members_of = groups(accounts, by)
+    found = []
+    for key, account in accounts.items():
+        members = members_of[tuple(key[KEY.index(name)] for name in by)]
+        for when in instants:
+            known, level = _known_at(members, when), account.level(when)
+            unknown = len(members) - len(known)
+            quotient = (
+                float(Fraction(level, sum(known))) if level is not None and sum(known) else None
+            )
+            found.append((*key, when, level, quotient, unknown))
+    return found
+
+
+def concentration(rows, opening, instants, by, n):
+    found = []
+    for group, members in groups(book(rows, opening), by).items():
+        for when in instants:
+            known = _known_at(members, when)
+            held = sorted((level for level in known if level > 0), reverse=True)
+            [total] = fit(sum(held) if known else None)
+            unknown = len(members) - len(known)
+            found.append((*group, when, total, len(held), unknown, *_measures(held, n)))
+    return found
+
+
+def _measures(held, n):
+    """Return the share of the n largest, the Herfindahl index and the Gini coefficient."""
+    if not held:
+        return None, None, None
+    whole = sum(held)
+    differences = sum(abs(one - other) for one in held for other in held)
+    return (
+        float(Fraction(sum(held[:n]), whole)),
+        float(sum(Fraction(level, whole) ** 2 for level in held)),
+        float(Fraction(differences, 2 * len(held) * whole)),
+    )
+
+
+def top_movers(rows, opening, grid, n):
+    start, end = grid.interval(rows)
+    moved = defaultdict(list)
+    for key, account in book(rows, opening).items():
+        inflow, outflow, net, changes = _flow_of(_deltas_in([account], start, end))
+        if net:
+            before, after = account.level(start - 1), account.level(end - 1)
+            moved[key[0]].append((*key, before, after, net, inflow, outflow, changes))
+    return [
+        mover
+        for asset in sorted(moved)
+        for mover in sorted(moved[asset], key=lambda mover: (-abs(mover[6]), mover[:4]))[:n]
+    ]
+
+
+def summaries(rows, opening, grid):
+    """Return {account: {column: value}}."""
+    start, end = grid.interval(rows)
+    return {key: _summary(account, start, end) for key, account in book(rows, opening).items()}
+
+
+def _summary(account, start, end):
+    inside = [time for time, _ in account.changes if start <= time < end]
+    known = account.known(start, end)
+    levels = [level for _, _, level in known]
+    inflow, outflow, net, changes = _flow_of(_deltas_in([account], start, end))
+    exact = account.average(start, end)
+    low, high = min(levels, default=None), max(levels, default=None)
+    deepest, deepest_at = _deepest(known)
+    at_zero = sum(right - left for left, right, level in known if level == 0)
+    time_known = sum(right - left for left, right, _ in known)
+    return {
+        "first_seen": min(inside, default=None),
+        "last_seen": max(inside, default=None),
+        "rows": len(inside),
+        "changes": changes,
+        "opening": account.level(start - 1),
+        "closing": account.level(end - 1),
+        "minimum": low,
+        "maximum": high,
+        "minimum_at": next((left for left, _, level in known if level == low), None),
+        "maximum_at": next((left for left, _, level in known if level == high), None),
+        "inflow": inflow if known else None,
+        "outflow": outflow if known else None,
+        "net": net if known else None,
+        "average": None if exact is None else half_even(exact),
+        "drawdown": deepest,
+        "drawdown_at": deepest_at,
+        "zero_share": at_zero / time_known if known else None,
+    }
+
+
+def _deepest(known):
+    """Return the largest fall from the highest level before, and when, if any, it was reached."""
+    falls = [
+        (max(level for _, _, level in known[: position + 1]) - level, left)
+        for position, (left, _, level) in enumerate(known)
+    ]
+    deepest = max((depth for depth, _ in falls), default=None)
+    return *fit(deepest), next((at for depth, at in falls if depth == deepest and depth), None)
+
+
+def active_accounts(rows, opening, grid, by):
+    found = []
+    for group, members in groups(book(rows, opening), by).items():
+        for start, end in grid.periods(rows):
+            inside = [_deltas_in([account], start, end) for account in members]
+            touched = sum(bool(deltas) for deltas in inside)
+            active = sum(any(deltas) for deltas in inside)
+            found.append((*group, start, end, touched, active))
+    return found
+
+
+def moves(rows, opening=None):
+    """Return asset, time, move, known, first, rows and first rows of the blocks that move."""
+    found = []
+    blocks = defaultdict(list)
+    for key, account in book(rows, opening).items():
+        if key[1] != EXTERNAL:
+            for time, balance, delta in account.deltas():
+                blocks[key[0], time].append((balance, delta))
+    for (asset, time), block in sorted(blocks.items()):
+        known = sum(delta for _, delta in block if delta is not None)
+        first = [balance for balance, delta in block if delta is None]
+        move = known + sum(first)
+        if move:
+            found.append((asset, time, *fit(move, known, sum(first)), len(block), len(first)))
+    return found
+
+
+def moved_rows(rows, opening=None):
+    """Return the rows, with their deltas, of the blocks that move."""
+    blocks = {move[:2] for move in moves(rows, opening)}
+    return [
+        row for row in deltas(rows, opening) if (row[0], row[4]) in blocks and row[1] != EXTERNAL
+    ]
+
+
+def differences(rows, opening, entries):
+    """Return what differs from a list of (account, time, net), 0 where a side has nothing."""
+    nets = defaultdict(int)
+    for key, time, net in entries:
+        if key[1] != EXTERNAL:
+            nets[key, time] += net
+    changes = {
+        (key, time): delta
+        for key, account in book(rows, opening).items()
+        if key[1] != EXTERNAL
+        for time, _, delta in account.deltas()
+    }
+    found = []
+    for key, time in sorted({*nets, *changes}):
+        delta, net = changes.get((key, time), 0), nets.get((key, time), 0)
+        if delta is None or delta == net:
+            continue
+        reason = "other amount"
+        if (key, time) not in changes:
+            reason = "no row"
+        elif (key, time) not in nets:
+            reason = "no flow"
+        found.append((*key, time, *fit(delta, net, delta - net), reason))
+    return found

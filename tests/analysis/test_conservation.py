@@ -1,0 +1,399 @@
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import balance_analysis as ba
+from balance_analysis.errors import CheckError
+from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, empty_table
+from balance_analysis.schema import ACCOUNT_KEY, EXTERNAL
+from tests.analysis import oracle
+from tests.analysis.tables import (
+    GENERAL,
+    LARGEST,
+    MARGIN,
+    OTHER,
+    START,
+    accounts,
+    books,
+    disorder,
+    dtypes_of,
+    expected_dtypes,
+    instant,
+    instants,
+    opening_frame,
+    recorded_table,
+    records,
+    rows,
+    split,
+    table_of,
+    times,
+)
+
+MOVE_DTYPES = {
+    **expected_dtypes(["asset_id"], times=["timestamp"], amounts=["move", "known", "first"]),
+    **expected_dtypes((), counts=["rows", "first_rows"]),
+}
+MOVED_DTYPES = expected_dtypes(ACCOUNT_KEY, times=["timestamp"], amounts=["balance", "delta"])
+DIFFERENCE_DTYPES = expected_dtypes(
+    ACCOUNT_KEY, times=["timestamp"], amounts=["delta", "net", "difference"]
+)
+OUTSIDE = ("VOTE", EXTERNAL, "network", "")
+
+
+def with_outside(book):
+    """Return rows and openings in which the party `network` stands for what is outside."""
+    rows, opening = book
+    renamed = {
+        account: (account[0], EXTERNAL, *account[2:]) if account[2] == "network" else account
+        for account in {*(row[:4] for row in rows), *opening}
+    }
+    # Two types become one here, and of two rows or openings the last one stays.
+    levels = {(*renamed[row[:4]], row[4]): row[5] for row in rows}
+    kept = {key: state for key, state in opening.items() if renamed[key] == key}
+    return [(*key, level) for key, level in levels.items()], kept
+
+
+def report_records(*args, **options):
+    report = ba.check_conservation(*args, **options)
+    return records(report.moves), records(report.rows)
+
+
+def flow_frame(entries):
+    """Return a list of (account, microseconds, net) as a frame of flows."""
+    keys = pd.DataFrame([key for key, _, _ in entries], columns=list(ACCOUNT_KEY), dtype="str")
+    moments = pd.array([instant(time) for _, time, _ in entries], dtype=TIMESTAMP_DTYPE)
+    nets = pd.array([net for _, _, net in entries], dtype=BALANCE_DTYPE)
+    return keys.assign(timestamp=moments, net=nets)
+
+
+def difference_records(table, entries, **options):
+    """Return the records of a comparison, with 0 where a side has nothing."""
+    found = records(ba.reconcile(table, flow_frame(entries), **options))
+    return [(*row[:5], row[5] or 0, row[6] or 0, *row[7:]) for row in found]
+
+
+def ledger_entries(recorded_ledger):
+    return [
+        (
+            (entry.asset_id, entry.account_type, entry.party_id, entry.market_id),
+            entry.timestamp_ns // 1000,
+            entry.net,
+        )
+        for entry in recorded_ledger
+    ]
+
+
+@settings(max_examples=40)
+@given(books().map(with_outside))
+def test_the_blocks_whose_total_moves_are_shown_with_their_rows(book):
+    rows, opening = book
+    moves, moved = report_records(table_of(rows), opening=opening_frame(opening))
+    assert moves == oracle.moves(rows, opening)
+    assert sorted(moved, key=str) == sorted(oracle.moved_rows(rows, opening), key=str)
+
+
+@settings(max_examples=40)
+@given(rows, st.integers(1, 5))
+def test_what_goes_from_account_to_account_moves_nothing(rows, amount):
+    table = table_of(
+        [
+            (*GENERAL, START, 9),
+            (*MARGIN, START, 0),
+            (*GENERAL, START + 1, 9 - amount),
+            (*MARGIN, START + 1, amount),
+        ]
+    )
+    assert [row[:2] for row in report_records(table)[0]] == [("VOTE", START)]
+
+
+def test_assets_do_not_make_up_for_each_other():
+    table = table_of(
+        [
+            (*account, START + at, level)
+            for account, levels in ((GENERAL, (5, 3)), (OTHER, (5, 7)))
+            for at, level in enumerate(levels)
+        ]
+    )
+    moves, _ = report_records(table, opening=opening_frame({GENERAL: (5, None), OTHER: (5, None)}))
+    assert moves == [("VOTE", START + 1, -2, -2, 0, 1, 0), ("ea43", START + 1, 2, 2, 0, 1, 0)]
+
+
+def test_what_is_outside_is_left_aside():
+    table = table_of([(*OUTSIDE, START, 5), (*OUTSIDE, START + 1, 9)])
+    assert report_records(table) == ([], [])
+
+
+def test_a_first_row_counts_with_all_that_it_holds():
+    table = table_of([(*GENERAL, START, 5), (*MARGIN, START - 1, 9), (*MARGIN, START, 7)])
+    assert report_records(table)[0] == [
+        ("VOTE", START - 1, 9, 0, 9, 1, 1),
+        ("VOTE", START, 3, -2, 5, 2, 1),
+    ]
+
+
+def test_a_first_row_of_a_known_opening_counts_with_its_delta():
+    table = table_of([(*GENERAL, START, 5)])
+    moves, moved = report_records(table, opening=opening_frame({GENERAL: (4, None)}))
+    assert moves == [("VOTE", START, 1, 1, 0, 1, 0)]
+    assert moved == [(*GENERAL, START, 5, 1)]
+
+
+def test_a_move_of_the_38th_digit_is_shown():
+    table = table_of(
+        [
+            (*GENERAL, START, LARGEST),
+            (*MARGIN, START, 0),
+            (*GENERAL, START + 1, 0),
+            (*MARGIN, START + 1, LARGEST - 1),
+        ]
+    )
+    moves, _ = report_records(table)
+    assert moves[1] == ("VOTE", START + 1, -1, -1, 0, 2, 0)
+
+
+def test_a_move_beyond_38_digits_raises_and_names_the_asset():
+    table = table_of([(*GENERAL, START, LARGEST), (*MARGIN, START, 1)])
+    with pytest.raises(OverflowError, match=r"VOTE.* 38 digits"):
+        ba.check_conservation(table)
+
+
+def test_a_report_says_in_words_how_many_blocks_of_which_asset_move():
+    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 1, 7), (*GENERAL, START + 2, 7)])
+    text = str(ba.check_conservation(table))
+    assert "2 of 3 blocks" in text
+    assert "VOTE: 2 blocks, 1 of them with an account's first row" in text
+
+
+def test_a_report_of_no_moves_says_so():
+    text = str(ba.check_conservation(empty_table()))
+    assert text.strip()
+    assert "VOTE" not in text
+
+
+@settings(max_examples=15)
+@given(books(), st.randoms(use_true_random=False))
+def test_the_order_of_the_rows_and_identical_duplicates_do_not_matter(book, random):
+    table, opening = table_of(book[0]), opening_frame(book[1])
+    mixed = ba.check_conservation(disorder(table, random), opening=opening.iloc[::-1])
+    report = ba.check_conservation(table, opening=opening)
+    pd.testing.assert_frame_equal(mixed.moves, report.moves)
+    pd.testing.assert_frame_equal(mixed.rows, report.rows)
+
+
+@settings(max_examples=15)
+@given(rows, instants)
+def test_the_balances_at_a_split_open_the_moves_after_it(rows, when):
+    table = table_of(rows)
+    early, late = split(table, when)
+    whole = oracle.moves(rows)
+    moves, _ = report_records(late, opening=ba.balance_at(early, instant(when)))
+    assert moves == [move for move in whole if move[1] > when]
+
+
+@settings(max_examples=10)
+@given(rows)
+def test_columns_and_dtypes_are_the_same_for_any_rows(rows):
+    report = ba.check_conservation(table_of(rows))
+    assert list(dtypes_of(report.moves).items()) == list(MOVE_DTYPES.items())
+    assert list(dtypes_of(report.rows).items()) == list(MOVED_DTYPES.items())
+    found = dtypes_of(ba.reconcile(table_of(rows), flow_frame([(OTHER, START + 99, 1)])))
+    assert found.pop("reason")
+    assert list(found.items()) == list(DIFFERENCE_DTYPES.items())
+
+
+def test_no_rows_move_nothing_and_differ_from_nothing():
+    report = ba.check_conservation(empty_table())
+    assert report.moves.empty
+    assert report.rows.empty
+    assert dtypes_of(report.moves) == MOVE_DTYPES
+    assert dtypes_of(report.rows) == MOVED_DTYPES
+    found = ba.reconcile(empty_table(), flow_frame([]))
+    assert found.empty
+    assert dtypes_of(found).items() >= DIFFERENCE_DTYPES.items()
+
+
+entries = st.lists(
+    st.tuples(accounts, times, st.integers(-3, 3).filter(bool) | st.integers(1, LARGEST // 100)),
+    max_size=12,
+)
+
+
+@settings(max_examples=40)
+@given(st.data(), books(), entries)
+def test_rows_and_flows_are_compared_for_each_account_and_block(data, book, others):
+    rows, opening = book
+    true = [(row[:4], row[4], row[6]) for row in oracle.deltas(rows, opening) if row[6]]
+    kept = data.draw(st.lists(st.sampled_from(true), unique=True)) if true else []
+    table = table_of(rows)
+    found = difference_records(table, kept + others, opening=opening_frame(opening))
+    sums = defaultdict(int)
+    for key, time, net in kept + others:
+        sums[key, time] += net
+    expected = oracle.differences(rows, opening, kept + others)
+    assert [row[:8] for row in found] == [row[:8] for row in expected]
+    # Whether flows that add up to 0 are one of 0 or none is not said.
+    assert [row[8] for row in found if sums[row[:4], row[4]]] == [
+        row[8] for row in expected if sums[row[:4], row[4]]
+    ]
+
+
+@settings(max_examples=15)
+@given(books(), st.randoms(use_true_random=False))
+def test_flows_that_are_the_deltas_leave_no_difference(book, random):
+    rows, opening = book
+    true = [(row[:4], row[4], row[6]) for row in oracle.deltas(rows, opening) if row[6]]
+    random.shuffle(true)
+    found = ba.reconcile(
+        disorder(table_of(rows), random), flow_frame(true), opening=opening_frame(opening)
+    )
+    assert found.empty
+
+
+def test_several_flows_of_one_account_and_block_are_added():
+    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 1, 9)])
+    parts = [(GENERAL, START + 1, 6), (GENERAL, START + 1, -2)]
+    assert difference_records(table, parts) == []
+
+
+@pytest.mark.parametrize(
+    ("levels", "nets", "expected"),
+    [
+        ((5, 9), (3,), (4, 3, 1, "other amount")),
+        ((5, 5), (3,), (0, 3, -3, "other amount")),
+        ((5, 9), (), (4, 0, 4, "no flow")),
+        ((5,), (3,), (0, 3, -3, "no row")),
+        ((LARGEST - 1, LARGEST), (2,), (1, 2, -1, "other amount")),
+        ((0, LARGEST), (LARGEST - 1,), (LARGEST, LARGEST - 1, 1, "other amount")),
+    ],
+)
+def test_a_difference_has_its_reason(levels, nets, expected):
+    table = table_of([(*GENERAL, START + at, level) for at, level in enumerate(levels)])
+    found = difference_records(table, [(GENERAL, START + 1, net) for net in nets])
+    assert found == [(*GENERAL, START + 1, *expected)]
+
+
+def test_a_first_row_is_compared_only_where_the_opening_is_known():
+    table = table_of([(*GENERAL, START, 5)])
+    flow = [(GENERAL, START, 3)]
+    assert difference_records(table, flow) == []
+    opening = opening_frame({GENERAL: (0, None)})
+    assert difference_records(table, flow, opening=opening) == [
+        (*GENERAL, START, 5, 3, 2, "other amount")
+    ]
+
+
+def test_what_is_outside_is_not_compared():
+    table = table_of([(*OUTSIDE, START, 0), (*OUTSIDE, START + 1, 3)])
+    assert difference_records(table, [(OUTSIDE, START + 1, -3), (OUTSIDE, START + 2, 1)]) == []
+
+
+def test_a_flow_of_an_account_that_has_no_rows_is_found():
+    found = difference_records(empty_table(), [(GENERAL, START, 3)])
+    assert found == [(*GENERAL, START, 0, 3, -3, "no row")]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "object", str(BALANCE_DTYPE)])
+def test_flows_may_be_integers_of_any_kind(dtype):
+    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 1, 9)])
+    flow = flow_frame([(GENERAL, START + 1, 4)])
+    nets = pd.Series([4], dtype=BALANCE_DTYPE if "decimal" in dtype else dtype)
+    assert ba.reconcile(table, flow.assign(net=nets)).empty
+
+
+def test_flows_of_floats_are_refused():
+    flow = flow_frame([(GENERAL, START, 4)]).astype({"net": "float64"})
+    with pytest.raises(TypeError, match="float"):
+        ba.reconcile(empty_table(), flow)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [ba.check_conservation, lambda table, **rest: ba.reconcile(table, flow_frame([]), **rest)],
+)
+def test_what_contradicts_itself_is_refused(function):
+    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 5, 6)])
+    with pytest.raises(CheckError, match="conflicting"):
+        function(pd.concat([table, table_of([(*GENERAL, START, 6)])]))
+    with pytest.raises(CheckError):
+        function(table, opening=opening_frame({GENERAL: (5, START + 2)}))
+
+
+def test_recorded_blocks_move_by_what_came_from_outside(recorded_rows, recorded_ledger):
+    given = defaultdict(int)
+    for (asset, kind, _, _), time, net in ledger_entries(recorded_ledger):
+        if kind == EXTERNAL:
+            given[asset, time] -= net
+    moves, _ = report_records(recorded_table(recorded_rows))
+    assert {row[:2]: row[2] for row in moves} == {block: net for block, net in given.items() if net}
+    assert len(moves) == 29
+
+
+def test_a_row_dropped_from_the_recording_shows_as_a_jump_of_its_block(recorded_rows):
+    rows = [(*row.account, row.timestamp_ns // 1000, row.balance) for row in recorded_rows]
+    none_yet = {row[:4]: (0, None) for row in rows}
+    whole = {move[:2]: move[2] for move in oracle.moves(rows, none_yet)}
+    dropped = 0
+    for *key, time, _, delta in oracle.deltas(rows, none_yet):
+        block = [row for row in rows if row[0] == key[0] and row[4] == time and row[1] != EXTERNAL]
+        if not delta or len(block) == 1:
+            continue
+        left = [row for row in rows if row[:5] != (*key, time)]
+        moves, moved = report_records(table_of(left), opening=opening_frame(none_yet))
+        found = {move[:2]: move[2] for move in moves}
+        assert found.get((key[0], time), 0) == whole.get((key[0], time), 0) - delta
+        if whole.get((key[0], time), 0) != delta:
+            others = [row for row in block if row[:4] != tuple(key)]
+            shown = [row[:6] for row in moved if row[0] == key[0] and row[4] == time]
+            assert shown == sorted(others)
+        dropped += 1
+    assert dropped > 50
+
+
+def test_the_recording_agrees_with_its_ledger(recorded_rows, recorded_ledger):
+    table, entries = recorded_table(recorded_rows), ledger_entries(recorded_ledger)
+    none_yet = opening_frame({row.account: (0, None) for row in recorded_rows})
+    assert difference_records(table, entries) == []
+    assert difference_records(table, entries, opening=none_yet) == []
+
+
+def test_a_falsified_row_of_the_recording_is_found_with_its_reason(recorded_rows, recorded_ledger):
+    entries = ledger_entries(recorded_ledger)
+    rows = [(*row.account, row.timestamp_ns // 1000, row.balance) for row in recorded_rows]
+    none_yet = opening_frame({row[:4]: (0, None) for row in rows})
+    nets = {(key, time): net for key, time, net in entries}
+    last = {row[:4]: row for row in rows if row[1] != EXTERNAL}
+    for key, row in list(last.items())[::6]:
+        raised = [(*other[:5], other[5] + (other == row)) for other in rows]
+        found = difference_records(table_of(raised), entries, opening=none_yet)
+        net = nets.get((key, row[4]), 0)
+        reason = "other amount" if net else "no flow"
+        assert found == [(*row[:5], net + 1, net, 1, reason)]
+        removed = [other for other in rows if other != row]
+        found = difference_records(table_of(removed), entries, opening=none_yet)
+        assert found == ([(*row[:5], 0, net, -net, "no row")] if net else [])
+
+
+def test_a_falsified_row_within_a_history_is_found_twice(recorded_rows, recorded_ledger):
+    rows = [(*row.account, row.timestamp_ns // 1000, row.balance) for row in recorded_rows]
+    none_yet = opening_frame({row[:4]: (0, None) for row in rows})
+    histories = defaultdict(list)
+    for row in rows:
+        histories[row[:4]].append(row)
+    key = max(histories, key=lambda account: len(histories[account]))
+    wrong, after = histories[key][1:3]
+    raised = [(*row[:5], row[5] + (row == wrong)) for row in rows]
+    found = difference_records(table_of(raised), ledger_entries(recorded_ledger), opening=none_yet)
+    assert [(row[4], row[7]) for row in found] == [(wrong[4], 1), (after[4], -1)]
+
+
+@settings(max_examples=10)
+@given(rows)
+def test_an_asset_that_is_all_outside_never_moves(rows):
+    levels = {(row[0], EXTERNAL, *row[2:5]): row[5] for row in rows}
+    table = table_of([(*key, level) for key, level in levels.items()])
+    assert report_records(table) == ([], [])

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from balance_analysis.analysis.grid import count_before, count_until, make_grid, to_instants
+
+HOUR = 3_600_000_000
+EXTREMES = np.array([np.iinfo(np.int64).min, np.iinfo(np.int64).max])
+
+moments = st.integers(-(2**60), 2**60)
+
+
+def times(*texts):
+    return (
+        pd.to_datetime(list(texts), utc=True, format="ISO8601")
+        .as_unit("us")
+        .to_numpy("M8[us]")
+        .view(np.int64)
+    )
+
+
+def grid(rows, **options):
+    return make_grid(rows, **{"freq": "1D", "start": None, "end": None, "tz": None} | options)
+
+
+def texts(index):
+    return [str(moment) for moment in index]
+
+
+@st.composite
+def edges_and_times(draw):
+    """Draw edges, most often even ones with a last period of its own, and times around them."""
+    first, step, count = draw(moments), draw(st.integers(1, 2**40)), draw(st.integers(0, 8))
+    edges = [first + step * place for place in range(count)]
+    if draw(st.booleans()):
+        edges.append((edges[-1] if edges else first) + draw(st.integers(1, 2**41)))
+    elif draw(st.booleans()):
+        edges = sorted({*edges, draw(moments)})
+    near = [edge + by for edge in edges for by in (-1, 0, 1)]
+    return np.array(edges, np.int64), np.array(
+        [*draw(st.lists(moments | st.sampled_from(near or [0]))), *EXTREMES]
+    )
+
+
+@given(edges_and_times())
+def test_edges_are_counted_as_numpy_counts_them(case):
+    edges, times = case
+    assert count_before(edges, times).tolist() == np.searchsorted(edges, times).tolist()
+    assert (
+        count_until(edges, times).tolist() == np.searchsorted(edges, times, side="right").tolist()
+    )
+
+
+def test_days_follow_the_clocks_of_the_zone():
+    found = grid(times("2023-03-25T10:00"), tz="Europe/Berlin", end="2023-03-28")
+    assert np.diff(found.edges).tolist() == [24 * HOUR, 23 * HOUR, 24 * HOUR]
+
+
+def test_bounds_without_a_time_zone_are_in_the_zone_of_the_grid():
+    found = grid(times(), tz="Europe/Berlin", start="2023-03-25", end="2023-03-26")
+    assert texts(found.starts) == ["2023-03-25 00:00:00+01:00"]
+
+
+def test_a_day_whose_midnight_does_not_exist_begins_when_the_clocks_go_on():
+    found = grid(times("2018-11-04T12:00"), tz="America/Sao_Paulo")
+    assert texts(found.starts) == ["2018-11-04 01:00:00-02:00"]
+
+
+def test_a_day_whose_midnight_comes_twice_begins_with_the_first():
+    found = grid(times("2023-11-05T05:00"), tz="America/Havana")
+    assert texts(found.starts) == ["2023-11-05 00:00:00-04:00"]
+    assert np.diff(found.edges).tolist() == [25 * HOUR]
+
+
+def test_an_hour_that_comes_twice_is_two_hours():
+    rows = times("2023-10-29T00:50", "2023-10-29T01:50")
+    found = grid(rows, freq="1h", tz="Europe/Berlin")
+    assert texts(found.starts) == ["2023-10-29 02:00:00+02:00", "2023-10-29 02:00:00+01:00"]
+
+
+def test_months_have_points_of_their_own_between_the_bounds():
+    found = grid(times(), freq="MS", start="2023-02-15", end="2023-04-10")
+    assert texts(found.starts) == [
+        f"2023-{day} 00:00:00+00:00" for day in ("02-15", "03-01", "04-01")
+    ]
+    assert texts(found.ends)[-1] == "2023-04-10 00:00:00+00:00"
+
+
+def test_without_bounds_the_periods_hold_all_rows():
+    found = grid(times("2023-04-03T05:00", "2023-04-01T10:00"))
+    assert texts(found.starts)[0] == "2023-04-01 00:00:00+00:00"
+    assert texts(found.ends)[-1] == "2023-04-04 00:00:00+00:00"
+
+
+def test_without_an_end_the_points_reach_the_last_row():
+    assert len(grid(times("2023-04-01", "2023-04-03T05:00")).points) == 4
+    assert len(grid(times("2023-04-01", "2023-04-03")).points) == 3
+    assert len(grid(times("2023-04-01", "2023-04-03"), end="2023-04-03").points) == 2
+
+
+def test_no_rows_and_no_start_make_no_period():
+    assert len(grid(times(), end="2023-04-01")) == 0
+
+
+def test_a_start_alone_makes_one_period():
+    assert texts(grid(times(), start="2023-04-01").ends) == ["2023-04-02 00:00:00+00:00"]
+
+
+@pytest.mark.parametrize("freq", ["1ns", "1500ns"])
+def test_a_frequency_finer_than_timestamps_is_refused(freq):
+    with pytest.raises(ValueError, match=f"whole microseconds.*{freq}"):
+        grid(times("2023-04-01"), freq=freq)
+
+
+@pytest.mark.parametrize("freq", ["0h", "-1D", pd.Timedelta(0)])
+def test_a_frequency_that_does_not_go_on_is_refused(freq):
+    with pytest.raises(ValueError, match="positive"):
+        grid(times("2023-04-01"), freq=freq)
+
+
+@pytest.mark.parametrize("freq", ["often", "", 5])
+def test_what_is_no_frequency_is_refused(freq):
+    with pytest.raises(ValueError, match="no frequency of pandas"):
+        grid(times("2023-04-01"), freq=freq)
+
+
+@pytest.mark.parametrize("tz", ["Mars", "", "../etc/passwd"])
+def test_an_unknown_time_zone_is_refused(tz):
+    with pytest.raises(ValueError, match="unknown time zone"):
+        grid(times("2023-04-01"), tz=tz)
+
+
+def test_more_periods_than_can_be_numbered_are_refused():
+    with pytest.raises(ValueError, match="coarser freq"):
+        grid(times("2023-04-01"), freq="1us", end="2024-04-01")
+
+
+def test_a_single_period_needs_no_frequency():
+    found = grid(times("2023-04-01", "2023-04-03"), freq=None)
+    assert texts(found.ends) == ["2023-04-03 00:00:00.000001+00:00"]
+
+
+def test_one_instant_and_several_are_told_apart():
+    assert to_instants("1970-01-01T00:00:01")[1]
+    found, is_one = to_instants(["1970-01-01T00:00:01", pd.Timestamp(0)])
+    assert (found.tolist(), is_one) == ([1_000_000, 0], False)
