@@ -292,11 +292,11 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     starts = np.flatnonzero(is_start)
     stops = np.append(starts[1:], len(periods))[: len(starts)]
     deltas, _ = step_deltas(steps)
-    is_inflow = deltas[:, 1] >= 0
+    inflows = ~(deltas[:, 1] >> np.int64(63))  # all bits of what is not negative
     width = ROOM - int(np.max(stops - starts, initial=1)).bit_length()
     inflow, inflow_too_large = compose(
         [
-            np.add.reduceat(np.where(is_inflow, digit, 0), starts) if len(starts) else digit
+            np.add.reduceat(digit & inflows, starts) if len(starts) else digit
             for digit in digits_of(deltas, width)
         ],
         width,

@@ -41,6 +41,9 @@ def totals(
 ) -> pd.DataFrame:
     """Return the sum of the balances of groups of accounts, on a grid or at every change.
 
+    It is over the accounts of `table` and `opening`: one that has no row in either, such as one that
+    was quiet for the whole of a loaded interval, is neither added up nor counted as unknown.
+
     Parameters
     ----------
     table

@@ -50,7 +50,12 @@ def load_opening_balances(
 ) -> pd.DataFrame:
     """Load the last balance before a moment, of each of these accounts.
 
-    It is what `balance_at` and others take as `opening` for a table that starts at that moment.
+    It is what `balance_at` and others take as `opening` for a table that starts at that moment. An
+    account that is quiet in that table is in none of its rows: take the accounts from wherever all
+    of them are known, such as a table of a longer interval.
+
+    Where `state` is "none", nothing was held, but the balance is NA all the same, as no row says
+    so. To count it as 0: ``opening["balance"].mask(opening["state"] == "none", 0)``.
 
     Parameters
     ----------
