@@ -9,14 +9,13 @@ import pandas as pd
 
 from balance_analysis.analysis.grid import check_cells, make_grid
 from balance_analysis.analysis.integers import ROOM, compose, digits_of, divide, to_balances
-from balance_analysis.analysis.pieces import cut
-from balance_analysis.analysis.steps import join, make_steps, map_blocks, period_columns
+from balance_analysis.analysis.pieces import hold
+from balance_analysis.analysis.steps import NEVER, join, make_steps, map_blocks, period_columns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.grid import Frequency, Zone
-    from balance_analysis.analysis.pieces import Pieces
     from balance_analysis.analysis.steps import Columns, Steps
     from balance_analysis.schema import Instant
 
@@ -81,28 +80,50 @@ def time_weighted_average(
     1       b2     <NA>
     """
     steps = make_steps(table, opening)
-    grid = make_grid(steps.row_times, freq=freq, start=start, end=end, tz=tz)
+    grid = make_grid(steps.extent, freq=freq, start=start, end=end, tz=tz)
     check_cells(len(steps), len(grid))
 
-    def average(_: int, block: Steps) -> Columns:
-        pieces = cut(block, grid.edges)
-        return {"average": piece_averages(pieces, grid.edges), "is_known": pieces.is_known}
-
-    found = join(map_blocks(average, steps, points=len(grid)))
-    averages = to_balances(found["average"], found["is_known"])
-    return pd.DataFrame({**period_columns(steps, grid), "average": averages}, copy=False)
+    found = join(map_blocks(lambda _, block: averages(block, grid.edges), steps, points=len(grid)))
+    average = to_balances(found["average"], found["is_known"])
+    return pd.DataFrame({**period_columns(steps, grid), "average": average}, copy=False)
 
 
-def piece_averages(pieces: Pieces, edges: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the average of each account and period, as words."""
-    if not len(pieces.starts):
-        return np.empty((0, 2), np.int64)
-    spans = np.diff(edges)
+def averages(steps: Steps, edges: NDArray[np.int64]) -> Columns:
+    """Return the average of each account in each period between edges.
+
+    Returns
+    -------
+    dict
+        Of each account and period the words of `average`, and `is_known`: whether the balance is
+        known throughout.
+    """
+    periods = max(len(edges) - 1, 0)
+    if not periods or not len(steps):
+        return {"average": np.empty((0, 2), np.int64), "is_known": np.empty(0, bool)}
+    held = hold(steps, edges[:-1])
+    ends = edges[held.reached]
+    is_inner = (held.reached > 0) & (steps.times < ends)
+    lengths = np.minimum(np.append(steps.times[1:], NEVER), ends)
+    lasts = steps.bounds[1:] - 1
+    lengths[lasts] = ends[lasts]
+    lengths -= steps.times
+    lengths[~is_inner] = 0
+    # What is held into a period comes from before; the rows inside it are runs, and side by side.
+    is_start = is_inner.copy()
+    is_start[1:] &= ~is_inner[:-1] | (held.reached[1:] != held.reached[:-1]) | steps.is_head[1:]
+    starts = np.flatnonzero(is_start)
+    cells = (steps.numbers[starts] * periods) + held.reached[starts] - 1
+    carried = np.tile(edges[1:], len(steps))
+    carried[cells] = steps.times[starts]
+    carried -= np.tile(edges[:-1], len(steps))
+    rows, spans = held.rows, np.diff(edges)
     # A sum of digits times lengths is less than a digit times the period.
     width = ROOM - int(spans.max()).bit_length()
-    sums = [
-        np.add.reduceat(digit * pieces.lengths, pieces.starts)
-        for digit in digits_of(pieces.words, width)
-    ]
-    divisors = np.tile(spans, len(pieces.starts) // len(spans))
-    return compose(divide(sums, width, divisors), width)[0]
+    sums = []
+    for digit in digits_of(steps.words, width):
+        total = digit[rows] * carried
+        if len(starts):
+            total[cells] += np.add.reduceat(digit * lengths, starts)
+        sums.append(total)
+    words, _ = compose(divide(sums, width, np.tile(spans, len(steps))), width)
+    return {"average": words, "is_known": held.is_known}

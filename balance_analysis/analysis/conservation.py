@@ -257,9 +257,7 @@ def _sum(
     count: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the sum of the chosen amounts in each cell, and which don't fit."""
-    words = words_of(pa.array(amounts)).copy()
-    words[~chosen] = 0
-    return sum_words(words, cells, count)
+    return sum_words(words_of(pa.array(amounts))[chosen], cells[chosen], count)
 
 
 def _without_external(rows: pd.DataFrame) -> pd.DataFrame:

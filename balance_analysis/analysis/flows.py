@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -81,13 +81,15 @@ def deltas(table: pd.DataFrame, *, opening: pd.DataFrame | None = None) -> pd.Da
     """
     rows, steps = open_table(table, opening)
 
-    def differ(_: int, block: Steps) -> Columns:
-        words, is_known = step_deltas(block)
-        kept = slice(None) if block.is_row.all() else block.is_row
-        return {"delta": words[kept], "is_known": is_known[kept]}
+    words = np.empty_like(steps.words)
 
-    found = join(map_blocks(differ, steps))
-    return rows.assign(delta=to_balances(found["delta"], found["is_known"]))
+    def differ(first: int, block: Steps) -> None:
+        begin = steps.bounds[first]
+        step_deltas(block, out=words[begin : begin + len(block.times)])
+
+    map_blocks(differ, steps)
+    kept = slice(None) if opening is None else steps.is_row
+    return rows.assign(delta=to_balances(words[kept], ~steps.is_head[kept]))
 
 
 def flows(
@@ -158,7 +160,7 @@ def flows(
     1 2023-04-02 00:00:00+00:00       0        6   -6        1        0
     """
     steps = make_steps(table, opening)
-    grid = make_grid(steps.row_times, freq=freq, start=start, end=end, tz=tz)
+    grid = make_grid(steps.extent, freq=freq, start=start, end=end, tz=tz)
     groups = make_groups(steps.accounts, by)
     check_cells(len(groups), len(grid))
     found = _flow_runs(steps, grid)
@@ -240,7 +242,7 @@ def active_accounts(
     2 2023-04-03 00:00:00+00:00        2       1
     """
     steps = make_steps(table, opening)
-    grid = make_grid(steps.row_times, freq=freq, start=start, end=end, tz=tz)
+    grid = make_grid(steps.extent, freq=freq, start=start, end=end, tz=tz)
     groups = make_groups(steps.accounts, by, mixes_assets=True)
     check_cells(len(groups), len(grid))
     found = _flow_runs(steps, grid)
@@ -291,7 +293,7 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     is_start[1:] |= (periods[1:] != periods[:-1]) | (is_inside[1:] != is_inside[:-1])
     starts = np.flatnonzero(is_start)
     stops = np.append(starts[1:], len(periods))[: len(starts)]
-    deltas, _ = step_deltas(steps)
+    deltas = step_deltas(steps)
     inflows = ~(deltas[:, 1] >> np.int64(63))  # all bits of what is not negative
     width = ROOM - int(np.max(stops - starts, initial=1)).bit_length()
     inflow, inflow_too_large = compose(
@@ -306,10 +308,11 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     outflow, outflow_too_large = subtract(inflow, net)
     changes = np.append(0, np.cumsum(~is_zero(deltas)))
     numbers = np.cumsum(is_head[starts]) - 1
-    kept = is_inside[starts]
+    kept: Any = slice(None) if is_inside.all() else is_inside[starts]
 
     def check(what: str, too_large: NDArray[np.bool_]) -> None:
-        check_fits(too_large & kept, lambda run: f"the {what} of {steps.name(int(numbers[run]))}")
+        owners = numbers[kept]
+        check_fits(too_large[kept], lambda run: f"the {what} of {steps.name(int(owners[run]))}")
 
     check("inflow", inflow_too_large)
     check("outflow", outflow_too_large)

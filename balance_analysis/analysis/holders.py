@@ -323,7 +323,7 @@ def _points(
     if when is None:
         if freq is None:
             raise ValueError("give when, one instant or several, or freq, for a grid")
-        grid = make_grid(steps.row_times, freq=freq, start=start, end=end, tz=tz)
+        grid = make_grid(steps.extent, freq=freq, start=start, end=end, tz=tz)
         return grid.points, grid.zone
     if not (freq is None and start is None and end is None):
         raise ValueError("give either when or a grid with freq, start and end, not both")

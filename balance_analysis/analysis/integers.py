@@ -52,16 +52,20 @@ def to_balances(
 
 def to_decimals(words: NDArray[np.int64], known: NDArray[np.bool_] | None = None) -> pa.Array[Any]:
     """Return words as Arrow decimals, null where they are not known."""
-    bits = None
-    if known is not None and not known.all():
-        bits = pa.py_buffer(np.packbits(known, bitorder="little"))
+    bits = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
     words = np.ascontiguousarray(words)
     return pa.Array.from_buffers(_TYPE, len(words), [bits, pa.py_buffer(words)])
 
 
 def repeat(words: NDArray[np.int64], counts: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     """Return each amount as often as its count says."""
-    return _joined(np.repeat(_single(words), counts))
+    return _joined(_single(words).take(repeat_places(counts)))
+
+
+def repeat_places(counts: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """Return each place as often as its count says."""
+    some = np.flatnonzero(counts)  # numpy spends as long on a count of 0 as on another
+    return np.repeat(some, counts[some])
 
 
 def take(words: NDArray[np.int64], positions: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
@@ -83,12 +87,6 @@ def is_zero(words: NDArray[np.int64]) -> NDArray[np.bool_]:
     return result
 
 
-def differs(words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which amounts are not the same."""
-    result: NDArray[np.bool_] = (words[:, 0] != others[:, 0]) | (words[:, 1] != others[:, 1])
-    return result
-
-
 def is_less(words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which amounts are less than the others."""
     lower = words[:, 0].view(np.uint64) < others[:, 0].view(np.uint64)
@@ -98,10 +96,13 @@ def is_less(words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.b
 
 
 def subtract(
-    words: NDArray[np.int64], others: NDArray[np.int64]
+    words: NDArray[np.int64],
+    others: NDArray[np.int64],
+    *,
+    out: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the differences, and which of them have more than 38 digits."""
-    result = np.empty((len(words), 2), np.int64)
+    """Return the differences, in `out` if it is given, and which have more than 38 digits."""
+    result = np.empty((len(words), 2), np.int64) if out is None else out
     low, high = words[:, 0].view(np.uint64), words[:, 1]
     other_low, other_high = others[:, 0].view(np.uint64), others[:, 1]
     np.subtract(low, other_low, out=result[:, 0].view(np.uint64))
@@ -176,8 +177,9 @@ def _shifted(low: NDArray[np.uint64], high: NDArray[np.int64], places: int) -> N
         return high >> np.int64(min(places - _WORD, _WORD - 1))
     if places == 0:
         return low.view(np.int64).copy()
-    upper = high.view(np.uint64) << np.uint64(_WORD - places)
-    return ((low >> np.uint64(places)) | upper).view(np.int64)
+    shifted = low >> np.uint64(places)
+    shifted |= high.view(np.uint64) << np.uint64(_WORD - places)
+    return shifted.view(np.int64)
 
 
 def compose(
@@ -266,12 +268,10 @@ def sum_words(
     words
         The summands.
     groups, count
-        As `sum_groups` takes them; of each group there is one at least.
+        As `sum_groups` takes them.
     """
-    if len(words) == count:  # each is a group
-        sums = np.empty_like(words)
-        sums[groups] = words
-        return sums, np.zeros(count, bool)
+    if len(words) == count and np.array_equal(groups, np.arange(count)):
+        return words, np.zeros(count, bool)
     width = ROOM - len(words).bit_length()
     return compose(sum_groups(digits_of(words, width), groups, count), width)
 

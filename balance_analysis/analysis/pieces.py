@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from balance_analysis.analysis.grid import count_before
-from balance_analysis.analysis.integers import take
+from balance_analysis.analysis.integers import repeat_places, take
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,7 +41,7 @@ class Held:
     @property
     def rows(self) -> NDArray[np.int64]:
         """The row of each account and point; where it is not known, the account's first."""
-        return np.repeat(np.arange(len(self.counts)), self.counts)
+        return repeat_places(self.counts)
 
     @property
     def is_known(self) -> NDArray[np.bool_]:
@@ -115,10 +115,10 @@ def cut(steps: Steps, edges: NDArray[np.int64]) -> Pieces:
     within = np.bincount(cells, minlength=accounts * periods)
     starts = np.arange(accounts * periods) + np.cumsum(within) - within
     rows = np.empty(accounts * periods + len(inner), np.int64)
-    times = np.empty_like(rows)
     places = np.arange(1, len(inner) + 1) + cells
     rows[starts], rows[places] = held.rows, inner
-    times[starts], times[places] = np.tile(edges[:-1], accounts), steps.times[inner]
+    times = steps.times[rows]
+    times[starts] = np.tile(edges[:-1], accounts)
     lengths = np.empty_like(rows)
     lengths[:-1] = times[1:]
     lengths[np.append(starts[periods::periods], len(rows)) - 1] = edges[-1]

@@ -89,7 +89,7 @@ def ohlc(
     1 2023-04-02 00:00:00+00:00     5     7    1      1
     """
     steps = make_steps(table, opening)
-    grid = make_grid(steps.row_times, freq=freq, start=start, end=end, tz=tz)
+    grid = make_grid(steps.extent, freq=freq, start=start, end=end, tz=tz)
     check_cells(len(steps), len(grid))
     found = join(
         map_blocks(lambda _, block: _ranges(cut(block, grid.edges)), steps, points=len(grid))

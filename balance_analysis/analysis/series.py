@@ -110,7 +110,7 @@ def balance_series(
     if layout not in {"wide", "long"}:
         raise ValueError(f"layout must be 'wide' or 'long', not {layout!r}")
     steps = make_steps(table, opening)
-    grid = make_grid(steps.row_times, freq=freq, start=start, end=end, tz=tz)
+    grid = make_grid(steps.extent, freq=freq, start=start, end=end, tz=tz)
     if freq is None and layout == "long":
         return _changes(steps, grid, from_start=start is not None)
     points = _change_points(steps, grid, start) if freq is None else grid.points
@@ -168,8 +168,8 @@ def _long(steps: Steps, points: NDArray[np.int64], zone: dt.tzinfo) -> pd.DataFr
         own[~held.is_known] = _UNKNOWN
 
     map_blocks(fill, steps, points=height)
-    numbers = np.repeat(np.arange(len(steps)), height)
-    return _frame(steps, numbers, words, states, to_times(np.tile(points, len(steps)), zone))
+    times = to_times(np.tile(points, len(steps)), zone)
+    return _frame(steps.repeat_keys(height), words, states, times)
 
 
 def _changes(steps: Steps, grid: Grid, *, from_start: bool) -> pd.DataFrame:
@@ -182,21 +182,20 @@ def _changes(steps: Steps, grid: Grid, *, from_start: bool) -> pd.DataFrame:
     is_wanted = states == _OBSERVED
     if from_start:
         is_wanted[pieces.starts] = True
-    numbers = steps.numbers[pieces.rows[is_wanted]]
+    keys = steps.keys(steps.numbers[pieces.rows[is_wanted]])
     times = to_times(pieces.times[is_wanted], grid.zone)
-    return _frame(steps, numbers, pieces.words[is_wanted], states[is_wanted], times)
+    return _frame(keys, pieces.words[is_wanted], states[is_wanted], times)
 
 
 def _frame(
-    steps: Steps,
-    numbers: NDArray[np.int64],
+    keys: dict[str, pd.Categorical],
     words: NDArray[np.int64],
     states: NDArray[np.int8],
     times: pd.DatetimeIndex,
 ) -> pd.DataFrame:
     return pd.DataFrame(
         {
-            **steps.keys(numbers),
+            **keys,
             "timestamp": times,
             "balance": to_balances(words, states != _UNKNOWN),
             "state": pd.Categorical.from_codes(states, dtype=STATES),

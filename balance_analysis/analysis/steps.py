@@ -17,7 +17,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.analysis.checks import drop_identical_duplicates, microseconds
+from balance_analysis.analysis.checks import (
+    account_numbers,
+    drop_identical_duplicates,
+    microseconds,
+)
 from balance_analysis.analysis.grid import to_times
 from balance_analysis.analysis.integers import integers_of, subtract, words_from, words_of
 from balance_analysis.errors import CheckError
@@ -39,8 +43,8 @@ ALWAYS: Final = np.iinfo(np.int64).min
 NEVER: Final = np.iinfo(np.int64).max
 """When the balance begins of an account that nothing is known of."""
 
-_BLOCK: Final = 1 << 16
-"""How many rows and cells a block has: arrays of half a megabyte."""
+_BLOCK: Final = 1 << 17
+"""How many rows and cells a block has: arrays of a megabyte."""
 
 Account = tuple[str, ...]
 
@@ -88,12 +92,32 @@ class Steps:
     @property
     def numbers(self) -> NDArray[np.int64]:
         """The account of each row, as its place among the accounts."""
-        return np.cumsum(self.is_head, dtype=np.int64) - 1
+        numbers: NDArray[np.int64] = np.cumsum(self.is_head, dtype=np.int64)
+        numbers -= 1
+        return numbers
 
     @property
     def row_times(self) -> NDArray[np.int64]:
         """The times of the table's rows."""
         return self.times[self.is_row]
+
+    @property
+    def extent(self) -> NDArray[np.int64]:
+        """The times of some rows of the table, its first and its last one among them."""
+        firsts = np.minimum(self.heads + ~self.is_row[self.heads], self.bounds[1:] - 1)
+        edges = np.append(firsts, self.bounds[1:] - 1)
+        times: NDArray[np.int64] = self.times[edges[self.is_row[edges]]]
+        return times
+
+    def repeat_keys(self, count: int) -> dict[str, pd.Categorical]:
+        """Return `ACCOUNT_KEY` of each account so many times, as columns."""
+        ids = {name: self.accounts[name].array for name in ACCOUNT_KEY}
+        return {
+            name: pd.Categorical.from_codes(
+                np.repeat(column.codes, count), dtype=column.dtype, validate=False
+            )
+            for name, column in ids.items()
+        }
 
     def keys(self, numbers: NDArray[np.integer[Any]]) -> dict[str, pd.Categorical]:
         """Return `ACCOUNT_KEY` of accounts by their numbers, as columns."""
@@ -132,6 +156,7 @@ class Steps:
                 return
 
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -147,11 +172,15 @@ def map_blocks(function: Callable[[int, Steps], T], steps: Steps, *, points: int
     points
         How many cells each account has beside its rows.
     """
-    blocks = list(steps.blocks(points))
-    if len(blocks) == 1:
-        return [function(*blocks[0])]
+    return _map(lambda block: function(*block), list(steps.blocks(points)))
+
+
+def _map(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
+    """Return what a function makes of each item, worked out by all processors."""
+    if len(items) < 2:  # noqa: PLR2004 - one needs no second processor
+        return [function(item) for item in items]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(lambda block: function(*block), blocks))
+        return list(pool.map(function, items))
 
 
 def join(parts: Sequence[Columns]) -> Columns:
@@ -187,20 +216,49 @@ def open_table(table: pd.DataFrame, opening: pd.DataFrame | None) -> tuple[pd.Da
 
     At no cost if it is such a table already.
     """
-    if not (_is_typed(table) and _is_sorted(table)):
+    heads = _find_heads(table)
+    if heads is None:
         table = drop_identical_duplicates(table)
-    heads = np.flatnonzero(_begins_account(table))
+        heads = np.flatnonzero(np.diff(account_numbers(table), prepend=-1))
     rows = table[list(COLUMNS)].reset_index(drop=True)
     rows.attrs = {}
-    rows = rows.assign(**{name: _sorted_ids(rows[name].array, heads) for name in ACCOUNT_KEY})
+    ids = {name: _sorted_ids(rows[name].array, heads) for name in ACCOUNT_KEY}
+    rows = rows.assign(**{n: column for n, column in ids.items() if column is not rows[n].array})
     steps = Steps(
-        rows[list(ACCOUNT_KEY)].iloc[heads].reset_index(drop=True),
+        pd.DataFrame({name: column[heads] for name, column in ids.items()}),
         np.append(heads, len(rows)),
         microseconds(rows),
         words_of(pa.array(rows["balance"])),
         np.ones(len(rows), bool),
     )
     return rows, steps if opening is None else _open(steps, _read_opening(opening))
+
+
+def _find_heads(table: pd.DataFrame) -> NDArray[np.int64] | None:
+    """Return the position of each account's first row.
+
+    `None` if a frame is not typed, lacks a value, is not in a table's order or has duplicates.
+    """
+    if not _is_typed(table) or pa.array(table["balance"]).null_count:
+        return None
+    columns, times = [table[name].array for name in ACCOUNT_KEY], microseconds(table)
+    codes = [column.codes for column in columns]
+
+    def scan(start: int) -> NDArray[np.int64] | None:
+        here, before = slice(start, start + _BLOCK), slice(start - 1, start + _BLOCK - 1)
+        begins = np.zeros(len(times[here]), bool)
+        for code in codes:
+            begins |= code[here] != code[before][: len(begins)]
+        is_later = times[here] > times[before][: len(begins)]
+        return start + np.flatnonzero(begins) if np.all(begins | is_later) else None
+
+    found = _map(scan, range(1, len(times), _BLOCK))
+    if any(part is None for part in found):
+        return None
+    heads = np.concatenate([np.arange(min(len(times), 1)), *found])
+    if np.any(times[heads] == ALWAYS) or any(np.any(code[heads] < 0) for code in codes):
+        return None
+    return heads if _is_ascending([_sorted_ids(c, heads)[heads] for c in columns]) else None
 
 
 def _is_typed(table: pd.DataFrame) -> bool:
@@ -210,32 +268,6 @@ def _is_typed(table: pd.DataFrame) -> bool:
         and dtypes.get("timestamp") == TIMESTAMP_DTYPE
         and dtypes.get("balance") == BALANCE_DTYPE
     )
-
-
-def _is_sorted(table: pd.DataFrame) -> bool:
-    """Whether a typed frame has no missing value, a table's order and no duplicates."""
-    if table.empty:
-        return True
-    columns, times = [table[name].array for name in ACCOUNT_KEY], microseconds(table)
-    if min(column.codes.min() for column in columns) < 0 or times.min() == ALWAYS:
-        return False
-    if pa.array(table["balance"]).null_count:
-        return False
-    begins = _begins_account(table)
-    if not np.all(begins[1:] | (times[1:] > times[:-1])):
-        return False
-    heads = np.flatnonzero(begins)
-    return _is_ascending([_sorted_ids(column, heads)[heads] for column in columns])
-
-
-def _begins_account(table: pd.DataFrame) -> NDArray[np.bool_]:
-    """Return which rows are of another account than the row above them."""
-    begins = np.zeros(len(table), bool)
-    begins[:1] = True
-    for name in ACCOUNT_KEY:
-        codes = table[name].array.codes
-        begins[1:] |= codes[1:] != codes[:-1]
-    return begins
 
 
 def _sorted_ids(ids: pd.Categorical, heads: NDArray[np.int64]) -> pd.Categorical:
@@ -250,7 +282,7 @@ def _sorted_ids(ids: pd.Categorical, heads: NDArray[np.int64]) -> pd.Categorical
 
 def _is_ascending(columns: Sequence[pd.Categorical]) -> bool:
     """Whether accounts are in order, none twice; their categories must be sorted."""
-    is_less = np.zeros(len(columns[0]) - 1, bool)
+    is_less = np.zeros(max(len(columns[0]) - 1, 0), bool)
     tied = ~is_less
     for column in columns:
         is_less |= tied & (column.codes[:-1] < column.codes[1:])
@@ -348,31 +380,31 @@ def period_columns(steps: Steps, grid: Grid) -> dict[str, Any]:
     """Return `ACCOUNT_KEY`, `start` and `end` of each account and period."""
     accounts = len(steps.accounts)
     return {
-        **steps.keys(np.repeat(np.arange(accounts), len(grid))),
+        **steps.repeat_keys(len(grid)),
         "start": to_times(np.tile(grid.edges[:-1], accounts), grid.zone),
         "end": to_times(np.tile(grid.edges[1:], accounts), grid.zone),
     }
 
 
-def step_deltas(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the delta of each row, 0 where it is unknown, and where it is known.
+def step_deltas(steps: Steps, *, out: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """Return the delta of each row, in `out` if it is given; of an account's first row 0.
 
     Raises
     ------
     OverflowError
         If a delta has more than 38 digits.
     """
-    words = np.zeros_like(steps.words)
-    words[1:], too_large = subtract(steps.words[1:], steps.words[:-1])
-    is_known = ~steps.is_head
-    wrong = np.flatnonzero(too_large & is_known[1:])
-    if len(wrong):
-        row = int(wrong[0]) + 1
-        number = int(np.searchsorted(steps.bounds, row, side="right")) - 1
-        moment = from_microseconds(int(steps.times[row]))
-        raise_overflow(f"the delta of {steps.name(number)} at {moment}")
+    words = np.empty_like(steps.words) if out is None else out
+    too_large = subtract(steps.words[1:], steps.words[:-1], out=words[1:])[1]
+
+    def name(row: int) -> str:
+        moment = from_microseconds(int(steps.times[row + 1]))
+        return f"the delta of {steps.name(int(steps.numbers[row + 1]))} at {moment}"
+
+    too_large[steps.heads[1:] - 1] = False
+    check_fits(too_large, name)
     words[steps.heads] = 0
-    return words, is_known
+    return words
 
 
 def check_fits(too_large: NDArray[np.bool_], name: Callable[[int], str]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
-from balance_analysis.analysis.averages import piece_averages
+from balance_analysis.analysis.averages import averages
 from balance_analysis.analysis.flows import flow_runs
 from balance_analysis.analysis.grid import make_grid, to_times
 from balance_analysis.analysis.integers import (
@@ -105,7 +105,7 @@ def summarize_accounts(
     0     3     <NA>        1        7       2   -4
     """
     steps = make_steps(table, opening)
-    edges = make_grid(steps.row_times, freq=None, start=start, end=end, tz=None).edges
+    edges = make_grid(steps.extent, freq=None, start=start, end=end, tz=None).edges
     if not len(edges):
         edges = np.array([0, 1])  # without a row and a bound any interval will do
     found = join(map_blocks(lambda _, block: _summarize(block, edges), steps))
@@ -143,7 +143,7 @@ def _summarize(steps: Steps, edges: NDArray[np.int64]) -> Columns:
         "closing": take(pieces.words, pieces.lasts),
         "is_known": pieces.ends_known,
         **_extremes(pieces),
-        "average": piece_averages(pieces, edges),
+        "average": averages(steps, edges)["average"],
         "is_known_throughout": pieces.is_known,
         **_drawdowns(steps, pieces),
         "zero_share": _zero_shares(pieces),

@@ -41,8 +41,8 @@ def totals(
 ) -> pd.DataFrame:
     """Return the sum of the balances of groups of accounts, on a grid or at every change.
 
-    It is over the accounts of `table` and `opening`: one that has no row in either, such as one that
-    was quiet for the whole of a loaded interval, is neither added up nor counted as unknown.
+    It is over the accounts of `table` and `opening`: one that has no row in either, such as one
+    that was quiet for the whole of a loaded interval, is neither added up nor counted as unknown.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def totals(
     2 2023-04-03 00:00:00+00:00      8      2        0
     """
     steps = make_steps(table, opening)
-    grid = make_grid(steps.row_times, freq=freq, start=start, end=end, tz=tz)
+    grid = make_grid(steps.extent, freq=freq, start=start, end=end, tz=tz)
     groups = make_groups(steps.accounts, by)
     if freq is None:
         sums = _sum_at_changes(steps, groups, grid, from_start=start is not None)

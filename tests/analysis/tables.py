@@ -91,10 +91,12 @@ def _plain_column(column):
 
 
 def dtypes_of(frame):
-    """Return the names and dtypes of a frame's columns; a category is one of str."""
-    for column in frame:
-        if isinstance(frame[column].dtype, pd.CategoricalDtype):
-            assert frame[column].cat.categories.dtype == "str"
+    """Return the names and dtypes of a frame's columns, once its categories are as they must be."""
+    for name in frame.select_dtypes("category"):
+        categories = frame[name].cat.categories
+        assert categories.dtype == "str"
+        if name in ACCOUNT_KEY:
+            assert list(categories) == sorted(set(frame[name].astype("str")))
     return {str(name): str(dtype) for name, dtype in frame.dtypes.items()}
 
 

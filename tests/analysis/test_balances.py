@@ -119,7 +119,7 @@ def test_instants_may_be_given_in_many_ways(when):
 
 
 @settings(max_examples=40)
-@given(rows, st.lists(instants, max_size=3))
+@given(rows, st.lists(instants, min_size=1, max_size=3))
 def test_many_instants_have_the_same_columns_and_dtypes_for_any_rows(rows, whens):
     found = balance_at(table_of(rows), [instant(when) for when in whens])
     expected = {

@@ -156,8 +156,29 @@ def test_a_move_of_the_38th_digit_is_shown():
     assert moves[1] == ("VOTE", START + 1, -1, -1, 0, 2, 0)
 
 
-def test_a_move_beyond_38_digits_raises_and_names_the_asset():
-    table = table_of([(*GENERAL, START, LARGEST), (*MARGIN, START, 1)])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((), (LARGEST, 1)),
+        ((-LARGEST, -1), (0, 0)),
+        ((0, 0), (-LARGEST, -1)),
+        ((0,), (LARGEST, 1)),
+        ((LARGEST,), (0, LARGEST, 1)),
+        ((0, 0), (LARGEST, LARGEST, -LARGEST)),
+        ((LARGEST, LARGEST), (0, 0, LARGEST, LARGEST)),
+    ],
+)
+def test_a_sum_of_a_block_beyond_38_digits_raises_and_names_the_asset(before, after):
+    keys = [("VOTE", "T", f"p{place}", "") for place in range(4)]
+    table = table_of(
+        [
+            *(
+                (*key, START - place - 1, level)
+                for place, (key, level) in enumerate(zip(keys, before, strict=False))
+            ),
+            *((*key, START, level) for key, level in zip(keys, after, strict=False)),
+        ]
+    )
     with pytest.raises(OverflowError, match=r"VOTE.* 38 digits"):
         ba.check_conservation(table)
 

@@ -178,8 +178,7 @@ def test_a_known_balance_and_the_net_make_the_next_one(book, length):
         )
         own = (before[list(ACCOUNT_KEY)] == key).all(axis=1)
         left, right = amount(before["balance"][own].iloc[0]), amount(after["balance"][own].iloc[0])
-        assert (left is None) == (unknown == 1)
-        assert left is None or left + net == right
+        assert left is None or (left + net == right and unknown == 0)
 
 
 @settings(max_examples=15)
@@ -227,9 +226,6 @@ def test_flows_have_the_same_columns_and_dtypes_for_any_rows(by, rows):
     assert list(dtypes_of(found)) == [
         *by, "start", "end", "inflow", "outflow", "net", "changes", "unknown"
     ]  # fmt: skip
-    for name in by:
-        categories = list(found[name].cat.categories)
-        assert categories == sorted(set(found[name].astype("str")))
 
 
 @pytest.mark.parametrize("freq", [None, "1D", "MS"])

@@ -372,10 +372,6 @@ def test_columns_and_dtypes_are_the_same_for_any_rows(rows, by, when):
     assert list(dtypes_of(found).items()) == list(expected.items())
     movers = ba.top_movers(table)
     assert list(dtypes_of(movers).items()) == list(MOVER_DTYPES.items())
-    for frame in (shares, found, movers):
-        for name in frame.select_dtypes("category"):
-            categories = list(frame[name].cat.categories)
-            assert categories == sorted(set(frame[name].astype("str")))
 
 
 def test_no_rows_have_no_holders():

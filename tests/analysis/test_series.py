@@ -254,10 +254,12 @@ def test_hours_begin_as_the_clock_on_the_wall_shows_them():
     assert [str(point)[11:] for point in found.index] == ["16:00:00+05:30", "17:00:00+05:30"]
 
 
-def test_an_hour_that_the_clock_shows_twice_is_two():
-    table = table_of([(*GENERAL, pd.Timestamp("2023-10-29T01:10Z").value // 1000, 5)])
+@pytest.mark.parametrize(("minute", "offset"), [("00:10", "+02:00"), ("01:10", "+01:00")])
+def test_an_hour_that_the_clock_shows_twice_is_two(minute, offset):
+    table = table_of([(*GENERAL, pd.Timestamp(f"2023-10-29T{minute}Z").value // 1000, 5)])
     found = ba.balance_series(table, freq="1h", tz="Europe/Berlin")
-    assert [str(point)[11:] for point in found.index] == ["02:00:00+01:00", "03:00:00+01:00"]
+    assert str(found.index[0]) == f"2023-10-29 02:00:00{offset}"
+    assert found.index[1] - found.index[0] == pd.Timedelta("1h")
 
 
 def test_a_series_of_many_rows_is_exact():
@@ -334,6 +336,26 @@ def test_a_grid_too_large_to_hold_is_refused_before_it_is_made():
     table = table_of([(*GENERAL, START, 5), (*MARGIN, START + 365 * DAY, 6)])
     with pytest.raises(ValueError, match=r"freq"):
         ba.balance_series(table, freq="1us")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        ba.balance_series,
+        ba.flows,
+        ba.time_weighted_average,
+        ba.ohlc,
+        ba.totals,
+        ba.share,
+        ba.concentration,
+        ba.active_accounts,
+    ],
+)
+def test_more_cells_than_can_be_numbered_are_refused_before_they_are_made(function):
+    keys = [(f"a{place}", "T", "p", "") for place in range(1100)]
+    table = table_of([(*key, START, 5) for key in keys] + [(*keys[0], START + 2_000_000, 5)])
+    with pytest.raises(ValueError, match=r"cells.*freq"):
+        function(table, freq="1us")
 
 
 def test_a_layout_that_does_not_exist_is_refused():

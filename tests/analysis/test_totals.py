@@ -212,9 +212,6 @@ def test_totals_by_what_is_no_part_of_an_account_are_refused():
 def test_columns_and_dtypes_are_the_same_for_any_rows(rows, by, freq):
     found = ba.totals(table_of(rows), by=by, freq=freq)
     assert list(dtypes_of(found).items()) == list(expected_dtypes(by, **COLUMNS).items())
-    for name in by:
-        categories = list(found[name].cat.categories)
-        assert categories == sorted(set(found[name].astype("str")))
 
 
 @pytest.mark.parametrize("freq", [None, "1D"])

@@ -37,7 +37,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     report = terminalreporter.config.stash[_REPORT]
-    if report.costs or report.rows_per_second:
+    if report.costs or report.weights or report.rows_per_second:
         terminalreporter.section("ratios")
         for line in report.lines():
             terminalreporter.write_line(line)

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.benchmarks.contestants import DLT, FLOOR, LOOP, TABLE, fetching
+from tests.benchmarks.races import FASTER, FEWER, HELD, LINEAR, OURS, QUARTER, ROWS, WORKS, title
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.benchmarks.processes import Cost
+    from tests.benchmarks.workers import Weight
 
 WHOLE = "500,000 rows, 5,000 a page"
 SLOW = "500,000 rows, 5,000 a page, 50 ms a request"
@@ -56,6 +58,16 @@ TARGETS = (
         1.25,
         True,
     ),
+    *(
+        Target(f"{engine} / {OURS}, {name}", *keys, "seconds", bound, False)
+        for (name, engine), bound in FASTER.items()
+        for keys in [((title(name), engine), (title(name), OURS))]
+    ),
+    *(
+        Target(f"{ROWS:,} / {QUARTER:,} rows, {name}", *keys, "seconds", LINEAR, True)
+        for name in WORKS
+        for keys in [((title(name), OURS), (title(name), FEWER))]
+    ),
 )
 
 
@@ -69,10 +81,13 @@ class Report:
         For each group and contestant, what each round cost.
     rows_per_second
         Of decoding alone; `None` until measured.
+    weights
+        For each reconstruction, what it held.
     """
 
     costs: dict[Key, list[Cost]] = field(default_factory=dict)
     rows_per_second: float | None = None
+    weights: dict[str, Weight] = field(default_factory=dict)
     load_before: float = field(default_factory=lambda: os.getloadavg()[0])
 
     def add(self, group: str, name: str, cost: Cost) -> None:
@@ -88,6 +103,9 @@ class Report:
         for group in dict.fromkeys(group for group, _ in self.costs):
             yield ""
             yield from self._table(group)
+        if self.weights:
+            yield ""
+            yield from self._weights()
         yield ""
         yield from self._targets()
 
@@ -107,6 +125,11 @@ class Report:
                 f"{ratio(costs, rows[first], 'cpu'):7.2f}"
             )
 
+    def _weights(self) -> Iterator[str]:
+        yield f"{'memory that a work takes':46}{'peak MB':>9}{'result':>8}{'table':>7}"
+        for name, weight in self.weights.items():
+            yield f"  {name:44}{weight.peak:9.0f}{weight.result:8.0f}{weight.table:7.0f}"
+
     def _targets(self) -> Iterator[str]:
         yield f"{'target':75}{'bound':>13}{'measured':>12}"
         for target in TARGETS:
@@ -119,6 +142,9 @@ class Report:
                     else max(getattr(cost, target.of) for cost in one)
                 )
                 yield _line(target.says, target.bound, measured, at_most=target.at_most)
+        for name, weight in self.weights.items():
+            measured = weight.peak / max(weight.result, weight.table)
+            yield _line(f"peak / larger of result and table, {name}", HELD, measured, at_most=True)
         if self.rows_per_second is not None:
             yield _line(DECODE, 1_000_000, self.rows_per_second, at_most=False)
 

@@ -1,0 +1,134 @@
+"""Tables so large that they are worked on account by account, in blocks side by side."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import balance_analysis as ba
+from balance_analysis.frame import to_frame
+from balance_analysis.schema import ACCOUNT_KEY
+from tests.analysis.tables import LARGEST, START, arrow_of, instant, opening_frame, records
+
+SIZES = {"p0": 30_000, "p1": 30_000, "p2": 100, "p3": 70_000, "p4": 30_000, "p5": 1}
+LENGTH = 70_000
+BOUNDS = {"start": instant(START - 5), "end": instant(START + LENGTH + 5)}
+
+
+def long_table(*last):
+    """Return the rows of accounts of these sizes, and other ones."""
+    columns = list(zip(*last, strict=True)) or [()] * 6
+    parties = [party for party, size in SIZES.items() for _ in range(size)]
+    times = [START + place * (LENGTH // size) for size in SIZES.values() for place in range(size)]
+    balances = [place * 2_654_435_761 % 10**9 * 10**24 + place for place in range(len(times))]
+    same = [["VOTE"] * len(times), ["T"] * len(times), parties, [""] * len(times)]
+    return to_frame(
+        arrow_of([[*a, *b] for a, b in zip([*same, times, balances], columns, strict=True)])
+    )
+
+
+@pytest.fixture(scope="module")
+def table():
+    return long_table()
+
+
+@pytest.fixture(scope="module")
+def opening():
+    return opening_frame({("VOTE", "T", party, ""): (7, None) for party in ("p0", "p3", "p6")})
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda table, opening: ba.balance_at(table, BOUNDS["end"], opening=opening),
+        lambda table, opening: ba.balance_series(
+            table, freq="5ms", **BOUNDS, opening=opening, layout="long"
+        ),
+        lambda table, opening: ba.balance_series(
+            table, start=BOUNDS["start"], opening=opening, layout="long"
+        ),
+        lambda table, opening: ba.deltas(table, opening=opening),
+        lambda table, opening: ba.flows(table, freq="5ms", **BOUNDS, opening=opening),
+        lambda table, opening: ba.time_weighted_average(
+            table, freq="5ms", **BOUNDS, opening=opening
+        ),
+        lambda table, opening: ba.ohlc(table, "5ms", **BOUNDS, opening=opening),
+        lambda table, opening: ba.drawdown(table, opening=opening),
+        lambda table, opening: ba.totals(
+            table, by=ACCOUNT_KEY, freq="5ms", **BOUNDS, opening=opening
+        ),
+        lambda table, opening: ba.summarize_accounts(table, **BOUNDS, opening=opening),
+        lambda table, opening: ba.active_accounts(
+            table, "5ms", by=ACCOUNT_KEY, **BOUNDS, opening=opening
+        ),
+    ],
+)
+def test_an_account_is_the_same_alone_and_among_many(table, opening, function):
+    keys = list(ACCOUNT_KEY)
+    whole = function(table, opening).astype(dict.fromkeys(keys, "str"))
+    alone = [
+        function(table[table["party_id"] == party], opening[opening["party_id"] == party])
+        for party in [*SIZES, "p6"]
+    ]
+    parts = [part.astype(dict.fromkeys(keys, "str")) for part in alone]
+    pd.testing.assert_frame_equal(whole, pd.concat(parts, ignore_index=True))
+
+
+def test_a_wide_series_has_each_account_as_it_is_alone(table, opening):
+    whole = ba.balance_series(table, freq="5ms", **BOUNDS, opening=opening)
+    for party in SIZES:
+        own = table[table["party_id"] == party], opening[opening["party_id"] == party]
+        alone = ba.balance_series(own[0], freq="5ms", **BOUNDS, opening=own[1])
+        pd.testing.assert_frame_equal(whole[list(alone.columns)], alone)
+
+
+def test_blocks_of_many_points_are_those_of_few(table):
+    few = table.iloc[::3000]
+    whole = ba.balance_series(few, freq="2us", **BOUNDS, layout="long")
+    assert len(whole) > 100_000
+    for party in ("p0", "p4", "p5"):
+        alone = ba.balance_series(
+            few[few["party_id"] == party], freq="2us", **BOUNDS, layout="long"
+        )
+        own = whole[whole["party_id"] == party].reset_index(drop=True)
+        columns = ["timestamp", "balance", "state"]
+        pd.testing.assert_frame_equal(own[columns], alone[columns])
+
+
+@pytest.mark.parametrize("freq", [None, "5ms"])
+def test_a_total_is_that_of_all_blocks(table, opening, freq):
+    points = records(ba.totals(table, by=["asset_id"], freq=freq, **BOUNDS, opening=opening))[::97]
+    when = [instant(time) for _, time, *_ in points]
+    sums = defaultdict(lambda: [0, 0, 0])
+    for *_, time, balance, _ in records(ba.balance_at(table, when, opening=opening)):
+        known = balance is not None
+        for place, part in enumerate((balance or 0, known, not known)):
+            sums[time][place] += part
+    assert [list(point[2:]) for point in points] == [sums[time] for _, time, *_ in points]
+
+
+@pytest.mark.parametrize("by", [["asset_id"], ["account_type", "asset_id"]])
+def test_flows_of_a_group_are_those_of_all_blocks(table, opening, by):
+    arguments = {"freq": "5ms", **BOUNDS, "opening": opening}
+    sums = defaultdict(lambda: np.zeros(5, object))
+    for *_, start, _, inflow, outflow, net, changes, unknown in records(
+        ba.flows(table, **arguments)
+    ):
+        sums[start] += np.array([inflow, outflow, net, changes, unknown], object)
+    found = records(ba.flows(table, by=by, **arguments))
+    assert {row[len(by)]: list(row[-5:]) for row in found} == {
+        start: list(parts) for start, parts in sums.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "function",
+    [ba.deltas, ba.flows, ba.drawdown, ba.summarize_accounts, ba.top_movers],
+)
+def test_an_amount_too_large_in_the_last_block_is_named(function):
+    last = [("VOTE", "T", "p9", "", START + at, level) for at, level in ((0, LARGEST), (1, -9))]
+    with pytest.raises(OverflowError, match=r"'p9'.* 38 digits"):
+        function(long_table(*last))

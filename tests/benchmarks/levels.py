@@ -1,0 +1,114 @@
+"""A table to reconstruct from: balances of many accounts that walk, made from a seed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from balance_analysis.frame import to_frame
+from balance_analysis.schema import ACCOUNT_KEY
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+DAYS: Final = 90
+SINCE: Final = 1_680_307_200_000_000
+"""2023-04-01 in microseconds."""
+
+DAY: Final = 86_400_000_000
+UNTIL: Final = SINCE + DAYS * DAY
+
+ROWS_A_BLOCK: Final = 7
+ASSETS, MARKETS = 8, 12
+TYPES: Final = {"GENERAL": 0.5, "MARGIN": 0.35, "BOND": 0.1, "INSURANCE": 0.03, "FEES_MAKER": 0.02}
+
+OLD: Final = 0.8
+"""The part of the accounts that stand in the first block."""
+
+DRAINED, TOUCHED = 0.04, 0.08
+"""The parts of the rows at balance 0, and of those that repeat the account's level."""
+
+
+def make_table(rows: int, accounts: int) -> pd.DataFrame:
+    """Return a table of so many rows and accounts over 90 days.
+
+    Four of five accounts stand in the first block, the others begin within the first half. They
+    have very different numbers of rows, and several share a block. A balance has up to 27 digits,
+    each account's its own size.
+    """
+    rng = np.random.default_rng(11)
+    blocks = rows // ROWS_A_BLOCK
+    owner, block = _places(rng, rows, accounts, blocks)
+    columns = {
+        name: pa.DictionaryArray.from_arrays(ids.indices.take(pa.array(owner)), ids.dictionary)
+        for name, ids in zip(ACCOUNT_KEY, _keys(rng, accounts), strict=True)
+    }
+    columns["timestamp"] = pa.array(_moments(rng, blocks)[block], pa.timestamp("us", "UTC"))
+    columns["balance"] = _balances(rng, owner, accounts)
+    return to_frame(pa.table(columns))
+
+
+def _moments(rng: np.random.Generator, blocks: int) -> NDArray[np.int64]:
+    """Return the blocks' times, the first of them the beginning of the first day."""
+    span = DAYS * DAY // blocks
+    moments = SINCE + np.arange(blocks) * span + rng.integers(0, span, blocks)
+    moments[0] = SINCE
+    return moments
+
+
+def _places(
+    rng: np.random.Generator, rows: int, accounts: int, blocks: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the account and the block of each row, sorted; each account has a row."""
+    born = np.where(rng.random(accounts) < OLD, 0, rng.integers(0, blocks // 2, accounts))
+    weights = rng.lognormal(0, 1, accounts)
+    tries = rows + rows // 4
+    owner = np.repeat(np.arange(accounts), rng.multinomial(tries, weights / weights.sum()))
+    block = born[owner] + (rng.random(tries) * (blocks - born[owner])).astype(np.int64)
+    births = np.arange(accounts) * blocks + born
+    places = np.sort(np.concatenate([births, owner * blocks + block]))
+    places = places[np.append(True, places[1:] != places[:-1])]
+    is_spare = ~np.isin(places, births, kind="sort")
+    surplus = rng.choice(np.flatnonzero(is_spare), len(places) - rows, replace=False)
+    places = np.delete(places, surplus)
+    return places // blocks, places % blocks
+
+
+def _keys(rng: np.random.Generator, accounts: int) -> list[pa.Array[Any]]:
+    """Return the four ids of each account."""
+    assets, markets, parties = (
+        [rng.bytes(32).hex() for _ in range(count)] for count in (ASSETS, MARKETS, accounts // 2)
+    )
+    keys: dict[tuple[str, str, str, str], None] = {}
+    kinds = rng.choice(list(TYPES), 4 * accounts, p=list(TYPES.values())).tolist()
+    choices = (rng.integers(0, size, 4 * accounts) for size in (ASSETS, len(parties), MARKETS))
+    for kind, asset, party, market in zip(kinds, *choices, strict=True):
+        owner = "network" if kind in {"INSURANCE", "FEES_MAKER"} else parties[party]
+        place = "" if kind == "GENERAL" else markets[market]
+        keys[assets[asset], f"ACCOUNT_TYPE_{kind}", owner, place] = None
+        if len(keys) == accounts:
+            break
+    return [pa.array(ids).dictionary_encode() for ids in zip(*keys, strict=True)]
+
+
+def _balances(rng: np.random.Generator, owner: NDArray[np.int64], accounts: int) -> pa.Array[Any]:
+    """Return levels that walk, some of them 0 and some the level before."""
+    rows = len(owner)
+    heads = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]))
+    step = 10.0 ** rng.integers(1, 15, accounts)
+    walk = np.cumsum((rng.normal(0, 1, rows) * step[owner]).astype(np.int64))
+    levels = np.abs(walk - np.append(0, walk)[heads][owner])
+    levels[rng.random(rows) < DRAINED] = 0
+    source = np.where(rng.random(rows) < TOUCHED, 0, np.arange(rows))
+    source[heads] = heads
+    levels = levels[np.maximum.accumulate(source)]
+    unit = rng.integers(1, 10 ** rng.integers(1, 11, accounts))
+    large, small = pa.decimal128(19, 0), pa.decimal128(18, 0)
+    product = pc.multiply(
+        pa.array(levels).cast(large).cast(small), pa.array(unit[owner]).cast(large)
+    )
+    return product.cast(pa.decimal128(38, 0))
