@@ -9,7 +9,9 @@ from .analysis.series import balance_series
 from .analysis.summary import summarize_accounts
 from .analysis.totals import totals
 from .analysis.units import to_units
+from .archive.archive import Archive
 from .archive.download import load_to_parquet
+from .archive.export import Run, export
 from .archive.files import (
     read_network_limits,
     read_parquet,
@@ -41,6 +43,7 @@ __version__: str
 __all__ = [
     "ACCOUNT_KEY",
     "ACCOUNT_TYPES",
+    "Archive",
     "ArchiveError",
     "BalanceAnalysisError",
     "CheckError",
@@ -53,6 +56,7 @@ __all__ = [
     "NodeReport",
     "Page",
     "RequestError",
+    "Run",
     "TooLargeError",
     "active_accounts",
     "balance_at",
@@ -63,6 +67,7 @@ __all__ = [
     "deltas",
     "diagnose_node",
     "drawdown",
+    "export",
     "flows",
     "iter_balance_changes",
     "iter_pages",

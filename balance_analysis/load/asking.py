@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 from balance_analysis.errors import IncompleteError, RequestError
 from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client, Tally
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
-from balance_analysis.node.query import page_parameters
+from balance_analysis.node.query import Filters, page_parameters
 from balance_analysis.node.walk import Step, find_oldest, take_step
+from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW, Window, fetch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from balance_analysis.load.request import LoadRequest, OnBadRows
     from balance_analysis.node.exchange import Answer
-    from balance_analysis.node.query import Filters
-    from balance_analysis.node.window import Ask, Question, Window
+    from balance_analysis.node.window import Ask, Question
 
 logger = logging.getLogger("balance_analysis")
 
@@ -170,6 +170,27 @@ class Asking:
             return request.start, request.end
         oldest = self._oldest(request)
         return (request.end if oldest is None else oldest), request.end
+
+    def remembered(self, start: int, end: int) -> int:
+        """Return from when on the best node has forgotten nothing of [start, end).
+
+        That is `start` where it holds an older row of any account, else the time of its oldest one.
+        """
+        failure: RequestError | None = None
+        for base_url in tuple(self._order):
+            try:
+                ask = self.to(base_url)
+                if start > EARLIEST:
+                    window = Window(max(EARLIEST, start - LONGEST_WINDOW), start, page_size=1)
+                    if len(fetch(ask, Filters(), window).times):
+                        return start
+                oldest = find_oldest(ask, [Filters()], end)
+            except RequestError as error:
+                failure = error
+                self._demote(base_url, str(error))
+            else:
+                return end if oldest is None else max(start, oldest)
+        raise failure or AssertionError("a client has at least one node")
 
     def _oldest(self, request: LoadRequest) -> int | None:
         failure: RequestError | None = None

@@ -1,0 +1,385 @@
+"""A folder of Parquet that knows what it holds.
+
+Readers go by the coverage, which is written last, so they see the state before a commit or the one
+after it, never half of one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from balance_analysis.analysis.balances import balance_at
+from balance_analysis.archive import layout
+from balance_analysis.archive.rowfiles import read_rows
+from balance_analysis.archive.state import read_about, read_coverage
+from balance_analysis.archive.store import Store
+from balance_analysis.errors import ArchiveError, IncompleteError
+from balance_analysis.frame import to_frame
+from balance_analysis.node.query import Filters, make_filters
+from balance_analysis.schema import (
+    ARROW_SCHEMA,
+    COLUMNS,
+    from_microseconds,
+    to_microseconds,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from balance_analysis.archive.coverage import Coverage
+    from balance_analysis.archive.state import About
+    from balance_analysis.archive.writing import PathLike
+    from balance_analysis.schema import Instant
+
+
+class Archive:
+    """An archive of balance changes: a folder, or an address in an object store.
+
+    `export` fills it. What it holds is read with exact digits, and only where it is known to be
+    complete, unless the caller asks for what there is.
+
+    Parameters
+    ----------
+    uri
+        A path, or an address such as `s3://bucket/archive`. It need not exist yet.
+
+    Attributes
+    ----------
+    uri
+        The address, as text.
+    store
+        Its files.
+
+    Raises
+    ------
+    ArchiveError
+        If the address can't be understood.
+    """
+
+    def __init__(self, uri: PathLike) -> None:
+        self.store = Store(uri)
+        self.uri = self.store.uri
+
+    def __repr__(self) -> str:
+        return f"Archive({self.uri!r})"
+
+    def coverage(self) -> pd.DataFrame:
+        """Return which intervals are covered, and what is missing between them.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per interval, in time order: `start`, `end` (datetime64[us, UTC], half-open),
+            `state` (category: "complete"; "unproven", where the node may have forgotten rows before
+            it was asked; "gap", between the others), and, but for gaps, `source` (the node),
+            `block_height` (Int64, the last block that it held) and `asked_at` (datetime64[us,
+            UTC]).
+
+        Raises
+        ------
+        ArchiveError
+            If there is no archive, or it is damaged.
+        """
+        return self._state()[1].to_frame()
+
+    def read(
+        self,
+        *,
+        start: Instant | None = None,
+        end: Instant | None = None,
+        asset_id: str | None = None,
+        party_ids: str | Iterable[str] = (),
+        market_ids: str | Iterable[str] = (),
+        account_types: str | Iterable[str] = (),
+        columns: Sequence[str] = COLUMNS,
+        partial: bool = False,
+    ) -> pd.DataFrame:
+        """Return balance changes as a table; files and row groups without any are not read.
+
+        Parameters
+        ----------
+        start, end
+            The interval, half-open; without a time zone UTC. By default from where the first
+            complete interval begins to where the last one ends.
+        asset_id, party_ids, market_ids, account_types
+            As for `load_balance_changes`.
+        columns
+            Which columns of the table to return; fewer are read faster.
+        partial
+            Whether to return what there is where the interval is not complete.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The table, as of `load_balance_changes`; or these columns of it, rows in its order.
+
+        Raises
+        ------
+        IncompleteError
+            If the archive is not known to be complete for [start, end), unless `partial`.
+        ArchiveError
+            If there is no archive, or it is damaged.
+        ValueError
+            If a filter or a column is malformed, or `start` is not before `end`.
+        """
+        batches = self.iter_batches(
+            start=start,
+            end=end,
+            asset_id=asset_id,
+            party_ids=party_ids,
+            market_ids=market_ids,
+            account_types=account_types,
+            columns=columns,
+            partial=partial,
+        )
+        schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
+        rows = pa.Table.from_batches(batches, schema)
+        if set(columns) == set(COLUMNS):
+            return to_frame(rows)[list(columns)]
+        return to_columns(rows)
+
+    def iter_batches(
+        self,
+        *,
+        start: Instant | None = None,
+        end: Instant | None = None,
+        asset_id: str | None = None,
+        party_ids: str | Iterable[str] = (),
+        market_ids: str | Iterable[str] = (),
+        account_types: str | Iterable[str] = (),
+        columns: Sequence[str] = COLUMNS,
+        partial: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield balance changes as Arrow batches, for what doesn't fit into memory.
+
+        Files are read one after the other, in time order; inside a file rows stand by party, then
+        in the table's order.
+
+        Parameters
+        ----------
+        start, end, asset_id, party_ids, market_ids, account_types, columns, partial
+            As for `read`.
+
+        Yields
+        ------
+        pyarrow.RecordBatch
+            `schema.ARROW_SCHEMA`, or these columns of it.
+
+        Raises
+        ------
+        IncompleteError, ArchiveError, ValueError
+            As `read`, before the first batch.
+        """
+        unknown = [name for name in columns if name not in COLUMNS]
+        if unknown:
+            raise ValueError(f"a table has no columns {unknown}, only {list(COLUMNS)}")
+        about, state = self._state()
+        filters = _within(
+            about.filters,
+            make_filters(
+                asset_id=asset_id,
+                party_ids=party_ids,
+                market_ids=market_ids,
+                account_types=account_types,
+            ),
+        )
+        span = _span(state, start, end)
+        if not partial:
+            self._check_covered(state, *span)
+        return self._iter_files(about, state, span, filters, columns)
+
+    def balance_at(
+        self,
+        when: Instant,
+        *,
+        asset_id: str | None = None,
+        party_ids: str | Iterable[str] = (),
+        market_ids: str | Iterable[str] = (),
+        account_types: str | Iterable[str] = (),
+        partial: bool = False,
+    ) -> pd.DataFrame:
+        """Return the balance of every account at an instant.
+
+        Only the rows since the beginning of a month are read: for each month that is covered, the
+        archive keeps what every account held then.
+
+        Parameters
+        ----------
+        when
+            The instant; without a time zone UTC. A row at exactly `when` counts.
+        asset_id, party_ids, market_ids, account_types
+            As for `read`.
+        partial
+            Whether to go by what there is where the archive is not complete up to `when`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As of `balance_analysis.balance_at`, of all accounts that have a row up to `when`.
+
+        Raises
+        ------
+        IncompleteError
+            If a row before `when` may be missing, unless `partial`.
+        ArchiveError, ValueError
+            As `read`.
+        """
+        about, state = self._state()
+        moment = to_microseconds(when)
+        filters = _within(
+            about.filters,
+            make_filters(
+                asset_id=asset_id,
+                party_ids=party_ids,
+                market_ids=market_ids,
+                account_types=account_types,
+            ),
+        )
+        first, _ = state.complete()
+        begins = [begin for begin in state.checkpoints if begin <= moment]
+        since = max(begins, default=min(first, moment))
+        if not partial:
+            self._check_covered(state, min(first, moment), moment + 1)
+        batches = list(self._iter_files(about, state, (since, moment + 1), filters, COLUMNS))
+        if begins:
+            batches += self._iter_checkpoint(state, since, filters)
+        return balance_at(to_frame(pa.Table.from_batches(batches, ARROW_SCHEMA)), when)
+
+    def opening_balances(self, *, at: Instant, partial: bool = False) -> pd.DataFrame:
+        """Return what every account held before a moment: the `opening` of a table from there on.
+
+        Parameters
+        ----------
+        at
+            The moment; without a time zone UTC. A row at exactly `at` is not before it.
+        partial
+            As for `balance_at`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            `ACCOUNT_KEY`, `balance` and `since`, as of `balance_at`.
+
+        Raises
+        ------
+        IncompleteError, ArchiveError, ValueError
+            As `balance_at`.
+        """
+        return self.balance_at(from_microseconds(to_microseconds(at) - 1), partial=partial)
+
+    def _state(self) -> tuple[About, Coverage]:
+        """Return what the archive is, and what it holds."""
+        return read_about(self.store), read_coverage(self.store)
+
+    def _check_covered(self, state: Coverage, start: int, end: int) -> None:
+        gaps = state.missing(start, end)
+        if gaps:
+            (first, until), more = gaps[0], len(gaps) - 1
+            unproven = not state.missing(first, until, proven=False)
+            why = (
+                "was asked for when the node may have forgotten rows of it"
+                if unproven
+                else "is not covered"
+            )
+            raise IncompleteError(
+                f"{self.uri}: [{from_microseconds(first)}, {from_microseconds(until)}) {why}"
+                + (f", and {more} more" if more else "")
+                + ": see coverage(); export fills gaps, and partial=True takes what there is"
+            )
+
+    def _iter_files(
+        self,
+        about: About,
+        state: Coverage,
+        span: tuple[int, int],
+        filters: Filters,
+        columns: Sequence[str],
+    ) -> Iterator[pa.RecordBatch]:
+        for period in state.files:
+            begin, stop = layout.bounds_of(period, about.partition)
+            if begin >= span[1] or stop <= span[0]:
+                continue
+            for start, end in _overlaps(state, max(begin, span[0]), min(stop, span[1])):
+                name = layout.changes_file(period, about.partition)
+                yield from _read(self.store, name, (start, end), filters, columns)
+
+    def _iter_checkpoint(
+        self, state: Coverage, moment: int, filters: Filters
+    ) -> Iterator[pa.RecordBatch]:
+        note = state.checkpoints[moment]
+        span = (note.first, note.last + 1)
+        return _read(self.store, layout.checkpoint_file(moment), span, filters, COLUMNS)
+
+
+def to_columns(rows: pa.Table) -> pd.DataFrame:
+    """Return some columns of rows in a table's dtypes, rows as they stand."""
+    columns: dict[str, Any] = {}
+    for name in rows.column_names:
+        column = rows[name]
+        if name == "balance":
+            columns[name] = pd.arrays.ArrowExtensionArray(column)
+        elif name == "timestamp":
+            times = column.cast(pa.int64()).to_numpy().view("M8[us]")
+            columns[name] = pd.Series(times).dt.tz_localize("UTC")
+        else:
+            columns[name] = column.to_pandas().cat.remove_unused_categories()
+    return pd.DataFrame(columns)
+
+
+def _within(bound: Filters, wanted: Filters) -> Filters:
+    """Return the filters to read by; an account that an archive isn't bound to is refused."""
+    for name, values in bound.allowed().items():
+        others = sorted(set(wanted.allowed().get(name, ())) - set(values))
+        if others:
+            raise ArchiveError(
+                f"the archive holds only accounts of {name} {', '.join(values)}, not {others[0]}"
+            )
+    return wanted
+
+
+def _span(state: Coverage, start: Instant | None, end: Instant | None) -> tuple[int, int]:
+    """Return an interval in microseconds; by default from the first complete one to the last."""
+    known = state.complete()
+    first = known[0] if start is None else to_microseconds(start)
+    last = known[1] if end is None else to_microseconds(end)
+    if start is not None and end is not None and first >= last:
+        raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
+    return first, last
+
+
+def _overlaps(state: Coverage, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the covered parts of [start, end), joined where they touch."""
+    joined: list[tuple[int, int]] = []
+    for interval in state.intervals:
+        first, last = max(start, interval.start), min(end, interval.end)
+        if first >= last:
+            continue
+        if joined and joined[-1][1] == first:
+            first = joined.pop()[0]
+        joined.append((first, last))
+    yield from joined
+
+
+def _read(
+    store: Store,
+    name: str,
+    span: tuple[int, int],
+    filters: Filters,
+    columns: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file that are asked for."""
+    schema = pa.schema([ARROW_SCHEMA.field(column) for column in columns])
+    try:
+        with store.open(name) as source, pq.ParquetFile(source) as file:
+            for rows in read_rows(
+                file, start=span[0], end=span[1], allowed=filters.allowed(), columns=columns
+            ):
+                yield from rows.cast(schema).to_batches()
+    except (pa.ArrowException, OSError) as error:
+        raise ArchiveError(
+            f"{store.uri}/{name} can't be read: {error}; verify() tells what is wrong"
+        ) from error

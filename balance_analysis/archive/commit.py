@@ -1,0 +1,189 @@
+"""Write to an archive, so that a crash at any moment leaves it whole.
+
+A period's file is replaced in three steps: the coverage says what the file is going to be, the file
+is replaced, the coverage says that it is. What a crash leaves is one of three: the next writer
+finds the old file, and forgets what was announced; or the new one, and takes it as done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from balance_analysis.analysis.steps import make_steps
+from balance_analysis.archive import layout
+from balance_analysis.archive.coverage import to_json
+from balance_analysis.archive.rowfiles import encode_rows
+from balance_analysis.archive.state import read_about, read_coverage
+from balance_analysis.errors import ArchiveError
+from balance_analysis.frame import to_arrow, to_frame
+from balance_analysis.rows import canonical
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from balance_analysis.archive.coverage import Coverage, Interval
+    from balance_analysis.archive.store import Store
+
+
+_KEY: Final = [*ACCOUNT_KEY, "timestamp"]
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a period's rows and newly loaded ones are together.
+
+    Attributes
+    ----------
+    rows
+        Each account and timestamp once; where two differ, the newer one.
+    conflicts
+        The rows that were there and differ from a new one, or have none though their time was asked
+        for again.
+    known
+        How many rows were there in the time that was asked for again, and how many of them came.
+    """
+
+    rows: pa.Table
+    conflicts: pa.Table
+    known: tuple[int, int]
+
+
+class Writer:
+    """The one writer of an archive; whoever makes it holds the lock.
+
+    Attributes
+    ----------
+    about
+        What the archive is bound to.
+    state
+        What it holds.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.about = read_about(store)
+        self.state = read_coverage(store)
+
+    def recover(self) -> None:
+        """Finish or forget what an interrupted writer announced, and sweep up after it."""
+        self._store.sweep()
+        pending = self.state.pending
+        if pending is None:
+            return
+        found = self._store.read(layout.changes_file(pending.period, self.about.partition))
+        is_done = found is not None and hashlib.sha256(found).hexdigest() == pending.file.sha256
+        self._write(self.state.settle() if is_done else replace(self.state, pending=None))
+
+    def rows_of(self, period: str) -> pa.Table:
+        """Return the rows of a period.
+
+        Raises
+        ------
+        ArchiveError
+            If its file is not what the coverage says.
+        """
+        note = self.state.files.get(period)
+        if note is None:
+            return ARROW_SCHEMA.empty_table()
+        name = layout.changes_file(period, self.about.partition)
+        content = self._store.read(name)
+        if content is None or hashlib.sha256(content).hexdigest() != note.sha256:
+            found = "is gone" if content is None else "is not what was written"
+            raise ArchiveError(
+                f"{self._store.uri}/{name} {found}: put back a copy of it, or mend the archive "
+                "with `export --repair`"
+            )
+        return pq.read_table(pa.BufferReader(content)).cast(ARROW_SCHEMA)
+
+    def commit(self, period: str, rows: pa.Table, intervals: Sequence[Interval]) -> None:
+        """Make rows those of a period, and intervals covered."""
+        state = self._without_checkpoints(min(interval.start for interval in intervals))
+        if not rows.num_rows:
+            self._write(state.covers(intervals))
+            return
+        content, note = encode_rows(rows)
+        if state.files.get(period) == note:
+            self._write(state.covers(intervals))
+            return
+        self._write(state.announce(period, note, intervals))
+        self._store.write(layout.changes_file(period, self.about.partition), content)
+        self._write(self.state.settle())
+
+    def _without_checkpoints(self, moment: int) -> Coverage:
+        """Return the state without the balances that rows from a moment on may change."""
+        kept = {begin: note for begin, note in self.state.checkpoints.items() if begin <= moment}
+        return replace(self.state, checkpoints=kept)
+
+    def checkpoint(self) -> None:
+        """Keep the balances of each month's start up to which there is no gap."""
+        if not self.state.intervals:
+            return
+        start, end = self.state.intervals[0].start, self.state.intervals[-1].end
+        rows = ARROW_SCHEMA.empty_table()
+        since = start
+        for moment in layout.month_starts(start, end):
+            if self.state.missing(start, moment, proven=False):
+                return
+            if moment in self.state.checkpoints:
+                content = self._store.read(layout.checkpoint_file(moment))
+                if content is not None:
+                    rows, since = pq.read_table(pa.BufferReader(content)).cast(ARROW_SCHEMA), moment
+                    continue
+            rows, since = last_rows(pa.concat_tables([rows, *self._between(since, moment)])), moment
+            if not rows.num_rows:
+                continue
+            content, note = encode_rows(rows)
+            self._store.write(layout.checkpoint_file(moment), content)
+            found = {**self.state.checkpoints, moment: note}
+            self._write(replace(self.state, checkpoints=dict(sorted(found.items()))))
+
+    def _between(self, start: int, end: int) -> list[pa.Table]:
+        parts = []
+        for period in self.state.files:
+            begin, stop = layout.bounds_of(period, self.about.partition)
+            if begin < end and stop > start:
+                parts.append(within(self.rows_of(period), start, end))
+        return parts
+
+    def _write(self, state: Coverage) -> None:
+        self._store.write(layout.COVERAGE, to_json(state))
+        self.state = state
+
+
+def within(rows: pa.Table, start: int, end: int) -> pa.Table:
+    """Return the rows in [start, end), microseconds."""
+    times = rows["timestamp"].cast(pa.int64())
+    return rows.filter(pc.and_(pc.greater_equal(times, start), pc.less(times, end)))
+
+
+def last_rows(rows: pa.Table) -> pa.Table:
+    """Return the last row of each account."""
+    table = to_frame(rows)
+    steps = make_steps(table)
+    return to_arrow(table.iloc[steps.bounds[1:] - 1])
+
+
+def merge(known: pa.Table, new: pa.Table, start: int, end: int) -> Merged:
+    """Return known rows of a period and new ones, which are all of [start, end), together."""
+    again = within(known, start, end)
+    # The sort is stable: of two rows of an account at one time, the newer stands second.
+    both = canonical(pa.concat_tables([known, new]))
+    table = to_frame(both, sort=False)
+    is_older = table.duplicated(_KEY, keep="last").to_numpy()
+    is_other = is_older & ~table.duplicated(keep="last").to_numpy()
+    # Of new rows there are two here at least, so what stands alone is known and didn't come.
+    twice = canonical(pa.concat_tables([again, new, new]))
+    is_absent = ~to_frame(twice, sort=False).duplicated(_KEY, keep=False).to_numpy()
+    conflicts = [both.filter(pa.array(is_other)), twice.filter(pa.array(is_absent))]
+    return Merged(
+        both.filter(pa.array(~is_older)),
+        canonical(pa.concat_tables(conflicts)),
+        (again.num_rows, again.num_rows - int(is_absent.sum())),
+    )

@@ -1,0 +1,356 @@
+"""Fill an archive from a node: each run goes on where coverage ends.
+
+A run asks for the last stretch of what is covered again, so that a node of another network, or a
+row that has changed, shows; then for what follows, in time order. Each period is committed as soon
+as it is complete, so what was loaded is never lost.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import pandas as pd
+import pyarrow as pa
+
+from balance_analysis.archive import layout
+from balance_analysis.archive.commit import Writer, merge, within
+from balance_analysis.archive.coverage import Interval
+from balance_analysis.archive.state import About, read_about, write_about
+from balance_analysis.archive.timeline import keep_limits
+from balance_analysis.errors import ArchiveError, RequestError
+from balance_analysis.load.asking import Asking
+from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
+from balance_analysis.load.stream import Load
+from balance_analysis.node.client import NETWORK_LIMITS, Tally
+from balance_analysis.node.limits import decode_limits, network_limits
+from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from balance_analysis.archive.archive import Archive
+    from balance_analysis.archive.coverage import Coverage, Span
+    from balance_analysis.archive.layout import Partition
+    from balance_analysis.archive.store import Store
+    from balance_analysis.load.progress import Report
+    from balance_analysis.node.client import Client
+    from balance_analysis.node.decode import BadRow
+    from balance_analysis.node.walk import Step
+    from balance_analysis.schema import Instant, NetworkLimits
+
+logger = logging.getLogger("balance_analysis")
+
+LAG: Final = dt.timedelta(minutes=1)
+OVERLAP: Final = dt.timedelta(minutes=10)
+
+NEVER: Final = 1 << 62
+
+
+@dataclass(slots=True)
+class Run:
+    """What one export did.
+
+    Attributes
+    ----------
+    spans
+        What it asked for, [start, end) each, microseconds.
+    rows
+        How many rows came that the archive didn't hold.
+    conflicts
+        Rows that the archive held and that came with another balance, which it holds now, or did
+        not come again.
+    bad_rows
+        Rows that the table can't hold, kept aside.
+    requests
+        How many were sent.
+    source, block_height, limits
+        The node, the last block that it held, and the network's limits, if it has any.
+    asked_at
+        When it was asked, ISO 8601 in UTC.
+    """
+
+    spans: list[Span] = field(default_factory=list)
+    rows: int = 0
+    conflicts: list[pa.Table] = field(default_factory=list)
+    bad_rows: dict[BadRow, None] = field(default_factory=dict)
+    requests: int = 0
+    source: str = ""
+    block_height: int | None = None
+    limits: NetworkLimits | None = None
+    asked_at: str = field(
+        default_factory=lambda: dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    )
+
+
+def plan(
+    state: Coverage, *, start: int | None, end: int, overlap: int, fill_gaps: bool
+) -> list[Span]:
+    """Return what to ask for, in time order.
+
+    Parameters
+    ----------
+    state
+        What the archive holds; not nothing.
+    start, end
+        The interval that is wanted; `start=None` is that of the coverage.
+    overlap
+        How much of the end of the coverage to ask for again, microseconds.
+    fill_gaps
+        Whether to ask for what is missing between what is covered.
+    """
+    first, last = state.intervals[0].start, state.intervals[-1].end
+    spans = [(start, min(first, end))] if start is not None and start < first else []
+    if fill_gaps:
+        spans += state.missing(first, last, proven=False)
+    if end > last:
+        # The last row as well: if it comes again, the node is of the same network.
+        rows = [note.last for note in state.files.values()]
+        spans.append((max(min([last - overlap, *rows[-1:]]), state.intervals[-1].start), end))
+    return spans
+
+
+def export(
+    client: Client,
+    archive: Archive,
+    *,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    asset_id: str | None = None,
+    party_ids: str | Iterable[str] = (),
+    market_ids: str | Iterable[str] = (),
+    account_types: str | Iterable[str] = (),
+    partition: Partition = "day",
+    lag: dt.timedelta = LAG,
+    overlap: dt.timedelta = OVERLAP,
+    fill_gaps: bool = False,
+    page_size: int = 5000,
+    workers: int = 4,
+    on_bad_rows: OnBadRows = "quarantine",
+    progress: bool | Report | None = None,
+) -> Run:
+    """Bring an archive up to date with a node; the first run makes it.
+
+    Parameters
+    ----------
+    client
+        The node, or several nodes of one network.
+    archive
+        Where to. It is bound to the filters and the partition of its first run.
+    start
+        From where on, where the archive doesn't reach back so far; without a time zone UTC. By
+        default from the end of its coverage; for the first run from the oldest row that the node
+        holds.
+    end
+        Until when, exclusive; by default now, less `lag`, and never beyond the last block that the
+        node holds.
+    asset_id, party_ids, market_ids, account_types
+        Which accounts, as for `load_balance_changes`.
+    partition
+        What a file holds: a "day" in UTC, a "month" or an "hour".
+    lag
+        How far behind now the default end lies.
+    overlap
+        How much of the end of the coverage is asked for again and compared.
+    fill_gaps
+        Whether to ask for what is missing between the covered intervals as well.
+    page_size, workers, on_bad_rows, progress
+        As for `load_balance_changes`. Rows that are set aside are kept with their reasons.
+
+    Returns
+    -------
+    Run
+        What was done.
+
+    Raises
+    ------
+    ArchiveError
+        If the archive is bound to another query, is of another network than the node, is damaged,
+        or there are other files in its place.
+    RequestError, DecodeError, IncompleteError, CheckError, ValueError
+        As `load_balance_changes`. What was complete before is committed.
+    OSError
+        If a file can't be written.
+    """
+    request = make_request(
+        start=start,
+        end=dt.datetime.now(dt.UTC) - lag if end is None else end,
+        asset_id=asset_id,
+        party_ids=party_ids,
+        market_ids=market_ids,
+        account_types=account_types,
+        page_size=page_size,
+        workers=workers,
+        on_bad_rows=on_bad_rows,
+    )
+    store, about = archive.store, About(request.filters, partition)
+    _bind(store, about)
+    writer, run = Writer(store), Run()
+    writer.recover()
+    request = replace(request, end=_ask_head(client, request.end, run))
+    try:
+        for start_at, end_at in _spans(client, writer.state, request, overlap, fill_gaps=fill_gaps):
+            run.spans.append((start_at, end_at))
+            span = replace(request, start=start_at, end=end_at)
+            _fill(client, span, writer, run, progress=progress)
+        writer.checkpoint()
+    finally:
+        keep_limits(store, run.limits)
+    return run
+
+
+def _bind(store: Store, about: About) -> None:
+    """Make an archive where there is none; check that another is bound to the same."""
+    if store.read(layout.ABOUT) is None:
+        write_about(store, about)
+        return
+    bound = read_about(store)
+    if bound != about:
+        raise ArchiveError(
+            f"{store.uri} is bound to another query: {bound.describe()}, not {about.describe()}; "
+            "export the same, or into another folder"
+        )
+
+
+def _spans(
+    client: Client,
+    state: Coverage,
+    request: LoadRequest,
+    overlap: dt.timedelta,
+    *,
+    fill_gaps: bool,
+) -> list[Span]:
+    if state.intervals:
+        return plan(
+            state,
+            start=request.start,
+            end=request.end,
+            overlap=overlap // dt.timedelta(microseconds=1),
+            fill_gaps=fill_gaps,
+        )
+    start, end = Asking(client, request.on_bad_rows).interval(request)
+    return [(start, end)] if start < end else []
+
+
+def _fill(
+    client: Client,
+    request: LoadRequest,
+    writer: Writer,
+    run: Run,
+    *,
+    progress: bool | Report | None,
+) -> None:
+    """Load a span and commit it, period by period."""
+    start = request.start or 0
+    asking, load = Asking(client, request.on_bad_rows), Load(request)
+    remembered = asking.remembered(start, request.end)
+    run.requests += asking.tally.requests
+    filling = _Filling(writer, run, remembered, start, start)
+    complete = start
+    try:
+        for step in load.run_in_time_order(client, progress):
+            filling.add(step)
+            complete = step.end
+    finally:
+        # Also after a failure or a signal: what is complete is worth keeping.
+        filling.finish(complete)
+        run.bad_rows |= load.bad_rows
+        run.requests += int(load.cost.get("requests", 0))
+
+
+@dataclass(slots=True)
+class _Filling:
+    """One span on its way into the archive.
+
+    Attributes
+    ----------
+    writer, run
+        Where to.
+    remembered
+        From when on the node has forgotten nothing.
+    committed
+        Up to where the span is in the archive.
+    front
+        Up to where all periods that are complete have been looked at: those without rows are
+        committed with the next one that has some.
+    batches
+        The rows from there on.
+    """
+
+    writer: Writer
+    run: Run
+    remembered: int
+    committed: int
+    front: int
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+
+    def add(self, step: Step) -> None:
+        """Take the next step, and commit each period that is complete with it."""
+        self.batches += step.batches
+        partition = self.writer.about.partition
+        stop = layout.bounds_of(layout.period_of(self.front, partition), partition)[1]
+        while stop <= step.end:
+            self._look_at(stop, is_last=False)
+            stop = layout.bounds_of(layout.period_of(stop, partition), partition)[1]
+
+    def finish(self, end: int) -> None:
+        """Commit the rest, up to where it is complete."""
+        if self.committed < end:
+            self._look_at(end, is_last=True)
+
+    def _look_at(self, end: int, *, is_last: bool) -> None:
+        """Commit the period from `front` on up to `end`, if it has rows or is the last."""
+        period = layout.period_of(self.front, self.writer.about.partition)
+        rows = pa.Table.from_batches(self.batches, ARROW_SCHEMA)
+        new = within(rows, self.front, end)
+        known = self.writer.rows_of(period)
+        if new.num_rows or within(known, self.front, end).num_rows or is_last:
+            self._commit(period, known, new, end)
+        self.batches = within(rows, end, NEVER).to_batches()
+        self.front = end
+
+    def _commit(self, period: str, known: pa.Table, new: pa.Table, end: int) -> None:
+        begin = max(self.front, self.remembered)
+        merged = merge(known, new, begin, end)
+        asked, came = merged.known
+        if asked and not came:
+            raise ArchiveError(
+                f"the archive holds {asked} rows in [{from_microseconds(begin)}, "
+                f"{from_microseconds(end)}), but {self.run.source} sent none of them: it is of "
+                "another network, or has lost them"
+            )
+        middle = min(max(self.remembered, self.committed), end)
+        parts = [(self.committed, middle, False), (middle, end, True)]
+        run = self.run
+        intervals = [
+            Interval(first, last, proven, run.source, run.block_height, run.asked_at)
+            for first, last, proven in parts
+            if first < last
+        ]
+        self.writer.commit(period, merged.rows, intervals)
+        self.committed = end
+        self.run.rows += merged.rows.num_rows - known.num_rows
+        if merged.conflicts.num_rows:
+            self.run.conflicts.append(merged.conflicts)
+
+
+def _ask_head(client: Client, end: int, run: Run) -> int:
+    """Note the limits and the last block of the node, and return up to where it can tell."""
+    tally, fetched_at = Tally(), pd.Timestamp.now("UTC")
+    try:
+        answer = client.get(NETWORK_LIMITS, [], decode_limits, tally=tally)
+    except RequestError as error:
+        # A node that has no limits yet serves balance changes all the same.
+        if error.status is None or error.retryable:
+            raise
+        run.source = client.base_urls[0]
+        return end
+    finally:
+        run.requests += tally.requests
+    run.source, run.block_height = answer.source, answer.block_height
+    run.limits = network_limits(
+        answer.value, fetched_at=fetched_at, source=run.source, block_height=run.block_height
+    )
+    return end if answer.block_time is None else min(end, answer.block_time)

@@ -1,0 +1,72 @@
+"""The names of an archive's files, and the periods that each hold one of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from balance_analysis.schema import from_microseconds, to_microseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Partition = Literal["day", "month", "hour"]
+PARTITIONS: Final = get_args(Partition)
+
+ABOUT: Final = "_archive.json"
+COVERAGE: Final = "_coverage.json"
+LIMITS: Final = "limits.parquet"
+CHANGES: Final = "changes/"
+CHECKPOINTS: Final = "checkpoints/"
+QUARANTINE: Final = "_quarantine/"
+RUNS: Final = "_runs/"
+
+_FORMATS: Final = {"day": "%Y-%m-%d", "month": "%Y-%m", "hour": "%Y-%m-%dT%H"}
+_COLUMNS: Final = {"day": "date", "month": "month", "hour": "hour"}
+
+
+def period_of(moment: int, partition: Partition) -> str:
+    """Return the name of the period that a moment, in microseconds, lies in."""
+    return from_microseconds(moment).strftime(_FORMATS[partition])
+
+
+def bounds_of(period: str, partition: Partition) -> tuple[int, int]:
+    """Return when a period begins and when the next one does, in microseconds.
+
+    Raises
+    ------
+    ValueError
+        If there is no period of that name.
+    """
+    start = dt.datetime.strptime(period, _FORMATS[partition]).replace(tzinfo=dt.UTC)
+    if partition == "month":
+        end = (start + dt.timedelta(days=31)).replace(day=1)
+    else:
+        end = start + (dt.timedelta(days=1) if partition == "day" else dt.timedelta(hours=1))
+    return to_microseconds(start), to_microseconds(end)
+
+
+def periods_between(start: int, end: int, partition: Partition) -> Iterator[str]:
+    """Yield the periods that have a part of [start, end), in time order."""
+    while start < end:
+        period = period_of(start, partition)
+        yield period
+        start = bounds_of(period, partition)[1]
+
+
+def changes_file(period: str, partition: Partition) -> str:
+    """Return the name of the file of a period's rows."""
+    return f"{CHANGES}{_COLUMNS[partition]}={period}/changes.parquet"
+
+
+def month_starts(start: int, end: int) -> Iterator[int]:
+    """Yield the beginnings of months in (start, end], in microseconds."""
+    for month in periods_between(start, end + 1, "month"):
+        begin = bounds_of(month, "month")[0]
+        if start < begin <= end:
+            yield begin
+
+
+def checkpoint_file(moment: int) -> str:
+    """Return the name of the file of the balances at a moment."""
+    return f"{CHECKPOINTS}{from_microseconds(moment):%Y-%m-%d}.parquet"

@@ -1,0 +1,109 @@
+"""What an archive is bound to and what it holds, as its two files tell."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+
+from balance_analysis.archive import layout
+from balance_analysis.archive.coverage import Coverage, from_json, to_json
+from balance_analysis.errors import ArchiveError
+from balance_analysis.node.query import Filters
+
+if TYPE_CHECKING:
+    from balance_analysis.archive.layout import Partition
+    from balance_analysis.archive.store import Store
+
+FORMAT_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What an archive is bound to, from its first run on.
+
+    Attributes
+    ----------
+    filters
+        Which accounts it holds.
+    partition
+        The period of a file.
+    """
+
+    filters: Filters
+    partition: Partition
+
+    def describe(self) -> str:
+        """Return it in words."""
+        allowed = self.filters.allowed().items()
+        accounts = "; ".join(f"{name} {', '.join(values)}" for name, values in allowed)
+        return f"{accounts or 'all accounts'}, one file a {self.partition}"
+
+
+def read_about(store: Store) -> About:
+    """Return what an archive is bound to.
+
+    Raises
+    ------
+    ArchiveError
+        If there is none, it is damaged, or of a newer version.
+    """
+    content = store.read(layout.ABOUT)
+    where = f"{store.uri}/{layout.ABOUT}"
+    if content is None:
+        raise ArchiveError(f"{store.uri} is no archive: it has no {layout.ABOUT}; export makes one")
+    try:
+        about = json.loads(content)
+        if about["format_version"] > FORMAT_VERSION:
+            raise ArchiveError(
+                f"{where} is of format {about['format_version']}, newer than this package knows "
+                f"({FORMAT_VERSION}): update balance-analysis"
+            )
+        query = {
+            name: about["query"][name] for name in ("party_ids", "market_ids", "account_types")
+        }
+        filters = Filters(about["query"]["asset_id"], **{n: tuple(v) for n, v in query.items()})
+        layout.period_of(0, about["partition"])
+        return About(filters, about["partition"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArchiveError(f"{where} is damaged: {error!r}") from error
+
+
+def write_about(store: Store, about: About) -> None:
+    """Make an empty archive.
+
+    Raises
+    ------
+    ArchiveError
+        If other files are there.
+    """
+    strangers = list(store.names())
+    if strangers:
+        raise ArchiveError(
+            f"{store.uri} is no archive, but has files such as {strangers[0]}: "
+            "name an empty or a new folder"
+        )
+    content = {
+        "format_version": FORMAT_VERSION,
+        "query": asdict(about.filters),
+        "partition": about.partition,
+    }
+    store.write(layout.COVERAGE, to_json(Coverage()))
+    store.write(layout.ABOUT, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def read_coverage(store: Store) -> Coverage:
+    """Return what an archive holds.
+
+    Raises
+    ------
+    ArchiveError
+        If it is damaged.
+    """
+    content = store.read(layout.COVERAGE)
+    if content is None:
+        raise ArchiveError(
+            f"{store.uri} has lost its {layout.COVERAGE}: put back a copy of it, or export anew "
+            "into an empty folder"
+        )
+    return from_json(content, f"{store.uri}/{layout.COVERAGE}")

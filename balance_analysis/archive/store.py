@@ -1,0 +1,124 @@
+"""Where an archive's files are: a local folder, or an object store that pyarrow reaches.
+
+Names are paths inside the archive, with slashes. A file appears whole or not at all: locally it is
+written beside its place, flushed to disk and renamed; in an object store it is one upload.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from balance_analysis.archive.writing import PathLike, replacing
+from balance_analysis.errors import ArchiveError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_LEFTOVER: Final = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")
+
+
+class Store:
+    """The files under one address.
+
+    Parameters
+    ----------
+    uri
+        A path, or the address of a folder in an object store such as `s3://bucket/archive`.
+
+    Attributes
+    ----------
+    uri
+        The address, as text.
+    folder
+        The local folder; `None` in an object store.
+
+    Raises
+    ------
+    ArchiveError
+        If the address can't be understood.
+    """
+
+    def __init__(self, uri: PathLike) -> None:
+        self.uri = os.fspath(uri)
+        self.folder: Path | None = None
+        if _SCHEME.match(self.uri) and not self.uri.lower().startswith("file://"):
+            try:
+                self._files, self._root = pafs.FileSystem.from_uri(self.uri)
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise ArchiveError(f"{self.uri} can't be reached: {error}") from error
+        else:
+            self.folder = Path(re.sub(r"^file://", "", self.uri, flags=re.IGNORECASE))
+            self._files, self._root = pafs.LocalFileSystem(), str(self.folder)
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's content; `None` if there is none of that name.
+
+        Raises
+        ------
+        OSError
+            If it can't be read.
+        """
+        try:
+            with self._files.open_input_stream(self._path(name)) as file:
+                content: bytes = file.read()
+        except FileNotFoundError:
+            return None
+        return content
+
+    def open(self, name: str) -> pa.NativeFile:
+        """Open a file for reading at any place.
+
+        Raises
+        ------
+        OSError
+            If it can't be read; FileNotFoundError if there is none of that name.
+        """
+        return self._files.open_input_file(self._path(name))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file; one of that name is replaced, whole.
+
+        Raises
+        ------
+        OSError
+            If it can't be written.
+        """
+        if self.folder is None:
+            with self._files.open_output_stream(self._path(name)) as file:
+                file.write(content)
+            return
+        target = self.folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(target) as temporary:
+            temporary.write_bytes(content)
+
+    def delete(self, name: str) -> None:
+        """Delete a file, if it is there."""
+        if self.folder is None:
+            if self._files.get_file_info(self._path(name)).type is pafs.FileType.File:
+                self._files.delete_file(self._path(name))
+        else:
+            (self.folder / name).unlink(missing_ok=True)
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of all files, sorted; nothing where there is no folder."""
+        selector = pafs.FileSelector(self._root, recursive=True, allow_not_found=True)
+        found = self._files.get_file_info(selector)
+        paths = [info.path for info in found if info.type is pafs.FileType.File]
+        yield from sorted(path.removeprefix(self._root).lstrip("/") for path in paths)
+
+    def sweep(self) -> None:
+        """Delete what writes left that were interrupted."""
+        for name in list(self.names()):
+            if _LEFTOVER.fullmatch(name.rpartition("/")[2]):
+                self.delete(name)
+
+    def _path(self, name: str) -> str:
+        return f"{self._root.rstrip('/')}/{name}"
