@@ -30,31 +30,40 @@ class Store:
     Parameters
     ----------
     uri
-        A path, or the address of a folder in an object store such as `s3://bucket/archive`.
+        A path, or the address of a folder in an object store such as `s3://bucket/archive`, with
+        what pyarrow takes behind a "?", such as `region=eu-west-1`. Credentials come from the
+        store's usual places, such as the environment, and never stand in an address.
 
     Attributes
     ----------
     uri
-        The address, as text.
+        The address, as text, without what stands behind a "?".
     folder
         The local folder; `None` in an object store.
 
     Raises
     ------
     ArchiveError
-        If the address can't be understood.
+        If the address can't be understood, or holds credentials.
     """
 
     def __init__(self, uri: PathLike) -> None:
-        self.uri = os.fspath(uri)
+        address = os.fspath(uri)
+        self.uri = address.partition("?")[0]
         self.folder: Path | None = None
-        if _SCHEME.match(self.uri) and not self.uri.lower().startswith("file://"):
+        if _SCHEME.match(address) and not address.lower().startswith("file://"):
+            if "@" in self.uri:
+                raise ArchiveError(
+                    "the address of an archive must not hold credentials: give them in the "
+                    "environment or in the store's own configuration"
+                )
             try:
-                self._files, self._root = pafs.FileSystem.from_uri(self.uri)
+                self._files, self._root = pafs.FileSystem.from_uri(address)
             except (pa.ArrowException, OSError, ValueError) as error:
-                raise ArchiveError(f"{self.uri} can't be reached: {error}") from error
+                raise ArchiveError(f"{self.uri} can't be used as an address: {error}") from error
         else:
-            self.folder = Path(re.sub(r"^file://", "", self.uri, flags=re.IGNORECASE))
+            self.uri = address
+            self.folder = Path(re.sub(r"^file://", "", address, flags=re.IGNORECASE))
             self._files, self._root = pafs.LocalFileSystem(), str(self.folder)
 
     def read(self, name: str) -> bytes | None:
