@@ -42,16 +42,18 @@ def encode_rows(rows: pa.Table) -> tuple[bytes, FileNote]:
     """
     ordered = _in_file_order(canonical(rows))
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        ordered.replace_schema_metadata(make_note({"kind": "balance changes"})),
+    with pq.ParquetWriter(
         sink,
-        row_group_size=ROW_GROUP,
+        ARROW_SCHEMA.with_metadata(make_note({"kind": "balance changes"})),
         compression="zstd",
         compression_level=6,
         use_dictionary=list(ACCOUNT_KEY),
         write_page_index=True,
         sorting_columns=_SORTING,
-    )
+    ) as writer:
+        for start in range(0, ordered.num_rows, ROW_GROUP):
+            # With the ids of this row group only, or each had those of the whole file.
+            writer.write_table(canonical(ordered.slice(start, ROW_GROUP), sort=False))
     content = sink.getvalue().to_pybytes()
     times = ordered["timestamp"].cast(pa.int64())
     first, last = pc.min(times).as_py(), pc.max(times).as_py()
