@@ -5,8 +5,10 @@ Everything that is called a *table* in this package is what `to_frame` returns.
 
 from __future__ import annotations
 
-from typing import Final
+from decimal import Decimal
+from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -20,26 +22,133 @@ TIMESTAMP_DTYPE: Final = pd.DatetimeTZDtype("us", "UTC")
 def to_arrow(table: pd.DataFrame) -> pa.Table:
     """Return a table, or any frame with its columns, as Arrow in its schema, rows as they stand.
 
+    Parameters
+    ----------
+    table
+        Ids as text or categories of it, timestamps as datetimes (without a time zone UTC), balances
+        as Arrow decimals, integers of any kind, `decimal.Decimal` or text of digits.
+
     Raises
     ------
     ValueError
         If a column or a value is missing, or a value doesn't fit its column.
     TypeError
-        If a column has a type that its column can't be made of, such as a float as a balance.
+        If it is no frame, or a column has a type that its column can't be made of, such as a float
+        as a balance.
     """
+    if not isinstance(table, pd.DataFrame):
+        raise TypeError(f"a table must be a pandas DataFrame, not {type(table).__name__}")
     missing = [name for name in COLUMNS if name not in table]
     if missing:
         raise ValueError(f"not a table of balance changes: it has no column {', '.join(missing)}")
-    if pd.api.types.is_float_dtype(table["balance"].dtype):
+    twice = [name for name in COLUMNS if isinstance(table[name], pd.DataFrame)]
+    if twice:
+        raise ValueError(f"a table has each column once, but {', '.join(twice)} more than once")
+    columns = [
+        *(_to_ids(table[name]) for name in ACCOUNT_KEY),
+        _to_moments(table["timestamp"]),
+        to_amounts(table["balance"]),
+    ]
+    return pa.table(columns, schema=ARROW_SCHEMA)
+
+
+def _to_ids(column: pd.Series[Any]) -> pa.Array[Any]:
+    _check_complete(column)
+    ids = column if isinstance(column.dtype, pd.CategoricalDtype) else column.astype("category")
+    categories = ids.cat.categories
+    if pd.api.types.infer_dtype(categories) not in {"string", "empty"}:
+        raise TypeError(f"column {column.name} must be text, not {categories.dtype}")
+    codes = pa.array(ids.cat.codes.to_numpy().astype("int32"))
+    return pa.DictionaryArray.from_arrays(codes, pa.array(categories.astype("str"), pa.string()))
+
+
+def _to_moments(column: pd.Series[Any]) -> pa.Array[Any]:
+    _check_complete(column)
+    times = column
+    if times.dtype == object and pd.api.types.infer_dtype(times).startswith("datetime"):
+        times = pd.to_datetime(times, utc=True)
+    if isinstance(times.dtype, pd.ArrowDtype) and pa.types.is_timestamp(times.dtype.pyarrow_dtype):
+        times = times.astype(TIMESTAMP_DTYPE if times.dt.tz is not None else "datetime64[ns]")
+    if len(times) and not pd.api.types.is_datetime64_any_dtype(times.dtype):
         raise TypeError(
-            "balances are floats, which lose digits; make them Arrow decimals or integers"
+            f"column {column.name} must be datetimes, not {column.dtype}: "
+            "make them with pd.to_datetime(..., utc=True)"
         )
-    columns = table[list(COLUMNS)]
-    if pd.api.types.is_integer_dtype(columns["balance"].dtype):
-        columns = columns.assign(balance=columns["balance"].astype(BALANCE_DTYPE))
-    return pa.Table.from_pandas(
-        columns, schema=ARROW_SCHEMA, preserve_index=False
-    ).replace_schema_metadata(None)
+    moments = pd.DatetimeIndex(times)
+    moments = moments.tz_localize("UTC") if moments.tz is None else moments.tz_convert("UTC")
+    whole = moments.as_unit("us")
+    finer = (whole != moments).nonzero()[0]
+    if len(finer):
+        raise ValueError(
+            f"column {column.name} has a part of a microsecond in row "
+            f"{column.index[finer[0]]!r}: {column.iloc[finer[0]]}"
+        )
+    return pa.array(whole.tz_localize(None).to_numpy("M8[us]")).cast(pa.timestamp("us", "UTC"))
+
+
+def to_amounts(column: pd.Series[Any], *, may_lack: bool = False) -> pa.Array[Any]:
+    """Return whole numbers as Arrow decimals of 38 digits.
+
+    Parameters
+    ----------
+    column
+        Arrow decimals, integers of any kind, `decimal.Decimal` or text of digits.
+    may_lack
+        Whether values may be missing.
+
+    Raises
+    ------
+    ValueError
+        If one is missing, no whole number, or has more than 38 digits.
+    TypeError
+        If they are floats, or no numbers.
+    """
+    if not may_lack:
+        _check_complete(column)
+    name, dtype, wanted = column.name, column.dtype, BALANCE_DTYPE.pyarrow_dtype
+    if pd.api.types.is_float_dtype(dtype) or pd.api.types.is_bool_dtype(dtype):
+        raise TypeError(f"column {name} is {dtype}, which loses digits: make it whole numbers")
+    is_arrow = isinstance(dtype, pd.ArrowDtype) and pa.types.is_decimal(dtype.pyarrow_dtype)
+    if is_arrow or pd.api.types.is_integer_dtype(dtype):
+        amounts = pa.array(column, from_pandas=True)
+        amounts = amounts.combine_chunks() if isinstance(amounts, pa.ChunkedArray) else amounts
+        try:
+            return amounts.cast(wanted)
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"column {name} has amounts that are not whole: {error}") from error
+    return pa.array([_whole(*pair, name=name) for pair in column.items()], wanted)
+
+
+def _whole(label: object, value: object, *, name: object) -> int | None:
+    """Return a value as an integer of at most 38 digits."""
+    if value is None or value is pd.NA or value != value:  # noqa: PLR0124 - NaN differs from itself
+        return None
+    if isinstance(value, float | bool) or not isinstance(value, int | str | Decimal | np.integer):
+        raise TypeError(
+            f"column {name} has {value!r} in row {label!r}: amounts are integers, Decimal or text "
+            "of digits"
+        )
+    try:
+        number = int(value)
+    except (ValueError, ArithmeticError):
+        number = None
+    if number is None or (isinstance(value, Decimal) and number != value):
+        raise ValueError(f"column {name} has {value!r} in row {label!r}, which is no whole number")
+    if abs(number) >= 10**BALANCE_DIGITS:
+        raise ValueError(
+            f"column {name} has {value!r} in row {label!r}: more than {BALANCE_DIGITS} digits"
+        )
+    return number
+
+
+def _check_complete(column: pd.Series[Any]) -> None:
+    lacks = column.isna().to_numpy().nonzero()[0]
+    if len(lacks):
+        hint = "; no market is '', not missing" if column.name == "market_id" else ""
+        raise ValueError(
+            f"column {column.name} lacks a value in {len(lacks)} rows, the first of them row "
+            f"{column.index[lacks[0]]!r}{hint}"
+        )
 
 
 def to_frame(arrow: pa.Table, *, sort: bool = True) -> pd.DataFrame:

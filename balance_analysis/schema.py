@@ -106,7 +106,7 @@ def to_microseconds(instant: Instant, *, zone: dt.tzinfo = dt.UTC) -> int:
     Parameters
     ----------
     instant
-        A datetime (also `pandas.Timestamp`), a date (its midnight) or ISO 8601 text. A part of a
+        A datetime (also of pandas or numpy), a date (its midnight) or ISO 8601 text. A part of a
         microsecond is rounded up: rows stand on whole microseconds, so the rows in [start, end)
         stay the same.
     zone
@@ -124,6 +124,8 @@ def to_microseconds(instant: Instant, *, zone: dt.tzinfo = dt.UTC) -> int:
         moment, is_between = _parse(instant)
     elif isinstance(instant, dt.datetime):
         moment, is_between = _plain(instant)
+    elif type(instant).__name__ == "datetime64":  # numpy's, which is not imported for it
+        moment, is_between = _from_numpy(instant)
     elif isinstance(instant, dt.date):
         moment, is_between = dt.datetime.combine(instant, dt.time()), False
     else:
@@ -142,6 +144,14 @@ def _parse(text: str) -> tuple[dt.datetime, bool]:
             f"{text!r} is not an ISO 8601 moment such as 2023-04-01T12:00:00Z"
         ) from error
     return moment, finer is not None and finer[2].strip("0") != ""
+
+
+def _from_numpy(instant: Any) -> tuple[dt.datetime, bool]:  # noqa: ANN401 - numpy's datetime64
+    """Return a datetime64 as a datetime, and whether it had nanoseconds."""
+    whole = instant.astype("datetime64[us]")
+    if whole != whole:  # noqa: PLR0124 - NaT differs from itself
+        raise ValueError("a moment must not be NaT")
+    return whole.item(), bool(whole < instant)
 
 
 def _plain(moment: dt.datetime) -> tuple[dt.datetime, bool]:

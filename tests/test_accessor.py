@@ -71,7 +71,7 @@ def test_every_function_that_takes_a_table_first_is_a_method():
         for name in ba.__all__
         if inspect.isfunction(getattr(ba, name))
         and next(iter(inspect.signature(getattr(ba, name)).parameters)) in {"table", "data"}
-        and not name.startswith(("write_", "plot_"))
+        and not name.startswith(("write_", "plot_", "to_table"))
     }
     assert {NAMES.get(name, name) for name in METHODS} - {"plot"} == first
 

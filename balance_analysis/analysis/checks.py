@@ -18,7 +18,7 @@ from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-REBUILD = "build it with frame.to_frame"
+REBUILD = "make a table of it with to_table"
 
 
 def check_table(table: pd.DataFrame) -> None:
@@ -46,7 +46,7 @@ def check_table(table: pd.DataFrame) -> None:
     >>> check_table(empty_table())
     >>> check_table(empty_table().drop(columns="balance"))
     Traceback (most recent call last):
-    balance_analysis.errors.CheckError: the table lacks the columns ['balance']: build it ...
+    balance_analysis.errors.CheckError: the table lacks the columns ['balance']: make ...
     """
     _check_columns(table)
     _check_dtypes(table)
@@ -56,21 +56,29 @@ def check_table(table: pd.DataFrame) -> None:
     _check_negative(table)
 
 
-def drop_identical_duplicates(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table in which each account has one row per timestamp.
+def to_table(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame of balance changes as a table: typed, sorted, each row once.
+
+    Every function that takes a table does this by itself.
 
     Parameters
     ----------
     table
-        A table, its rows in any order. Rows that agree in all six columns count once.
+        Any frame with a table's columns, rows in any order: ids as text, timestamps as datetimes
+        (without a time zone UTC), balances as integers, `decimal.Decimal`, Arrow decimals or text
+        of digits. Rows that agree in all six columns count once; other columns are left out.
 
     Returns
     -------
     pandas.DataFrame
-        A table as `frame.to_frame` returns it: sorted and typed.
+        A table, with a fresh index.
 
     Raises
     ------
+    ValueError
+        If a column or a value is missing, or a value doesn't fit its column.
+    TypeError
+        If a column is of another kind, such as floats as balances.
     CheckError
         If two rows of one account and timestamp differ in balance: which of them is true can't be
         known. `rows` holds them.
@@ -84,14 +92,14 @@ def drop_identical_duplicates(table: pd.DataFrame) -> pd.DataFrame:
     ...     "market_id": "", "timestamp": pd.to_datetime(["2023-04-01"] * 2, utc=True),
     ...     "balance": pd.array([5, 5], dtype=BALANCE_DTYPE),
     ... })
-    >>> len(drop_identical_duplicates(rows))
+    >>> len(to_table(rows))
     1
     """
     return merge_duplicates(to_frame(to_arrow(table)))
 
 
 def merge_duplicates(table: pd.DataFrame) -> pd.DataFrame:
-    """Do what `drop_identical_duplicates` does to a frame that `frame.to_frame` has just made."""
+    """Do what `to_table` does to a frame that `frame.to_frame` has just made."""
     _, repeated = _neighbours(table)
     if not repeated.any():
         return table
@@ -165,7 +173,7 @@ def _check_order(table: pd.DataFrame) -> None:
         raise CheckError(
             f"a table is sorted by {', '.join(ACCOUNT_KEY)}, then timestamp, but {len(rows)} rows "
             f"belong before the row above them, the first at {_place(rows)}: "
-            "sort it with frame.to_frame(frame.to_arrow(table))",
+            "to_table(...) sorts it",
             rows=rows,
         )
 
@@ -180,7 +188,7 @@ def _check_unique(table: pd.DataFrame) -> None:
     rows = table.loc[_both(repeated)]
     raise CheckError(
         f"an account has one row per timestamp, but {repeated.sum()} rows are identical "
-        f"duplicates, the first at {_place(rows)}: drop them with drop_identical_duplicates(table)",
+        f"duplicates, the first at {_place(rows)}: to_table(...) drops them",
         rows=rows,
     )
 

@@ -54,7 +54,7 @@ def deltas(table: pd.DataFrame, *, opening: pd.DataFrame | None = None) -> pd.Da
     Returns
     -------
     pandas.DataFrame
-        The table, sorted, with the column `delta` (decimal128(38, 0), in the asset's smallest
+        The columns of a table, sorted, and `delta` (decimal128(38, 0), in the asset's smallest
         unit): NA on an account's first row, unless `opening` tells what was before it.
 
     Raises
@@ -110,13 +110,15 @@ def flows(
         A table of balance changes, its rows in any order.
     freq
         How long a period is: any frequency of pandas; `None` for the interval as a whole. Fixed
-        frequencies and days count from `start`, others, such as "MS", have points of their own.
+        frequencies and days count from `start`, others have points of their own, at which periods
+        begin: so a month is "MS" and a week "W-MON", not "ME" or "W".
     by
         The columns of `ACCOUNT_KEY` that make a group, "asset_id" among them. The flows of a group
         are those of its accounts added up: what one of them gives another counts as in and out.
     start, end
         The interval, half-open; without a time zone in `tz`. By default from the beginning of the
-        period of the first row to the end of that of the last one.
+        period of the first row to the end of that of the last one: days begin at midnight, other
+        fixed frequencies count from 1970-01-01 by the clocks of `tz`.
     opening
         What accounts held before the table's rows: see `balance_at`.
     tz
@@ -162,7 +164,6 @@ def flows(
     steps = make_steps(table, opening)
     grid = make_grid(steps.extent, freq=freq, start=start, end=end, tz=tz)
     groups = make_groups(steps.accounts, by)
-    check_cells(len(groups), len(grid))
     found = _flow_runs(steps, grid)
     cells, places = used_cells(
         groups.numbers[found["number"]] * len(grid) + found["period"], len(groups) * len(grid)

@@ -7,6 +7,7 @@ and longer follow the clocks of the time zone, so that a day may have 23 or 25 h
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +29,9 @@ Frequency = str | dt.timedelta | pd.offsets.BaseOffset
 
 Zone = str | dt.tzinfo
 
-MOST_CELLS: Final = 2**31
+MOST_POINTS: Final = 2**31
+CELL: Final = 32
+"""Bytes that a cell of a result takes while it is made, about."""
 
 _NANOSECONDS: Final = 1000
 _Step = int | pd.offsets.BaseOffset
@@ -96,7 +99,7 @@ def make_grid(
     ------
     ValueError
         If `start` is not before `end`, `freq` is no frequency, is not positive or finer than a
-        microsecond, the time zone is unknown, or there are more than `MOST_CELLS` periods.
+        microsecond, the time zone is unknown, or there are more than `MOST_POINTS` periods.
     """
     zone = to_zone(tz)
     step = None if freq is None else _to_step(freq)
@@ -116,17 +119,19 @@ def make_grid(
 
 
 def check_cells(accounts: int, points: int) -> None:
-    """Raise if a result would have more cells than can be numbered.
+    """Raise if a result with a cell for each account and moment doesn't fit into memory.
 
     Raises
     ------
     ValueError
-        With the number of cells.
+        With what it needs and what there is.
     """
-    if accounts * points > MOST_CELLS:
+    needed, memory = accounts * points * CELL, _memory()
+    if needed > memory:
         raise ValueError(
-            f"{accounts:,} accounts at {points:,} moments are {accounts * points:,} cells, more "
-            f"than {MOST_CELLS:,}: choose a coarser freq, a shorter interval or fewer accounts"
+            f"{accounts:,} accounts or groups at {points:,} moments need some {needed / 1e9:,.0f} "
+            f"GB, but this machine has {memory / 1e9:,.0f}: choose a coarser freq, a shorter "
+            "interval, fewer accounts, or for a series at every change layout='long'"
         )
 
 
@@ -164,6 +169,14 @@ def _is_even(edges: NDArray[np.int64]) -> bool:
     return len(steps) > 0 and bool(np.all(steps == steps[0]))
 
 
+def _memory() -> int:
+    """Return the machine's memory in bytes; where it isn't told, 64 GB."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 64 * 10**9
+
+
 def to_times(microseconds: NDArray[np.int64], zone: dt.tzinfo = dt.UTC) -> pd.DatetimeIndex:
     """Return microseconds since 1970-01-01 UTC as timestamps in a time zone."""
     moments = pd.DatetimeIndex(np.ascontiguousarray(microseconds).view("M8[us]"))
@@ -180,8 +193,10 @@ def to_zone(tz: Zone | None) -> dt.tzinfo:
     """
     if tz is None or tz == "UTC":
         return dt.UTC
-    if not isinstance(tz, str):
+    if isinstance(tz, dt.tzinfo):
         return tz
+    if not isinstance(tz, str):
+        raise TypeError(f"tz must be the name of a time zone or a tzinfo, not {tz!r}")
     try:
         return ZoneInfo(tz)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
@@ -191,7 +206,7 @@ def to_zone(tz: Zone | None) -> dt.tzinfo:
 def _to_step(freq: Frequency) -> _Step:
     """Return a fixed frequency as microseconds, another as its offset."""
     try:
-        offset: Any = to_offset(freq)
+        offset: Any = to_offset(pd.Timedelta(freq) if isinstance(freq, np.timedelta64) else freq)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"{freq!r} is no frequency of pandas, such as '1h', '1D' or 'MS'"
@@ -214,7 +229,12 @@ def _edges(
         return np.array([begin, last + 1 if stop is None else stop])
     if isinstance(step, int):
         beyond = begin + ((last - begin) // step + 1) * step if stop is None else stop
-        check_cells(1, (beyond - begin) // step)
+        count = (beyond - begin) // step
+        if count > MOST_POINTS:
+            raise ValueError(
+                f"the interval has {count:,} periods, more than {MOST_POINTS:,}: "
+                "choose a coarser freq or a shorter interval"
+            )
         inner = np.arange(begin + step, beyond, step)
     else:
         points = _calendar(begin, last if stop is None else stop, step, zone)
@@ -231,7 +251,10 @@ def _calendar(
     if not isinstance(step, pd.offsets.Day):
         first, final = first.normalize(), final.normalize()
     local = pd.date_range(first, final + 2 * step, freq=step)
-    points = np.unique(_from_local(local, zone, is_first=True))
+    points = _from_local(local, zone, is_first=True)
+    # A day that a zone leaves out has no point: the clocks go on in the next one.
+    is_there = to_times(points, zone).tz_localize(None).normalize() == local.normalize()
+    points = np.unique(points[is_there])
     return points[points > begin]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,8 @@ def make_groups(
     ValueError
         If `by` has another name, one twice, or lacks `asset_id` where it is needed.
     """
+    if not isinstance(by, Iterable):
+        raise TypeError(f"by must name columns of {list(ACCOUNT_KEY)}, not {by!r}")
     names = [by] if isinstance(by, str) else list(by)
     unknown = [name for name in names if name not in ACCOUNT_KEY]
     if unknown or len(set(names)) < len(names):

@@ -5,6 +5,7 @@ Shares are ratios, so they are floats: each the exact quotient of two integers, 
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -193,8 +194,7 @@ def concentration(
        total  holders  unknown  largest  herfindahl  gini
     0      4        2        0     0.75       0.625  0.25
     """
-    if n < 1:
-        raise ValueError(f"n must be at least 1, not {n}")
+    _check_count(n)
     steps = make_steps(table, opening)
     points, zone = _points(steps, when, freq=freq, start=start, end=end, tz=tz)
     groups = make_groups(steps.accounts, by)
@@ -297,8 +297,7 @@ def top_movers(
     0       b2        9        1   -8
     1       a1        5        7    2
     """
-    if n < 1:
-        raise ValueError(f"n must be at least 1, not {n}")
+    _check_count(n)
     accounts = summarize_accounts(table, start=start, end=end, opening=opening)
     moves = _integers(accounts["net"].array)
     assets = accounts["asset_id"].cat.codes.tolist()
@@ -339,3 +338,8 @@ def _integers(amounts: pd.api.extensions.ExtensionArray) -> list[int | None]:
         number if known else None
         for number, known in zip(numbers, values.is_valid().to_pylist(), strict=True)
     ]
+
+
+def _check_count(n: int) -> None:
+    if operator.index(n) < 1:
+        raise ValueError(f"n must be at least 1, not {n}")

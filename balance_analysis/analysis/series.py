@@ -53,7 +53,8 @@ def balance_series(
         The interval, half-open; without a time zone in `tz`. The grid begins at `start` and goes
         on at the points of `freq` after it, below `end`: fixed frequencies and days count from
         `start`, others, such as "MS", have points of their own. By default it reaches from the
-        last point not after the first row to the first point not before the last row.
+        last point not after the first row to the first point not before the last row; days stand at
+        midnight, other fixed frequencies then count from 1970-01-01 by the clocks of `tz`.
     opening
         What accounts held before the table's rows: see `balance_at`.
     layout
@@ -79,8 +80,8 @@ def balance_series(
     Raises
     ------
     ValueError
-        If `start` is not before `end`, `freq` or `tz` is none, or the result had more than 2**31
-        cells.
+        If `start` is not before `end`, `freq` or `tz` is none, or the result doesn't fit into
+        memory.
     CheckError
         If rows contradict each other or `opening`: see `balance_at`.
 

@@ -19,13 +19,13 @@ import pyarrow as pa
 
 from balance_analysis.analysis.checks import (
     account_numbers,
-    drop_identical_duplicates,
     microseconds,
+    to_table,
 )
 from balance_analysis.analysis.grid import to_times
 from balance_analysis.analysis.integers import integers_of, subtract, words_from, words_of
 from balance_analysis.errors import CheckError
-from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE
+from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_amounts
 from balance_analysis.schema import ACCOUNT_KEY, BALANCE_DIGITS, COLUMNS, from_microseconds
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def open_table(table: pd.DataFrame, opening: pd.DataFrame | None) -> tuple[pd.Da
     """
     heads = _find_heads(table)
     if heads is None:
-        table = drop_identical_duplicates(table)
+        table = to_table(table)
         heads = np.flatnonzero(np.diff(account_numbers(table), prepend=-1))
     rows = table[list(COLUMNS)].reset_index(drop=True)
     rows.attrs = {}
@@ -262,6 +262,8 @@ def _find_heads(table: pd.DataFrame) -> NDArray[np.int64] | None:
 
 
 def _is_typed(table: pd.DataFrame) -> bool:
+    if not isinstance(table, pd.DataFrame) or not table.columns.is_unique:
+        return False
     dtypes = table.dtypes.to_dict()
     return (
         all(isinstance(dtypes.get(name), pd.CategoricalDtype) for name in ACCOUNT_KEY)
@@ -292,9 +294,14 @@ def _is_ascending(columns: Sequence[pd.Categorical]) -> bool:
 
 def _read_opening(opening: pd.DataFrame) -> dict[Account, tuple[int, int | None]]:
     """Return for each account its opening balance and from when on; `None` is unknown."""
-    dtype = opening["balance"].dtype
-    if dtype != BALANCE_DTYPE:
-        raise TypeError(f"opening's balance must be {BALANCE_DTYPE}, not {dtype}")
+    if not isinstance(opening, pd.DataFrame):
+        raise TypeError(f"opening must be a pandas DataFrame, not {type(opening).__name__}")
+    missing = [name for name in (*ACCOUNT_KEY, "balance") if name not in opening]
+    if missing:
+        raise ValueError(
+            f"opening has no column {', '.join(missing)}; balance_at makes such frames"
+        )
+    balances = to_amounts(opening["balance"], may_lack=True).to_pylist()
     keys = opening[list(ACCOUNT_KEY)].astype("str")
     if keys.isna().to_numpy().any():
         raise ValueError("opening has an account with a missing id; no market is '', not missing")
@@ -305,7 +312,6 @@ def _read_opening(opening: pd.DataFrame) -> dict[Account, tuple[int, int | None]
     if "since" in opening:
         since = pd.to_datetime(opening["since"], utc=True)
         times = since.to_numpy(dtype="M8[us]").view(np.int64)
-    balances = pa.array(opening["balance"]).to_pylist()
     return {
         account: (time, None if balance is None else int(balance))
         for account, time, balance in zip(
@@ -422,6 +428,5 @@ def check_fits(too_large: NDArray[np.bool_], name: Callable[[int], str]) -> None
 def raise_overflow(what: str) -> NoReturn:
     """Raise because of an amount that doesn't fit."""
     raise OverflowError(
-        f"{what} has more than {BALANCE_DIGITS} digits, which no column of amounts holds: "
-        "choose fewer accounts or a shorter interval"
+        f"{what} has more than {BALANCE_DIGITS} digits, which no column of amounts holds"
     )

@@ -18,6 +18,7 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.analysis.integers import integers_of, words_of
+from balance_analysis.frame import to_amounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,8 +48,9 @@ def to_units(data: pd.DataFrame, decimals: Decimals) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        A copy of `data` in which each column of Arrow decimals is float64: the exact quotient,
-        rounded once to the nearest float. NA becomes NaN.
+        A copy of `data` in which each column of amounts is float64: the exact quotient, rounded
+        once to the nearest float. NA becomes NaN. Amounts are Arrow decimals, objects that are
+        `Decimal` or integers, and whatever the column `balance` has; other integers are counts.
 
     Raises
     ------
@@ -56,7 +58,7 @@ def to_units(data: pd.DataFrame, decimals: Decimals) -> pd.DataFrame:
         If an asset in `data` has no entry in `decimals`, or one below 0, or the file isn't as
         described.
     TypeError
-        If a number of decimals is not an integer.
+        If a number of decimals is not an integer, or `data` has no column of amounts.
     OSError
         If the file can't be read.
 
@@ -71,13 +73,24 @@ def to_units(data: pd.DataFrame, decimals: Decimals) -> pd.DataFrame:
     0     USDT      1.5
     1     VEGA      2.0
     """
+    if not isinstance(decimals, Mapping | str | os.PathLike):
+        raise TypeError(
+            f"decimals must be {{asset_id: decimals}} or the path of a file, not {decimals!r}"
+        )
     places = decimals if isinstance(decimals, Mapping) else read_decimals(decimals)
     if "asset_id" in data.columns.names:
         return _wide_to_units(data, places)
+    if "asset_id" not in data:
+        raise ValueError("the frame has no column asset_id, which tells the unit of its amounts")
     assets = data["asset_id"].astype("str").to_numpy(dtype=object)
     scales = _scales(pd.unique(assets), places)
     rows_of = {asset: np.flatnonzero(assets == asset) for asset in scales}
-    amounts = {str(n): pa.array(data[n]) for n, dtype in data.dtypes.items() if _is_decimal(dtype)}
+    amounts = {str(name): to_amounts(data[name], may_lack=True) for name in _amounts(data)}
+    if not amounts:
+        raise TypeError(
+            "the frame has no column of amounts: Arrow decimals, Decimal, or whole numbers of any "
+            "size as Python's"
+        )
     return data.assign(**{name: _divide(c, rows_of, scales) for name, c in amounts.items()})
 
 
@@ -155,6 +168,18 @@ def _scales(assets: Iterable[str], decimals: Mapping[str, int]) -> dict[str, int
         if count < 0:
             raise ValueError(f"asset {asset!r} can't have {count} decimals")
     return {asset: 10**count for asset, count in places.items()}
+
+
+def _amounts(data: pd.DataFrame) -> list[str]:
+    """Return which columns are amounts: counts are plain integers, which are none."""
+    return [
+        str(name)
+        for name, dtype in data.dtypes.items()
+        if _is_decimal(dtype)
+        or (name == "balance" and not pd.api.types.is_float_dtype(dtype))
+        or pd.api.types.infer_dtype(data[name]) == "decimal"
+        or (dtype == "object" and pd.api.types.infer_dtype(data[name]) == "integer")
+    ]
 
 
 def _is_decimal(dtype: object) -> bool:

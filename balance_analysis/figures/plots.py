@@ -23,8 +23,8 @@ from matplotlib.ticker import EngFormatter, MaxNLocator, ScalarFormatter
 
 from balance_analysis.analysis.checks import (
     account_numbers,
-    drop_identical_duplicates,
     microseconds,
+    to_table,
 )
 from balance_analysis.analysis.units import to_units
 from balance_analysis.figures.labels import account_labels, balance_label
@@ -124,7 +124,7 @@ def plot_balances(
     balance (smallest unit)
     asset VOTE
     """
-    table = drop_identical_duplicates(data)
+    table = to_table(data)
     asset = _only_asset(table)
     if ax is None:
         ax = _new_axes()

@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 import pickle
+from decimal import Decimal
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.analysis.checks import check_table, drop_identical_duplicates
+from balance_analysis.analysis.checks import check_table, to_table
 from balance_analysis.errors import CheckError
-from balance_analysis.frame import empty_table
+from balance_analysis.frame import BALANCE_DTYPE, empty_table
 from balance_analysis.schema import ACCOUNT_KEY
-from tests.analysis.tables import START, rows, rows_of, table_of
+from tests.analysis.tables import LARGEST, START, rows, rows_of, table_of
 
 GENERAL = ("VOTE", "ACCOUNT_TYPE_GENERAL", "a1", "")
 OTHER = ("VOTE", "ACCOUNT_TYPE_GENERAL", "b2", "m1")
@@ -140,7 +142,7 @@ def test_dropping_identical_duplicates_restores_the_table(rows, random):
     table = table_of(rows)
     order = [*range(len(table)), *(random.randrange(len(table)) for _ in rows)]
     random.shuffle(order)
-    pd.testing.assert_frame_equal(drop_identical_duplicates(table.iloc[order]), table)
+    pd.testing.assert_frame_equal(to_table(table.iloc[order]), table)
 
 
 @given(rows.filter(bool), st.randoms(use_true_random=False))
@@ -148,9 +150,78 @@ def test_a_duplicate_of_another_balance_is_never_dropped(rows, random):
     chosen = random.choice(rows)
     doubled = [*rows, chosen, (*chosen[:5], chosen[5] + 1)]
     with pytest.raises(CheckError, match="conflicting") as caught:
-        drop_identical_duplicates(table_of(doubled))
+        to_table(table_of(doubled))
     assert {row[:5] for row in rows_of(caught.value.rows)} == {chosen[:5]}
 
 
 def test_dropping_from_no_rows_gives_no_rows():
-    pd.testing.assert_frame_equal(drop_identical_duplicates(empty_table()), empty_table())
+    pd.testing.assert_frame_equal(to_table(empty_table()), empty_table())
+
+
+ODD = {
+    "a missing balance": (
+        {"balance": [5, None]},
+        ValueError,
+        "lacks a value in 1 rows.*row 1",
+    ),
+    "no market as missing": ({"market_id": None}, ValueError, "market_id lacks.*no market is ''"),
+    "ids as numbers": ({"party_id": [1, 2]}, TypeError, "party_id must be text, not int64"),
+    "times as text": ({"timestamp": ["2023-04-01"] * 2}, TypeError, r"pd\.to_datetime"),
+    "times as numbers": ({"timestamp": [1, 2]}, TypeError, "must be datetimes, not int64"),
+    "floats": ({"balance": [1.0, 2.0]}, TypeError, "float64, which loses digits"),
+    "floats in objects": (
+        {"balance": pd.Series([1.0, 2], dtype=object)},
+        TypeError,
+        "1.0 in row 0",
+    ),
+    "39 digits as text": ({"balance": ["1" * 39, "2"]}, ValueError, "row 0: more than 38 digits"),
+    "39 digits": ({"balance": [10**38, 2]}, ValueError, "row 0: more than 38 digits"),
+    "a fraction": ({"balance": [Decimal("1.5"), 2]}, ValueError, "row 0, which is no whole number"),
+    "words": ({"balance": ["one", "2"]}, ValueError, "'one' in row 0, which is no whole number"),
+}
+
+
+def raw(**columns):
+    account = dict.fromkeys(ACCOUNT_KEY, "VOTE")
+    days = pd.to_datetime(["2023-04-01", "2023-04-02"], utc=True)
+    return pd.DataFrame({**account, "timestamp": days, "balance": [5, 7], **columns})
+
+
+@pytest.mark.parametrize(("columns", "error", "message"), ODD.values(), ids=ODD)
+def test_what_no_table_can_be_made_of_is_told_with_its_column_and_row(columns, error, message):
+    with pytest.raises(error, match=message):
+        to_table(raw(**columns))
+
+
+@pytest.mark.parametrize("table", [None, [1], pa.table({})])
+def test_what_is_no_frame_is_refused(table):
+    with pytest.raises(TypeError, match="must be a pandas DataFrame"):
+        to_table(table)
+
+
+def test_a_part_of_a_microsecond_is_refused():
+    times = pd.to_datetime(["2023-04-01", "2023-04-02"]) + pd.Timedelta("1ns")
+    with pytest.raises(ValueError, match="part of a microsecond in row 0"):
+        to_table(raw(timestamp=times))
+
+
+@pytest.mark.parametrize(
+    "balance",
+    [
+        ["5", str(LARGEST)],
+        [Decimal(5), Decimal(LARGEST)],
+        pd.Series([5, LARGEST], dtype=object),
+        pd.array([5, LARGEST], dtype=BALANCE_DTYPE),
+    ],
+    ids=["text", "Decimal", "integers", "Arrow"],
+)
+def test_whole_numbers_of_any_kind_keep_every_digit(balance):
+    assert [int(value) for value in to_table(raw(balance=balance))["balance"]] == [5, LARGEST]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
+def test_times_of_any_unit_and_zone_are_the_same_moments(unit, zone):
+    days = pd.to_datetime(["2023-04-01", "2023-04-02"]).as_unit(unit)
+    times = days if zone is None else days.tz_localize("UTC").tz_convert(zone)
+    pd.testing.assert_frame_equal(to_table(raw(timestamp=times)), to_table(raw()))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balance_analysis.analysis.balances import balance_at
+from balance_analysis.analysis.series import balance_series
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.units import to_units
 from balance_analysis.frame import BALANCE_DTYPE, empty_table
@@ -94,3 +96,64 @@ def test_no_rows_need_no_decimals():
     found = to_units(empty_table(), {})
     assert found.empty
     assert found["balance"].dtype == "float64"
+
+
+@pytest.mark.parametrize("kind", ["integers", "Decimal", "int64"])
+def test_balances_of_other_kinds_are_converted_too(kind):
+    balance = {
+        "integers": pd.Series([10**20], dtype=object),
+        "Decimal": [Decimal(10**20)],
+        "int64": [10**18],
+    }[kind]
+    data = pd.DataFrame({"asset_id": "ea43", "balance": balance, "rows": [3]})
+    found = to_units(data, {"ea43": 18})
+    assert found["balance"].tolist() == [1.0 if kind == "int64" else 100.0]
+    assert found["rows"].tolist() == [3]
+
+
+def test_a_frame_without_amounts_is_refused():
+    with pytest.raises(TypeError, match="no column of amounts"):
+        to_units(pd.DataFrame({"asset_id": ["ea43"], "rows": [3]}), {"ea43": 18})
+
+
+def test_a_series_in_a_wide_layout_is_converted_column_by_column():
+    table = table_of([(asset, "T", "p", "", START, 10**18) for asset in DECIMALS])
+    found = to_units(balance_series(table, freq="1D"), DECIMALS)
+    assert found.iloc[-1].tolist() == [1e18, 1.0]
+
+
+FILES = {
+    "a.csv": "symbol,asset_id,decimals\nV,VOTE,0\nE,ea43,18\n",
+    "b.toml": "VOTE = 0\n[ea43]\nsymbol = 'E'\ndecimals = 18\n",
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_decimals_come_from_a_file(name, tmp_path):
+    (tmp_path / name).write_text(FILES[name], encoding="utf-8")
+    found = to_units(frame_of([10**18]), tmp_path / name)
+    assert found["balance"].tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "asset_id\nVOTE\n", "no column decimals"),
+        ("a.csv", "asset_id,decimals\nea43,many\n", "line 2: decimals must be a whole number"),
+        ("a.csv", "asset_id,decimals\nea43,-1\n", "line 2: decimals must be a whole number"),
+        (
+            "a.csv",
+            "asset_id,decimals\nea43,1\nea43,2\n",
+            "line 3: .*has 1 decimals above",
+        ),
+        ("a.toml", "ea43 = ", "is no TOML"),
+        ("a.toml", "ea43 = '18'", "'ea43' needs decimals"),
+        ("a.toml", "[ea43]\nsymbol = 'E'", "'ea43' needs decimals"),
+        ("a.txt", "", "a .csv or a .toml file"),
+        ("a.csv", "asset_id,decimals\nother,1\n", r"no entry for the assets \['ea43'\]"),
+    ],
+)
+def test_a_file_of_decimals_that_is_wrong_is_told_where(name, content, message, tmp_path):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        to_units(frame_of([1]), tmp_path / name)
