@@ -1,6 +1,6 @@
 from .analysis.averages import time_weighted_average
 from .analysis.balances import balance_at
-from .analysis.checks import check_table
+from .analysis.checks import check_table, to_table
 from .analysis.conservation import ConservationReport, check_conservation, reconcile
 from .analysis.flows import active_accounts, deltas, flows
 from .analysis.holders import concentration, share, top_movers
@@ -18,8 +18,12 @@ from .archive.files import (
     write_network_limits,
     write_parquet,
 )
+from .archive.repair import Repaired, repair
+from .archive.status import ArchiveStatus
+from .archive.verify import VerifyReport
 from .errors import (
     ArchiveError,
+    ArchiveLockedError,
     BalanceAnalysisError,
     CheckError,
     DecodeError,
@@ -45,6 +49,8 @@ __all__ = [
     "ACCOUNT_TYPES",
     "Archive",
     "ArchiveError",
+    "ArchiveLockedError",
+    "ArchiveStatus",
     "BalanceAnalysisError",
     "CheckError",
     "Client",
@@ -55,9 +61,11 @@ __all__ = [
     "NetworkLimits",
     "NodeReport",
     "Page",
+    "Repaired",
     "RequestError",
     "Run",
     "TooLargeError",
+    "VerifyReport",
     "active_accounts",
     "balance_at",
     "balance_series",
@@ -80,9 +88,11 @@ __all__ = [
     "read_network_limits",
     "read_parquet",
     "reconcile",
+    "repair",
     "share",
     "summarize_accounts",
     "time_weighted_average",
+    "to_table",
     "to_units",
     "top_movers",
     "totals",

@@ -1,4 +1,4 @@
-"""The main job on sample data: an embedded node, a load over real HTTP, files and pictures."""
+"""The main job on sample data: an embedded node, an archive filled over real HTTP, and pictures."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from balance_analysis.analysis.summary import summarize_accounts
+from balance_analysis.archive.archive import Archive
+from balance_analysis.archive.export import export
 from balance_analysis.archive.files import write_network_limits, write_parquet
 from balance_analysis.archive.writing import replacing
+from balance_analysis.errors import CheckError
 from balance_analysis.figures.plots import plot_balances
-from balance_analysis.load.changes import load_balance_changes
 from balance_analysis.load.limits import load_network_limits
 from balance_analysis.node.client import Client
 from balance_analysis.service.app import create_app
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from balance_analysis.archive.status import ArchiveStatus
     from balance_analysis.schema import NetworkLimits
 
 PAGE_SIZE: Final = 2000
@@ -39,17 +42,20 @@ class DemoResult:
     Attributes
     ----------
     table
-        The balance changes, as loaded.
+        The balance changes, as the archive holds them.
     limits
         The network limits, as loaded.
+    status
+        What the archive holds.
     summary
         One row per account, as of `summarize_accounts`.
     files
-        What was written, in order.
+        What was written beside the archive, in order.
     """
 
     table: pd.DataFrame
     limits: NetworkLimits
+    status: ArchiveStatus
     summary: pd.DataFrame
     files: tuple[Path, ...]
 
@@ -73,32 +79,42 @@ def serve_sample() -> AbstractContextManager[str]:
 
 
 def run_demo(out: Path, *, say: Callable[[str], None]) -> DemoResult:
-    """Load the sample from an embedded node and write its table, limits and plots.
+    """Export the sample from an embedded node into an archive, verify it, and draw what it holds.
 
     Parameters
     ----------
     out
-        The folder for the files; made where it doesn't exist.
+        The folder for the archive and the files; made where it doesn't exist. An archive of an
+        earlier demo goes on.
     say
         Called with a line on each step.
 
     Raises
     ------
+    ArchiveError
+        If the folder `archive` in it is no archive of the sample.
+    CheckError
+        If the archive is not what it says.
     OSError
         If the folder can't be written to.
     """
     out.mkdir(parents=True, exist_ok=True)
+    archive = Archive(out / "archive")
     with serve_sample() as url, Client(url) as client:
         say(f"An embedded node answers at {url}")
-        table = load_balance_changes(client, page_size=PAGE_SIZE)
-        loaded = table.attrs["balance_analysis"]
-        say(f"Loaded {len(table):,} balance changes in {loaded['requests']} requests")
+        run = export(client, archive, page_size=PAGE_SIZE)
+        say(f"Exported {run.rows:,} balance changes in {run.requests} requests: {archive.uri}")
         limits = load_network_limits(client)
+    verified = archive.verify()
+    say(str(verified))
+    if verified.problems:
+        raise CheckError(f"{archive.uri} is not what it says: {verified}")
+    table, status = archive.read(), archive.status()
     files = [out / "changes.parquet", out / "network_limits.json"]
     write_parquet(table, files[0])
     write_network_limits(limits, files[1])
     files += _draw(table, out)
-    return DemoResult(table, limits, summarize_accounts(table), tuple(files))
+    return DemoResult(table, limits, status, summarize_accounts(table), tuple(files))
 
 
 def _draw(table: pd.DataFrame, out: Path) -> Iterator[Path]:

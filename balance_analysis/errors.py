@@ -9,6 +9,7 @@
     ├── IncompleteError     the pages don't add up to one complete list
     ├── CheckError          data that breaks a rule of the table
     └── ArchiveError        a file or archive that can't be read or written
+        └── ArchiveLockedError  another run is writing to it
 
 A caller's bug is a `ValueError` or a `TypeError`. No rows is an empty table, not an error.
 All of them pickle.
@@ -154,3 +155,17 @@ class CheckError(BalanceAnalysisError):
 
 class ArchiveError(BalanceAnalysisError):
     """A file or archive can't be read or written as what it should be."""
+
+
+class ArchiveLockedError(ArchiveError):
+    """Another run is writing to the archive.
+
+    Attributes
+    ----------
+    holder
+        Who it is: `pid`, `host` and `since`, ISO 8601 in UTC; empty where it isn't known.
+    """
+
+    def __init__(self, message: str, *, holder: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.holder = holder or {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 
@@ -17,11 +18,24 @@ from balance_analysis.demo import run_demo, sample_assets, sample_data, serve_sa
 def result(tmp_path_factory):
     said = []
     made = run_demo(tmp_path_factory.mktemp("demo") / "out", say=said.append)
-    assert len(said) == 2
+    assert len(said) == 3
     return made
 
 
-def test_the_loaded_table_is_the_sample(result):
+def test_a_second_demo_finds_its_archive_and_nothing_new(result, tmp_path_factory):
+    said, out = [], tmp_path_factory.mktemp("demo") / "out"
+    shutil.copytree(result.files[0].parent, out)
+    again = run_demo(out, say=said.append)
+    assert again.table.equals(result.table)
+    assert "Exported 0 balance changes" in said[1]
+
+
+def test_the_archive_is_complete(result):
+    assert result.status.rows == len(result.table)
+    assert not result.status.gaps
+
+
+def test_the_archive_holds_the_sample(result):
     sample = ba.read_parquet(sample_data() / "changes.parquet")
     pd.testing.assert_frame_equal(result.table, sample)
     ba.check_table(result.table)

@@ -9,8 +9,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import balance_analysis as ba
+from balance_analysis.archive.settings import resolve
 from balance_analysis.cli import EXIT_CODES, INTERRUPTED, app
 from balance_analysis.demo import serve_sample
 
@@ -39,7 +41,7 @@ def test_a_python_block_runs(block, tmp_path):
 def test_the_command_line_quickstart_runs(tmp_path):
     commands = [line for block in blocks("sh") for line in block.splitlines()]
     commands = [line for line in commands if line.startswith("balance-analysis ")]
-    assert len(commands) == 5
+    assert len(commands) == 10
     with serve_sample() as url:
         script = "\n".join(commands).replace("https://node.example.org", url)
         script = script.replace("balance-analysis ", f"{sys.executable} -m balance_analysis ")
@@ -48,7 +50,13 @@ def test_the_command_line_quickstart_runs(tmp_path):
         )
     assert done.returncode == 0, done.stderr
     made = {path.name for path in tmp_path.iterdir()}
-    assert made == {"changes.parquet", "accounts.csv", "pools.png", "network_limits.json"}
+    assert made == {
+        "changes.parquet",
+        "accounts.csv",
+        "pools.png",
+        "network_limits.json",
+        "archive",
+    }
 
 
 def test_the_set_up_commands_are_make_targets():
@@ -64,8 +72,26 @@ def test_every_exit_code_is_documented():
 
 
 def test_every_command_is_documented():
-    for command in app.registered_commands:
-        assert f"balance-analysis {command.callback.__name__}" in README
+    groups = [
+        ("", app),
+        *((f"{group.name} ", group.typer_instance) for group in app.registered_groups),
+    ]
+    for prefix, group in groups:
+        for command in group.registered_commands:
+            assert f"balance-analysis {prefix}{command.callback.__name__}" in README
+
+
+def test_the_settings_in_readme_are_settings(tmp_path):
+    (block,) = blocks("toml")
+    (tmp_path / "export.toml").write_text(block)
+    assert resolve({}, environ={}, config=tmp_path / "export.toml")["archive"].value
+
+
+def test_every_setting_is_an_option_of_export():
+    said = CliRunner().invoke(app, ["export", "--help"], env={"COLUMNS": "200"}).stdout
+    positional = {"url", "archive"}
+    for name in set(resolve({}, environ={})) - positional:
+        assert f"--{name.replace('_', '-')}" in said
 
 
 def test_every_picture_and_link_is_there():

@@ -14,9 +14,13 @@ import pyarrow.parquet as pq
 
 from balance_analysis.analysis.balances import balance_at
 from balance_analysis.archive import layout
+from balance_analysis.archive.against import verify_against
 from balance_analysis.archive.rowfiles import read_rows
 from balance_analysis.archive.state import read_about, read_coverage
+from balance_analysis.archive.status import read_status
 from balance_analysis.archive.store import Store
+from balance_analysis.archive.timeline import read_limits
+from balance_analysis.archive.verify import verify_archive
 from balance_analysis.errors import ArchiveError, IncompleteError
 from balance_analysis.frame import to_frame
 from balance_analysis.node.query import Filters, make_filters
@@ -28,11 +32,16 @@ from balance_analysis.schema import (
 )
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Iterable, Iterator, Sequence
 
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.state import About
+    from balance_analysis.archive.status import ArchiveStatus
+    from balance_analysis.archive.verify import VerifyReport
     from balance_analysis.archive.writing import PathLike
+    from balance_analysis.load.progress import Report
+    from balance_analysis.node.client import Client
     from balance_analysis.schema import Instant
 
 
@@ -271,12 +280,99 @@ class Archive:
         """
         return self.balance_at(from_microseconds(to_microseconds(at) - 1), partial=partial)
 
+    def limits(self) -> pd.DataFrame:
+        """Return the network's limits over time.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row for each distinct snapshot, in the order in which they were seen: `first_seen`
+            and `last_seen` (datetime64[us, UTC]), `source` (the node), `block_height` (Int64), and
+            the fields of `NetworkLimits`; `extra` as JSON.
+
+        Raises
+        ------
+        ArchiveError
+            If there is no archive, or the file is damaged.
+        """
+        read_about(self.store)
+        rows = read_limits(self.store)
+        frame: pd.DataFrame = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+        return frame
+
+    def status(
+        self, *, now: dt.datetime | None = None, count_accounts: bool = True
+    ) -> ArchiveStatus:
+        """Return what the archive holds, in a few lines.
+
+        Parameters
+        ----------
+        now
+            The moment that its age is told for; without a time zone UTC. By default now.
+        count_accounts
+            Whether to count the accounts, for which the files since the last checkpoint are read.
+
+        Returns
+        -------
+        ArchiveStatus
+            Its coverage, gaps, rows, files, when it was last asked for, and how old it is.
+
+        Raises
+        ------
+        ArchiveError
+            If there is no archive, or it is damaged.
+        """
+        return read_status(self, now=now, count_accounts=count_accounts)
+
+    def verify(
+        self,
+        *,
+        against: Client | None = None,
+        sample: int = 10,
+        seed: int | None = None,
+        progress: bool | Report | None = False,
+    ) -> VerifyReport:
+        """Check that the archive is what it says.
+
+        Every file is read: its digest, schema, order, rows and time; then the coverage, the
+        checkpoints by a recomputation from the rows, the limits, and whether anything is there that
+        is no part of the archive.
+
+        Parameters
+        ----------
+        against
+            A node to ask again for some windows, and to compare with.
+        sample
+            How many windows, each about half a page of rows.
+        seed
+            Makes the choice of windows the same each time.
+        progress
+            As for `load_balance_changes`.
+
+        Returns
+        -------
+        VerifyReport
+            What is wrong, where, and how to mend it; no problems where the archive is whole.
+
+        Raises
+        ------
+        ArchiveError
+            If there is no archive.
+        RequestError, DecodeError, IncompleteError, CheckError, ValueError
+            As `load_balance_changes`, if a node is asked.
+        """
+        report = verify_archive(self, progress=progress)
+        if against is None or any(problem.kind == "coverage" for problem in report.problems):
+            return report
+        return report.and_(verify_against(self, against, sample=sample, seed=seed))
+
     def _state(self) -> tuple[About, Coverage]:
         """Return what the archive is, and what it holds."""
         return read_about(self.store), read_coverage(self.store)
 
     def _check_covered(self, state: Coverage, start: int, end: int) -> None:
-        gaps = state.missing(start, end)
+        # An interval turned round is one that begins, or ends, beyond all that is covered.
+        gaps = state.missing(min(start, end - 1), max(end, start + 1))
         if gaps:
             (first, until), more = gaps[0], len(gaps) - 1
             unproven = not state.missing(first, until, proven=False)

@@ -28,7 +28,7 @@ from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from balance_analysis.archive.coverage import Coverage, Interval
+    from balance_analysis.archive.coverage import Coverage, FileNote, Interval
     from balance_analysis.archive.store import Store
 
 
@@ -121,28 +121,45 @@ class Writer:
         kept = {begin: note for begin, note in self.state.checkpoints.items() if begin <= moment}
         return replace(self.state, checkpoints=kept)
 
+    def amend(self, state: Coverage) -> None:
+        """Put a state in the place of this one: for a repair, which knows better."""
+        self._write(state)
+
     def checkpoint(self) -> None:
         """Keep the balances of each month's start up to which there is no gap."""
         if not self.state.intervals:
             return
         start, end = self.state.intervals[0].start, self.state.intervals[-1].end
-        rows = ARROW_SCHEMA.empty_table()
-        since = start
+        before: int | None = None
         for moment in layout.month_starts(start, end):
             if self.state.missing(start, moment, proven=False):
                 return
-            if moment in self.state.checkpoints:
-                content = self._store.read(layout.checkpoint_file(moment))
-                if content is not None:
-                    rows, since = pq.read_table(pa.BufferReader(content)).cast(ARROW_SCHEMA), moment
-                    continue
-            rows, since = last_rows(pa.concat_tables([rows, *self._between(since, moment)])), moment
-            if not rows.num_rows:
-                continue
-            content, note = encode_rows(rows)
-            self._store.write(layout.checkpoint_file(moment), content)
-            found = {**self.state.checkpoints, moment: note}
-            self._write(replace(self.state, checkpoints=dict(sorted(found.items()))))
+            if moment not in self.state.checkpoints:
+                self._checkpoint(before, start, moment)
+            before = moment
+
+    def _checkpoint(self, before: int | None, start: int, moment: int) -> None:
+        """Keep the balances at a month's start, from those at the last one before it."""
+        known = None if before is None else self._balances_at(before)
+        since = start if before is None or known is None else before
+        parts = [] if known is None else [known]
+        rows = last_rows(
+            pa.concat_tables([ARROW_SCHEMA.empty_table(), *parts, *self._between(since, moment)])
+        )
+        if not rows.num_rows:
+            return
+        content, note = encode_rows(rows)
+        self._store.write(layout.checkpoint_file(moment), content)
+        found = {**self.state.checkpoints, moment: note}
+        self._write(replace(self.state, checkpoints=dict(sorted(found.items()))))
+
+    def _balances_at(self, moment: int) -> pa.Table | None:
+        """Return the rows of a checkpoint; `None` if it is not what was written."""
+        note = self.state.checkpoints.get(moment)
+        content = self._store.read(layout.checkpoint_file(moment))
+        if note is None or content is None or not _is(content, note):
+            return None
+        return pq.read_table(pa.BufferReader(content)).cast(ARROW_SCHEMA)
 
     def _between(self, start: int, end: int) -> list[pa.Table]:
         parts = []
@@ -155,6 +172,10 @@ class Writer:
     def _write(self, state: Coverage) -> None:
         self._store.write(layout.COVERAGE, to_json(state))
         self.state = state
+
+
+def _is(content: bytes, note: FileNote) -> bool:
+    return hashlib.sha256(content).hexdigest() == note.sha256
 
 
 def within(rows: pa.Table, start: int, end: int) -> pa.Table:

@@ -141,7 +141,8 @@ class Coverage:
         for interval in intervals:
             parts = [(interval.start, interval.end)]
             if not interval.proven:
-                parts = self.missing(interval.start, interval.end)
+                known = replace(self, intervals=covered)
+                parts = known.missing(interval.start, interval.end)
             for start, end in parts:
                 covered = covered_by(covered, replace(interval, start=start, end=end))
         return replace(self, intervals=covered)

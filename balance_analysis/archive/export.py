@@ -17,23 +17,35 @@ import pyarrow as pa
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer, merge, within
-from balance_analysis.archive.coverage import Interval
-from balance_analysis.archive.state import About, read_about, write_about
+from balance_analysis.archive.coverage import Coverage, Interval
+from balance_analysis.archive.credentials import without_credentials
+from balance_analysis.archive.lock import one_writer
+from balance_analysis.archive.runs import keep_bad_rows, new_id, reported
+from balance_analysis.archive.state import (
+    About,
+    check_empty,
+    read_about,
+    read_coverage,
+    write_about,
+)
 from balance_analysis.archive.timeline import keep_limits
+from balance_analysis.archive.uninterrupted import uninterrupted
 from balance_analysis.errors import ArchiveError, RequestError
 from balance_analysis.load.asking import Asking
 from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
 from balance_analysis.load.stream import Load
 from balance_analysis.node.client import NETWORK_LIMITS, Tally
 from balance_analysis.node.limits import decode_limits, network_limits
+from balance_analysis.node.window import LONGEST_WINDOW
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from balance_analysis.archive.archive import Archive
-    from balance_analysis.archive.coverage import Coverage, Span
+    from balance_analysis.archive.coverage import Span
     from balance_analysis.archive.layout import Partition
+    from balance_analysis.archive.runs import Report as RunReport
     from balance_analysis.archive.store import Store
     from balance_analysis.load.progress import Report
     from balance_analysis.node.client import Client
@@ -47,6 +59,7 @@ LAG: Final = dt.timedelta(minutes=1)
 OVERLAP: Final = dt.timedelta(minutes=10)
 
 NEVER: Final = 1 << 62
+NO_LIMITS: Final = (404, 501)
 
 
 @dataclass(slots=True)
@@ -55,6 +68,8 @@ class Run:
 
     Attributes
     ----------
+    id
+        Its name: that of its report in `_runs`, and of its bad rows in `_quarantine`.
     spans
         What it asked for, [start, end) each, microseconds.
     rows
@@ -72,6 +87,7 @@ class Run:
         When it was asked, ISO 8601 in UTC.
     """
 
+    id: str = field(default_factory=new_id)
     spans: list[Span] = field(default_factory=list)
     rows: int = 0
     conflicts: list[pa.Table] = field(default_factory=list)
@@ -107,7 +123,7 @@ def plan(
         spans += state.missing(first, last, proven=False)
     if end > last:
         # The last row as well: if it comes again, the node is of the same network.
-        rows = [note.last for note in state.files.values()]
+        rows = [note.last for note in state.files.values() if note.last > last - LONGEST_WINDOW]
         spans.append((max(min([last - overlap, *rows[-1:]]), state.intervals[-1].start), end))
     return spans
 
@@ -130,6 +146,8 @@ def export(
     workers: int = 4,
     on_bad_rows: OnBadRows = "quarantine",
     progress: bool | Report | None = None,
+    dry_run: bool = False,
+    on_report: Callable[[RunReport], object] | None = None,
 ) -> Run:
     """Bring an archive up to date with a node; the first run makes it.
 
@@ -158,6 +176,11 @@ def export(
         Whether to ask for what is missing between the covered intervals as well.
     page_size, workers, on_bad_rows, progress
         As for `load_balance_changes`. Rows that are set aside are kept with their reasons.
+    dry_run
+        Write nothing, and ask the node only for what the plan takes: the `spans` of the result.
+    on_report
+        Called with the run's report when the run begins and when it has ended, also by an error;
+        not in a dry run, nor where the archive is refused.
 
     Returns
     -------
@@ -166,6 +189,8 @@ def export(
 
     Raises
     ------
+    ArchiveLockedError
+        If another run is writing to the archive. An object store has no lock.
     ArchiveError
         If the archive is bound to another query, is of another network than the node, is damaged,
         or there are other files in its place.
@@ -185,19 +210,29 @@ def export(
         workers=workers,
         on_bad_rows=on_bad_rows,
     )
-    store, about = archive.store, About(request.filters, partition)
-    _bind(store, about)
-    writer, run = Writer(store), Run()
-    writer.recover()
-    request = replace(request, end=_ask_head(client, request.end, run))
-    try:
-        for start_at, end_at in _spans(client, writer.state, request, overlap, fill_gaps=fill_gaps):
-            run.spans.append((start_at, end_at))
-            span = replace(request, start=start_at, end=end_at)
-            _fill(client, span, writer, run, progress=progress)
-        writer.checkpoint()
-    finally:
-        keep_limits(store, run.limits)
+    store, about, run = archive.store, About(request.filters, partition), Run()
+    _check_bound(store, about)
+    if dry_run:
+        is_new = store.read(layout.ABOUT) is None
+        state = Coverage() if is_new else read_coverage(store)
+        request = replace(request, end=_ask_head(client, request.end, run))
+        run.spans = _spans(client, state, request, overlap, run, fill_gaps=fill_gaps)
+        return run
+    with one_writer(store):
+        _bind(store, about)
+        writer = Writer(store)
+        with reported(store, writer, run, on_report):
+            writer.recover()
+            request = replace(request, end=_ask_head(client, request.end, run))
+            try:
+                spans = _spans(client, writer.state, request, overlap, run, fill_gaps=fill_gaps)
+                for start_at, end_at in spans:
+                    run.spans.append((start_at, end_at))
+                    span = replace(request, start=start_at, end=end_at)
+                    _fill(client, span, store, writer, run, progress=progress)
+                writer.checkpoint()
+            finally:
+                keep_limits(store, run.limits)
     return run
 
 
@@ -205,6 +240,14 @@ def _bind(store: Store, about: About) -> None:
     """Make an archive where there is none; check that another is bound to the same."""
     if store.read(layout.ABOUT) is None:
         write_about(store, about)
+    else:
+        _check_bound(store, about)
+
+
+def _check_bound(store: Store, about: About) -> None:
+    """Raise if an archive is bound to something else, or can't be made; touch nothing."""
+    if store.read(layout.ABOUT) is None:
+        check_empty(store)
         return
     bound = read_about(store)
     if bound != about:
@@ -219,6 +262,7 @@ def _spans(
     state: Coverage,
     request: LoadRequest,
     overlap: dt.timedelta,
+    run: Run,
     *,
     fill_gaps: bool,
 ) -> list[Span]:
@@ -230,13 +274,18 @@ def _spans(
             overlap=overlap // dt.timedelta(microseconds=1),
             fill_gaps=fill_gaps,
         )
-    start, end = Asking(client, request.on_bad_rows).interval(request)
+    asking = Asking(client, request.on_bad_rows)
+    try:
+        start, end = asking.interval(request)
+    finally:
+        run.requests += asking.tally.requests
     return [(start, end)] if start < end else []
 
 
 def _fill(
     client: Client,
     request: LoadRequest,
+    store: Store,
     writer: Writer,
     run: Run,
     *,
@@ -244,20 +293,24 @@ def _fill(
 ) -> None:
     """Load a span and commit it, period by period."""
     start = request.start or 0
-    asking, load = Asking(client, request.on_bad_rows), Load(request)
-    remembered = asking.remembered(start, request.end)
-    run.requests += asking.tally.requests
-    filling = _Filling(writer, run, remembered, start, start)
+    asking = Asking(client, request.on_bad_rows)
+    try:
+        remembered = asking.remembered(start, request.end)
+    finally:
+        run.requests += asking.tally.requests
+    # A node without limits, or another one behind the same address, tells its last block here.
+    heads = [head.time for head in asking.heads.values() if head.time is not None]
+    load = Load(replace(request, end=min([request.end, *heads])))
+    filling = _Filling(store, writer, run, remembered, start, start)
     complete = start
     try:
         for step in load.run_in_time_order(client, progress):
             filling.add(step)
             complete = step.end
     finally:
+        run.requests += int(load.cost.get("requests", 0))
         # Also after a failure or a signal: what is complete is worth keeping.
         filling.finish(complete)
-        run.bad_rows |= load.bad_rows
-        run.requests += int(load.cost.get("requests", 0))
 
 
 @dataclass(slots=True)
@@ -266,7 +319,7 @@ class _Filling:
 
     Attributes
     ----------
-    writer, run
+    store, writer, run
         Where to.
     remembered
         From when on the node has forgotten nothing.
@@ -277,18 +330,23 @@ class _Filling:
         committed with the next one that has some.
     batches
         The rows from there on.
+    kept
+        How many bad rows are on disk.
     """
 
+    store: Store
     writer: Writer
     run: Run
     remembered: int
     committed: int
     front: int
     batches: list[pa.RecordBatch] = field(default_factory=list)
+    kept: int = 0
 
     def add(self, step: Step) -> None:
         """Take the next step, and commit each period that is complete with it."""
         self.batches += step.batches
+        self.run.bad_rows |= dict.fromkeys(step.bad_rows)
         partition = self.writer.about.partition
         stop = layout.bounds_of(layout.period_of(self.front, partition), partition)[1]
         while stop <= step.end:
@@ -302,14 +360,15 @@ class _Filling:
 
     def _look_at(self, end: int, *, is_last: bool) -> None:
         """Commit the period from `front` on up to `end`, if it has rows or is the last."""
-        period = layout.period_of(self.front, self.writer.about.partition)
-        rows = pa.Table.from_batches(self.batches, ARROW_SCHEMA)
-        new = within(rows, self.front, end)
-        known = self.writer.rows_of(period)
-        if new.num_rows or within(known, self.front, end).num_rows or is_last:
-            self._commit(period, known, new, end)
-        self.batches = within(rows, end, NEVER).to_batches()
-        self.front = end
+        with uninterrupted():
+            period = layout.period_of(self.front, self.writer.about.partition)
+            rows = pa.Table.from_batches(self.batches, ARROW_SCHEMA)
+            new = within(rows, self.front, end)
+            known = self.writer.rows_of(period)
+            if new.num_rows or within(known, self.front, end).num_rows or is_last:
+                self._commit(period, known, new, end)
+            self.batches = within(rows, end, NEVER).to_batches()
+            self.front = end
 
     def _commit(self, period: str, known: pa.Table, new: pa.Table, end: int) -> None:
         begin = max(self.front, self.remembered)
@@ -329,6 +388,10 @@ class _Filling:
             for first, last, proven in parts
             if first < last
         ]
+        # Before the coverage says that nothing is missing.
+        if len(run.bad_rows) > self.kept:
+            keep_bad_rows(self.store, run)
+            self.kept = len(run.bad_rows)
         self.writer.commit(period, merged.rows, intervals)
         self.committed = end
         self.run.rows += merged.rows.num_rows - known.num_rows
@@ -342,14 +405,15 @@ def _ask_head(client: Client, end: int, run: Run) -> int:
     try:
         answer = client.get(NETWORK_LIMITS, [], decode_limits, tally=tally)
     except RequestError as error:
-        # A node that has no limits yet serves balance changes all the same.
-        if error.status is None or error.retryable:
+        # A node that has no limits yet serves balance changes all the same. From any other refusal
+        # nothing follows, not even up to where it can tell.
+        if error.status not in NO_LIMITS:
             raise
-        run.source = client.base_urls[0]
+        run.source = without_credentials(client.base_urls[0])
         return end
     finally:
         run.requests += tally.requests
-    run.source, run.block_height = answer.source, answer.block_height
+    run.source, run.block_height = without_credentials(answer.source), answer.block_height
     run.limits = network_limits(
         answer.value, fetched_at=fetched_at, source=run.source, block_height=run.block_height
     )

@@ -20,6 +20,8 @@ CHANGES: Final = "changes/"
 CHECKPOINTS: Final = "checkpoints/"
 QUARANTINE: Final = "_quarantine/"
 RUNS: Final = "_runs/"
+LOCK: Final = "_lock"
+HOLDER: Final = "_lock.json"
 
 _FORMATS: Final = {"day": "%Y-%m-%d", "month": "%Y-%m", "hour": "%Y-%m-%dT%H"}
 _COLUMNS: Final = {"day": "date", "month": "month", "hour": "hour"}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.coverage import Coverage, from_json, to_json
+from balance_analysis.archive.store import is_leftover
 from balance_analysis.errors import ArchiveError
 from balance_analysis.node.query import Filters
 
@@ -69,6 +70,29 @@ def read_about(store: Store) -> About:
         raise ArchiveError(f"{where} is damaged: {error!r}") from error
 
 
+def check_empty(store: Store) -> None:
+    """Raise if an archive can't be made here.
+
+    Raises
+    ------
+    ArchiveError
+        If there are files.
+    """
+    strangers = [name for name in store.names() if not _is_of_a_beginning(store, name)]
+    if strangers:
+        raise ArchiveError(
+            f"{store.uri} is no archive, but has files such as {strangers[0]}: "
+            "name an empty or a new folder"
+        )
+
+
+def _is_of_a_beginning(store: Store, name: str) -> bool:
+    """Whether a file is one that a run leaves which ends before it has made an archive."""
+    if name == layout.COVERAGE:
+        return store.read(name) == to_json(Coverage())
+    return name in (layout.LOCK, layout.HOLDER) or is_leftover(name)
+
+
 def write_about(store: Store, about: About) -> None:
     """Make an empty archive.
 
@@ -77,12 +101,7 @@ def write_about(store: Store, about: About) -> None:
     ArchiveError
         If other files are there.
     """
-    strangers = list(store.names())
-    if strangers:
-        raise ArchiveError(
-            f"{store.uri} is no archive, but has files such as {strangers[0]}: "
-            "name an empty or a new folder"
-        )
+    check_empty(store)
     content = {
         "format_version": FORMAT_VERSION,
         "query": asdict(about.filters),

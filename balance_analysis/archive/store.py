@@ -126,8 +126,13 @@ class Store:
     def sweep(self) -> None:
         """Delete what writes left that were interrupted."""
         for name in list(self.names()):
-            if _LEFTOVER.fullmatch(name.rpartition("/")[2]):
+            if is_leftover(name):
                 self.delete(name)
 
     def _path(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a file is what a write leaves that is interrupted."""
+    return _LEFTOVER.fullmatch(name.rpartition("/")[2]) is not None

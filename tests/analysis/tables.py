@@ -142,6 +142,15 @@ def many_rows(count=2000):
     ]
 
 
+def edge_rows():
+    """Return rows whose balances lie at the edges of their machine words, in all pairs."""
+    edges = [
+        sign * 2**bits + off for bits in (63, 64, 96) for sign in (1, -1) for off in (-1, 0, 1)
+    ]
+    levels = [level for one in [0, *edges] for other in [0, *edges] for level in (one, other)]
+    return [(*GENERAL, START + at, level) for at, level in enumerate(levels)]
+
+
 def disorder(table, rng):
     """Return a table's rows in any order, some twice, or the table in another make."""
     kind = rng.randrange(4)

@@ -27,6 +27,7 @@ from tests.analysis.tables import (
     calendar_cases,
     disorder,
     dtypes_of,
+    edge_rows,
     expected_dtypes,
     fixed_grids,
     instant,
@@ -262,6 +263,25 @@ def test_drawdowns_and_candles_and_averages_of_many_rows_are_exact():
     assert records(ba.ohlc(table, **asked(grid))) == oracle.ohlc(rows, {}, grid)
     averages = ba.time_weighted_average(table, **asked(grid))
     assert records(averages) == oracle.averages(rows, {}, grid)
+
+
+def test_extremes_and_averages_at_the_edges_of_words_are_exact():
+    rows = edge_rows()
+    table = table_of(rows)
+    assert records(ba.drawdown(table)) == oracle.drawdowns(rows, {})
+    for grid in (Grid(Fixed(2), START), Grid(Fixed(3), START)):
+        assert records(ba.ohlc(table, **asked(grid))) == oracle.ohlc(rows, {}, grid)
+        averages = ba.time_weighted_average(table, **asked(grid))
+        assert records(averages) == oracle.averages(rows, {}, grid)
+
+
+@pytest.mark.parametrize("other", [0, 5, 2**63, -1, -(2**64) - 7])
+@pytest.mark.parametrize("high", [2**64, -(2**64), 2**64 - 1, 2**65 - 1, -1])
+def test_an_extreme_whose_lower_word_is_empty_or_full_is_found(high, other):
+    for levels in ((high, other), (other, high)):
+        rows = [(*GENERAL, START + at, level) for at, level in enumerate(levels)]
+        found = records(ba.ohlc(table_of(rows), "2us", start=instant(START)))
+        assert found[0][7:9] == (max(levels), min(levels))
 
 
 def test_a_drawdown_beyond_38_digits_raises_and_names_the_account():

@@ -28,6 +28,7 @@ from tests.analysis.tables import (
     calendar_cases,
     disorder,
     dtypes_of,
+    edge_rows,
     expected_dtypes,
     fixed_grids,
     instant,
@@ -280,6 +281,14 @@ def test_flows_of_many_rows_are_exact():
         rows, {}, grid, ["asset_id"]
     )
     assert delta_records(table_of(rows)) == oracle.deltas(rows, {})
+
+
+def test_flows_between_the_edges_of_words_are_exact():
+    rows = edge_rows()
+    assert delta_records(table_of(rows)) == oracle.deltas(rows, {})
+    for grid in (Grid(), Grid(Fixed(2), START), Grid(Fixed(3), START)):
+        found = flow_records(table_of(rows), **asked(grid))
+        assert found == oracle.flows(rows, {}, grid, ACCOUNT_KEY)
 
 
 @pytest.mark.parametrize("level", [2**114 - 1, 1 - 2**114, 2**64 - 1, 2**32])

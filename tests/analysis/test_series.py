@@ -373,6 +373,24 @@ def test_an_opening_later_than_the_first_row_is_refused():
         ba.balance_series(table, opening=opening_frame({GENERAL: (5, START + 2)}))
 
 
+@pytest.mark.parametrize(
+    "opening", [{GENERAL: (6, START + 8)}, {GENERAL: (5, START + 1)}, {OTHER: (6, START + 9)}]
+)
+def test_an_opening_later_than_the_last_row_is_refused(opening):
+    table = table_of([(*GENERAL, START, 5), (*OTHER, START + 8, 6)])
+    with pytest.raises(CheckError):
+        ba.balance_series(table, opening=opening_frame(opening))
+
+
+@pytest.mark.parametrize("column", [*ACCOUNT_KEY, "timestamp", "balance"])
+@pytest.mark.parametrize("row", [0, 1, 2])
+def test_a_row_that_lacks_a_value_is_refused(row, column):
+    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 1, 6), (*OTHER, START, 7)])
+    table.loc[row, column] = pd.NA if column != "timestamp" else pd.NaT
+    with pytest.raises(ValueError, match=column):
+        ba.balance_series(table)
+
+
 @pytest.mark.parametrize("since", [START, START + 5])
 def test_an_opening_that_contradicts_a_row_is_refused(since):
     table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 5, 5)])

@@ -25,6 +25,7 @@ from tests.analysis.tables import (
     calendar_cases,
     disorder,
     dtypes_of,
+    edge_rows,
     expected_dtypes,
     fixed_grids,
     instant,
@@ -143,6 +144,14 @@ def test_totals_of_many_rows_are_exact(freq):
     grid = Grid(freq, START + 400, START + 2500)
     found = total_records(table_of(rows), **asked(grid), by=["asset_id"])
     assert found == oracle.totals(rows, {}, grid, ["asset_id"])
+
+
+def test_totals_at_the_edges_of_words_are_exact():
+    rows = edge_rows()
+    rows += [(*MARGIN, time, level) for *_, time, level in [*rows[1:], rows[0]]]
+    for grid in (Grid(), Grid(Fixed(3), START)):
+        found = total_records(table_of(rows), **asked(grid), by=["asset_id"])
+        assert found == oracle.totals(rows, {}, grid, ["asset_id"])
 
 
 @pytest.mark.parametrize("level", [2**114 - 1, 1 - 2**114, 2**64 - 1, 2**32])

@@ -21,6 +21,10 @@ SLOW = "500,000 rows, 5,000 a page, 50 ms a request"
 SLOW_SMALL = "100,000 rows, 500 a page, 50 ms a request"
 LARGE = "5,000,000 rows, 5,000 a page"
 DECODE = "decode_page, rows a second"
+EXPORT = "2,000,000 rows, 5,000 a page"
+WAITING = "an export that finds nothing new, 2,000,000 rows held"
+PARTY = "one party's history out of 20,000,000 rows"
+SCAN = "balances at an instant out of 20,000,000 rows"
 
 Key = tuple[str, str]
 
@@ -68,6 +72,21 @@ TARGETS = (
         for name in WORKS
         for keys in [((title(name), OURS), (title(name), FEWER))]
     ),
+    Target("export / fetch", (EXPORT, "export"), (EXPORT, "fetch"), "seconds", 1.35, True),
+    Target("export that finds nothing new, s", (WAITING, "export"), None, "seconds", 2, True),
+    *(
+        Target(
+            f"{other} / archive, one party",
+            (PARTY, other),
+            (PARTY, "archive"),
+            "seconds",
+            10,
+            False,
+        )
+        for other in ("pandas, day files sorted by time", "pandas with filters")
+    ),
+    Target("archive, one party, MB", (PARTY, "archive"), None, "peak", 300, True),
+    Target("full scan / archive", (SCAN, "full scan"), (SCAN, "archive"), "seconds", 5, False),
 )
 
 
@@ -83,11 +102,14 @@ class Report:
         Of decoding alone; `None` until measured.
     weights
         For each reconstruction, what it held.
+    bytes_a_row
+        Of an archive, and of plain files of the same rows.
     """
 
     costs: dict[Key, list[Cost]] = field(default_factory=dict)
     rows_per_second: float | None = None
     weights: dict[str, Weight] = field(default_factory=dict)
+    bytes_a_row: dict[str, float] = field(default_factory=dict)
     load_before: float = field(default_factory=lambda: os.getloadavg()[0])
 
     def add(self, group: str, name: str, cost: Cost) -> None:
@@ -145,6 +167,10 @@ class Report:
         for name, weight in self.weights.items():
             measured = weight.peak / max(weight.result, weight.table)
             yield _line(f"peak / larger of result and table, {name}", HELD, measured, at_most=True)
+        if self.bytes_a_row:
+            ours, plain = self.bytes_a_row.values()
+            says = f"archive / plain files, {ours:.1f} and {plain:.1f} bytes a row"
+            yield _line(says, 0.8, ours / plain, at_most=True)
         if self.rows_per_second is not None:
             yield _line(DECODE, 1_000_000, self.rows_per_second, at_most=False)
 

@@ -1,0 +1,332 @@
+"""One report for each run, the bad rows that it met, and figures for a monitor.
+
+A report is written when the run begins, as incomplete, and again when it ends: one that was killed
+leaves the first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import logging
+import secrets
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from balance_analysis.archive import layout
+from balance_analysis.archive.credentials import without_credentials
+from balance_analysis.archive.uninterrupted import uninterrupted
+from balance_analysis.archive.writing import PathLike, replacing
+from balance_analysis.errors import ArchiveError
+from balance_analysis.schema import from_microseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from balance_analysis.archive.commit import Writer
+    from balance_analysis.archive.coverage import Coverage
+    from balance_analysis.archive.export import Run
+    from balance_analysis.archive.store import Store
+
+logger = logging.getLogger("balance_analysis")
+
+Outcome = Literal["incomplete", "complete", "nothing new", "partial", "failed"]
+SUCCESSES: Final = ("complete", "nothing new")
+MOST_CONFLICTS: Final = 100
+"""Rows of conflicts that stand in a report; the archive holds the newer ones."""
+
+_PREFIX: Final = "balance_analysis_export_"
+
+
+@dataclass(slots=True)
+class Report:
+    """What one run did, as its file tells.
+
+    Attributes
+    ----------
+    id
+        The run's name; sorted, runs stand in time order.
+    started, ended
+        ISO 8601 in UTC; `ended=None` while it runs, or of one that was killed.
+    outcome
+        "incomplete" while it runs; "complete"; "nothing new", where no row came that the archive
+        didn't hold; "partial", where it failed or was interrupted, but committed something;
+        "failed", where it committed nothing.
+    error
+        Why it failed.
+    spans
+        What it asked for, [start, end) each, ISO 8601 in UTC.
+    rows
+        How many new ones came.
+    conflicts
+        How many rows that the archive held came with another balance, or not again.
+    conflicting_rows
+        These as they were before, at most `MOST_CONFLICTS`; balances as text.
+    bad_rows
+        How many were set aside.
+    requests, seconds
+        What it cost.
+    source, block_height
+        The node, and the last block that it held.
+    coverage_end
+        Where the archive's coverage ends now, ISO 8601 in UTC; `None` where it has none.
+    """
+
+    id: str
+    started: str
+    ended: str | None = None
+    outcome: Outcome = "incomplete"
+    error: str | None = None
+    spans: list[list[str]] = field(default_factory=list)
+    rows: int = 0
+    conflicts: int = 0
+    conflicting_rows: list[dict[str, str]] = field(default_factory=list)
+    bad_rows: int = 0
+    requests: int = 0
+    seconds: float = 0.0
+    source: str = ""
+    block_height: int | None = None
+    coverage_end: str | None = None
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the run did all of what it was asked to."""
+        return self.outcome in SUCCESSES
+
+
+@contextlib.contextmanager
+def reported(
+    store: Store,
+    writer: Writer,
+    run: Run,
+    on_report: Callable[[Report], object] | None = None,
+) -> Iterator[None]:
+    """Write a run's report around the run.
+
+    Parameters
+    ----------
+    store, writer, run
+        The archive, and what is told of the run.
+    on_report
+        Called with the report when the run begins and when it has ended, however it did.
+
+    Raises
+    ------
+    OSError
+        If the report can't be written, unless the run failed anyway.
+    """
+    began = dt.datetime.now(dt.UTC)
+    report = Report(run.id, _iso(began), coverage_end=_end_of(writer.state))
+    _write(store, report)
+    if on_report is not None:
+        on_report(report)
+    before = writer.state.intervals
+    try:
+        yield
+    except BaseException as error:
+        report.outcome = "partial" if writer.state.intervals != before else "failed"
+        report.error = _told(error)
+        with _logged():
+            _end(store, writer, run, report, began)
+        raise
+    else:
+        is_news = run.rows or run.conflicts or run.bad_rows
+        report.outcome = "complete" if is_news else "nothing new"
+        _end(store, writer, run, report, began)
+    finally:
+        if on_report is not None:
+            on_report(report)
+
+
+def _end(store: Store, writer: Writer, run: Run, report: Report, began: dt.datetime) -> None:
+    """Note what a run did, and write its report."""
+    ended = dt.datetime.now(dt.UTC)
+    report.ended, report.seconds = _iso(ended), round((ended - began).total_seconds(), 3)
+    report.spans = [[_moment(start), _moment(end)] for start, end in run.spans]
+    report.rows, report.requests, report.bad_rows = run.rows, run.requests, len(run.bad_rows)
+    report.conflicts = sum(part.num_rows for part in run.conflicts)
+    report.conflicting_rows = _first_rows(run)
+    report.source, report.block_height = without_credentials(run.source), run.block_height
+    report.coverage_end = _end_of(writer.state)
+    with uninterrupted():
+        keep_bad_rows(store, run)
+        _write(store, report)
+
+
+def new_id() -> str:
+    """Return a name for a run that begins now."""
+    return f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(3)}"
+
+
+def keep_bad_rows(store: Store, run: Run) -> None:
+    """Keep a run's bad rows so far, raw and with reasons: one JSON object a line."""
+    if not run.bad_rows:
+        return
+    lines = [
+        {
+            "row": bad.raw,
+            "reason": bad.reason,
+            "timestamp": None if bad.time is None else _moment(bad.time),
+        }
+        for bad in run.bad_rows
+    ]
+    content = "".join(json.dumps(line) + "\n" for line in lines)
+    store.write(f"{layout.QUARANTINE}{run.id}.jsonl", content.encode())
+
+
+def iter_reports(store: Store) -> Iterator[Report]:
+    """Yield the reports of an archive's runs, the last one first.
+
+    Raises
+    ------
+    ArchiveError
+        If one is damaged.
+    """
+    names = [name for name in store.names() if name.startswith(layout.RUNS)]
+    for name in sorted(names, reverse=True):
+        if name.endswith(".json"):
+            yield _read(store, name)
+
+
+def last_success(store: Store) -> Report | None:
+    """Return the report of the last run that did all of what it was asked to."""
+    return next((report for report in iter_reports(store) if report.is_success), None)
+
+
+def write_metrics(
+    path: PathLike, *, store: Store, state: Coverage | None, report: Report | None, exit_code: int
+) -> None:
+    """Write an export's figures for Prometheus, as the node exporter's textfile collector reads it.
+
+    Parameters
+    ----------
+    path
+        The file, whose name the collector wants to end in `.prom`; it is replaced, whole.
+    store, state
+        The archive and what it holds; `state=None` where there is none, or it can't be read.
+    report
+        The run's; `None` where it ended before it began, as on a held lock.
+    exit_code
+        What the command ended with.
+
+    Raises
+    ------
+    OSError
+        If it can't be written.
+    """
+    figures = _figures(store, state, report, exit_code)
+    label = without_credentials(store.uri).replace("\\", r"\\").replace('"', r"\"")
+    label = label.replace("\n", r"\n")
+    lines = []
+    for name, (about, value) in figures.items():
+        if value is None:
+            continue
+        full = f"{_PREFIX}{name}"
+        lines += [
+            f"# HELP {full} {about}",
+            f"# TYPE {full} gauge",
+            f'{full}{{archive="{label}"}} {value}',
+        ]
+    with replacing(Path(path)) as temporary:
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _figures(
+    store: Store, state: Coverage | None, report: Report | None, exit_code: int
+) -> dict[str, tuple[str, float | None]]:
+    now = dt.datetime.now(dt.UTC)
+    success = None
+    if state is not None:
+        with contextlib.suppress(ArchiveError, OSError):
+            success = last_success(store)
+    ended = None if success is None or success.ended is None else _seconds(success.ended)
+    run = Report("", "") if report is None else report
+    began = now.timestamp() if report is None else _seconds(report.started)
+    rows = gaps = unproven = lag = None
+    if state is not None:
+        rows = sum(note.rows for note in state.files.values())
+        unproven = sum(not interval.proven for interval in state.intervals)
+        gaps = 0
+        if state.intervals:
+            end = state.intervals[-1].end
+            gaps = len(state.missing(state.intervals[0].start, end, proven=False))
+            lag = round(now.timestamp() - from_microseconds(end).timestamp(), 3)
+    return {
+        "last_success_timestamp_seconds": ("When the last complete run ended.", ended),
+        "last_run_timestamp_seconds": ("When the last run began.", began),
+        "archive_rows": ("Rows that the archive holds.", rows),
+        "new_rows": ("New rows of the last run.", run.rows),
+        "lag_seconds": ("How far the end of the coverage lies behind now.", lag),
+        "gaps": ("Gaps between the covered intervals.", gaps),
+        "unproven_intervals": (
+            "Covered intervals of which the node may have forgotten rows.",
+            unproven,
+        ),
+        "conflicts": (
+            "Rows of the archive that came with another balance in the last run, or not again.",
+            run.conflicts,
+        ),
+        "bad_rows": ("Rows that the last run set aside.", run.bad_rows),
+        "requests": ("Requests of the last run.", run.requests),
+        "duration_seconds": ("How long the last run took.", run.seconds),
+        "exit_code": ("What the last run ended with; 0 is success.", exit_code),
+    }
+
+
+def _first_rows(run: Run) -> list[dict[str, str]]:
+    rows: list[dict[str, str]] = []
+    for part in run.conflicts:
+        rows += map(_as_text, part.slice(0, MOST_CONFLICTS - len(rows)).to_pylist())
+    return rows
+
+
+def _as_text(row: dict[str, Any]) -> dict[str, str]:
+    return {**row, "timestamp": _iso(row["timestamp"]), "balance": str(row["balance"])}
+
+
+def _write(store: Store, report: Report) -> None:
+    content = json.dumps(asdict(report), indent=1) + "\n"
+    store.write(f"{layout.RUNS}{report.id}.json", content.encode())
+
+
+def _read(store: Store, name: str) -> Report:
+    known = {each.name for each in fields(Report)}
+    try:
+        content: dict[str, Any] = json.loads(store.read(name) or b"")
+        return Report(**{key: value for key, value in content.items() if key in known})
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ArchiveError(f"{store.uri}/{name} is damaged: {error!r}; remove it") from error
+
+
+@contextlib.contextmanager
+def _logged() -> Iterator[None]:
+    """Log that a file can't be written, where that is not the first thing to go wrong."""
+    try:
+        yield
+    except OSError as error:
+        logger.warning("the run's report can't be written: %s", error)
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    text = " ".join(str(error).split()) or type(error).__name__
+    return without_credentials(text)
+
+
+def _end_of(state: Coverage) -> str | None:
+    return _moment(state.intervals[-1].end) if state.intervals else None
+
+
+def _moment(microseconds: int) -> str:
+    return _iso(from_microseconds(microseconds))
+
+
+def _iso(moment: dt.datetime) -> str:
+    return moment.isoformat(timespec="microseconds")
+
+
+def _seconds(moment: str) -> float:
+    return round(dt.datetime.fromisoformat(moment).timestamp(), 3)

@@ -1,0 +1,272 @@
+"""What an archive holds, in a few lines: for a person at a terminal, or for a health check."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from balance_analysis.archive import layout
+from balance_analysis.archive.credentials import without_credentials
+from balance_analysis.archive.state import read_about, read_coverage
+from balance_analysis.archive.timeline import read_limits
+from balance_analysis.errors import ArchiveError
+from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from balance_analysis.archive.archive import Archive
+    from balance_analysis.archive.coverage import Coverage, Interval, Span
+    from balance_analysis.archive.state import About
+    from balance_analysis.archive.store import Store
+
+Stretch = tuple[dt.datetime, dt.datetime]
+
+_SHOWN: Final = 3
+"""How many intervals of a kind the overview shows."""
+
+_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveStatus:
+    """What an archive holds. As text it is an overview for the terminal.
+
+    Attributes
+    ----------
+    uri
+        Its address.
+    about
+        The accounts that it is bound to, and the period of a file.
+    complete, gaps, unproven
+        The intervals, [start, end) each in UTC, that are known to be complete; that lie between
+        them and were not asked for; and that were asked for when the node may have forgotten rows.
+    rows
+        How many balance changes it holds.
+    accounts
+        How many accounts have a row; `None` if they were not counted.
+    files, checkpoints, size
+        How many files of rows and of balances at a month's start, and their bytes together.
+    asked_at, source, block_height
+        When it was last filled, from which node, and the last block that this held; `None` where
+        that is not known.
+    limits
+        How many distinct snapshots of the network's limits it keeps.
+    is_interrupted
+        Whether a run was cut off, or is under way; the next one recovers what the first left.
+    now
+        The moment that its age is told for, UTC.
+    """
+
+    uri: str
+    about: About
+    complete: tuple[Stretch, ...]
+    gaps: tuple[Stretch, ...]
+    unproven: tuple[Stretch, ...]
+    rows: int
+    accounts: int | None
+    files: int
+    checkpoints: int
+    size: int
+    asked_at: dt.datetime | None
+    source: str | None
+    block_height: int | None
+    limits: int
+    is_interrupted: bool
+    now: dt.datetime
+
+    @property
+    def age(self) -> dt.timedelta | None:
+        """How long ago the coverage that is complete ends; `None` where nothing is."""
+        return self.now - self.complete[-1][1] if self.complete else None
+
+    def is_older_than(self, max_age: dt.timedelta) -> bool:
+        """Whether the archive ends longer ago than that, or nothing of it is complete."""
+        age = self.age
+        return age is None or age > max_age
+
+    def to_json(self) -> str:
+        """Return the status as JSON; moments are ISO 8601 in UTC, `null` where not known."""
+        age = self.age
+        content = {
+            "uri": self.uri,
+            "query": asdict(self.about.filters),
+            "partition": self.about.partition,
+            "complete": _iso_pairs(self.complete),
+            "gaps": _iso_pairs(self.gaps),
+            "unproven": _iso_pairs(self.unproven),
+            "rows": self.rows,
+            "accounts": self.accounts,
+            "files": self.files,
+            "checkpoints": self.checkpoints,
+            "bytes": self.size,
+            "asked_at": self.asked_at and self.asked_at.isoformat(),
+            "source": self.source,
+            "block_height": self.block_height,
+            "limits": self.limits,
+            "is_interrupted": self.is_interrupted,
+            "now": self.now.isoformat(),
+            "age_seconds": None if age is None else age.total_seconds(),
+        }
+        return json.dumps(content, indent=2)
+
+    def __str__(self) -> str:
+        lines = list(_lines(self))
+        width = max(len(name) for name, _ in lines)
+        return "\n".join(f"{name:{width}}  {said}" for name, said in lines)
+
+
+def read_status(
+    archive: Archive, *, now: dt.datetime | None = None, count_accounts: bool = True
+) -> ArchiveStatus:
+    """Return what an archive holds: see `Archive.status`."""
+    store = archive.store
+    about, state = read_about(store), read_coverage(store)
+    proven = [interval for interval in state.intervals if interval.proven]
+    unproven = [interval for interval in state.intervals if not interval.proven]
+    bounds = (state.intervals[0].start, state.intervals[-1].end) if state.intervals else (0, 0)
+    last = max(state.intervals, key=lambda interval: interval.asked_at, default=None)
+    notes = [*state.files.values(), *state.checkpoints.values()]
+    return ArchiveStatus(
+        uri=without_credentials(archive.uri),
+        about=about,
+        complete=_stretches(_spans(proven)),
+        gaps=_stretches(state.missing(*bounds, proven=False)),
+        unproven=_stretches(_spans(unproven)),
+        rows=sum(note.rows for note in state.files.values()),
+        accounts=_count_accounts(store, about, state) if count_accounts else None,
+        files=len(state.files),
+        checkpoints=len(state.checkpoints),
+        size=sum(note.size for note in notes),
+        asked_at=None if last is None else dt.datetime.fromisoformat(last.asked_at),
+        source=None if last is None else last.source,
+        block_height=None if last is None else last.block_height,
+        limits=read_limits(store).num_rows,
+        is_interrupted=state.pending is not None,
+        now=dt.datetime.now(dt.UTC) if now is None else _utc(now),
+    )
+
+
+def _utc(moment: dt.datetime) -> dt.datetime:
+    return moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment.astimezone(dt.UTC)
+
+
+def _spans(intervals: Iterable[Interval]) -> list[Span]:
+    """Return intervals, those that touch as one."""
+    joined: list[Span] = []
+    for interval in intervals:
+        start = interval.start
+        if joined and joined[-1][1] == start:
+            start = joined.pop()[0]
+        joined.append((start, interval.end))
+    return joined
+
+
+def _stretches(spans: Iterable[Span]) -> tuple[Stretch, ...]:
+    return tuple((from_microseconds(start), from_microseconds(end)) for start, end in spans)
+
+
+def _count_accounts(store: Store, about: About, state: Coverage) -> int:
+    """Return how many accounts have a row, by the last checkpoint and the files since."""
+    since = max(state.checkpoints, default=None)
+    names = [] if since is None else [layout.checkpoint_file(since)]
+    names += [
+        layout.changes_file(period, about.partition)
+        for period in state.files
+        if since is None or layout.bounds_of(period, about.partition)[0] >= since
+    ]
+    known = pa.schema([(name, pa.string()) for name in ACCOUNT_KEY]).empty_table()
+    for name in names:
+        try:
+            known = _distinct([known, *_accounts(store, name)])
+        except (pa.ArrowException, OSError) as error:
+            raise ArchiveError(
+                f"{store.uri}/{name} can't be read: {error}; verify() tells what is wrong"
+            ) from error
+    return int(known.num_rows)
+
+
+def _accounts(store: Store, name: str) -> Iterator[pa.Table]:
+    """Yield the accounts of each row group, each once where its rows stand together."""
+    with store.open(name) as source, pq.ParquetFile(source) as file:
+        for number in range(file.num_row_groups):
+            ids = file.read_row_group(number, list(ACCOUNT_KEY)).unify_dictionaries()
+            begins = np.zeros(ids.num_rows, bool)
+            begins[:1] = True
+            for column in ids.combine_chunks().columns:
+                codes = pa.concat_arrays(column.chunks).indices.to_numpy()
+                begins[1:] |= codes[1:] != codes[:-1]
+            plain = pa.schema([(key, pa.string()) for key in ACCOUNT_KEY])
+            yield ids.filter(pa.array(begins)).select(list(ACCOUNT_KEY)).cast(plain)
+
+
+def _distinct(parts: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(parts).group_by(list(ACCOUNT_KEY)).aggregate([])
+
+
+def _lines(status: ArchiveStatus) -> Iterator[tuple[str, str]]:
+    yield "archive", status.uri
+    yield "holds", status.about.describe()
+    yield "complete", _listed(status.complete) or "nothing"
+    if status.age is not None:
+        yield "age", f"{_lasting(status.age)} at {_moment(status.now.replace(microsecond=0))}"
+    yield "gaps", _listed(status.gaps) or "none"
+    yield "unproven", _listed(status.unproven) or "none"
+    accounts = "" if status.accounts is None else f" of {_count(status.accounts, 'account')}"
+    yield "rows", f"{status.rows:,}{accounts}"
+    checkpoints = _count(status.checkpoints, "checkpoint")
+    yield "files", f"{_count(status.files, 'file')}, {checkpoints}, {_bytes(status.size)}"
+    yield "last asked", _last_asked(status)
+    yield "limits", _count(status.limits, "distinct snapshot")
+    if status.is_interrupted:
+        yield "interrupted", "a run was cut off, or is under way; the next one recovers"
+
+
+def _last_asked(status: ArchiveStatus) -> str:
+    if status.asked_at is None:
+        return "never"
+    height = "" if status.block_height is None else f" at block {status.block_height:,}"
+    return f"{_moment(status.asked_at)}, {status.source}{height}"
+
+
+def _listed(stretches: tuple[Stretch, ...]) -> str:
+    said = [f"{_moment(start)} to {_moment(end)}" for start, end in stretches[:_SHOWN]]
+    more = len(stretches) - _SHOWN
+    return "; ".join(said) + (f"; {more} more" if more > 0 else "")
+
+
+def _moment(moment: dt.datetime) -> str:
+    parts = "microseconds" if moment.microsecond else "seconds"
+    return _utc(moment).replace(tzinfo=None).isoformat(" ", parts) + " UTC"
+
+
+def _lasting(age: dt.timedelta) -> str:
+    """Return a duration by its two largest units."""
+    seconds = max(0, int(age.total_seconds()))
+    days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
+    if days:
+        return f"{_count(days, 'day')} {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _bytes(size: int) -> str:
+    power = 0
+    while size >= 1000 ** (power + 1) and power + 1 < len(_UNITS):
+        power += 1
+    return f"{size / 1000**power:.{min(power, 1)}f} {_UNITS[power]}"
+
+
+def _iso_pairs(stretches: tuple[Stretch, ...]) -> list[list[Any]]:
+    return [[moment.isoformat() for moment in stretch] for stretch in stretches]

@@ -1,0 +1,426 @@
+"""Prove that an archive is what it says, or name what is not.
+
+Each file is read once, row group by row group. Everything is checked against the coverage, and the
+coverage against itself.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from balance_analysis.archive import layout
+from balance_analysis.archive.commit import last_rows
+from balance_analysis.archive.credentials import without_credentials
+from balance_analysis.archive.filecheck import (
+    EMPTY,
+    Reading,
+    moment_text,
+    wrong_bytes,
+    wrong_note,
+    wrong_schema,
+)
+from balance_analysis.archive.state import read_about, read_coverage
+from balance_analysis.archive.store import is_leftover
+from balance_analysis.archive.timeline import read_limits
+from balance_analysis.errors import ArchiveError
+from balance_analysis.load.progress import reporting
+from balance_analysis.rows import canonical
+from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from balance_analysis.archive.archive import Archive
+    from balance_analysis.archive.coverage import Coverage, FileNote, Interval, Span
+    from balance_analysis.archive.state import About
+    from balance_analysis.archive.store import Store
+    from balance_analysis.load.progress import Report
+
+Kind = Literal[
+    "rows",
+    "coverage",
+    "checkpoint",
+    "limits",
+    "difference",
+    "interrupted",
+    "leftover",
+    "stranger",
+]
+
+_TRIES: Final = 3
+"""How often an archive that somebody writes to is looked at again, where something seems wrong."""
+
+LOST: Final = "put back a copy of it, or export anew into an empty folder"
+
+_WAITING: Final = 1 << 20
+"""How many rows wait to be reduced to each account's last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with an archive.
+
+    Attributes
+    ----------
+    kind
+        "rows" (a file of balance changes), "coverage", "checkpoint", "limits", "difference" (from
+        what a node says), "interrupted" (a run that was cut off, or is under way), "leftover" (of
+        an interrupted write), "stranger" (a file that is no part of an archive).
+    what
+        What is wrong, in words.
+    where
+        The file, or the window that was compared.
+    mend
+        What to do about it.
+    periods
+        The periods that are to be asked for again.
+    """
+
+    kind: Kind
+    what: str
+    where: str
+    mend: str
+    periods: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What was found out about an archive. As text it is a list for the terminal.
+
+    Attributes
+    ----------
+    uri
+        Its address.
+    problems
+        What is wrong; nothing where the archive is proven to be whole.
+    files, rows, checkpoints
+        How many were checked.
+    windows
+        How many were asked for again and compared.
+    not_compared
+        What could not be compared, and why: a node that forgot proves nothing.
+    """
+
+    uri: str
+    problems: tuple[Problem, ...] = ()
+    files: int = 0
+    rows: int = 0
+    checkpoints: int = 0
+    windows: int = 0
+    not_compared: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def and_(self, other: VerifyReport) -> VerifyReport:
+        """Return this report with what another one found out about the same archive."""
+        return replace(
+            self,
+            problems=self.problems + other.problems,
+            files=self.files + other.files,
+            rows=self.rows + other.rows,
+            checkpoints=self.checkpoints + other.checkpoints,
+            windows=self.windows + other.windows,
+            not_compared=self.not_compared + other.not_compared,
+        )
+
+    def to_json(self) -> str:
+        """Return the report as JSON."""
+        return json.dumps({"is_whole": self.is_whole, **asdict(self)}, indent=2)
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+def verify_archive(archive: Archive, *, progress: bool | Report | None = False) -> VerifyReport:
+    """Check an archive against what it says of itself.
+
+    Parameters
+    ----------
+    archive
+        The archive.
+    progress
+        As for `load_balance_changes`: by the bytes that were read.
+
+    Returns
+    -------
+    VerifyReport
+        What is wrong with it.
+
+    Raises
+    ------
+    ArchiveError
+        If there is no archive, or what it is bound to can't be read.
+    OSError
+        If its files can't be listed.
+    """
+    about = read_about(archive.store)
+    report = VerifyReport(without_credentials(archive.uri))
+    for _ in range(_TRIES):
+        try:
+            state = read_coverage(archive.store)
+        except ArchiveError as error:
+            said = without_credentials(str(error))
+            return replace(report, problems=(Problem("coverage", said, layout.COVERAGE, LOST),))
+        checking = _Checking(archive.store, about, state, report.uri)
+        with reporting(progress) as show:
+            checking.run(show)
+        # What seems wrong may only be what a run has replaced in the meantime.
+        if not checking.problems or _is_unchanged(archive.store, state):
+            break
+    return replace(
+        report,
+        problems=tuple(checking.problems),
+        files=checking.files,
+        rows=checking.rows,
+        checkpoints=checking.compared,
+    )
+
+
+def _is_unchanged(store: Store, state: Coverage) -> bool:
+    try:
+        return read_coverage(store) == state
+    except ArchiveError:
+        return False
+
+
+@dataclass(slots=True)
+class _Checking:
+    """One archive being checked.
+
+    Attributes
+    ----------
+    store, about, state, uri
+        The archive.
+    problems
+        What is wrong, so far.
+    files, rows, compared
+        How many files, rows and checkpoints were looked at.
+    balances
+        The last row of each account, up to where all files are as they should be.
+    is_broken
+        Whether a file is not, so that later checkpoints can't be recomputed.
+    """
+
+    store: Store
+    about: About
+    state: Coverage
+    uri: str
+    problems: list[Problem] = field(default_factory=list)
+    files: int = 0
+    rows: int = 0
+    compared: int = 0
+    balances: list[pa.Table] = field(default_factory=list)
+    is_broken: bool = False
+
+    def run(self, show: Report) -> None:
+        self._check_pending()
+        self._check_intervals()
+        periods = self._periods()
+        sizes = [self.state.files[period].size for period in periods]
+        due = sorted(self.state.checkpoints)
+        done, total = 0, max(sum(sizes), 1)
+        for period, size in zip(periods, sizes, strict=True):
+            begin = layout.bounds_of(period, self.about.partition)[0]
+            while due and due[0] <= begin:
+                self._check_checkpoint(due.pop(0))
+            self._check_period(period)
+            done += size
+            show(done / total, self.rows)
+        for moment in due:
+            self._check_checkpoint(moment)
+        self._check_limits()
+        self._check_names(periods)
+
+    def _add(self, kind: Kind, what: str, where: str, mend: str, *periods: str) -> None:
+        self.problems.append(Problem(kind, without_credentials(what), where, mend, periods))
+
+    def _command(self, options: str = "") -> str:
+        return f"balance-analysis export URL {self.uri}{options}"
+
+    def _check_pending(self) -> None:
+        """Tell of a run that was cut off, and go by what it announced where that came about."""
+        pending = self.state.pending
+        if pending is None:
+            return
+        name = layout.changes_file(pending.period, self.about.partition)
+        what = f"a run was cut off, or is under way: it replaces {name}"
+        self._add("interrupted", what, layout.COVERAGE, f"{self._command()} recovers it")
+        if wrong_bytes(self.store, name, pending.file) is None:
+            self.state = self.state.settle()
+
+    def _check_intervals(self) -> None:
+        where, mend = layout.COVERAGE, self._command(" --repair")
+        for interval in self.state.intervals:
+            if interval.start >= interval.end:
+                self._add("coverage", f"{_span_text(interval)} ends before it begins", where, mend)
+        for before, after in pairwise(self.state.intervals):
+            if after.start < before.end:
+                what = "overlaps" if after.end > before.start else "stands before"
+                said = f"{_span_text(after)} {what} {_span_text(before)}"
+                self._add("coverage", said, where, mend, *sorted(self._periods_of(before, after)))
+
+    def _periods_of(self, *intervals: Interval) -> set[str]:
+        spans = [(each.start, each.end) for each in intervals]
+        return {p for span in spans for p in layout.periods_between(*span, self.about.partition)}
+
+    def _periods(self) -> list[str]:
+        """Return the periods that have a file, in time order."""
+        names = list(self.state.files)
+        known = []
+        for name in names:
+            try:
+                layout.bounds_of(name, self.about.partition)
+            except ValueError:
+                what = f"names a period {name!r}, which is none"
+                self._add("coverage", what, layout.COVERAGE, LOST)
+            else:
+                known.append(name)
+        if names != sorted(names):
+            mend = self._command(" --repair")
+            self._add("coverage", "names files out of time order", layout.COVERAGE, mend)
+        return sorted(known)
+
+    def _check_period(self, period: str) -> None:
+        name, note = layout.changes_file(period, self.about.partition), self.state.files[period]
+        begin, stop = layout.bounds_of(period, self.about.partition)
+        reading = Reading(begin, stop, _covered(self.state, begin, stop))
+        damage = wrong_bytes(self.store, name, note)
+        found = damage or reading.read(self.store, name, note)
+        self.files += 1
+        self.rows += reading.rows
+        if found is None:
+            self.balances += reading.last
+            if sum(part.num_rows for part in self.balances) > _WAITING:
+                self.balances = [last_rows(pa.concat_tables(self.balances))]
+            return
+        self.is_broken = True
+        if reading.spans:
+            self._add("rows", found, name, self._command(" --repair"), period)
+        else:
+            since = from_microseconds(begin).isoformat()
+            covers = self._command(f" --since {since} --fill-gaps")
+            self._add("rows", found, name, LOST if damage else covers)
+
+    def _check_checkpoint(self, moment: int) -> None:
+        name, note = layout.checkpoint_file(moment), self.state.checkpoints[moment]
+        found = wrong_bytes(self.store, name, note)
+        if found is None and not self.is_broken:
+            found = self._compare_checkpoint(name, note, moment)
+            self.compared += 1
+        if found is not None:
+            self._add("checkpoint", found, name, self._command(" --repair"))
+
+    def _compare_checkpoint(self, name: str, note: FileNote, moment: int) -> str | None:
+        self.balances = [last_rows(pa.concat_tables([EMPTY, *self.balances]))]
+        try:
+            with self.store.open(name) as source, pq.ParquetFile(source) as file:
+                wrong = wrong_schema(file)
+                rows = EMPTY if wrong else canonical(file.read())
+        except (pa.ArrowException, OSError) as error:
+            return f"can't be read: {error}"
+        if wrong is not None:
+            return wrong
+        expected = canonical(self.balances[0])
+        if not rows.equals(expected):
+            made = f"is not what the rows before {moment_text(moment)} make"
+            return f"{made}: {_first_difference(rows, expected)}"
+        times = rows["timestamp"].cast(pa.int64())
+        ends = (pc.min(times).as_py(), pc.max(times).as_py())
+        return wrong_note(note, rows.num_rows, ends)
+
+    def _check_limits(self) -> None:
+        try:
+            read_limits(self.store)
+        except ArchiveError as error:
+            mend = "remove it, or put back a copy; without one the next export begins anew"
+            self._add("limits", str(error), layout.LIMITS, mend)
+
+    def _check_names(self, periods: Sequence[str]) -> None:
+        known = {layout.ABOUT, layout.COVERAGE, layout.LIMITS, layout.LOCK, layout.HOLDER}
+        known |= {layout.changes_file(period, self.about.partition) for period in periods}
+        known |= {layout.checkpoint_file(moment) for moment in self.state.checkpoints}
+        if self.state.pending is not None:
+            known.add(layout.changes_file(self.state.pending.period, self.about.partition))
+        partition = self.about.partition
+        covered = {
+            layout.changes_file(p, partition): p for p in self._periods_of(*self.state.intervals)
+        }
+        for name in self.store.names():
+            if is_leftover(name):
+                what = "was left by an interrupted write, or is being written"
+                self._add("leftover", what, name, f"{self._command()} removes it")
+            elif name in known or name.startswith((layout.RUNS, layout.QUARANTINE)):
+                continue
+            elif name.startswith(layout.CHECKPOINTS) and self._is_checkpoint(name):
+                what = "is not named by the coverage: an interrupted run left it"
+                mend = f"{self._command()} writes it anew; else remove it"
+                self._add("leftover", what, name, mend)
+            elif name in covered:
+                what = "is not named by the coverage, which has its time as complete"
+                self._add("rows", what, name, self._command(" --repair"), covered[name])
+            elif name.startswith(layout.CHANGES):
+                what = "is not named by the coverage, but readers of the folder take its rows"
+                self._add("stranger", what, name, "move it out of the archive")
+            else:
+                self._add("stranger", "is no part of an archive", name, "move it elsewhere")
+
+    def _is_checkpoint(self, name: str) -> bool:
+        months = layout.month_starts(*_bounds(self.state))
+        return name in set(map(layout.checkpoint_file, months))
+
+
+def _covered(state: Coverage, begin: int, stop: int) -> list[Span]:
+    """Return the covered parts of [begin, stop), disjoint and in time order."""
+    parts: list[Span] = []
+    for interval in sorted(state.intervals, key=lambda interval: interval.start):
+        start, end = max(begin, interval.start), min(stop, interval.end)
+        if start >= end:
+            continue
+        if parts and parts[-1][1] >= start:
+            last = parts.pop()
+            start, end = last[0], max(last[1], end)
+        parts.append((start, end))
+    return parts
+
+
+def _bounds(state: Coverage) -> Span:
+    starts, ends = zip(*((each.start, each.end) for each in state.intervals), strict=True)
+    return min(starts), max(ends)
+
+
+def _first_difference(rows: pa.Table, expected: pa.Table) -> str:
+    if rows.num_rows != expected.num_rows:
+        return f"it has {rows.num_rows} balances, not {expected.num_rows}"
+    pairs = zip(rows.to_pylist(), expected.to_pylist(), strict=True)
+    found, wanted = next(pair for pair in pairs if pair[0] != pair[1])
+    account = ", ".join(f"{name} {wanted[name]!r}" for name in ACCOUNT_KEY)
+    return f"it has {found['balance']}, not {wanted['balance']} of {account}"
+
+
+def _span_text(interval: Interval) -> str:
+    return f"[{moment_text(interval.start)}, {moment_text(interval.end)})"
+
+
+def _lines(report: VerifyReport) -> Iterator[str]:
+    looked = (
+        f"{report.files:,} files, {report.rows:,} rows, {report.checkpoints:,} checkpoints, "
+        f"{report.windows:,} windows asked again"
+    )
+    count = len(report.problems)
+    found = f"{count} problem{'' if count == 1 else 's'}" if count else "whole"
+    yield f"{report.uri}: {found} ({looked})"
+    for problem in report.problems:
+        yield f"{problem.where}: {problem.what}"
+        yield f"    {problem.mend}"
+    for said in report.not_compared:
+        yield f"not compared: {said}"

@@ -1,0 +1,12 @@
+"""The command line: a thin shell over the library, which alone prints and exits.
+
+Everything heavy is imported where it is used, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+from balance_analysis.cli import archives, config, files, nodes  # noqa: F401 - they add commands
+from balance_analysis.cli.root import app, main
+from balance_analysis.cli.telling import EXIT_CODES, INTERRUPTED, LOCKED, PARTIAL
+
+__all__ = ["EXIT_CODES", "INTERRUPTED", "LOCKED", "PARTIAL", "app", "main"]

@@ -1,0 +1,209 @@
+"""Commands on archives: fill one, look after it, prove it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from balance_analysis.cli.exporting import Export
+from balance_analysis.cli.moments import duration
+from balance_analysis.cli.options import (
+    AccountType,
+    ArchiveUri,
+    AssetId,
+    LimitsFormat,
+    LogFormat,
+    MarketId,
+    PartitionName,
+    PartyId,
+    Quiet,
+    Verbose,
+)
+from balance_analysis.cli.root import app
+from balance_analysis.cli.telling import BAD, PARTIAL, told_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from balance_analysis.archive.settings import Value
+
+Config = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A TOML file with [export.NAME]; then name that."),
+]
+
+
+@app.command()
+def export(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="URL... ARCHIVE",
+            help="A node's address, or several, and the archive; with --config its NAME.",
+        ),
+    ] = None,
+    config: Config = None,
+    since: Annotated[
+        str | None,
+        typer.Option(help="Start, inclusive; by default the end of coverage, at first the oldest."),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(help="End, exclusive; by default now, less --lag.")
+    ] = None,
+    lag: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="How far behind now to end. [1m]")
+    ] = None,
+    overlap: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="How much of the end to ask for again. [10m]"),
+    ] = None,
+    fill_gaps: Annotated[
+        bool | None,
+        typer.Option("--fill-gaps/--no-fill-gaps", help="Ask for what is missing in between."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be asked for; write nothing.")
+    ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Ask again for what `verify` finds damaged.")
+    ] = False,
+    partition: Annotated[
+        PartitionName | None,
+        typer.Option(help="What a file holds, chosen by an archive's first run. [day]"),
+    ] = None,
+    asset_id: AssetId = None,
+    party_id: PartyId = None,
+    market_id: MarketId = None,
+    account_type: AccountType = None,
+    page_size: Annotated[int | None, typer.Option(min=1, help="Rows a request. [5000]")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Requests at once. [4]")] = None,
+    on_bad_rows: Annotated[
+        str | None,
+        typer.Option(metavar="quarantine|raise", help="What becomes of them. [quarantine]"),
+    ] = None,
+    metrics_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write figures for Prometheus here.")
+    ] = None,
+    log_format: Annotated[
+        LogFormat | None, typer.Option(help="How to write to stderr. [text]")
+    ] = None,
+    verbose: Verbose = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Bring an archive up to date with a node; the first run makes it."""
+    with told_errors(verbose, quiet, interrupted=PARTIAL) as telling:
+        telling.is_json = log_format is LogFormat.json
+        options: dict[str, Any] = {
+            "since": since,
+            "until": until,
+            "lag": lag,
+            "overlap": overlap,
+            "fill_gaps": fill_gaps,
+            "partition": None if partition is None else partition.value,
+            "asset_id": asset_id,
+            "party_id": party_id,
+            "market_id": market_id,
+            "account_type": account_type,
+            "page_size": page_size,
+            "workers": workers,
+            "on_bad_rows": on_bad_rows,
+            "metrics_file": metrics_file,
+            "log_format": None if log_format is None else log_format.value,
+        }
+        settings = read_settings(targets or [], config, options)
+        telling.is_json = settings["log_format"] == LogFormat.json.value
+        if dry_run and repair:
+            raise ValueError("--repair has no --dry-run; `verify` tells what it would mend")
+        Export(settings, telling).run(dry_run=dry_run, repair=repair)
+
+
+@app.command()
+def status(
+    archive: ArchiveUri,
+    max_age: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Exit 3 if what is complete ends longer ago."),
+    ] = None,
+    fail_on_gaps: Annotated[
+        bool, typer.Option("--fail-on-gaps", help="Exit 3 if there are gaps or unproven parts.")
+    ] = False,
+    form: Annotated[
+        LimitsFormat, typer.Option("--format", help="How to print.")
+    ] = LimitsFormat.table,
+    verbose: Verbose = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Tell what an archive holds, and where something is missing."""
+    with told_errors(verbose, quiet) as telling:
+        oldest = None if max_age is None else duration(max_age)
+        from balance_analysis.archive.archive import Archive
+
+        found = Archive(archive).status()
+        typer.echo(found.to_json() if form is LimitsFormat.json else str(found))
+        if oldest is not None and found.is_older_than(oldest):
+            telling.fail(f"what is complete ends more than {max_age} ago", PARTIAL)
+        if fail_on_gaps and (found.gaps or found.unproven or not found.complete):
+            telling.fail("not all of it is complete; `export --fill-gaps` asks for gaps", PARTIAL)
+
+
+@app.command()
+def verify(
+    archive: ArchiveUri,
+    against: Annotated[
+        str | None, typer.Option(metavar="URL", help="Ask this node again, and compare.")
+    ] = None,
+    sample: Annotated[
+        int, typer.Option(min=1, help="How many windows to ask again with --against.")
+    ] = 10,
+    form: Annotated[
+        LimitsFormat, typer.Option("--format", help="How to print.")
+    ] = LimitsFormat.table,
+    verbose: Verbose = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Prove that an archive is whole, or tell what is wrong and which command mends it."""
+    with told_errors(verbose, quiet):
+        from balance_analysis.archive.archive import Archive
+        from balance_analysis.node.client import Client
+
+        progress = sys.stderr.isatty() and not quiet
+        with contextlib.ExitStack() as stack:
+            node = None if against is None else stack.enter_context(Client(against))
+            found = Archive(archive).verify(against=node, sample=sample, progress=progress)
+        typer.echo(found.to_json() if form is LimitsFormat.json else str(found))
+        if not found.is_whole:
+            raise typer.Exit(BAD)
+
+
+def resolve_settings(
+    targets: list[str], config: Path | None, options: Mapping[str, object]
+) -> dict[str, Value]:
+    """Return the settings of an export, with where each comes from."""
+    from balance_analysis.archive.settings import resolve
+
+    if config is not None:
+        if len(targets) > 1:
+            raise ValueError(f"with --config, give its NAME alone, not {' '.join(targets)}")
+        name = targets[0] if targets else None
+        return resolve(options, environ=os.environ, config=config, name=name)
+    if len(targets) == 1:
+        raise ValueError("give URL... ARCHIVE, or --config FILE NAME")
+    named = {"url": targets[:-1], "archive": targets[-1]} if targets else {}
+    return resolve({**options, **named}, environ=os.environ)
+
+
+def read_settings(
+    targets: list[str], config: Path | None, options: Mapping[str, object]
+) -> dict[str, Any]:
+    """Return the settings of an export, which has a node and an archive."""
+    values = resolve_settings(targets, config, options)
+    settings = {name: value.value for name, value in values.items()}
+    for name, example in (("url", "https://node.example.org"), ("archive", "a folder")):
+        if not settings[name]:
+            raise ValueError(f"the setting {name} is missing: {example}; see `export --help`")
+    return settings

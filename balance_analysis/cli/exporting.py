@@ -1,0 +1,219 @@
+"""One run of `export`: what it asks the library for, and how it tells what came of it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from balance_analysis.cli.moments import check_writable, interval
+from balance_analysis.cli.printing import aligned
+from balance_analysis.cli.telling import BAD, PARTIAL, Telling, logger
+from balance_analysis.errors import ArchiveError, RequestError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from balance_analysis.archive.archive import Archive
+    from balance_analysis.archive.export import Run
+    from balance_analysis.archive.runs import Report
+    from balance_analysis.node.client import Client
+
+
+class Export:
+    """One run of `export`.
+
+    Parameters
+    ----------
+    settings
+        What holds for it.
+    telling
+        How it tells.
+    """
+
+    def __init__(self, settings: dict[str, Any], telling: Telling) -> None:
+        from balance_analysis.archive.archive import Archive
+
+        self._settings, self._telling = settings, telling
+        self._metrics: Path | None = settings["metrics_file"]
+        self._archive = Archive(settings["archive"])
+        self._report: Report | None = None
+
+    def run(self, *, dry_run: bool, repair: bool) -> None:
+        """Do it, and end the command unless all is well."""
+        from balance_analysis.node.client import Client
+
+        if dry_run:
+            with Client(self._settings["url"]) as client:
+                self._print_plan(self._ask(client, dry_run=True))
+            return
+        if self._metrics is not None:
+            check_writable(self._metrics)
+        self._telling.on_failure = self._failed
+        with Client(self._settings["url"]) as client:
+            if repair:
+                self._repair(client)
+                return
+            run = self._ask(client, dry_run=False)
+        code = BAD if run.conflicts or run.bad_rows else 0
+        self._measure(code)
+        self._tell(run)
+        if code:
+            raise typer.Exit(code)
+
+    def _ask(self, client: Client, *, dry_run: bool) -> Run:
+        from balance_analysis.archive.export import export as fill
+
+        settings = self._settings
+        start, end = interval(settings["since"], settings["until"])
+        return fill(
+            client,
+            self._archive,
+            start=start,
+            end=end,
+            asset_id=settings["asset_id"],
+            party_ids=settings["party_id"] or (),
+            market_ids=settings["market_id"] or (),
+            account_types=settings["account_type"] or (),
+            partition=settings["partition"] or _partition(self._archive),
+            lag=settings["lag"],
+            overlap=settings["overlap"],
+            fill_gaps=settings["fill_gaps"],
+            page_size=settings["page_size"],
+            workers=settings["workers"],
+            on_bad_rows=settings["on_bad_rows"],
+            progress=self._shows_progress(),
+            dry_run=dry_run,
+            on_report=self._keep,
+        )
+
+    def _repair(self, client: Client) -> None:
+        from balance_analysis.archive.repair import repair
+
+        settings = self._settings
+        start, end = interval(settings["since"], settings["until"])
+        done = repair(
+            client,
+            self._archive,
+            start=start,
+            end=end,
+            page_size=settings["page_size"],
+            workers=settings["workers"],
+        )
+        code = 0 if done.left.is_whole and not done.bad_rows else BAD
+        self._measure(code)
+        if done.bad_rows:
+            logger.warning("%s left out", _counted(len(done.bad_rows), "bad row"))
+        self._telling.say(
+            f"Asked again for {_counted(len(done.periods), 'period')}, of which "
+            f"{len(done.changed)} changed: {self._archive.uri}",
+            event="repair",
+            periods=done.periods,
+            changed=done.changed,
+        )
+        if not done.left.is_whole:
+            typer.echo(str(done.left))
+        if code:
+            raise typer.Exit(code)
+
+    def _shows_progress(self) -> bool:
+        telling = self._telling
+        return sys.stderr.isatty() and not telling.quiet and not telling.is_json
+
+    def _keep(self, report: Report) -> None:
+        self._report = report
+
+    def _failed(self, error: BaseException, code: int) -> int:
+        """Measure a run that failed; a source that fails midway leaves a part."""
+        report = self._report
+        is_partial = report is not None and report.outcome == "partial"
+        if is_partial and isinstance(error, RequestError):
+            code = PARTIAL
+        try:
+            self._measure(code)
+        except OSError as other:
+            logger.warning("the metrics can't be written: %s", other)
+        if report is not None and is_partial:
+            self._say(report, f"What was complete is committed: {_counted(report.rows, 'new row')}")
+        return code
+
+    def _measure(self, code: int) -> None:
+        if self._metrics is None:
+            return
+        from balance_analysis.archive.runs import write_metrics
+        from balance_analysis.archive.state import read_coverage
+
+        try:
+            state = read_coverage(self._archive.store)
+        except (ArchiveError, OSError):
+            state = None
+        write_metrics(
+            self._metrics,
+            store=self._archive.store,
+            state=state,
+            report=self._report,
+            exit_code=code,
+        )
+
+    def _tell(self, run: Run) -> None:
+        report = self._report
+        if report is None:
+            return
+        if run.conflicts:
+            logger.warning(
+                "%s: the node sent other balances than the archive held, or left rows out; the "
+                "archive holds the newer ones; what it held is in _runs/%s.json",
+                _counted(report.conflicts, "conflict"),
+                run.id,
+            )
+        if run.bad_rows:
+            logger.warning(
+                "%s set aside, with reasons, in _quarantine/%s.jsonl",
+                _counted(report.bad_rows, "bad row"),
+                run.id,
+            )
+        new = _counted(report.rows, "new row") if report.rows else "nothing new"
+        self._say(report, f"{new[0].upper()}{new[1:]}")
+
+    def _say(self, report: Report, what: str) -> None:
+        """Say one line of summary."""
+        asked = f" from {report.spans[0][0]} to {report.spans[-1][1]}" if report.spans else ""
+        self._telling.say(
+            f"{what}{asked} in {_counted(report.requests, 'request')}, {report.seconds:.1f} s: "
+            f"{self._archive.uri}",
+            event="summary",
+            **asdict(report),
+        )
+
+    def _print_plan(self, run: Run) -> None:
+        from balance_analysis.archive.layout import periods_between
+        from balance_analysis.schema import from_microseconds
+
+        partition = self._settings["partition"] or _partition(self._archive)
+        if not run.spans:
+            typer.echo("Nothing to ask for")
+            return
+        columns = {
+            "start": [from_microseconds(start).isoformat() for start, _ in run.spans],
+            "end": [from_microseconds(end).isoformat() for _, end in run.spans],
+            f"{partition}s": [
+                f"{sum(1 for _ in periods_between(*span, partition)):,}" for span in run.spans
+            ],
+        }
+        for line in aligned(columns, left={"start", "end"}):
+            typer.echo(line)
+
+
+def _partition(archive: Archive) -> Any:  # noqa: ANN401 - a Partition
+    """Return what an archive is bound to; of a new one a day."""
+    from balance_analysis.archive import layout
+    from balance_analysis.archive.state import read_about
+
+    is_new = archive.store.read(layout.ABOUT) is None
+    return "day" if is_new else read_about(archive.store).partition
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

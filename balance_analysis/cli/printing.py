@@ -1,0 +1,93 @@
+"""Tables on stdout."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from balance_analysis.cli.options import TableFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+
+def print_exact(accounts: pd.DataFrame, form: TableFormat) -> None:
+    """Print every column and digit; a balance in JSON is text, since JSON's numbers are floats."""
+    if form is TableFormat.csv:
+        accounts.to_csv(sys.stdout, index=False, date_format="%Y-%m-%dT%H:%M:%S.%fZ")
+        return
+    rows = [
+        {name: exact(value) for name, value in row.items()} for row in accounts.to_dict("records")
+    ]
+    typer.echo(json.dumps(rows, indent=2))
+
+
+def exact(value: object) -> object:
+    """Return a cell as JSON has it, every digit kept."""
+    if isinstance(value, dt.datetime):
+        return None if value != value else value.isoformat()  # noqa: PLR0124 - NaT differs from itself
+    if isinstance(value, Decimal):
+        return str(value)
+    return value if isinstance(value, int | str) else None
+
+
+def print_summary(
+    accounts: pd.DataFrame, *, limit: int, asset_names: dict[str, str] | None = None
+) -> None:
+    """Print the most active accounts, one line each, ids short."""
+    from balance_analysis.figures.labels import short_ids, type_label
+
+    shown = accounts.sort_values(["changes", "rows"], ascending=False, kind="stable")
+    shown = shown.head(limit) if limit else shown
+    ids = {name: short_ids(shown[name]) for name in ("asset_id", "party_id", "market_id")}
+    columns = {
+        "asset": [
+            (asset_names or {}).get(asset, ids["asset_id"][asset]) for asset in shown["asset_id"]
+        ],
+        "type": [type_label(name) for name in shown["account_type"]],
+        "party": [ids["party_id"][party] for party in shown["party_id"]],
+        "market": [ids["market_id"][market] for market in shown["market_id"]],
+        "rows": [f"{count:,}" for count in shown["rows"]],
+        "changes": [f"{count:,}" for count in shown["changes"]],
+        **{name: [amount(x) for x in shown[name]] for name in ("minimum", "maximum", "closing")},
+        "last seen, UTC": shown["last_seen"]
+        .dt.strftime("%Y-%m-%d %H:%M:%S")
+        .fillna("quiet")
+        .tolist(),
+    }
+    for line in aligned(columns, left={"asset", "type", "party", "market"}):
+        typer.echo(line)
+    if len(shown) < len(accounts):
+        typer.echo(f"... the {len(shown)} most active of {len(accounts):,} accounts")
+
+
+def amount(value: Any) -> str:  # noqa: ANN401 - a cell of any column
+    """Return an amount as a person writes it."""
+    from pandas import isna
+
+    if isna(value):
+        return "unknown"
+    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
+
+
+def aligned(columns: dict[str, list[str]], *, left: set[str]) -> Iterator[str]:
+    """Yield a table's lines, its header first."""
+    cells = {
+        name: [text.ljust(width) if name in left else text.rjust(width) for text in (name, *texts)]
+        for name, texts in columns.items()
+        for width in [max(map(len, (name, *texts)))]
+    }
+    return ("  ".join(line).rstrip() for line in zip(*cells.values(), strict=True))
+
+
+def plain(value: object) -> str:
+    """Return a value of JSON as a person writes it."""
+    words = {None: "not set", True: "yes", False: "no"}
+    return words[value] if value is None or isinstance(value, bool) else str(value)

@@ -1,0 +1,128 @@
+"""What goes to stderr: the log, errors in one line each, and how a command ends."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import logging
+import signal
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from balance_analysis.archive.credentials import without_credentials
+from balance_analysis.errors import (
+    ArchiveError,
+    ArchiveLockedError,
+    BalanceAnalysisError,
+    CheckError,
+    DecodeError,
+    IncompleteError,
+    RequestError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+LOCKED: Final = 75
+PARTIAL: Final = 3
+BAD: Final = 5
+INTERRUPTED: Final = 130
+EXIT_CODES: Final[dict[type[Exception], int]] = {
+    ArchiveLockedError: LOCKED,
+    ArchiveError: 2,
+    OSError: 2,
+    ValueError: 2,
+    IncompleteError: PARTIAL,
+    RequestError: 4,
+    DecodeError: BAD,
+    CheckError: BAD,
+    OverflowError: BAD,
+}
+
+logger = logging.getLogger("balance_analysis")
+
+
+class Telling(logging.Formatter):
+    """How a command writes to stderr.
+
+    Attributes
+    ----------
+    is_json
+        Whether each line is a JSON object.
+    quiet
+        Whether only errors are told.
+    on_failure
+        Called with an error that ends the command; may give another exit code.
+    """
+
+    def __init__(self, *, quiet: bool) -> None:
+        super().__init__()
+        self.is_json = False
+        self.quiet = quiet
+        self.on_failure: Callable[[BaseException, int], int] = lambda _, code: code
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a line of the log."""
+        text = without_credentials(super().format(record))
+        if not self.is_json:
+            return text
+        return _line(record.levelname.lower(), text)
+
+    def say(self, line: str, **content: object) -> None:
+        """Say how it went, unless quiet; JSON has the content beside it."""
+        if self.quiet:
+            return
+        line = without_credentials(line)
+        typer.echo(_line("info", line, content) if self.is_json else line, err=True)
+
+    def fail(self, message: str, code: int) -> None:
+        """Say what went wrong, and end the command."""
+        message = without_credentials(message)
+        said = f"balance-analysis: {message}"
+        typer.echo(_line("error", message, {"exit_code": code}) if self.is_json else said, err=True)
+        raise typer.Exit(code)
+
+
+def _line(level: str, message: str, content: Mapping[str, object] | None = None) -> str:
+    time = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+    return json.dumps({"time": time, "level": level, "message": message, **(content or {})})
+
+
+@contextlib.contextmanager
+def told_errors(verbose: int, quiet: bool, interrupted: int = INTERRUPTED) -> Iterator[Telling]:
+    """Log to stderr, and turn an error that can be expected into one line and an exit code."""
+    telling, handler = Telling(quiet=quiet), logging.StreamHandler()
+    handler.setFormatter(telling)
+    logger.addHandler(handler)
+    terminated = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    logger.setLevel(logging.ERROR if quiet else max(logging.WARNING - 10 * verbose, logging.DEBUG))
+    try:
+        yield telling
+    except KeyboardInterrupt as error:
+        telling.fail("interrupted", telling.on_failure(error, interrupted))
+    except (BrokenPipeError, typer.Exit):
+        raise
+    except (BalanceAnalysisError, OSError, ValueError, OverflowError) as error:
+        logger.debug("where it happened", exc_info=True)
+        codes = [code for kind, code in EXIT_CODES.items() if isinstance(error, kind)]
+        telling.fail(one_line(error), telling.on_failure(error, codes[0] if codes else 1))
+    except Exception as error:
+        telling.on_failure(error, 1)
+        raise
+    finally:
+        logger.removeHandler(handler)
+        signal.signal(signal.SIGTERM, terminated)
+
+
+def one_line(error: BaseException) -> str:
+    """Return what an error says, without line breaks."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(str(error).split())
+
+
+def say(quiet: bool) -> Callable[[str], None]:
+    """Return the function that writes a line to stderr, unless quiet."""
+    return lambda line: None if quiet else typer.echo(line, err=True)

@@ -1,0 +1,153 @@
+"""Histories, nodes and archives for the tests of exports, and what must hold of an archive."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from balance_analysis.archive.archive import Archive
+from balance_analysis.archive.coverage import from_json
+from balance_analysis.archive.export import export
+from balance_analysis.load.changes import load_balance_changes
+from balance_analysis.node.client import Client
+from balance_analysis.schema import from_microseconds, to_microseconds
+from tests.loopback import LoopbackNode, random_history
+from tests.node.truth import lines_of_rows, lines_of_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pandas as pd
+
+    from balance_analysis.archive.coverage import Coverage
+    from balance_analysis.archive.export import Run
+    from tests.loopback import Row
+
+HOUR = 3_600_000_000
+DAY = 24 * HOUR
+
+START = to_microseconds("2023-04-28T20:00")
+END = to_microseconds("2023-05-03T08:00")
+MONTH = to_microseconds("2023-05-01")
+
+
+def spread_history(
+    seed: int,
+    *,
+    start: int = START,
+    end: int = END,
+    rows: int = 200,
+    accounts: int = 30,
+    largest_block: int = 6,
+) -> list[Row]:
+    """Return a random history that fills an interval, with blocks on and beside midnights.
+
+    Parameters
+    ----------
+    start, end
+        Microseconds. The first block stands at `start`, the last before `end`.
+    """
+    history = random_history(seed, rows=rows, accounts=accounts, largest_block=largest_block)
+    blocks = sorted({row.timestamp_ns for row in history})
+    rng = random.Random(seed)
+    midnights = range(start - start % DAY + DAY, end, DAY)
+    some = rng.sample(midnights, min(len(midnights), len(blocks) // 4))
+    chosen = {start, *(midnight + rng.randint(-1, 1) for midnight in some)}
+    while len(chosen) < len(blocks):
+        chosen.add(rng.choice([rng.randrange(start, end), min(rng.choice([*chosen]) + 1, end - 1)]))
+    moved = dict(zip(blocks, sorted(chosen), strict=True))
+    return [replace(row, timestamp_ns=moved[row.timestamp_ns] * 1000) for row in history]
+
+
+def node_of(rows: Sequence[Row], *, head: int = END, **options: Any) -> LoopbackNode:
+    """Return a node whose last block is at `head`, microseconds."""
+    return LoopbackNode(rows, **{"block_timestamp": head * 1000, **options})
+
+
+def run_export(node: LoopbackNode | str, folder: Path, **options: Any) -> Run:
+    """Export from a node; bounds are microseconds or as `export` takes them."""
+    bounds = {
+        name: from_microseconds(options.pop(name))
+        for name in ("start", "end")
+        if isinstance(options.get(name), int)
+    }
+    url = node if isinstance(node, str) else node.url
+    with Client(url, timeout=10) as client:
+        return export(client, Archive(folder), **bounds, **options)
+
+
+def loaded(node: LoopbackNode, start: int, end: int, **filters: Any) -> pd.DataFrame:
+    """Return what a load of [start, end) gives."""
+    bounds = {"start": from_microseconds(start), "end": from_microseconds(end)}
+    with Client(node.url, timeout=10) as client:
+        return load_balance_changes(client, **bounds, **filters)
+
+
+def state_of(folder: Path) -> Coverage:
+    """Return what an archive's coverage tells."""
+    return from_json((folder / "_coverage.json").read_bytes(), "_coverage.json")
+
+
+def spans_of(folder: Path) -> list[tuple[int, int, bool]]:
+    """Return the intervals of the coverage, without who was asked and when."""
+    joined: list[tuple[int, int, bool]] = []
+    for interval in state_of(folder).intervals:
+        start = interval.start
+        if joined and joined[-1][1:] == (start, interval.proven):
+            start = joined.pop()[0]
+        joined.append((start, interval.end, interval.proven))
+    return joined
+
+
+def content_of(folder: Path, *names: str) -> dict[str, bytes]:
+    """Return the files with their bytes: those whose names begin so, else all but a run's own."""
+    files = [path for path in Path(folder).rglob("*") if path.is_file()]
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(files)}
+    return {
+        name: data
+        for name, data in found.items()
+        if (name.startswith(names) if names else not name.startswith(("_lock", "_runs/")))
+    }
+
+
+def lasting(folder: Path) -> tuple[Any, ...]:
+    """Return what two archives of the same rows have in common, byte for byte."""
+    state = state_of(folder)
+    files = content_of(folder, "changes/", "checkpoints/", "_archive.json")
+    return files, spans_of(folder), state.files, state.checkpoints, state.pending
+
+
+def in_spans(rows: Sequence[Row], spans: Sequence[tuple[int, int, bool]]) -> list[Row]:
+    """Return the rows of a node that lie in intervals of a coverage."""
+    return [
+        row
+        for row in rows
+        if any(start * 1000 <= row.timestamp_ns < end * 1000 for start, end, _ in spans)
+    ]
+
+
+def assert_holds(
+    folder: Path, rows: Sequence[Row], *, whole: tuple[int, int] | None = None
+) -> None:
+    """Check that an archive reads as exactly a node's rows in its covered intervals.
+
+    Parameters
+    ----------
+    whole
+        The interval that must be covered, without a gap.
+    """
+    found = lines_of_table(Archive(folder).read(start="2020-01-01", end="2100-01-01", partial=True))
+    assert found == lines_of_rows(in_spans(rows, spans_of(folder)))
+    if whole is not None:
+        assert not state_of(folder).missing(*whole)
+
+
+@contextlib.contextmanager
+def unchanged(folder: Path) -> Iterator[None]:
+    """Check that no file of an archive is another one afterwards, and none is new."""
+    before = content_of(folder)
+    yield
+    assert content_of(folder) == before

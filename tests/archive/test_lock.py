@@ -1,0 +1,133 @@
+"""One run at a time writes to an archive, and what a dead one left behind doesn't block."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from balance_analysis.archive.lock import one_writer, read_holder
+from balance_analysis.archive.store import Store
+from balance_analysis.errors import ArchiveError, ArchiveLockedError
+from tests.archive.exporting import content_of, node_of, run_export, spread_history
+
+HOLDING = """
+import sys, time
+from balance_analysis.archive.lock import one_writer
+from balance_analysis.archive.store import Store
+with one_writer(Store(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+ROWS = spread_history(1, rows=40, accounts=9)
+
+
+@pytest.fixture
+def holder(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDING, tmp_path / "a"], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_second_writer_is_refused_at_once_and_told_who_holds_the_lock(holder, tmp_path):
+    began = time.monotonic()
+    with pytest.raises(ArchiveLockedError) as caught, one_writer(Store(tmp_path / "a")):
+        pass
+    assert time.monotonic() - began < 1
+    assert f"process {holder.pid} on {os.uname().nodename}" in str(caught.value)
+    assert caught.value.holder["pid"] == holder.pid
+
+
+def test_a_refused_writer_leaves_the_holders_note(holder, tmp_path):
+    with pytest.raises(ArchiveLockedError), one_writer(Store(tmp_path / "a")):
+        pass
+    assert read_holder(Store(tmp_path / "a"))["pid"] == holder.pid
+
+
+def test_a_killed_holder_blocks_nobody_though_its_note_stays(holder, tmp_path):
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    store = Store(tmp_path / "a")
+    assert read_holder(store)["pid"] == holder.pid
+    with one_writer(store):
+        assert read_holder(store)["pid"] == os.getpid()
+    assert read_holder(store) == {}
+
+
+def test_the_lock_is_free_again_after_an_error(tmp_path):
+    store = Store(tmp_path / "a")
+    with pytest.raises(RuntimeError, match="x"), one_writer(store):
+        raise RuntimeError("x")
+    with one_writer(store):
+        pass
+
+
+def test_a_damaged_note_still_names_another_run(holder, tmp_path):
+    (tmp_path / "a" / "_lock.json").write_text("{")
+    with pytest.raises(ArchiveLockedError, match="another run"), one_writer(Store(tmp_path / "a")):
+        pass
+
+
+def test_a_folder_made_for_a_run_that_made_no_archive_is_removed(tmp_path):
+    with one_writer(Store(tmp_path / "a" / "b")):
+        assert (tmp_path / "a" / "b").is_dir()
+    assert not (tmp_path / "a" / "b").exists()
+
+
+def test_an_object_store_has_no_lock_and_says_so(tmp_path, caplog):
+    store = Store(tmp_path / "a")
+    store.folder, store.uri = None, "s3://me:secret@bucket/a"
+    with one_writer(store), one_writer(store):
+        pass
+    assert "has no lock" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_an_export_holds_the_lock_while_it_asks(tmp_path):
+    seen = []
+
+    def look(_answer, _request):
+        seen.append(read_holder(Store(tmp_path / "a")))
+        return _answer
+
+    with node_of(ROWS, edit_page=look) as node:
+        run_export(node, tmp_path / "a")
+    assert seen
+    assert {holder["pid"] for holder in seen} == {os.getpid()}
+
+
+def test_an_export_into_a_locked_archive_changes_nothing(holder, tmp_path):
+    before = content_of(tmp_path / "a")
+    with node_of(ROWS) as node, pytest.raises(ArchiveLockedError):
+        run_export(node, tmp_path / "a")
+    assert node.requests == []
+    assert content_of(tmp_path / "a") == before
+
+
+def test_an_export_beside_other_files_leaves_no_lock_there(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with node_of(ROWS) as node, pytest.raises(ArchiveError, match=r"notes\.txt"):
+        run_export(node, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_the_error_pickles_with_its_holder():
+    error = pickle.loads(pickle.dumps(ArchiveLockedError("x", holder={"pid": 1})))
+    assert (str(error), error.holder) == ("x", {"pid": 1})
+
+
+def test_the_note_is_json_with_who_and_since(tmp_path):
+    store = Store(tmp_path / "a")
+    with one_writer(store):
+        note = json.loads((tmp_path / "a" / "_lock.json").read_text())
+    assert set(note) == {"pid", "host", "since"}

@@ -1,0 +1,345 @@
+"""What is read from an archive is what a load gives, cut to what was asked for."""
+
+from __future__ import annotations
+
+import shutil
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from balance_analysis.analysis.balances import balance_at
+from balance_analysis.analysis.series import balance_series
+from balance_analysis.archive.archive import Archive, to_columns
+from balance_analysis.errors import ArchiveError, IncompleteError
+from balance_analysis.frame import empty_table, to_frame
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, from_microseconds
+from tests.archive.exporting import DAY, HOUR, node_of, run_export, spread_history, state_of
+from tests.node.truth import lines_of_rows, lines_of_table, matching
+
+START, END = 1_676_000_000_000_000, 1_684_000_000_000_000  # 2023-02-10 to 2023-05-13
+MARCH, APRIL, MAY = 1_677_628_800_000_000, 1_680_307_200_000_000, 1_682_899_200_000_000
+ROWS = spread_history(5, start=START, end=END, rows=150, accounts=25)
+TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
+PARTIES = sorted({row.party_id for row in ROWS})
+MARKETS = sorted({row.market_id for row in ROWS} - {""})
+TYPES = sorted({row.account_type for row in ROWS})
+ASSETS = sorted({row.asset_id for row in ROWS})
+MOMENTS = st.sampled_from(
+    [at + shift for at in (START, MARCH, APRIL, MAY, END - 1, *TIMES) for shift in (-1, 0, 1)]
+).filter(lambda at: START <= at < END)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """An archive of the whole history; not to be changed."""
+    made = tmp_path_factory.mktemp("archive") / "archive"
+    with node_of(ROWS, head=END) as node:
+        run_export(node, made, start=START, end=END)
+    return made
+
+
+@pytest.fixture(scope="module")
+def months(tmp_path_factory):
+    """The same, with a file a month."""
+    made = tmp_path_factory.mktemp("archive") / "months"
+    with node_of(ROWS, head=END) as node:
+        run_export(node, made, start=START, end=END, partition="month")
+    return made
+
+
+@pytest.fixture(scope="module")
+def torn(tmp_path_factory):
+    """An archive with a gap in March, and an unproven beginning."""
+    made = tmp_path_factory.mktemp("archive") / "torn"
+    with node_of([row for row in ROWS if row.timestamp_ns >= APRIL * 1000], head=END) as node:
+        run_export(node, made, start=APRIL - DAY, end=END)
+    with node_of(ROWS, head=END) as node:
+        run_export(node, made, start=START, end=MARCH)
+    return made
+
+
+@pytest.fixture(scope="module")
+def table(folder):
+    return Archive(folder).read()
+
+
+def moment(at):
+    return from_microseconds(at)
+
+
+def subsets(values, *, largest=3):
+    return st.lists(st.sampled_from(values), max_size=largest, unique=True)
+
+
+@settings(max_examples=40)
+@given(
+    st.tuples(MOMENTS, MOMENTS).map(sorted).filter(lambda pair: pair[0] < pair[1]),
+    st.fixed_dictionaries(
+        {
+            "asset_id": st.none() | st.sampled_from(ASSETS),
+            "party_ids": subsets([*PARTIES, "0" * 64]),
+            "market_ids": subsets(MARKETS),
+            "account_types": subsets(TYPES),
+        }
+    ),
+    st.booleans(),
+)
+def test_any_interval_and_any_filters_give_the_rows_that_match(
+    folder, months, bounds, filters, by_month
+):
+    start, end = bounds
+    found = Archive(months if by_month else folder).read(
+        start=moment(start), end=moment(end), **filters
+    )
+    expected = matching(ROWS, start=start, end=end, **filters)
+    assert lines_of_table(found) == lines_of_rows(expected)
+
+
+def test_without_bounds_all_of_it_is_read(table):
+    assert lines_of_table(table) == lines_of_rows(ROWS)
+
+
+def test_a_read_that_matches_nothing_is_an_empty_table(folder):
+    found = Archive(folder).read(party_ids=["0" * 64])
+    pd.testing.assert_frame_equal(found, empty_table())
+
+
+def counted(frame):
+    """Return how often each row stands in a frame, whatever its order and its categories."""
+    return frame.astype(object).value_counts(dropna=False).to_dict()
+
+
+@settings(max_examples=30)
+@given(st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True), subsets(PARTIES))
+def test_some_columns_are_those_of_the_table(folder, columns, parties):
+    whole = Archive(folder).read(party_ids=parties)
+    found = Archive(folder).read(party_ids=parties, columns=columns)
+    assert list(found.columns) == columns
+    assert [dtype.kind for dtype in found.dtypes] == [whole[name].dtype.kind for name in columns]
+    assert counted(found) == counted(whole[columns])
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.market_id][:20:5])
+def test_some_columns_of_one_account_are_in_time_order(folder, row):
+    account = {
+        "asset_id": row.asset_id,
+        "account_types": [row.account_type],
+        "party_ids": [row.party_id],
+        "market_ids": [row.market_id],
+    }
+    found = Archive(folder).read(columns=["timestamp", "balance"], **account)
+    expected = Archive(folder).read(**account)[["timestamp", "balance"]]
+    pd.testing.assert_frame_equal(found, expected)
+
+
+@settings(max_examples=20)
+@given(st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True), subsets(PARTIES))
+def test_batches_are_the_rows_of_a_read_in_the_same_columns(folder, columns, parties):
+    batches = list(Archive(folder).iter_batches(party_ids=parties, columns=columns))
+    schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
+    rows = pa.Table.from_batches(batches, schema)
+    whole = Archive(folder).read(party_ids=parties)
+    assert counted(to_columns(rows)) == counted(whole[columns])
+
+
+def test_batches_come_in_time_order_from_file_to_file(folder):
+    batches = list(Archive(folder).iter_batches())
+    days = [set(batch["timestamp"].cast("date32").to_pylist()) for batch in batches if batch]
+    assert all(len(day) == 1 for day in days)
+    firsts = [min(day) for day in days]
+    assert firsts == sorted(firsts)
+    assert lines_of_table(to_frame(pa.Table.from_batches(batches))) == lines_of_rows(ROWS)
+
+
+def test_files_without_any_wanted_row_are_not_opened(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    for path in (copy / "changes").glob("date=2023-0[234]-*/changes.parquet"):
+        path.unlink()
+    found = Archive(copy).read(start=moment(MAY))
+    assert lines_of_table(found) == lines_of_rows(matching(ROWS, start=MAY))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"columns": ["balance", "delta"]},
+        {"start": "2023-04-02", "end": "2023-04-01"},
+        {"start": "2023-04-01", "end": "2023-04-01"},
+        {"start": "yesterday"},
+        {"party_ids": "alice"},
+    ],
+)
+def test_a_malformed_question_is_a_value_error_before_the_first_batch(folder, options):
+    with pytest.raises(ValueError, match=r"."):
+        Archive(folder).read(**options)
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"start": moment(START - 1)},
+        {"end": moment(END + 1)},
+        {"start": moment(END)},
+        {"start": moment(END + DAY)},
+        {"end": moment(START)},
+        {"start": moment(END + DAY), "end": moment(END + 2 * DAY)},
+    ],
+)
+def test_what_is_not_covered_is_refused_or_what_there_is(folder, bounds):
+    with pytest.raises((IncompleteError, ValueError)):
+        Archive(folder).read(**bounds)
+
+
+def test_an_archive_that_covers_nothing_is_not_complete(tmp_path):
+    with node_of([], head=START) as node:
+        run_export(node, tmp_path / "a", start=START, end=END)
+    with pytest.raises(IncompleteError):
+        Archive(tmp_path / "a").read()
+    assert Archive(tmp_path / "a").read(partial=True).empty
+
+
+def test_a_gap_is_refused_and_partial_reads_around_it(torn):
+    with pytest.raises(IncompleteError, match="is not covered"):
+        Archive(torn).read()
+    found = Archive(torn).read(partial=True)
+    expected = matching(ROWS, end=MARCH) + matching(ROWS, start=APRIL)
+    assert lines_of_table(found) == lines_of_rows(expected)
+
+
+def test_an_unproven_part_is_refused_as_such(torn):
+    with pytest.raises(IncompleteError, match="may have forgotten rows"):
+        Archive(torn).read(start=moment(APRIL - HOUR), end=moment(APRIL + HOUR))
+
+
+def test_beside_the_gap_all_is_complete(torn):
+    first = next(row.timestamp_ns // 1000 for row in ROWS if row.timestamp_ns >= APRIL * 1000)
+    for start, end in [(START, MARCH), (first, END)]:
+        found = Archive(torn).read(start=moment(start), end=moment(end))
+        assert lines_of_table(found) == lines_of_rows(matching(ROWS, start=start, end=end))
+
+
+def test_an_account_that_the_archive_is_not_bound_to_is_refused(tmp_path):
+    with node_of(ROWS, head=END) as node:
+        run_export(node, tmp_path / "a", start=START, end=END, party_ids=PARTIES[:2])
+    archive = Archive(tmp_path / "a")
+    with pytest.raises(ArchiveError, match="holds only accounts of party_id"):
+        archive.read(party_ids=PARTIES[1:3])
+    found = archive.read(party_ids=PARTIES[:1])
+    assert lines_of_table(found) == lines_of_rows(matching(ROWS, party_ids=PARTIES[:1]))
+    both = archive.balance_at(moment(MAY))
+    assert set(both["party_id"]) <= set(PARTIES[:2])
+
+
+# Balances at a moment
+
+
+def known(balances):
+    """Return the accounts that have a balance, as of `Archive.balance_at`."""
+    held = balances[balances["balance"].notna()].reset_index(drop=True)
+    for name in ACCOUNT_KEY:
+        held[name] = held[name].cat.remove_unused_categories()
+    return held
+
+
+def without_checkpoints(folder, copy):
+    shutil.copytree(folder, copy)
+    for path in (copy / "checkpoints").glob("*"):
+        path.unlink()
+    text = (copy / "_coverage.json").read_text()
+    head, rest = text.split('"checkpoints": {', 1)
+    rest = rest.split('"pending"', 1)[1]
+    (copy / "_coverage.json").write_text(f'{head}"checkpoints": {{}},\n "pending"{rest}')
+    return copy
+
+
+@pytest.fixture(scope="module")
+def bare(folder, tmp_path_factory):
+    """The archive without checkpoints."""
+    return without_checkpoints(folder, tmp_path_factory.mktemp("bare") / "archive")
+
+
+def test_each_month_that_is_covered_has_a_checkpoint(folder, months, bare):
+    assert list(state_of(folder).checkpoints) == [MARCH, APRIL, MAY]
+    assert list(state_of(months).checkpoints) == [MARCH, APRIL, MAY]
+    assert list(state_of(bare).checkpoints) == []
+
+
+@settings(max_examples=60)
+@given(MOMENTS, subsets(PARTIES), st.sampled_from(["folder", "months", "bare"]))
+def test_balances_at_any_moment_are_those_of_the_whole_table(request, at, parties, which):
+    archive = Archive(request.getfixturevalue(which))
+    whole = archive.read(party_ids=parties)
+    found = archive.balance_at(moment(at), party_ids=parties)
+    pd.testing.assert_frame_equal(found, known(balance_at(whole, moment(at))))
+
+
+@pytest.mark.parametrize("at", [MARCH, APRIL, MAY])
+@pytest.mark.parametrize("shift", [-1, 0, 1])
+def test_balances_before_on_and_after_a_month_begins(folder, table, at, shift):
+    found = Archive(folder).balance_at(moment(at + shift))
+    pd.testing.assert_frame_equal(found, known(balance_at(table, moment(at + shift))))
+
+
+def test_balances_late_in_a_month_read_only_its_files_and_the_checkpoint(folder, tmp_path, table):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    for path in (copy / "changes").glob("date=2023-0[234]-*/changes.parquet"):
+        path.unlink()
+    found = Archive(copy).balance_at(moment(END - 1))
+    pd.testing.assert_frame_equal(found, known(balance_at(table, moment(END - 1))))
+
+
+@settings(max_examples=30)
+@given(MOMENTS.filter(lambda at: at > START))
+def test_opening_balances_are_those_right_before_a_moment(folder, table, at):
+    found = Archive(folder).opening_balances(at=moment(at))
+    before = table[table["timestamp"] < moment(at)]
+    expected = balance_at(before, moment(at)) if len(before) else found.iloc[:0]
+    pd.testing.assert_frame_equal(found, known(expected))
+
+
+@pytest.mark.parametrize("at", [APRIL, APRIL + 5 * DAY, MAY])
+def test_a_series_that_opens_with_them_goes_on_as_the_whole_one(folder, table, at):
+    opening = Archive(folder).opening_balances(at=moment(at))
+    part = Archive(folder).read(start=moment(at))
+    bounds = {"start": moment(at), "end": moment(END), "freq": "1D"}
+    found = balance_series(part, opening=opening, **bounds)
+    expected = balance_series(table, **bounds)
+    pd.testing.assert_frame_equal(found[expected.columns], expected)
+
+
+@pytest.mark.parametrize("order", ["forwards", "backwards", "with a gap"])
+@pytest.mark.parametrize("at", [APRIL - 1, APRIL, APRIL + DAY, MAY, END - 1])
+def test_balances_stay_right_when_earlier_rows_come_later(tmp_path, table, order, at):
+    runs = {
+        "forwards": [(START, APRIL), (START, END)],
+        "backwards": [(MARCH + DAY, END), (START, END)],
+        "with a gap": [(APRIL - DAY, END), (START, MARCH), (START, END)],
+    }[order]
+    with node_of(ROWS, head=END) as node:
+        for start, end in runs:
+            run_export(node, tmp_path / "a", start=start, end=end)
+        run_export(node, tmp_path / "a", end=END, fill_gaps=True)
+    found = Archive(tmp_path / "a").balance_at(moment(at))
+    pd.testing.assert_frame_equal(found, known(balance_at(table, moment(at))))
+
+
+@pytest.mark.parametrize("at", [START - 1, START - DAY, END, END + DAY])
+def test_balances_at_a_moment_that_is_not_covered_are_refused(folder, at):
+    with pytest.raises(IncompleteError):
+        Archive(folder).balance_at(moment(at))
+
+
+def test_balances_after_a_gap_are_refused_or_by_what_there_is(torn):
+    archive = Archive(torn)
+    with pytest.raises(IncompleteError):
+        archive.balance_at(moment(MAY))
+    found = archive.balance_at(moment(MAY), partial=True)
+    expected = balance_at(archive.read(partial=True), moment(MAY))
+    pd.testing.assert_frame_equal(found, known(expected))
+
+
+def test_no_checkpoint_goes_by_rows_on_both_sides_of_a_gap(torn):
+    assert list(state_of(torn).checkpoints) == [MARCH]

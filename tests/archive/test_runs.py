@@ -1,0 +1,254 @@
+"""Every run leaves a report, whatever its end, and a monitor gets its figures."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import time
+from dataclasses import replace
+
+import pytest
+
+from balance_analysis.archive.runs import (
+    MOST_CONFLICTS,
+    iter_reports,
+    last_success,
+    new_id,
+    write_metrics,
+)
+from balance_analysis.archive.store import Store
+from balance_analysis.errors import ArchiveError, DecodeError, IncompleteError, RequestError
+from tests.archive.exporting import (
+    DAY,
+    END,
+    START,
+    node_of,
+    run_export,
+    spread_history,
+    state_of,
+)
+from tests.loopback import Fault
+
+ROWS = spread_history(3, rows=150, accounts=12)
+
+
+def reports(folder):
+    return list(iter_reports(Store(folder)))
+
+
+def test_a_run_that_brings_rows_is_reported_as_complete(tmp_path):
+    with node_of(ROWS) as node:
+        run = run_export(node, tmp_path / "a")
+    (report,) = reports(tmp_path / "a")
+    assert (report.id, report.outcome, report.rows) == (run.id, "complete", len(ROWS))
+    assert report.requests == len(node.requests)
+    assert report.source == node.url
+    assert report.error is None
+    assert report.coverage_end == "2023-05-03T08:00:00.000000+00:00"
+    assert report.started <= report.ended
+
+
+def test_a_run_without_rows_is_reported_as_nothing_new(tmp_path):
+    with node_of(ROWS) as node:
+        run_export(node, tmp_path / "a")
+        run_export(node, tmp_path / "a")
+    assert [report.outcome for report in reports(tmp_path / "a")] == ["nothing new", "complete"]
+
+
+def test_a_report_is_incomplete_while_the_run_lasts(tmp_path):
+    seen = []
+
+    def look(answer, _):
+        seen.extend(report.outcome for report in reports(tmp_path / "a"))
+        return answer
+
+    with node_of(ROWS, edit_page=look) as node:
+        run_export(node, tmp_path / "a")
+    assert set(seen) == {"incomplete"}
+
+
+def test_a_run_that_commits_nothing_is_reported_as_failed(tmp_path):
+    with node_of(ROWS) as node:
+        node.faults = lambda _, request: Fault.status(400) if request.params else None
+        with pytest.raises(RequestError):
+            run_export(node, tmp_path / "a", start=START)
+    (report,) = reports(tmp_path / "a")
+    assert report.outcome == "failed"
+    assert "400" in report.error
+
+
+def test_a_run_that_fails_midway_is_reported_as_partial(tmp_path):
+    def empty_later(answer, request):
+        if int(request.params["dateRange.startTimestamp"][0]) > (START + 2 * DAY) * 1000:
+            answer["balances"]["edges"] = []
+            answer["balances"]["pageInfo"]["hasNextPage"] = True
+        return answer
+
+    with node_of(ROWS, edit_page=empty_later) as node, pytest.raises(IncompleteError):
+        run_export(node, tmp_path / "a", start=START, page_size=20, workers=1)
+    (report,) = reports(tmp_path / "a")
+    assert report.outcome == "partial"
+    assert 0 < report.rows < len(ROWS)
+    assert state_of(tmp_path / "a").intervals
+
+
+def test_a_report_tells_conflicts_as_they_were(tmp_path):
+    with node_of(ROWS) as node:
+        run_export(node, tmp_path / "a", end=END - 3_600_000_000)
+        changed = [replace(row, balance=int(row.balance) + 1) for row in ROWS]
+        node.replace(changed)
+        run_export(node, tmp_path / "a")
+    report = reports(tmp_path / "a")[0]
+    assert report.outcome == "complete"
+    assert report.conflicts == len(report.conflicting_rows) > 0
+    row = report.conflicting_rows[0]
+    old = {(r.party_id, r.asset_id, str(r.balance)) for r in ROWS}
+    assert (row["party_id"], row["asset_id"], row["balance"]) in old
+
+
+def test_a_report_has_at_most_a_hundred_rows_of_conflicts(tmp_path):
+    rows = spread_history(4, rows=300, accounts=150, largest_block=140)
+    with node_of(rows) as node:
+        run_export(node, tmp_path / "a")
+        node.replace([replace(row, balance=int(row.balance) + 1) for row in rows])
+        node.block_timestamp = (END + DAY) * 1000
+        run_export(node, tmp_path / "a", overlap=dt.timedelta(days=9))
+    report = reports(tmp_path / "a")[0]
+    assert report.conflicts == len(rows)
+    assert len(report.conflicting_rows) == MOST_CONFLICTS
+
+
+def spoil(answer):
+    return {**answer, "balance": "1e5"} if answer["balance"] == str(ROWS[70].balance) else answer
+
+
+def test_bad_rows_are_kept_raw_with_their_reasons(tmp_path):
+    with node_of(ROWS, edit_row=spoil) as node:
+        run = run_export(node, tmp_path / "a")
+    lines = (tmp_path / "a" / "_quarantine" / f"{run.id}.jsonl").read_text().splitlines()
+    (report,) = reports(tmp_path / "a")
+    assert report.bad_rows == len(lines) > 0
+    kept = json.loads(lines[0])
+    assert json.loads(kept["row"])["balance"] == "1e5"
+    assert "1e5" in kept["reason"]
+
+
+def test_bad_rows_are_on_disk_before_the_coverage_passes_them(tmp_path, monkeypatch):
+    seen = []
+    write = Store.write
+
+    def watch(self, name, content):
+        seen.append(name)
+        write(self, name, content)
+
+    monkeypatch.setattr(Store, "write", watch)
+    with node_of(ROWS, edit_row=lambda row: {**row, "balance": "1e5"}) as node:
+        run_export(node, tmp_path / "a")
+    kept = next(i for i, name in enumerate(seen) if name.startswith("_quarantine/"))
+    covered = [i for i, name in enumerate(seen) if name == "_coverage.json"]
+    assert kept < covered[1]  # the first one is of the empty archive
+
+
+def test_a_bad_row_that_is_not_wanted_fails_the_run(tmp_path):
+    with node_of(ROWS, edit_row=spoil) as node, pytest.raises(DecodeError):
+        run_export(node, tmp_path / "a", on_bad_rows="raise")
+    assert reports(tmp_path / "a")[0].outcome in ("failed", "partial")
+
+
+def test_a_dry_run_leaves_nothing(tmp_path):
+    with node_of(ROWS) as node:
+        run = run_export(node, tmp_path / "a", dry_run=True)
+    assert [span[1] for span in run.spans] == [END]
+    assert run.rows == 0
+    assert not (tmp_path / "a").exists()
+    assert run.requests == len(node.requests)
+
+
+def test_a_dry_run_into_an_archive_plans_what_a_run_asks(tmp_path):
+    with node_of(ROWS) as node:
+        run_export(node, tmp_path / "a", start=START, end=START + DAY)
+        planned = run_export(node, tmp_path / "a", dry_run=True).spans
+        assert len(reports(tmp_path / "a")) == 1
+        assert run_export(node, tmp_path / "a").spans == planned
+
+
+def test_a_caller_gets_the_report_at_the_beginning_and_at_the_end(tmp_path):
+    seen = []
+    with node_of(ROWS) as node:
+        run_export(node, tmp_path / "a", on_report=lambda report: seen.append(report.outcome))
+    assert seen == ["incomplete", "complete"]
+
+
+def test_credentials_of_a_node_are_not_written(tmp_path):
+    with node_of(ROWS) as node:
+        run_export(node.url.replace("://", "://me:secret@"), tmp_path / "a")
+    for path in (tmp_path / "a").rglob("*"):
+        assert path.is_dir() or b"secret" not in path.read_bytes()
+
+
+def test_ids_sort_in_time_order():
+    ids = []
+    for _ in range(5):
+        ids.append(new_id())
+        time.sleep(0.001)
+    assert ids == sorted(ids)
+
+
+def test_a_damaged_report_is_told(tmp_path):
+    with node_of(ROWS) as node:
+        run = run_export(node, tmp_path / "a")
+    (tmp_path / "a" / "_runs" / f"{run.id}.json").write_text("{")
+    with pytest.raises(ArchiveError, match=run.id):
+        reports(tmp_path / "a")
+
+
+def metrics(path):
+    text = path.read_text()
+    for name in re.findall(r"^(\w+)\{", text, re.MULTILINE):
+        assert f"# HELP {name} " in text
+        assert f"# TYPE {name} gauge\n" in text
+    found = re.findall(
+        r"^balance_analysis_export_(\w+)\{archive=\"[^\"]*\"\} (\S+)$", text, re.MULTILINE
+    )
+    return {name: float(value) for name, value in found}
+
+
+def test_metrics_tell_the_archive_and_the_run(tmp_path):
+    with node_of(ROWS) as node:
+        run_export(node, tmp_path / "a")
+    store, state = Store(tmp_path / "a"), state_of(tmp_path / "a")
+    report = last_success(store)
+    write_metrics(tmp_path / "x.prom", store=store, state=state, report=report, exit_code=0)
+    found = metrics(tmp_path / "x.prom")
+    assert found["archive_rows"] == found["new_rows"] == len(ROWS)
+    assert found["gaps"] == found["unproven_intervals"] == found["exit_code"] == 0
+    assert found["lag_seconds"] == pytest.approx(time.time() - END / 1e6, abs=5)
+    assert found["last_success_timestamp_seconds"] == pytest.approx(time.time(), abs=5)
+    assert found["requests"] == len(node.requests)
+
+
+def test_metrics_of_a_failed_run_keep_the_last_success(tmp_path):
+    with node_of(ROWS) as node:
+        run_export(node, tmp_path / "a", end=END - DAY)
+        node.faults = lambda _, request: Fault.status(400) if request.params else None
+        with pytest.raises(RequestError):
+            run_export(node, tmp_path / "a")
+    store = Store(tmp_path / "a")
+    failed, succeeded = reports(tmp_path / "a")
+    state = state_of(tmp_path / "a")
+    write_metrics(tmp_path / "x.prom", store=store, state=state, report=failed, exit_code=4)
+    found = metrics(tmp_path / "x.prom")
+    assert found["exit_code"] == 4
+    assert last_success(store) == succeeded
+    assert found["last_success_timestamp_seconds"] <= found["last_run_timestamp_seconds"]
+
+
+def test_metrics_without_an_archive_leave_out_what_is_not_known(tmp_path):
+    store = Store(tmp_path / 'a"b')
+    write_metrics(tmp_path / "x.prom", store=store, state=None, report=None, exit_code=75)
+    text = (tmp_path / "x.prom").read_text()
+    assert "archive_rows" not in text
+    assert "last_success" not in text
+    assert r"a\"b" in text
+    assert re.search(r"exit_code\{.*\} 75$", text, re.MULTILINE)

@@ -1,0 +1,112 @@
+"""Archives to measure, and who reads from them: `python archived.py WORK FOLDER [PARTY]`.
+
+As a program it does one work and prints, as a line of JSON, its seconds without imports, the most
+memory that it held, and what it found.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+import balance_analysis as ba
+from balance_analysis.archive import layout
+from balance_analysis.archive.commit import Writer
+from balance_analysis.archive.coverage import Interval
+from balance_analysis.archive.state import About, write_about
+from balance_analysis.archive.store import Store
+from balance_analysis.frame import to_arrow, to_frame
+from balance_analysis.node.query import Filters
+from tests.benchmarks.levels import DAY, DAYS, SINCE, make_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ARCHIVE, PLAIN = "archive", "plain"
+WHEN: Final = "2023-06-15"
+BALANCE: Final = "balance"
+
+
+def make_archive(folder: Path, rows: int, accounts: int) -> str:
+    """Write an archive and plain day files sorted by time; return a party of middling activity."""
+    table = to_arrow(make_table(rows, accounts))
+    times = table["timestamp"].cast(pa.int64()).to_numpy()
+    order = np.argsort(times, kind="stable")
+    bounds = np.searchsorted(times[order], SINCE + np.arange(DAYS + 1) * DAY)
+    store = Store(folder / ARCHIVE)
+    write_about(store, About(Filters(), "day"))
+    writer = Writer(store)
+    (folder / PLAIN).mkdir()
+    for day in range(DAYS):
+        begin = SINCE + day * DAY
+        own = table.take(pa.array(np.sort(order[bounds[day] : bounds[day + 1]])))
+        made = Interval(begin, begin + DAY, True, "made", None, "2023-07-01T00:00:00+00:00")
+        writer.commit(layout.period_of(begin, "day"), own, [made])
+        plain = to_frame(own).sort_values("timestamp", kind="stable")
+        plain.to_parquet(folder / PLAIN / f"{day:03}.parquet", index=False)
+    writer.checkpoint()
+    parties = table["party_id"].combine_chunks()
+    counts = np.bincount(parties.indices.to_numpy(), minlength=len(parties.dictionary))
+    return parties.dictionary[int(np.argsort(counts)[len(counts) // 2])].as_py()
+
+
+def read_party(folder: Path, party: str) -> int:
+    return len(ba.Archive(folder / ARCHIVE).read(party_ids=[party]))
+
+
+def read_party_with_pandas(folder: Path, party: str) -> int:
+    days = (pd.read_parquet(file) for file in sorted((folder / PLAIN).iterdir()))
+    return len(pd.concat([day[day["party_id"] == party] for day in days]))
+
+
+def read_party_with_pandas_filters(folder: Path, party: str) -> int:
+    wanted = [("party_id", "==", party)]
+    return len(pd.read_parquet(folder / PLAIN, filters=wanted, dtype_backend="pyarrow"))
+
+
+def total_at(folder: Path, _: str) -> int:
+    held = ba.Archive(folder / ARCHIVE).balance_at(WHEN)
+    return sum(map(int, held[BALANCE].dropna()))
+
+
+def total_at_by_full_scan(folder: Path, _: str) -> int:
+    table = ba.Archive(folder / ARCHIVE).read(
+        end=pd.Timestamp(WHEN, tz="UTC") + pd.Timedelta("1us")
+    )
+    return sum(map(int, ba.balance_at(table, WHEN)[BALANCE].dropna()))
+
+
+WORKS: Final[dict[str, Callable[[Path, str], int]]] = {
+    work.__name__: work
+    for work in (
+        read_party,
+        read_party_with_pandas,
+        read_party_with_pandas_filters,
+        total_at,
+        total_at_by_full_scan,
+    )
+}
+
+
+def main(work: str, folder: str, party: str) -> None:
+    began = time.perf_counter()
+    found = WORKS[work](Path(folder), party)
+    seconds = time.perf_counter() - began
+    peak = next(
+        int(line.split()[1]) * 1024 / 1e6
+        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        if line.startswith("VmHWM")
+    )
+    answer: dict[str, Any] = {"seconds": seconds, "peak": peak, "found": str(found)}
+    print(json.dumps(answer), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

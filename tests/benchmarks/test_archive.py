@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import balance_analysis as ba
+from tests.benchmarks.archived import ARCHIVE, PLAIN, make_archive
+from tests.benchmarks.contestants import Node, fetch_command, loaded, serve
+from tests.benchmarks.processes import Cost, environment, run
+from tests.benchmarks.report import EXPORT, PARTY, SCAN, WAITING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ROWS, ACCOUNTS = 20_000_000, 5000
+LOADED = 2_000_000
+
+
+@pytest.fixture(scope="module")
+def large_node() -> Iterator[Node]:
+    with serve(LOADED) as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> tuple[Path, str]:
+    """A folder with an archive and plain files of the same rows, and a party in them."""
+    folder = tmp_path_factory.mktemp("archive")
+    return folder, make_archive(folder, ROWS, ACCOUNTS)
+
+
+def export_command(node: Node, folder: Path) -> list[str]:
+    return [
+        *(sys.executable, "-P", "-m", "balance_analysis", "export", node.url, str(folder), "-q"),
+        *("--since", node.since, "--until", node.until),
+    ]
+
+
+@pytest.mark.usefixtures("round_number")
+@pytest.mark.parametrize("name", ["fetch", "export"])
+def test_an_export_brings_the_rows_that_a_fetch_brings(name, large_node, tmp_path, report):
+    target = tmp_path / "changes"
+    fetching = fetch_command(large_node, target, workers=4)
+    cost = run(fetching if name == "fetch" else export_command(large_node, target))
+
+    files = [target] if name == "fetch" else sorted(target.rglob("changes.parquet"))
+    assert loaded(files) == (large_node.rows, large_node.total)
+    report.add(EXPORT, name, cost)
+
+
+@pytest.mark.usefixtures("round_number")
+def test_an_export_that_finds_nothing_new_asks_little(large_node, tmp_path, report):
+    run(export_command(large_node, tmp_path / "archive"))
+
+    report.add(WAITING, "export", run(export_command(large_node, tmp_path / "archive")))
+
+
+@pytest.mark.usefixtures("round_number")
+@pytest.mark.parametrize(
+    ("group", "name", "work"),
+    [
+        (PARTY, "archive", "read_party"),
+        (PARTY, "pandas, day files sorted by time", "read_party_with_pandas"),
+        (PARTY, "pandas with filters", "read_party_with_pandas_filters"),
+        (SCAN, "archive", "total_at"),
+        (SCAN, "full scan", "total_at_by_full_scan"),
+    ],
+)
+def test_a_reader_takes_some_time(group, name, work, made, report):
+    folder, party = made
+    found, cost = _ask(work, folder, party)
+
+    if group == PARTY:
+        assert found == str(len(ba.Archive(folder / ARCHIVE).read(party_ids=[party])))
+    report.add(group, name, cost)
+
+
+def test_the_ways_to_a_balance_agree(made):
+    folder, party = made
+    assert _ask("total_at", folder, party)[0] == _ask("total_at_by_full_scan", folder, party)[0]
+
+
+def test_an_archive_takes_some_bytes_a_row(made, report):
+    folder, _ = made
+    report.bytes_a_row = {name: _size(folder / name) / ROWS for name in (ARCHIVE, PLAIN)}
+
+
+def _ask(work: str, folder: Path, party: str) -> tuple[str, Cost]:
+    began = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "tests.benchmarks.archived", work, str(folder), party],
+        env=environment(),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    said = json.loads(done.stdout)
+    return said["found"], Cost(said["seconds"], time.perf_counter() - began, said["peak"])
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*.parquet"))

@@ -1,0 +1,343 @@
+"""`export`, `status` and `verify` do what the library does, and end with the documented code."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import stamina
+from typer.testing import CliRunner
+
+import balance_analysis as ba
+from balance_analysis.archive.runs import iter_reports
+from balance_analysis.archive.store import Store
+from balance_analysis.cli import app
+from tests.archive.exporting import DAY, END, START, node_of, spread_history, state_of
+from tests.loopback import Fault, LoopbackNode
+
+ROWS = spread_history(7, rows=200, accounts=15)
+
+
+@pytest.fixture(autouse=True)
+def _without_waiting(monkeypatch):
+    for name in ("LAG", "URL", "ARCHIVE"):
+        monkeypatch.delenv(f"BALANCE_ANALYSIS_{name}", raising=False)
+    with stamina.set_testing(True, attempts=2):
+        yield
+
+
+@pytest.fixture
+def node():
+    with node_of(ROWS) as node:
+        yield node
+
+
+def run(*arguments, code=0, env=None):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+def child(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "balance_analysis", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def outcome(folder):
+    return next(iter_reports(Store(folder))).outcome
+
+
+def stalling_after(count):
+    """Return faults that let a node answer so often, and then keep everybody waiting."""
+    return lambda index, _: Fault.stalled(60) if index >= count else None
+
+
+def test_export_makes_an_archive_of_every_row_and_says_so_in_one_line(node, tmp_path):
+    result = run("export", node.url, tmp_path / "a")
+    assert re.fullmatch(
+        rf"{len(ROWS)} new rows from \S+ to \S+ in \d+ requests, \d+\.\d s: \S+\n", result.stderr
+    )
+    assert result.stdout == ""
+    assert len(ba.Archive(tmp_path / "a").read()) == len(ROWS)
+
+
+def test_nothing_new_is_a_success(node, tmp_path):
+    run("export", node.url, tmp_path / "a")
+    assert "Nothing new" in run("export", node.url, tmp_path / "a").stderr
+
+
+def test_quiet_says_nothing(node, tmp_path):
+    assert run("export", node.url, tmp_path / "a", "-q").stderr == ""
+
+
+def test_every_option_reaches_the_node(node, tmp_path):
+    row = next(row for row in ROWS if row.market_id and row.party_id != "network")
+    run(
+        *("export", node.url, tmp_path / "a", "--since", "2023-04-28", "--until", "2023-05-01"),
+        *("--asset-id", row.asset_id, "--party-id", row.party_id, "--market-id", row.market_id),
+        *("--account-type", "general", "--page-size", 7, "--partition", "hour"),
+    )
+    asked = [request.params for request in node.requests if request.params.get("filter.assetId")]
+    assert asked[-1]["filter.partyIds"] == [row.party_id]
+    assert asked[-1]["filter.marketIds"] == [row.market_id]
+    assert asked[-1]["filter.accountTypes"] == ["ACCOUNT_TYPE_GENERAL"]
+    assert asked[-1]["pagination.first"] == ["7"]
+    assert state_of(tmp_path / "a").intervals[-1].end == START + 2 * DAY + 4 * 3_600_000_000
+
+
+def test_a_later_run_keeps_the_partition_of_the_first(node, tmp_path):
+    run("export", node.url, tmp_path / "a", "--partition", "month", "--until", "2023-04-30")
+    run("export", node.url, tmp_path / "a")
+    assert sorted(state_of(tmp_path / "a").files) == ["2023-04", "2023-05"]
+
+
+def test_a_dry_run_prints_the_plan_and_writes_nothing(node, tmp_path):
+    metrics = tmp_path / "x.prom"
+    said = run("export", node.url, tmp_path / "a", "--dry-run", "--metrics-file", metrics).stdout
+    header, line = said.splitlines()
+    assert header.split() == ["start", "end", "days"]
+    assert line.split() == ["2023-04-28T20:00:00+00:00", "2023-05-03T08:00:00+00:00", "6"]
+    assert list(tmp_path.iterdir()) == []
+    assert len(node.requests) < 10
+
+
+def test_settings_come_from_a_file_and_an_option_wins(node, tmp_path):
+    (tmp_path / "x.toml").write_text(
+        f'[export.main]\nurl = "{node.url}"\narchive = "{tmp_path / "a"}"\nuntil = "2023-05-01"\n'
+    )
+    run("export", "--config", tmp_path / "x.toml", "main")
+    assert state_of(tmp_path / "a").intervals[-1].end == START + 2 * DAY + 4 * 3_600_000_000
+    run("export", "--config", tmp_path / "x.toml", "--until", "2023-05-02")
+    assert state_of(tmp_path / "a").intervals[-1].end == START + 3 * DAY + 4 * 3_600_000_000
+
+
+def test_settings_come_from_the_environment(node, tmp_path):
+    env = {"BALANCE_ANALYSIS_URL": node.url, "BALANCE_ANALYSIS_ARCHIVE": str(tmp_path / "a")}
+    run("export", env=env)
+    assert state_of(tmp_path / "a").intervals
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "the setting url is missing"),
+        (["http://127.0.0.1:1"], "URL... ARCHIVE"),
+        (["http://127.0.0.1:1", "{a}", "--lag", "5"], "--lag: '5' is no duration"),
+        (["http://127.0.0.1:1", "{a}", "--since", "soon"], "ISO 8601"),
+        (["http://127.0.0.1:1", "{a}", "--on-bad-rows", "eat"], "quarantine or raise"),
+        (["http://127.0.0.1:1", "{a}", "--metrics-file", "{a}/none/x"], "no such folder"),
+        (["node.example.org", "{a}"], "https://node.example.org"),
+        (["http://127.0.0.1:1", "{a}", "--config", "{a}.toml"], "NAME alone"),
+    ],
+)
+def test_a_wrong_option_is_usage_and_writes_nothing(arguments, says, tmp_path):
+    filled = [argument.format(a=tmp_path / "a") for argument in arguments]
+    result = run("export", *filled, code=2)
+    assert says in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_other_files_is_usage_and_stays_as_it_is(node, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert "notes.txt" in run("export", node.url, tmp_path, code=2).stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_refused_connection_is_an_unavailable_source(tmp_path):
+    with LoopbackNode() as node:
+        url = node.url
+    metrics = tmp_path / "x.prom"
+    run("export", url, tmp_path / "a", "--metrics-file", metrics, code=4)
+    assert re.search(r"exit_code\{.*\} 4$", metrics.read_text(), re.MULTILINE)
+    assert outcome(tmp_path / "a") == "failed"
+
+
+def test_a_source_that_fails_midway_leaves_a_part(tmp_path):
+    def failing(_, request):
+        bound = request.params.get("dateRange.startTimestamp", ["0"])[0]
+        is_late = int(bound) > (START + 3 * DAY) * 1000
+        return Fault.status(400) if is_late else None
+
+    with node_of(ROWS, faults=failing) as node:
+        arguments = ("--since", "2023-04-28", "--page-size", 20, "--workers", 1)
+        result = run("export", node.url, tmp_path / "a", *arguments, code=3)
+    assert outcome(tmp_path / "a") == "partial"
+    assert "What was complete is committed" in result.stderr
+    assert not ba.Archive(tmp_path / "a").read().empty
+
+
+def test_bad_rows_are_kept_aside_and_told(tmp_path):
+    def spoil(row):
+        return {**row, "balance": "1e5"} if row["balance"] == str(ROWS[70].balance) else row
+
+    with node_of(ROWS, edit_row=spoil) as node:
+        result = run("export", node.url, tmp_path / "a", code=5)
+    assert "_quarantine/" in result.stderr
+    assert len(list((tmp_path / "a" / "_quarantine").iterdir())) == 1
+    assert len(ba.Archive(tmp_path / "a").read()) < len(ROWS)
+
+
+def test_a_conflict_is_told(node, tmp_path):
+    run("export", node.url, tmp_path / "a", "--until", "2023-05-03")
+    node.edit_row = lambda row: {**row, "balance": str(int(row["balance"]) + 1)}
+    assert "conflict" in run("export", node.url, tmp_path / "a", "--overlap", "1d", code=5).stderr
+
+
+def test_metrics_are_written_after_a_success(node, tmp_path):
+    run("export", node.url, tmp_path / "a", "--metrics-file", tmp_path / "x.prom")
+    text = (tmp_path / "x.prom").read_text()
+    assert re.search(rf"_new_rows\{{archive=\"{tmp_path}/a\"\}} {len(ROWS)}$", text, re.MULTILINE)
+    assert re.search(r"_exit_code\{.*\} 0$", text, re.MULTILINE)
+
+
+def test_json_lines_tell_everything(tmp_path):
+    with node_of(ROWS, faults=[Fault.status(503)]) as node:
+        result = run("export", node.url, tmp_path / "a", "--log-format", "json", "-v")
+    lines = [json.loads(line) for line in result.stderr.splitlines()]
+    assert {"time", "level", "message"} <= set.intersection(*map(set, lines))
+    assert any(line["level"] == "warning" and "503" in line["message"] for line in lines)
+    assert lines[-1]["event"] == "summary"
+    assert (lines[-1]["rows"], lines[-1]["outcome"]) == (len(ROWS), "complete")
+
+
+def test_an_error_is_a_json_line_as_well(tmp_path):
+    arguments = ("http://127.0.0.1:1", tmp_path, "--lag", "x", "--log-format", "json")
+    line = json.loads(run("export", *arguments, code=2).stderr)
+    assert (line["level"], line["exit_code"]) == ("error", 2)
+
+
+def wait_for(condition):
+    until = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_commits_what_is_complete_and_ends_with_3(number, tmp_path):
+    with node_of(ROWS, faults=stalling_after(14)) as node:
+        process = child(
+            *("export", node.url, tmp_path / "a", "--since", "2023-04-28T20:00"),
+            *("--page-size", 20, "--workers", 1, "--metrics-file", tmp_path / "x.prom"),
+        )
+        wait_for(lambda: len(node.requests) > 14)
+        time.sleep(0.2)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=10)
+    assert process.returncode == 3, said
+    assert "Traceback" not in said
+    assert said.endswith("balance-analysis: interrupted\n")
+    assert outcome(tmp_path / "a") == "partial"
+    assert re.search(r"exit_code\{.*\} 3$", (tmp_path / "x.prom").read_text(), re.MULTILINE)
+    node.faults = []
+    with node_of(ROWS) as again:
+        run("export", again.url, tmp_path / "a")
+    assert len(ba.Archive(tmp_path / "a").read()) == len(ROWS)
+    assert not state_of(tmp_path / "a").missing(START, END)
+
+
+def test_a_second_run_ends_with_75_and_names_the_first(tmp_path):
+    with node_of(ROWS, faults=stalling_after(0)) as node:
+        first = child("export", node.url, tmp_path / "a")
+        wait_for(lambda: node.requests)
+        second = child("export", node.url, tmp_path / "a", "--metrics-file", tmp_path / "x.prom")
+        _, said = second.communicate(timeout=10)
+        first.kill()
+        first.communicate()
+    assert second.returncode == 75
+    assert f"process {first.pid} on " in said
+    assert re.search(r"exit_code\{.*\} 75$", (tmp_path / "x.prom").read_text(), re.MULTILINE)
+
+
+def test_a_killed_run_leaves_its_trace_and_does_not_block_the_next(tmp_path):
+    with node_of(ROWS) as node:
+        node.faults = stalling_after(0)
+        killed = child("export", node.url, tmp_path / "a")
+        wait_for(lambda: node.requests)
+        killed.kill()
+        killed.communicate()
+        assert outcome(tmp_path / "a") == "incomplete"
+        node.faults = []
+        run("export", node.url, tmp_path / "a")
+    assert [report.outcome for report in iter_reports(Store(tmp_path / "a"))] == [
+        "complete",
+        "incomplete",
+    ]
+
+
+def test_status_tells_what_an_archive_holds(node, tmp_path):
+    run("export", node.url, tmp_path / "a")
+    assert re.search(r"^gaps +none$", run("status", tmp_path / "a").stdout, re.MULTILINE)
+    assert json.loads(run("status", tmp_path / "a", "--format", "json").stdout)["rows"] == len(ROWS)
+
+
+def test_status_of_an_archive_that_is_too_old_ends_with_3(node, tmp_path):
+    run("export", node.url, tmp_path / "a")
+    assert "more than 2h ago" in run("status", tmp_path / "a", "--max-age", "2h", code=3).stderr
+    run("status", tmp_path / "a", "--max-age", "5000w")
+
+
+def test_status_of_an_archive_with_gaps_ends_with_3_when_asked(node, tmp_path):
+    run("export", node.url, tmp_path / "a", "--since", "2023-04-29", "--until", "2023-04-30")
+    run("status", tmp_path / "a", "--fail-on-gaps")
+    before = ("--since", "2023-04-28T21:00", "--until", "2023-04-28T22:00")
+    run("export", node.url, tmp_path / "a", *before)
+    run("status", tmp_path / "a")
+    assert "--fill-gaps" in run("status", tmp_path / "a", "--fail-on-gaps", code=3).stderr
+    run("export", node.url, tmp_path / "a", "--fill-gaps")
+    run("status", tmp_path / "a", "--fail-on-gaps")
+
+
+def test_status_and_verify_of_no_archive_are_usage(tmp_path):
+    for command in ("status", "verify"):
+        assert "no archive" in run(command, tmp_path, code=2).stderr
+
+
+def test_verify_finds_an_archive_whole(node, tmp_path):
+    run("export", node.url, tmp_path / "a")
+    assert "whole" in run("verify", tmp_path / "a").stdout
+    assert "whole" in run("verify", tmp_path / "a", "--against", node.url, "--sample", 3).stdout
+
+
+def test_verify_names_a_damaged_file_and_repair_mends_it(node, tmp_path):
+    run("export", node.url, tmp_path / "a")
+    damaged = next((tmp_path / "a" / "changes").rglob("*.parquet"))
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:-9])
+    assert damaged.parent.name in run("verify", tmp_path / "a", code=5).stdout
+    assert "1 period" in run("export", node.url, tmp_path / "a", "--repair").stderr
+    assert damaged.read_bytes() == content
+    run("verify", tmp_path / "a")
+
+
+def test_summary_and_plot_read_an_archive_as_a_file(node, tmp_path):
+    run("export", node.url, tmp_path / "a")
+    run("fetch", node.url, "-o", tmp_path / "x.parquet", "--until", "2023-05-03T08:00")
+    for bounds in ((), ("--since", "2023-05-01", "--until", "2023-05-02")):
+        until = bounds or ("--until", "2023-05-03")
+        arguments = ("--format", "csv", *until)
+        of_archive = run("summary", tmp_path / "a", *arguments).stdout
+        assert of_archive == run("summary", tmp_path / "x.parquet", *arguments).stdout
+    run("plot", tmp_path / "a", "-o", tmp_path / "x.png", "--since", "2023-05-01")
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_summary_of_an_uncovered_interval_is_incomplete_unless_a_part_is_wanted(node, tmp_path):
+    run("export", node.url, tmp_path / "a", "--since", "2023-04-30", "--until", "2023-05-01")
+    bounds = ("--since", "2023-04-29", "--until", "2023-05-01")
+    run("summary", tmp_path / "a", *bounds, code=3)
+    run("summary", tmp_path / "a", *bounds, "--partial")
+
+
+@pytest.mark.parametrize("command", [["export"], ["status"], ["verify"], ["config", "show"]])
+def test_every_command_has_help(command):
+    assert "Usage" in run(*command, "--help").stdout
