@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 import pyarrow as pa
@@ -30,13 +30,13 @@ from balance_analysis.archive.state import (
 )
 from balance_analysis.archive.timeline import keep_limits
 from balance_analysis.archive.uninterrupted import uninterrupted
+from balance_analysis.archive.witness import Witness
 from balance_analysis.errors import ArchiveError, RequestError
 from balance_analysis.load.asking import Asking
 from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
 from balance_analysis.load.stream import Load
 from balance_analysis.node.client import NETWORK_LIMITS, Tally
 from balance_analysis.node.limits import decode_limits, network_limits
-from balance_analysis.node.window import LONGEST_WINDOW
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from balance_analysis.load.progress import Report
     from balance_analysis.node.client import Client
     from balance_analysis.node.decode import BadRow
+    from balance_analysis.node.exchange import Answer
     from balance_analysis.node.walk import Step
     from balance_analysis.schema import Instant, NetworkLimits
 
@@ -59,6 +60,7 @@ LAG: Final = dt.timedelta(minutes=1)
 OVERLAP: Final = dt.timedelta(minutes=10)
 
 NEVER: Final = 1 << 62
+DAY: Final = 86_400_000_000
 NO_LIMITS: Final = (404, 501)
 
 
@@ -122,10 +124,10 @@ def plan(
     if fill_gaps:
         spans += state.missing(first, last, proven=False)
     if end > last:
-        # The last row as well: if it comes again, the node is of the same network.
-        rows = [note.last for note in state.files.values() if note.last > last - LONGEST_WINDOW]
+        # The last row as well: it is the likeliest to have changed.
+        rows = [note.last for note in state.files.values() if note.last > last - DAY]
         spans.append((max(min([last - overlap, *rows[-1:]]), state.intervals[-1].start), end))
-    return spans
+    return [(begin, stop) for begin, stop in spans if begin < stop]
 
 
 def export(
@@ -210,7 +212,7 @@ def export(
         workers=workers,
         on_bad_rows=on_bad_rows,
     )
-    store, about, run = archive.store, About(request.filters, partition), Run()
+    store, about, run = archive.store, About(request.filters.sorted(), partition), Run()
     _check_bound(store, about)
     if dry_run:
         is_new = store.read(layout.ABOUT) is None
@@ -224,15 +226,20 @@ def export(
         with reported(store, writer, run, on_report):
             writer.recover()
             request = replace(request, end=_ask_head(client, request.end, run))
+            witness = Witness(client, request, writer)
             try:
                 spans = _spans(client, writer.state, request, overlap, run, fill_gaps=fill_gaps)
                 for start_at, end_at in spans:
                     run.spans.append((start_at, end_at))
                     span = replace(request, start=start_at, end=end_at)
-                    _fill(client, span, store, writer, run, progress=progress)
+                    _fill(client, span, _Filling(store, writer, run, witness, start_at), progress)
+                if not spans:
+                    witness.remembered(request.end, request.end)
                 writer.checkpoint()
             finally:
-                keep_limits(store, run.limits)
+                run.requests += witness.asking.tally.requests
+                if witness.is_sure:
+                    keep_limits(store, run.limits)
     return run
 
 
@@ -283,34 +290,36 @@ def _spans(
 
 
 def _fill(
-    client: Client,
-    request: LoadRequest,
-    store: Store,
-    writer: Writer,
-    run: Run,
-    *,
-    progress: bool | Report | None,
+    client: Client, request: LoadRequest, filling: _Filling, progress: bool | Report | None
 ) -> None:
     """Load a span and commit it, period by period."""
-    start = request.start or 0
-    asking = Asking(client, request.on_bad_rows)
-    try:
-        remembered = asking.remembered(start, request.end)
-    finally:
-        run.requests += asking.tally.requests
-    # A node without limits, or another one behind the same address, tells its last block here.
-    heads = [head.time for head in asking.heads.values() if head.time is not None]
-    load = Load(replace(request, end=min([request.end, *heads])))
-    filling = _Filling(store, writer, run, remembered, start, start)
-    complete = start
+    load = Load(request)
+    complete = request.start or 0
     try:
         for step in load.run_in_time_order(client, progress):
-            filling.add(step)
-            complete = step.end
+            # Behind one address there may be nodes of which one lags.
+            end = step.end if step.head is None else max(step.start, min(step.end, step.head))
+            filling.add(_until(step, end))
+            complete = end
+            if end < step.end:
+                logger.warning("a node answered that knows blocks up to %s only", _iso(end))
+                break
     finally:
-        run.requests += int(load.cost.get("requests", 0))
+        filling.run.requests += int(load.cost.get("requests", 0))
         # Also after a failure or a signal: what is complete is worth keeping.
         filling.finish(complete)
+
+
+def _until(step: Step, end: int) -> Step:
+    """Return a step up to where it is complete."""
+    if end == step.end:
+        return step
+    rows = within(pa.Table.from_batches(step.batches, ARROW_SCHEMA), step.start, end)
+    return replace(step, end=end, batches=tuple(rows.to_batches()))
+
+
+def _iso(moment: int) -> str:
+    return from_microseconds(moment).isoformat()
 
 
 @dataclass(slots=True)
@@ -321,8 +330,8 @@ class _Filling:
     ----------
     store, writer, run
         Where to.
-    remembered
-        From when on the node has forgotten nothing.
+    witness
+        What tells whether the node is of the same network and has forgotten nothing.
     committed
         Up to where the span is in the archive.
     front
@@ -337,11 +346,14 @@ class _Filling:
     store: Store
     writer: Writer
     run: Run
-    remembered: int
+    witness: Witness
     committed: int
-    front: int
+    front: int = field(init=False)
     batches: list[pa.RecordBatch] = field(default_factory=list)
     kept: int = 0
+
+    def __post_init__(self) -> None:
+        self.front = self.committed
 
     def add(self, step: Step) -> None:
         """Take the next step, and commit each period that is complete with it."""
@@ -371,16 +383,9 @@ class _Filling:
             self.front = end
 
     def _commit(self, period: str, known: pa.Table, new: pa.Table, end: int) -> None:
-        begin = max(self.front, self.remembered)
-        merged = merge(known, new, begin, end)
-        asked, came = merged.known
-        if asked and not came:
-            raise ArchiveError(
-                f"the archive holds {asked} rows in [{from_microseconds(begin)}, "
-                f"{from_microseconds(end)}), but {self.run.source} sent none of them: it is of "
-                "another network, or has lost them"
-            )
-        middle = min(max(self.remembered, self.committed), end)
+        remembered = self.witness.remembered(self.committed, end)
+        merged = merge(known, new, max(self.front, remembered), end)
+        middle = min(max(remembered, self.committed), end)
         parts = [(self.committed, middle, False), (middle, end, True)]
         run = self.run
         intervals = [
@@ -393,6 +398,7 @@ class _Filling:
             keep_bad_rows(self.store, run)
             self.kept = len(run.bad_rows)
         self.writer.commit(period, merged.rows, intervals)
+        self.witness.see(new)
         self.committed = end
         self.run.rows += merged.rows.num_rows - known.num_rows
         if merged.conflicts.num_rows:
@@ -403,18 +409,31 @@ def _ask_head(client: Client, end: int, run: Run) -> int:
     """Note the limits and the last block of the node, and return up to where it can tell."""
     tally, fetched_at = Tally(), pd.Timestamp.now("UTC")
     try:
-        answer = client.get(NETWORK_LIMITS, [], decode_limits, tally=tally)
-    except RequestError as error:
-        # A node that has no limits yet serves balance changes all the same. From any other refusal
-        # nothing follows, not even up to where it can tell.
-        if error.status not in NO_LIMITS:
-            raise
-        run.source = without_credentials(client.base_urls[0])
-        return end
+        answer = _ask_limits(client, tally)
     finally:
         run.requests += tally.requests
+    if answer is None:
+        run.source = without_credentials(client.base_urls[0])
+        return end
     run.source, run.block_height = without_credentials(answer.source), answer.block_height
     run.limits = network_limits(
         answer.value, fetched_at=fetched_at, source=run.source, block_height=run.block_height
     )
     return end if answer.block_time is None else min(end, answer.block_time)
+
+
+def _ask_limits(client: Client, tally: Tally) -> Answer[dict[str, Any]] | None:
+    """Return what the first node that answers says of the limits; `None` where it has none."""
+    *others, last = client.base_urls
+    for base_url in (*others, last):
+        try:
+            return client.get(NETWORK_LIMITS, [], decode_limits, base_url=base_url, tally=tally)
+        except RequestError as error:
+            # A node that has no limits yet serves balance changes all the same. From any other
+            # refusal nothing follows, not even up to where it can tell.
+            if error.status in NO_LIMITS:
+                return None
+            if base_url == last:
+                raise
+            logger.warning("%s; asking another node", error)
+    return None

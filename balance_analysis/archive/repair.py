@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from balance_analysis.schema import Instant
 
 logger = logging.getLogger("balance_analysis")
+
+_NEIGHBOURS: Final = 3
+"""How many sound files are compared with a node, to see whether it is of the same network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +159,6 @@ class _Mending:
         Its intervals, in order.
     damaged, doubted
         The periods whose files are wrong, and those whose coverage is.
-    remembered
-        From when on the node has forgotten nothing of what is asked for.
     changed, bad_rows
         What came out otherwise, and what was set aside.
     """
@@ -169,7 +170,6 @@ class _Mending:
     claims: tuple[Interval, ...] = ()
     damaged: set[str] = field(default_factory=set)
     doubted: set[str] = field(default_factory=set)
-    remembered: int = 0
     changed: list[str] = field(default_factory=list)
     bad_rows: dict[BadRow, None] = field(default_factory=dict)
 
@@ -199,14 +199,14 @@ class _Mending:
         needs = {period: self._needs(period) for period in periods}
         since, until = min(start for start, _ in needs.values()), max(e for _, e in needs.values())
         asking = Asking(self.client, self.request.on_bad_rows)
-        self.remembered = asking.remembered(since, until) if since < until else since
-        forgotten = [period for period in periods if needs[period][0] < self.remembered]
+        remembered = asking.remembered(since, until) if since < until else since
+        forgotten = [period for period in periods if needs[period][0] < remembered]
         if forgotten:
             more = f" (and {len(forgotten) - 1} more)" if len(forgotten) > 1 else ""
             raise ArchiveError(
                 f"{self.store.uri}: {forgotten[0]}{more} can't be asked for again: "
                 f"{self.client.base_urls[0]} remembers only what is since "
-                f"{from_microseconds(self.remembered).isoformat()}; ask a node that remembers "
+                f"{from_microseconds(remembered).isoformat()}; ask a node that remembers "
                 "more, or put back a copy of the file"
             )
 
@@ -304,11 +304,12 @@ class _Mending:
         begin = layout.bounds_of(period, self.writer.about.partition)[0]
         files = self.writer.state.files
         sound = set(files) - self.damaged - self.doubted - {period}
-        for other in sorted(sound, key=lambda each: abs(files[each].last - begin)):
+        nearest = sorted(sound, key=lambda each: abs(files[each].last - begin))
+        for other in nearest[:_NEIGHBOURS]:
             last = files[other].last
-            if last >= self.remembered:
-                held = within(self.writer.rows_of(other), last, last + 1)
-                return _have_common(held, self._load(last, last + 1)[0])
+            held = within(self.writer.rows_of(other), last, last + 1)
+            if _have_common(held, self._load(last, last + 1)[0]):
+                return True
         return False
 
 

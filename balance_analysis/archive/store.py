@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from balance_analysis.archive.writing import PathLike, replacing
+from balance_analysis.archive.writing import PathLike, flush, replacing
 from balance_analysis.errors import ArchiveError
 
 if TYPE_CHECKING:
@@ -104,7 +104,9 @@ class Store:
                 file.write(content)
             return
         target = self.folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.parent.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            flush(target.parent.parent)
         with replacing(target) as temporary:
             temporary.write_bytes(content)
 

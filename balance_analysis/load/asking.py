@@ -7,7 +7,7 @@ import threading
 import time
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from balance_analysis.errors import IncompleteError, RequestError
 from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client, Tally
@@ -17,7 +17,9 @@ from balance_analysis.node.walk import Step, find_oldest, take_step
 from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW, Window, fetch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
 
     from balance_analysis.load.request import LoadRequest, OnBadRows
     from balance_analysis.node.exchange import Answer
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("balance_analysis")
 
 _decoding = threading.Lock()
+
+T = TypeVar("T")
 
 
 def _decode(body: bytes) -> DecodedPage:
@@ -92,11 +96,11 @@ class Asking:
         """Let no further question be sent."""
         self._stopped.set()
 
-    def to(self, base_url: str) -> Ask:
-        """Return the function that asks one node."""
-        return lambda question: self._ask(base_url, question)
+    def to(self, base_url: str, heads: list[int] | None = None) -> Ask:
+        """Return the function that asks one node, and notes the last block of each answer."""
+        return lambda question: self._ask(base_url, question, [] if heads is None else heads)
 
-    def _ask(self, base_url: str, question: Question) -> DecodedPage:
+    def _ask(self, base_url: str, question: Question, heads: list[int]) -> DecodedPage:
         if self._stopped.is_set():
             raise CancelledError
         answer = self.client.get(
@@ -117,6 +121,8 @@ class Asking:
         )
         with self._lock:
             self.heads[base_url].advance(answer)
+        if answer.block_time is not None:
+            heads.append(answer.block_time)
         if self._on_bad_rows == "raise":
             raise_bad_row(answer.value.bad_rows)
         return answer.value
@@ -134,13 +140,14 @@ class Asking:
         behind: list[tuple[int, Step]] = []
         failure: RequestError | IncompleteError | None = None
         for base_url in tuple(self._order):
+            heads: list[int] = []
             try:
-                step = take_step(self.to(base_url), parts, window)
+                step = take_step(self.to(base_url, heads), parts, window)
             except (RequestError, IncompleteError) as error:
                 failure = error
                 self._demote(base_url, str(error))
                 continue
-            step = replace(step, source=base_url)
+            step = replace(step, source=base_url, head=min(heads, default=None))
             head = self.heads[base_url]
             if not head.lags(step.end) or not self._may_be_behind(head):
                 return step
@@ -176,31 +183,29 @@ class Asking:
 
         That is `start` where it holds an older row of any account, else the time of its oldest one.
         """
+        return self._of_best(lambda ask: _remembered(ask, start, end))
+
+    def block_at(self, moment: int, parts: Sequence[Filters]) -> tuple[bool, list[pa.RecordBatch]]:
+        """Return whether the best node holds rows of a block, and one of them unless it is bad."""
+        window = Window(moment, moment + 1, page_size=1)
+        found = self._of_best(lambda ask: [fetch(ask, part, window) for part in parts])
+        rows = [listing.rows for listing in found if listing.rows.num_rows]
+        return any(len(listing.times) for listing in found), rows
+
+    def _of_best(self, ask_node: Callable[[Ask], T]) -> T:
+        """Return what the best node that answers says."""
         failure: RequestError | None = None
         for base_url in tuple(self._order):
             try:
-                ask = self.to(base_url)
-                if start > EARLIEST:
-                    window = Window(max(EARLIEST, start - LONGEST_WINDOW), start, page_size=1)
-                    if len(fetch(ask, Filters(), window).times):
-                        return start
-                oldest = find_oldest(ask, [Filters()], end)
+                return ask_node(self.to(base_url))
             except RequestError as error:
                 failure = error
                 self._demote(base_url, str(error))
-            else:
-                return end if oldest is None else max(start, oldest)
         raise failure or AssertionError("a client has at least one node")
 
     def _oldest(self, request: LoadRequest) -> int | None:
-        failure: RequestError | None = None
-        for base_url in tuple(self._order):
-            try:
-                return find_oldest(self.to(base_url), request.filters.parts(), request.end)
-            except RequestError as error:
-                failure = error
-                self._demote(base_url, str(error))
-        raise failure or AssertionError("a client has at least one node")
+        parts = request.filters.parts()
+        return self._of_best(lambda ask: find_oldest(ask, parts, request.end))
 
     def nodes(self, end: int) -> tuple[str, ...]:
         """Return the nodes, best first; several are tried out for an interval that ends there."""
@@ -223,3 +228,12 @@ class Asking:
         self.heads[base_url].advance(answer)
         lag = 0 if answer.block_time is None else max(0, end - answer.block_time)
         return False, lag, answer.seconds
+
+
+def _remembered(ask: Ask, start: int, end: int) -> int:
+    if start > EARLIEST:
+        window = Window(max(EARLIEST, start - LONGEST_WINDOW), start, page_size=1)
+        if len(fetch(ask, Filters(), window).times):
+            return start
+    oldest = find_oldest(ask, [Filters()], end)
+    return end if oldest is None else max(start, oldest)

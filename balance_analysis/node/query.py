@@ -50,6 +50,15 @@ class Filters:
             *(("filter.accountTypes", name) for name in self.account_types),
         ]
 
+    def sorted(self) -> Filters:
+        """Return the same filters in the one form in which they can be compared."""
+        return replace(
+            self,
+            party_ids=tuple(sorted({*self.party_ids})),
+            market_ids=tuple(sorted({*self.market_ids})),
+            account_types=tuple(sorted({*self.account_types})),
+        )
+
     def allowed(self) -> dict[str, tuple[str, ...]]:
         """Return for each column that is filtered the values that are asked for."""
         columns = {

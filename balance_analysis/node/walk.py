@@ -61,6 +61,9 @@ class Step:
         What was not reached; `None` when the whole window is settled.
     source
         The node that answered.
+    head
+        The time of the last block that it held, microseconds: of its answers, the one that knew
+        least; `None` where it doesn't say.
     """
 
     start: int
@@ -71,6 +74,7 @@ class Step:
     accepted: int
     rest: Window | None
     source: str = ""
+    head: int | None = None
 
     @property
     def num_rows(self) -> int:

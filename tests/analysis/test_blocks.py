@@ -9,11 +9,12 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
+from balance_analysis.analysis.steps import make_steps
 from balance_analysis.frame import to_frame
 from balance_analysis.schema import ACCOUNT_KEY
 from tests.analysis.tables import LARGEST, START, arrow_of, instant, opening_frame, records
 
-SIZES = {"p0": 30_000, "p1": 30_000, "p2": 100, "p3": 70_000, "p4": 30_000, "p5": 1}
+SIZES = {"p0": 30_000, "p1": 30_000, "p2": 100, "p3": 70_000, "p4": 40_000, "p5": 1, "p6": 60_000}
 LENGTH = 70_000
 BOUNDS = {"start": instant(START - 5), "end": instant(START + LENGTH + 5)}
 
@@ -37,7 +38,11 @@ def table():
 
 @pytest.fixture(scope="module")
 def opening():
-    return opening_frame({("VOTE", "T", party, ""): (7, None) for party in ("p0", "p3", "p6")})
+    return opening_frame({("VOTE", "T", party, ""): (7, None) for party in ("p0", "p3", "p7")})
+
+
+def test_the_table_has_several_blocks(table):
+    assert len(list(make_steps(table).blocks())) > 1
 
 
 @pytest.mark.parametrize(
@@ -71,7 +76,7 @@ def test_an_account_is_the_same_alone_and_among_many(table, opening, function):
     whole = function(table, opening).astype(dict.fromkeys(keys, "str"))
     alone = [
         function(table[table["party_id"] == party], opening[opening["party_id"] == party])
-        for party in [*SIZES, "p6"]
+        for party in [*SIZES, "p7"]
     ]
     parts = [part.astype(dict.fromkeys(keys, "str")) for part in alone]
     pd.testing.assert_frame_equal(whole, pd.concat(parts, ignore_index=True))

@@ -243,6 +243,12 @@ def test_an_account_that_begins_after_the_interval_is_listed_as_unknown():
     assert found["rows"].tolist() == [0]
 
 
+def test_an_opening_without_rows_or_bounds_is_what_is_held():
+    opening = opening_frame({GENERAL: (7, None)})
+    [found] = summaries(summarize_accounts(empty_table(), opening=opening)).values()
+    assert (found["opening"], found["average"], found["closing"], found["rows"]) == (7, 7, 7, 0)
+
+
 def test_a_start_after_the_end_is_refused():
     with pytest.raises(ValueError, match=r"start must be before end.*2023-04-02"):
         summarize_accounts(empty_table(), start="2023-04-02", end="2023-04-02")

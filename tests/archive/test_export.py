@@ -47,11 +47,6 @@ TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 LAST = TIMES[-1]
 
 
-def known_fault(reason):
-    """Mark a test of something that is known to be wrong still."""
-    return pytest.mark.xfail(reason=reason, strict=True)
-
-
 CLOSED = {**V71_LIMITS, "canProposeAsset": False}
 
 
@@ -265,7 +260,6 @@ def test_another_query_is_refused_and_nothing_is_asked_or_changed(node, archive,
     assert node.requests == []
 
 
-@known_fault("the order of a filter's values counts as part of it")
 def test_the_same_query_in_other_words_is_the_same(node, tmp_path):
     folder, types = tmp_path / "a", ["ACCOUNT_TYPE_MARGIN", "general"]
     run_export(node, folder, start=START, end=MONTH, account_types=types)
@@ -338,7 +332,6 @@ def test_a_node_that_remembers_more_proves_what_was_unproven(node, tmp_path):
     assert_holds(folder, ROWS)
 
 
-@known_fault("what a node remembers is asked once, before the rows")
 @pytest.mark.parametrize("workers", [1, 4])
 def test_a_node_that_forgets_while_it_is_asked_proves_nothing_of_what_it_forgot(tmp_path, workers):
     rows = [row for row in ROWS if row.timestamp_ns >= (START + DAY) * 1000]
@@ -389,7 +382,7 @@ def test_a_start_beyond_the_last_block_of_a_node_covers_nothing(node, tmp_path):
 
 @pytest.mark.parametrize(
     "first_behind",
-    [1, pytest.param(5, marks=known_fault("only the first answers tell the last block"))],
+    [1, 5],
 )
 def test_an_answer_of_a_node_that_lags_behind_the_same_address_is_not_taken_for_whole(
     tmp_path, first_behind
@@ -408,7 +401,6 @@ def test_an_answer_of_a_node_that_lags_behind_the_same_address_is_not_taken_for_
     assert_holds(folder, ROWS)
 
 
-@known_fault("the limits and the last block are asked of the first node only")
 def test_of_several_nodes_one_that_is_down_is_left_for_another(node, tmp_path):
     bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
     with Client(["http://127.0.0.1:9", node.url], timeout=5) as client:
@@ -483,7 +475,6 @@ def test_a_node_of_another_network_is_refused_with_the_archive_as_it_was(archive
     assert lasting(archive) == before
 
 
-@known_fault("limits are kept however the run ends")
 def test_the_limits_of_another_network_are_not_kept(archive):
     with (
         node_of(foreign(), head=END + 4 * HOUR, limits=CLOSED) as node,
@@ -493,7 +484,6 @@ def test_the_limits_of_another_network_are_not_kept(archive):
         run_export(node, archive, end=END + 4 * HOUR)
 
 
-@known_fault("what is committed before the first known row isn't compared with anything")
 @pytest.mark.parametrize("failing", [False, True])
 def test_no_row_of_another_network_is_kept_before_the_first_known_one(tmp_path, failing):
     midnight, folder = MONTH + DAY, tmp_path / "a"
@@ -511,7 +501,6 @@ def test_no_row_of_another_network_is_kept_before_the_first_known_one(tmp_path, 
     assert lasting(folder) == before
 
 
-@known_fault("what is filled backwards isn't compared with anything")
 @pytest.mark.parametrize("end", [END, END + HOUR])
 def test_a_node_of_another_network_fills_nothing_backwards(tmp_path, node, end):
     run_export(node, tmp_path / "a", start=MONTH, end=END)
@@ -524,7 +513,6 @@ def test_a_node_of_another_network_fills_nothing_backwards(tmp_path, node, end):
     assert lasting(tmp_path / "a") == before
 
 
-@known_fault("what fills a gap isn't compared with anything")
 def test_a_node_of_another_network_fills_no_gap(tmp_path, node):
     run_export(node, tmp_path / "a", start=MONTH, end=END)
     run_export(node, tmp_path / "a", start=START, end=START + HOUR)

@@ -30,6 +30,7 @@ from tests.archive.exporting import (
     lasting,
     node_of,
     run_export,
+    spans_of,
     spread_history,
     state_of,
     unchanged,
@@ -416,6 +417,25 @@ def test_a_doubtful_coverage_is_asked_for_again(node, folder):
     assert done.changed == ()
 
 
+def test_a_doubtful_coverage_is_unproven_until_it_was_asked_for_again(folder):
+    edit_intervals((START, MIDDLE), (MIDDLE - HOUR, END))(folder)
+
+    def spoil(page, request):
+        return page if request.params["pagination.first"] == ["1"] else {}
+
+    with node_of(ROWS, edit_page=spoil) as node, pytest.raises(ba.DecodeError):
+        mend(node, folder)
+    assert [proven for *_, proven in spans_of(folder)] == [False]
+
+
+def test_what_one_of_two_overlapping_intervals_has_unproven_stays_so(node, folder):
+    edit_intervals((START, MIDDLE), (MIDDLE - HOUR, END))(folder)
+    edit_coverage(folder, lambda content: content["intervals"][1].update(proven=False))
+    assert mend(node, folder).left.is_whole
+    edge = MIDDLE - HOUR
+    assert spans_of(folder) == [(START, edge, True), (edge, END, False)]
+
+
 def test_rows_of_time_that_is_not_covered_are_told_with_the_way_to_cover_it(node, folder):
     until = START + 4 * HOUR
     edit_intervals((START, until), (until + DAY, END))(folder)
@@ -654,6 +674,44 @@ def test_what_a_node_does_not_hold_yet_could_not_be_compared(folder):
     assert all("doesn't hold all of it yet" in said for said in report.not_compared)
 
 
+def prunes_meanwhile(node, moment):
+    """Let a node forget what was before a moment when it is asked for more than its oldest row."""
+
+    def prune(_, request):
+        if request.params.get("pagination.first", ["1"]) != ["1"]:
+            node.replace([row for row in ROWS if row.timestamp_ns >= moment * 1000])
+
+    node.faults = prune
+    return node
+
+
+def test_what_a_node_forgets_meanwhile_is_no_difference(folder):
+    with node_of(ROWS) as node:
+        report = compare(prunes_meanwhile(node, MONTH), folder, sample=20, seed=1)
+    assert report.problems == ()
+    assert 0 < report.windows < 20
+    assert len(report.not_compared) == 20 - report.windows
+
+
+def test_what_a_node_forgets_meanwhile_is_not_repaired(folder):
+    truncate(folder)
+    with (
+        node_of(ROWS) as node,
+        unchanged(folder),
+        pytest.raises(ba.ArchiveError, match="2023-04-29 can't be asked for again"),
+    ):
+        mend(prunes_meanwhile(node, START + 16 * HOUR), folder)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_are_compared_though_most_of_the_time_is_quiet(tmp_path, seed):
+    rows = spread_history(5, rows=200, accounts=20, end=START + 3 * HOUR)
+    with node_of(rows, head=START + 100 * DAY) as node:
+        run_export(node, tmp_path / "x", start=START)
+        node.edit_row = lambda row: {**row, "balance": "77"}
+        assert compare(node, tmp_path / "x", sample=2, seed=seed).problems
+
+
 def test_nothing_is_compared_of_an_archive_of_nothing(tmp_path):
     with node_of([]) as node:
         run_export(node, tmp_path / "x", start=START)
@@ -692,11 +750,11 @@ def test_what_the_node_has_forgotten_is_not_repaired(folder):
 
 def test_what_the_node_does_not_hold_yet_is_not_repaired(folder):
     (folder / name_of(THIRD)).unlink()
-    held = [row for row in ROWS if row.timestamp_ns < (MONTH + HOUR) * 1000]
+    held = [row for row in ROWS if row.timestamp_ns < (MONTH + 20 * HOUR) * 1000]
     with (
-        node_of(held, head=MONTH + HOUR) as node,
+        node_of(held, head=MONTH + 20 * HOUR) as node,
         unchanged(folder),
-        pytest.raises(ba.ArchiveError, match="2023-05-01 stays as it is"),
+        pytest.raises(ba.ArchiveError, match=r"2023-05-01 stays as it is.*doesn't hold all of it"),
     ):
         mend(node, folder)
 
