@@ -470,7 +470,10 @@ def _read(
     """Yield the rows of a file that are asked for."""
     schema = pa.schema([ARROW_SCHEMA.field(column) for column in columns])
     try:
-        with store.open(name) as source, pq.ParquetFile(source) as file:
+        with (
+            store.open(name) as source,
+            pq.ParquetFile(source, page_checksum_verification=True) as file,
+        ):
             for rows in read_rows(
                 file, start=span[0], end=span[1], allowed=filters.allowed(), columns=columns
             ):

@@ -31,7 +31,7 @@ from balance_analysis.archive.state import (
 from balance_analysis.archive.timeline import keep_limits
 from balance_analysis.archive.uninterrupted import uninterrupted
 from balance_analysis.archive.witness import Witness
-from balance_analysis.errors import ArchiveError, RequestError
+from balance_analysis.errors import ArchiveError, BalanceAnalysisError, RequestError
 from balance_analysis.load.asking import Asking
 from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
 from balance_analysis.load.stream import Load
@@ -304,10 +304,16 @@ def _fill(
             if end < step.end:
                 logger.warning("a node answered that knows blocks up to %s only", _iso(end))
                 break
+    except BaseException:
+        # What is complete is worth keeping, but what went wrong is what is told.
+        try:
+            filling.finish(complete)
+        except (BalanceAnalysisError, OSError) as error:
+            logger.warning("the rest that is complete can't be committed: %s", error)
+        raise
     finally:
         filling.run.requests += int(load.cost.get("requests", 0))
-        # Also after a failure or a signal: what is complete is worth keeping.
-        filling.finish(complete)
+    filling.finish(complete)
 
 
 def _until(step: Step, end: int) -> Step:

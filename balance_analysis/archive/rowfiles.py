@@ -49,6 +49,7 @@ def encode_rows(rows: pa.Table) -> tuple[bytes, FileNote]:
         compression_level=6,
         use_dictionary=list(ACCOUNT_KEY),
         write_page_index=True,
+        write_page_checksum=True,
         sorting_columns=_SORTING,
     ) as writer:
         for start in range(0, ordered.num_rows, ROW_GROUP):

@@ -379,6 +379,20 @@ def test_a_wrong_checkpoint_is_named_and_made_anew(node, undisturbed, folder, da
     assert lasting(folder) == lasting(undisturbed)
 
 
+@pytest.mark.parametrize("damage", [damage_checkpoint, change_a_balance_of_the_checkpoint])
+def test_a_damaged_checkpoint_is_not_built_upon(tmp_path, damage):
+    end = START + 40 * DAY
+    with node_of(spread_history(5, rows=60, end=end), head=end) as node:
+        run_export(node, tmp_path / "x", start=START, end=END)
+        noted = (tmp_path / "x" / COVERAGE).read_bytes()
+        damage(tmp_path / "x")
+        (tmp_path / "x" / COVERAGE).write_bytes(noted)
+        run_export(node, tmp_path / "x")
+        run_export(node, tmp_path / "y", start=START)
+    later = "checkpoints/2023-06-01.parquet"
+    assert (tmp_path / "x" / later).read_bytes() == (tmp_path / "y" / later).read_bytes()
+
+
 def test_a_damaged_file_and_a_wrong_checkpoint_are_mended_together(node, undisturbed, folder):
     flip_a_byte(folder)
     change_a_balance_of_the_checkpoint(folder)
