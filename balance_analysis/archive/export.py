@@ -304,8 +304,9 @@ def _fill(
             if end < step.end:
                 logger.warning("a node answered that knows blocks up to %s only", _iso(end))
                 break
-    except BaseException:
-        # What is complete is worth keeping, but what went wrong is what is told.
+    except Exception:
+        # What is complete is worth keeping, but what went wrong is what is told. Not after a
+        # signal: the node would have to be asked once more, and whoever sent it doesn't wait.
         try:
             filling.finish(complete)
         except (BalanceAnalysisError, OSError) as error:
