@@ -193,6 +193,8 @@ def last_rows(rows: pa.Table) -> pa.Table:
 
 def merge(known: pa.Table, new: pa.Table, start: int, end: int) -> Merged:
     """Return known rows of a period and new ones, which are all of [start, end), together."""
+    if not known.num_rows:
+        return Merged(new, known, (0, 0))
     again = within(known, start, end)
     # The sort is stable: of two rows of an account at one time, the newer stands second.
     both = canonical(pa.concat_tables([known, new]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from balance_analysis.archive.commit import within
 from balance_analysis.errors import ArchiveError
@@ -55,7 +56,7 @@ class Witness:
         """Take over the last block of rows that are committed, if it is later."""
         if not rows.num_rows:
             return
-        last = max(rows["timestamp"].cast(pa.int64()).to_pylist())
+        last = pc.max(rows["timestamp"].cast(pa.int64())).as_py()
         if self._last is None or self._last[0] < last:
             self._last = last, _accounts(within(rows, last, last + 1).to_batches())
 
