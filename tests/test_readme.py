@@ -25,7 +25,9 @@ def blocks(language):
     return [textwrap.dedent(block) for _, block in found]
 
 
-@pytest.mark.parametrize("block", blocks("python"), ids=["quickstart", "archive", "resume", "analysis"])
+@pytest.mark.parametrize(
+    "block", blocks("python"), ids=["quickstart", "archive", "resume", "analysis"]
+)
 def test_a_python_block_runs(block, tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "import matplotlib; matplotlib.use('Agg')\n" + block],
