@@ -32,6 +32,7 @@ PAGE_SIZE: Final = 2000
 """Small enough that the sample's pages cut blocks."""
 
 
+SAMPLE_END: Final = "2023-05-01"
 TRADERS: Final = 4
 
 
@@ -102,7 +103,7 @@ def run_demo(out: Path, *, say: Callable[[str], None]) -> DemoResult:
     archive = Archive(out / "archive")
     with serve_sample() as url, Client(url) as client:
         say(f"An embedded node answers at {url}")
-        run = export(client, archive, page_size=PAGE_SIZE)
+        run = export(client, archive, end=SAMPLE_END, page_size=PAGE_SIZE)
         say(f"Exported {run.rows:,} balance changes in {run.requests} requests: {archive.uri}")
         limits = load_network_limits(client)
     verified = archive.verify()

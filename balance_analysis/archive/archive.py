@@ -376,15 +376,14 @@ class Archive:
         if gaps:
             (first, until), more = gaps[0], len(gaps) - 1
             unproven = not state.missing(first, until, proven=False)
-            why = (
-                "was asked for when the node may have forgotten rows of it"
-                if unproven
-                else "is not covered"
-            )
+            why, mend = "is not covered", "export fills gaps, and partial=True takes what there is"
+            if unproven:
+                why = "was asked for when the node may have forgotten rows of it"
+                mend = "partial=True takes what there is"
             raise IncompleteError(
                 f"{self.uri}: [{from_microseconds(first)}, {from_microseconds(until)}) {why}"
                 + (f", and {more} more" if more else "")
-                + ": see coverage(); export fills gaps, and partial=True takes what there is"
+                + f": see coverage(); {mend}"
             )
 
     def _iter_files(

@@ -411,11 +411,19 @@ def _span_text(interval: Interval) -> str:
     return f"[{moment_text(interval.start)}, {moment_text(interval.end)})"
 
 
+def _counted(count: int, what: str) -> str:
+    first, *rest = what.split(" ", 1)
+    return " ".join([f"{count:,}", first if count == 1 else f"{first}s", *rest])
+
+
 def _lines(report: VerifyReport) -> Iterator[str]:
-    looked = (
-        f"{report.files:,} files, {report.rows:,} rows, {report.checkpoints:,} checkpoints, "
-        f"{report.windows:,} windows asked again"
-    )
+    counts = {
+        "file": report.files,
+        "row": report.rows,
+        "checkpoint": report.checkpoints,
+        "window asked again": report.windows,
+    }
+    looked = ", ".join(_counted(count, what) for what, count in counts.items())
     count = len(report.problems)
     found = f"{count} problem{'' if count == 1 else 's'}" if count else "whole"
     yield f"{report.uri}: {found} ({looked})"

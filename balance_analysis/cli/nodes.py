@@ -32,6 +32,7 @@ def demo(
         from balance_analysis.demo import run_demo, sample_assets
 
         result = run_demo(out, say=say(quiet))
+        typer.echo(f"{result.status}\n")
         assets = sample_assets()
         decimals = {asset: int(about["decimals"]) for asset, about in assets.items()}
         names = {asset: str(about["symbol"]) for asset, about in assets.items()}

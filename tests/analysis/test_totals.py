@@ -154,7 +154,7 @@ def test_totals_at_the_edges_of_words_are_exact():
         assert found == oracle.totals(rows, {}, grid, ["asset_id"])
 
 
-@pytest.mark.parametrize("level", [2**114 - 1, 1 - 2**114, 2**64 - 1, 2**32])
+@pytest.mark.parametrize("level", [2**114 - 1, 1 - 2**114, 2**64 + 1, 2**64 - 1, 2**32])
 def test_thousands_of_large_balances_add_up_exactly(level):
     rows = [("VOTE", "T", f"p{place}", "", START, level) for place in range(4000)]
     assert total_records(table_of(rows)) == [("VOTE", "T", START, 4000 * level, 4000, 0)]
