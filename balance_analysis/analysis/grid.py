@@ -214,6 +214,9 @@ def _to_step(freq: Frequency) -> _Step:
     if offset.n <= 0:
         raise ValueError(f"freq must be positive, not {freq!r}")
     if not isinstance(offset, pd.offsets.Tick):
+        moment = pd.Timestamp("2000-01-03").as_unit("ns")  # a Monday, the first of no month
+        if moment + offset - moment < pd.Timedelta("1us"):
+            raise ValueError(f"freq must be whole microseconds, as timestamps are, not {freq!r}")
         return offset  # type: ignore[no-any-return]
     microseconds, rest = divmod(pd.Timedelta(offset).value, _NANOSECONDS)
     if rest:
@@ -249,7 +252,7 @@ def _calendar(
     """Return the points of a calendar's offset after `begin`, and some of them after `last`."""
     first, final = _to_local(begin, zone), _to_local(last, zone)
     if not isinstance(step, pd.offsets.Day):
-        first, final = first.normalize(), final.normalize()
+        first = first.normalize()
     local = pd.date_range(first, final + 2 * step, freq=step)
     points = _from_local(local, zone, is_first=True)
     # A day that a zone leaves out has no point: the clocks go on in the next one.

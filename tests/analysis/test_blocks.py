@@ -38,7 +38,9 @@ def table():
 
 @pytest.fixture(scope="module")
 def opening():
-    return opening_frame({("VOTE", "T", party, ""): (7, None) for party in ("p0", "p3", "p7")})
+    return opening_frame(
+        {("VOTE", "T", party, ""): (7, None) for party in ("p0", "p3", "p7", "p8")}
+    )
 
 
 def test_the_table_has_several_blocks(table):
@@ -76,7 +78,7 @@ def test_an_account_is_the_same_alone_and_among_many(table, opening, function):
     whole = function(table, opening).astype(dict.fromkeys(keys, "str"))
     alone = [
         function(table[table["party_id"] == party], opening[opening["party_id"] == party])
-        for party in [*SIZES, "p7"]
+        for party in [*SIZES, "p7", "p8"]
     ]
     parts = [part.astype(dict.fromkeys(keys, "str")) for part in alone]
     pd.testing.assert_frame_equal(whole, pd.concat(parts, ignore_index=True))
