@@ -38,7 +38,7 @@ class About:
         """Return it in words."""
         allowed = self.filters.allowed().items()
         accounts = "; ".join(f"{name} {', '.join(values)}" for name, values in allowed)
-        return f"{accounts or 'all accounts'}, one file a {self.partition}"
+        return f"{accounts or 'all accounts'}, a file for each {self.partition}"
 
 
 def read_about(store: Store) -> About:

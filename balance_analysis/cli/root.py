@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-import threading
 from typing import Annotated
 
 import typer
@@ -49,8 +49,11 @@ def main() -> None:
     try:
         app()
     except SystemExit as end:
-        if threading.active_count() == 1 or not isinstance(end.code, int):
+        # At an ordinary exit a request under way would be waited for until its timeout, and Arrow's
+        # threads, if they still run then, now and then abort the process.
+        if not isinstance(end.code, int) or not ({"pyarrow", "requests"} & sys.modules.keys()):
             raise
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(end.code)  # a request under way would be waited for until its timeout
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(BrokenPipeError):  # whoever read has gone
+                stream.flush()
+        os._exit(end.code)

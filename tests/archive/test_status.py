@@ -186,7 +186,7 @@ def test_as_text_it_is_aligned_and_in_utc(node, folder):
     assert all(line[column - 1] == " " and line[column] != " " for line in lines)
     said = {line[:column].strip(): line[column:] for line in lines}
     assert said["archive"] == str(folder)
-    assert said["holds"] == "all accounts, one file a day"
+    assert said["holds"] == "all accounts, a file for each day"
     assert said["complete"] == "2023-04-28 20:00:00 UTC to 2023-05-03 08:00:00 UTC"
     assert said["age"] == "2 days 3 h at 2023-05-05 11:00:00 UTC"
     assert (said["gaps"], said["unproven"]) == ("none", "none")
