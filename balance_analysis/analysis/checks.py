@@ -1,7 +1,7 @@
 """The rules of the table, and what may be mended: identical duplicates.
 
-`schema` says what a table is; this module says whether a frame is one. It also knows how the rows
-of a sorted table fall into accounts, which `balances` and `summary` build on.
+`schema` says what a table is; this module says whether a frame is one, and makes one of it. It also
+knows how the rows of a sorted table fall into accounts.
 """
 
 from __future__ import annotations

@@ -127,6 +127,10 @@ class Steps:
         """Return how an account is called in a message."""
         return ", ".join(f"{name}={self.accounts[name].iloc[number]!r}" for name in ACCOUNT_KEY)
 
+    def tuples(self) -> list[Account]:
+        """Return each account's four ids."""
+        return list(self.accounts.astype("str").itertuples(index=False, name=None))
+
     def blocks(self, points: int = 0) -> Iterator[tuple[int, Steps]]:
         """Yield some accounts after the other, each time with the number of the first.
 
@@ -135,11 +139,13 @@ class Steps:
         points
             How many cells each account has beside its rows.
         """
+        if not len(self):
+            yield 0, self
         sizes = self.bounds + points * np.arange(len(self.bounds))
         first = 0
-        while first < len(self) or first == 0:
+        while first < len(self):
             stop = int(np.searchsorted(sizes, sizes[first] + _BLOCK, side="right")) - 1
-            stop = min(max(stop, first + 1), len(self))
+            stop = max(stop, first + 1)
             rows = slice(self.bounds[first], self.bounds[stop])
             yield (
                 first,
@@ -152,8 +158,6 @@ class Steps:
                 ),
             )
             first = stop
-            if not len(self):
-                return
 
 
 S = TypeVar("S")
@@ -323,7 +327,7 @@ def _read_opening(opening: pd.DataFrame) -> dict[Account, tuple[int, int | None]
 def _open(steps: Steps, opening: Mapping[Account, tuple[int, int | None]]) -> Steps:
     """Return steps with opening balances before them."""
     before = _before(steps, opening)
-    known = list(steps.accounts.astype("str").itertuples(index=False, name=None))
+    known = steps.tuples()
     accounts = sorted({*known, *before})
     place = {account: number for number, account in enumerate(accounts)}
     counts = np.zeros(len(accounts), np.int64)
@@ -348,12 +352,7 @@ def _before(
     steps: Steps, opening: Mapping[Account, tuple[int, int | None]]
 ) -> dict[Account, tuple[int, int]]:
     """Return the rows that opening balances add: time and balance of each account that has one."""
-    places = {
-        account: number
-        for number, account in enumerate(
-            steps.accounts.astype("str").itertuples(index=False, name=None)
-        )
-    }
+    places = {account: number for number, account in enumerate(steps.tuples())}
     added = {}
     for account, (time, balance) in opening.items():
         number = places.get(account)
@@ -384,11 +383,10 @@ def _check_agrees(steps: Steps, number: int, time: int, balance: int) -> None:
 
 def period_columns(steps: Steps, grid: Grid) -> dict[str, Any]:
     """Return `ACCOUNT_KEY`, `start` and `end` of each account and period."""
-    accounts = len(steps.accounts)
     return {
         **steps.repeat_keys(len(grid)),
-        "start": to_times(np.tile(grid.edges[:-1], accounts), grid.zone),
-        "end": to_times(np.tile(grid.edges[1:], accounts), grid.zone),
+        "start": to_times(np.tile(grid.edges[:-1], len(steps)), grid.zone),
+        "end": to_times(np.tile(grid.edges[1:], len(steps)), grid.zone),
     }
 
 

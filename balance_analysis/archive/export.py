@@ -302,7 +302,8 @@ def _fill(
             filling.add(_until(step, end))
             complete = end
             if end < step.end:
-                logger.warning("a node answered that knows blocks up to %s only", _iso(end))
+                known = from_microseconds(end)
+                logger.warning("a node answered that knows blocks up to %s only", known)
                 break
     except Exception:
         # What is complete is worth keeping, but what went wrong is what is told. Not after a
@@ -323,10 +324,6 @@ def _until(step: Step, end: int) -> Step:
         return step
     rows = within(pa.Table.from_batches(step.batches, ARROW_SCHEMA), step.start, end)
     return replace(step, end=end, batches=tuple(rows.to_batches()))
-
-
-def _iso(moment: int) -> str:
-    return from_microseconds(moment).isoformat()
 
 
 @dataclass(slots=True)
