@@ -158,6 +158,15 @@ def test_a_refused_connection_is_an_unavailable_source(tmp_path):
     metrics = tmp_path / "x.prom"
     run("export", url, tmp_path / "a", "--metrics-file", metrics, code=4)
     assert re.search(r"exit_code\{.*\} 4$", metrics.read_text(), re.MULTILINE)
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_failed_run_is_told_as_json_with_all_that_is_known_of_it(node, tmp_path):
+    run("export", node.url, tmp_path / "a", "--until", "2023-05-01")
+    node.stop()
+    said = run("export", node.url, tmp_path / "a", "--log-format", "json", code=4).stderr
+    line = json.loads(said.splitlines()[-1])
+    assert (line["event"], line["outcome"], line["exit_code"]) == ("summary", "failed", 4)
     assert outcome(tmp_path / "a") == "failed"
 
 
@@ -246,6 +255,8 @@ def test_a_signal_commits_what_is_complete_and_ends_with_3(number, tmp_path):
 
 
 def test_a_second_run_ends_with_75_and_names_the_first(tmp_path):
+    metrics = tmp_path / "x.prom"
+    metrics.write_text("of the first")
     with node_of(ROWS, faults=stalling_after(0)) as node:
         first = child("export", node.url, tmp_path / "a")
         wait_for(lambda: node.requests)
@@ -255,17 +266,19 @@ def test_a_second_run_ends_with_75_and_names_the_first(tmp_path):
         first.communicate()
     assert second.returncode == 75
     assert f"process {first.pid} on " in said
-    assert re.search(r"exit_code\{.*\} 75$", (tmp_path / "x.prom").read_text(), re.MULTILINE)
+    assert metrics.read_text() == "of the first"
 
 
 def test_a_killed_run_leaves_its_trace_and_does_not_block_the_next(tmp_path):
     with node_of(ROWS) as node:
-        node.faults = stalling_after(0)
+        node.faults = stalling_after(1)
         killed = child("export", node.url, tmp_path / "a")
-        wait_for(lambda: node.requests)
+        wait_for(lambda: len(node.requests) > 1)
+        assert "under way" in run("status", tmp_path / "a").stdout
         killed.kill()
         killed.communicate()
         assert outcome(tmp_path / "a") == "incomplete"
+        assert "cut off" in run("status", tmp_path / "a").stdout
         node.faults = []
         run("export", node.url, tmp_path / "a")
     assert [report.outcome for report in iter_reports(Store(tmp_path / "a"))] == [
@@ -297,6 +310,33 @@ def test_status_of_an_archive_with_gaps_ends_with_3_when_asked(node, tmp_path):
     run("status", tmp_path / "a", "--fail-on-gaps")
 
 
+def test_what_a_node_had_forgotten_before_the_beginning_is_no_gap(node, tmp_path):
+    run("export", node.url, tmp_path / "a", "--since", "2023-01-01", "--until", "2023-05-01")
+    said = run("status", tmp_path / "a", "--fail-on-gaps").stdout
+    assert re.search(r"^unproven +2023-01-01 ", said, re.MULTILINE)
+
+
+def test_a_lost_coverage_is_rebuilt_and_proven(node, tmp_path):
+    run("export", node.url, tmp_path / "a")
+    (tmp_path / "a" / "_coverage.json").write_text("{")
+    assert "`export --repair`" in run("status", tmp_path / "a", code=2).stderr
+    assert "`export --fill-gaps`" in run("export", node.url, tmp_path / "a", "--repair").stderr
+    run("status", tmp_path / "a", "--fail-on-gaps", code=3)
+    run("export", node.url, tmp_path / "a", "--fill-gaps")
+    run("status", tmp_path / "a", "--fail-on-gaps")
+    run("verify", tmp_path / "a")
+
+
+def test_the_schedules_interval_is_not_asked_for_again_by_a_repair(node, tmp_path):
+    config = tmp_path / "x.toml"
+    config.write_text(
+        f'[export.x]\nurl = "{node.url}"\narchive = "{tmp_path / "a"}"\nsince = "2023-04-29"\n'
+    )
+    run("export", "--config", config)
+    said = run("export", "--config", config, "--repair").stderr
+    assert "Asked again for 0 periods" in said
+
+
 def test_status_and_verify_of_no_archive_are_usage(tmp_path):
     for command in ("status", "verify"):
         assert "no archive" in run(command, tmp_path, code=2).stderr
@@ -310,11 +350,14 @@ def test_verify_finds_an_archive_whole(node, tmp_path):
 
 def test_verify_names_a_damaged_file_and_repair_mends_it(node, tmp_path):
     run("export", node.url, tmp_path / "a")
-    damaged = next((tmp_path / "a" / "changes").rglob("*.parquet"))
+    damaged = min((tmp_path / "a" / "changes").rglob("*.parquet"))
     content = damaged.read_bytes()
     damaged.write_bytes(content[:-9])
     assert damaged.parent.name in run("verify", tmp_path / "a", code=5).stdout
-    assert "1 period" in run("export", node.url, tmp_path / "a", "--repair").stderr
+    assert "gone, or not as written" in run("status", tmp_path / "a", code=5).stderr
+    assert "`export --repair`" in run("export", node.url, tmp_path / "a", code=5).stderr
+    said = run("export", node.url, tmp_path / "a", "--repair").stderr
+    assert "1 period: 1 file written anew, 0 with other rows" in said
     assert damaged.read_bytes() == content
     run("verify", tmp_path / "a")
 

@@ -1041,3 +1041,14 @@ def test_the_limits_are_asked_again_after_a_fault(fault):
     with LoopbackNode(faults=[fault]) as node, Client(node.url) as client:
         assert load_network_limits(client).genesis_loaded
         assert len(node.requests) == 2
+
+
+def test_what_the_node_says_it_may_lack_is_told_and_noted(caplog):
+    middle = TIMES[len(TIMES) // 2]
+    said = f"{TIMES[0] - 5000}-{TIMES[0] + 1000}, {middle}-{middle + 1000}"
+    table = load(LoopbackNode(HISTORY, extra_headers={"X-Incomplete": said}), page_size=7)
+    noted = table.attrs[ATTRS_KEY]["incomplete"]
+    found = {tuple(pd.Timestamp(moment).value for moment in stretch) for stretch in noted}
+    assert found == {(TIMES[0] - 5000, TIMES[0] + 1000), (middle, middle + 1000)}
+    assert caplog.text.count("says that it may lack rows of") == 1
+    assert load(LoopbackNode(HISTORY)).attrs[ATTRS_KEY]["incomplete"] == []

@@ -6,7 +6,7 @@ after it, never half of one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from balance_analysis.analysis.balances import balance_at
 from balance_analysis.archive import layout
 from balance_analysis.archive.against import verify_against
+from balance_analysis.archive.chosen import Chosen, files_of
 from balance_analysis.archive.rowfiles import read_rows
 from balance_analysis.archive.state import read_about, read_coverage
 from balance_analysis.archive.status import read_status
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Iterator, Sequence
 
+    import dask.dataframe as dd
+
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.state import About
     from balance_analysis.archive.status import ArchiveStatus
@@ -43,6 +46,10 @@ if TYPE_CHECKING:
     from balance_analysis.load.progress import Report
     from balance_analysis.node.client import Client
     from balance_analysis.schema import Instant
+
+
+_TAKE: Final = "read it as partial to take what there is"
+_PROVE: Final = "verify the archive to see what is wrong"
 
 
 class Archive:
@@ -117,14 +124,16 @@ class Archive:
         asset_id, party_ids, market_ids, account_types
             As for `load_balance_changes`.
         columns
-            Which columns of the table to return; fewer are read faster.
+            Which columns of the table to return, in this order; fewer are read faster.
         partial
-            Whether to return what there is where the interval is not complete.
+            Whether to return what there is where the interval is not complete. The default interval
+            is then from the first to the last that was asked for.
 
         Returns
         -------
         pandas.DataFrame
-            The table, as of `load_balance_changes`; or these columns of it, rows in its order.
+            The table, as of `load_balance_changes`; of fewer columns, rows stand as the files have
+            them: by time of the file, then by party.
 
         Raises
         ------
@@ -133,7 +142,8 @@ class Archive:
         ArchiveError
             If there is no archive, or it is damaged.
         ValueError
-            If a filter or a column is malformed, or `start` is not before `end`.
+            If a filter is malformed, `columns` are not some of the table's, each once, or `start`
+            is not before `end`.
         """
         batches = self.iter_batches(
             start=start,
@@ -183,9 +193,7 @@ class Archive:
         IncompleteError, ArchiveError, ValueError
             As `read`, before the first batch.
         """
-        unknown = [name for name in columns if name not in COLUMNS]
-        if unknown:
-            raise ValueError(f"a table has no columns {unknown}, only {list(COLUMNS)}")
+        _check_columns(columns)
         about, state = self._state()
         filters = _within(
             about.filters,
@@ -196,10 +204,100 @@ class Archive:
                 account_types=account_types,
             ),
         )
-        span = _span(state, start, end)
+        span = self._span(state, start, end, partial=partial)
         if not partial:
             self._check_covered(state, *span)
         return self._iter_files(about, state, span, filters, columns)
+
+    def choose(
+        self,
+        *,
+        start: Instant | None = None,
+        end: Instant | None = None,
+        asset_id: str | None = None,
+        party_ids: str | Iterable[str] = (),
+        market_ids: str | Iterable[str] = (),
+        account_types: str | Iterable[str] = (),
+        partial: bool = False,
+    ) -> Chosen:
+        """Return what `read` would read, fixed at this moment, for others to read in parts.
+
+        Parameters
+        ----------
+        start, end, asset_id, party_ids, market_ids, account_types, partial
+            As for `read`.
+
+        Raises
+        ------
+        IncompleteError, ArchiveError, ValueError
+            As `read`.
+        """
+        about, state = self._state()
+        filters = _within(
+            about.filters,
+            make_filters(
+                asset_id=asset_id,
+                party_ids=party_ids,
+                market_ids=market_ids,
+                account_types=account_types,
+            ),
+        )
+        span = self._span(state, start, end, partial=partial)
+        if not partial:
+            self._check_covered(state, *span)
+        return Chosen(self.store, filters, tuple(files_of(about, state, span)))
+
+    def to_dask(
+        self,
+        *,
+        start: Instant | None = None,
+        end: Instant | None = None,
+        asset_id: str | None = None,
+        party_ids: str | Iterable[str] = (),
+        market_ids: str | Iterable[str] = (),
+        account_types: str | Iterable[str] = (),
+        columns: Sequence[str] = COLUMNS,
+        partial: bool = False,
+    ) -> dd.DataFrame:
+        """Return balance changes as a dask DataFrame: a partition for each file, read when needed.
+
+        It takes the extra `cluster`. What is asked for is fixed now: rows that a later export adds
+        are not in it.
+
+        Parameters
+        ----------
+        start, end, asset_id, party_ids, market_ids, account_types, columns, partial
+            As for `read`. Filters and columns are applied where a file is read.
+
+        Returns
+        -------
+        dask.dataframe.DataFrame
+            The columns in a table's dtypes. The index, `period`, is the beginning of the file's day
+            (datetime64[us, UTC]; or month, or hour: what the archive has files of), so divisions
+            are known and `.loc["2023-04-01":"2023-04-07"]` reads seven days. Inside a partition
+            rows stand as `read` returns them. Categories are those of each partition, and unknown
+            to dask until they are computed or `categorize` has looked.
+
+        Raises
+        ------
+        ImportError
+            If dask is not installed.
+        IncompleteError, ArchiveError, ValueError
+            As `read`, before anything is read.
+        """
+        from balance_analysis.archive.partitions import make_frame  # noqa: PLC0415 - an extra
+
+        _check_columns(columns)
+        chosen = self.choose(
+            start=start,
+            end=end,
+            asset_id=asset_id,
+            party_ids=party_ids,
+            market_ids=market_ids,
+            account_types=account_types,
+            partial=partial,
+        )
+        return make_frame(chosen, columns)
 
     def balance_at(
         self,
@@ -248,9 +346,15 @@ class Archive:
                 account_types=account_types,
             ),
         )
-        first, _ = state.complete()
+        first, last = state.bounds()
         begins = [begin for begin in state.checkpoints if begin <= moment]
         since = max(begins, default=min(first, moment))
+        if moment == last and not partial:
+            raise IncompleteError(
+                f"{self.uri}: what is complete ends at {from_microseconds(last)}, exclusive, and a "
+                "row at that very instant would count: ask for an earlier instant, or for the "
+                "opening balances at that one"
+            )
         if not partial:
             self._check_covered(state, min(first, moment), moment + 1)
         batches = list(self._iter_files(about, state, (since, moment + 1), filters, COLUMNS))
@@ -370,21 +474,41 @@ class Archive:
         """Return what the archive is, and what it holds."""
         return read_about(self.store), read_coverage(self.store)
 
+    def _span(
+        self, state: Coverage, start: Instant | None, end: Instant | None, *, partial: bool
+    ) -> tuple[int, int]:
+        """Return an interval in microseconds; by default from the first complete one to the last.
+
+        With `partial` it may be turned round, and then holds nothing.
+        """
+        first, last = state.bounds(proven=not partial)
+        begin = first if start is None else to_microseconds(start)
+        stop = last if end is None else to_microseconds(end)
+        if begin < stop or partial:
+            return begin, stop
+        if start is not None and end is not None:
+            raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
+        if first == last:
+            raise IncompleteError(f"{self.uri}: nothing is known to be complete; {_TAKE}")
+        raise IncompleteError(
+            f"{self.uri}: what is complete lies in [{from_microseconds(first)}, "
+            f"{from_microseconds(last)}), nothing of it in what was asked for"
+        )
+
     def _check_covered(self, state: Coverage, start: int, end: int) -> None:
-        # An interval turned round is one that begins, or ends, beyond all that is covered.
-        gaps = state.missing(min(start, end - 1), max(end, start + 1))
-        if gaps:
-            (first, until), more = gaps[0], len(gaps) - 1
-            unproven = not state.missing(first, until, proven=False)
-            why, mend = "is not covered", "export fills gaps, and partial=True takes what there is"
-            if unproven:
-                why = "was asked for when the node may have forgotten rows of it"
-                mend = "partial=True takes what there is"
-            raise IncompleteError(
-                f"{self.uri}: [{from_microseconds(first)}, {from_microseconds(until)}) {why}"
-                + (f", and {more} more" if more else "")
-                + f": see coverage(); {mend}"
-            )
+        gaps = state.missing(start, end)
+        if not gaps:
+            return
+        (first, until), more = gaps[0], len(gaps) - 1
+        stretch = f"[{from_microseconds(first)}, {from_microseconds(until)})"
+        if until == first + 1:
+            stretch = str(from_microseconds(first))
+        why, mend = "is not covered", f"export fills gaps; {_TAKE}"
+        if not state.missing(first, until, proven=False):
+            why, mend = "was asked for when the node may have forgotten rows of it", _TAKE
+        raise IncompleteError(
+            f"{self.uri}: {stretch} {why}" + (f", and {more} more" if more else "") + f"; {mend}"
+        )
 
     def _iter_files(
         self,
@@ -436,14 +560,13 @@ def _within(bound: Filters, wanted: Filters) -> Filters:
     return wanted
 
 
-def _span(state: Coverage, start: Instant | None, end: Instant | None) -> tuple[int, int]:
-    """Return an interval in microseconds; by default from the first complete one to the last."""
-    known = state.complete()
-    first = known[0] if start is None else to_microseconds(start)
-    last = known[1] if end is None else to_microseconds(end)
-    if start is not None and end is not None and first >= last:
-        raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
-    return first, last
+def _check_columns(columns: Sequence[str]) -> None:
+    names = [columns] if isinstance(columns, str) else list(columns)
+    unknown = [name for name in names if name not in COLUMNS]
+    if unknown:
+        raise ValueError(f"a table has no columns {unknown}, only {list(COLUMNS)}")
+    if isinstance(columns, str) or not names or len(set(names)) < len(names):
+        raise ValueError(f"columns={columns!r} must be a list of at least one, each once")
 
 
 def _overlaps(state: Coverage, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -478,6 +601,4 @@ def _read(
             ):
                 yield from rows.cast(schema).to_batches()
     except (pa.ArrowException, OSError) as error:
-        raise ArchiveError(
-            f"{store.uri}/{name} can't be read: {error}; verify() tells what is wrong"
-        ) from error
+        raise ArchiveError(f"{store.uri}/{name} can't be read: {error}; {_PROVE}") from error

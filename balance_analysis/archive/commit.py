@@ -26,9 +26,9 @@ from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from balance_analysis.archive.coverage import Coverage, FileNote, Interval
+    from balance_analysis.archive.coverage import Coverage, FileNote, Interval, Span
     from balance_analysis.archive.store import Store
 
 
@@ -191,11 +191,18 @@ def last_rows(rows: pa.Table) -> pa.Table:
     return to_arrow(table.iloc[steps.bounds[1:] - 1])
 
 
-def merge(known: pa.Table, new: pa.Table, start: int, end: int) -> Merged:
-    """Return known rows of a period and new ones, which are all of [start, end), together."""
+def merge(
+    known: pa.Table, new: pa.Table, start: int, end: int, doubted: Iterable[Span] = ()
+) -> Merged:
+    """Return known rows of a period and new ones together.
+
+    The new ones are all of [start, end), but for what they may lack in doubted stretches.
+    """
     if not known.num_rows:
         return Merged(new, known, (0, 0))
     again = within(known, start, end)
+    for begin, stop in doubted:
+        again = pa.concat_tables([within(again, start, begin), within(again, stop, end)])
     # The sort is stable: of two rows of an account at one time, the newer stands second.
     both = canonical(pa.concat_tables([known, new]))
     table = to_frame(both, sort=False)

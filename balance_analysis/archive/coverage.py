@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
+from balance_analysis.archive.layout import is_period
 from balance_analysis.errors import ArchiveError
 from balance_analysis.schema import from_microseconds, to_microseconds
 
@@ -107,6 +108,8 @@ class Coverage:
         For each period that has rows, what its file must be.
     checkpoints
         For each month's start, in microseconds, what the file of its balances must be.
+    limits
+        How many distinct snapshots of the network's limits there are at least.
     pending
         The file that is being replaced.
     """
@@ -114,6 +117,7 @@ class Coverage:
     intervals: tuple[Interval, ...] = ()
     files: dict[str, FileNote] = field(default_factory=dict)
     checkpoints: dict[int, FileNote] = field(default_factory=dict)
+    limits: int = 0
     pending: Pending | None = None
 
     def announce(self, period: str, file: FileNote, intervals: Sequence[Interval]) -> Coverage:
@@ -160,10 +164,10 @@ class Coverage:
             start = interval.end
         return [*gaps, (start, end)] if start < end else gaps
 
-    def complete(self) -> Span:
-        """Return where the first proven interval begins and the last one ends; 0 where none is."""
-        proven = [interval for interval in self.intervals if interval.proven]
-        return (proven[0].start, proven[-1].end) if proven else (0, 0)
+    def bounds(self, *, proven: bool = True) -> Span:
+        """Return where the first interval, or proven one, begins and the last ends; else 0, 0."""
+        known = [interval for interval in self.intervals if interval.proven or not proven]
+        return (known[0].start, known[-1].end) if known else (0, 0)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the intervals, gaps between them included: see `Archive.coverage`."""
@@ -227,6 +231,7 @@ def to_json(coverage: Coverage) -> bytes:
         "checkpoints": {
             _iso(moment): _file_out(note) for moment, note in coverage.checkpoints.items()
         },
+        "limits": coverage.limits,
         "pending": None
         if coverage.pending is None
         else {
@@ -256,8 +261,9 @@ def from_json(content: bytes, name: str) -> Coverage:
         pending = state["pending"]
         return Coverage(
             tuple(map(_interval_in, state["intervals"])),
-            {period: _file_in(note) for period, note in state["files"].items()},
+            {_period_in(name): _file_in(note) for name, note in state["files"].items()},
             {to_microseconds(m): _file_in(note) for m, note in state["checkpoints"].items()},
+            int(state.get("limits", 0)),
             pending
             and Pending(
                 pending["period"],
@@ -267,8 +273,8 @@ def from_json(content: bytes, name: str) -> Coverage:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArchiveError(
-            f"{name} is damaged ({error!r}): put back a copy of it, or export anew into an empty "
-            "folder"
+            f"{name} is damaged ({error!r}): put back a copy of it, or rebuild it from the files "
+            "with `export --repair`"
         ) from error
 
 
@@ -292,3 +298,9 @@ def _file_out(note: FileNote) -> dict[str, Any]:
 def _file_in(content: dict[str, Any]) -> FileNote:
     moments = {name: to_microseconds(content[name]) for name in ("first", "last")}
     return FileNote(**{**content, **moments})
+
+
+def _period_in(name: str) -> str:
+    if not is_period(name):
+        raise ValueError(f"it names a period {name!r}, which is none")
+    return name

@@ -17,13 +17,14 @@ import pyarrow as pa
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer, merge, within
-from balance_analysis.archive.coverage import Coverage, Interval
+from balance_analysis.archive.coverage import Coverage, Interval, covered_by
 from balance_analysis.archive.credentials import without_credentials
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.runs import keep_bad_rows, new_id, reported
 from balance_analysis.archive.state import (
     About,
     check_empty,
+    lost_files,
     read_about,
     read_coverage,
     write_about,
@@ -37,6 +38,7 @@ from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
 from balance_analysis.load.stream import Load
 from balance_analysis.node.client import NETWORK_LIMITS, Tally
 from balance_analysis.node.limits import decode_limits, network_limits
+from balance_analysis.notebook import facts_html, plain
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
 
 if TYPE_CHECKING:
@@ -74,6 +76,8 @@ class Run:
         Its name: that of its report in `_runs`, and of its bad rows in `_quarantine`.
     spans
         What it asked for, [start, end) each, microseconds.
+    committed
+        What of it the archive holds now.
     rows
         How many rows came that the archive didn't hold.
     conflicts
@@ -81,6 +85,8 @@ class Run:
         not come again.
     bad_rows
         Rows that the table can't hold, kept aside.
+    damaged
+        Files of the archive that are gone, or of another size than what was written.
     requests
         How many were sent.
     source, block_height, limits
@@ -91,9 +97,11 @@ class Run:
 
     id: str = field(default_factory=new_id)
     spans: list[Span] = field(default_factory=list)
+    committed: list[Span] = field(default_factory=list)
     rows: int = 0
     conflicts: list[pa.Table] = field(default_factory=list)
     bad_rows: dict[BadRow, None] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
     requests: int = 0
     source: str = ""
     block_height: int | None = None
@@ -101,6 +109,34 @@ class Run:
     asked_at: str = field(
         default_factory=lambda: dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     )
+
+    def commits(self, start: int, end: int) -> None:
+        """Note that [start, end) is in the archive."""
+        if self.committed and self.committed[-1][1] == start:
+            start = self.committed.pop()[0]
+        self.committed.append((start, end))
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "run": self.id,
+            "asked for": _listed(self.spans),
+            "committed": _listed(self.committed),
+            "new rows": self.rows,
+            "conflicts": sum(rows.num_rows for rows in self.conflicts),
+            "bad rows": len(self.bad_rows),
+            "damaged files": ", ".join(self.damaged) or "none",
+            "requests": self.requests,
+            "node": without_credentials(self.source) or "unknown",
+            "block height": "unknown" if self.block_height is None else self.block_height,
+            "asked at": dt.datetime.fromisoformat(self.asked_at),
+        }
+        return facts_html("An export", facts.items())
+
+
+def _listed(spans: Iterable[Span]) -> str:
+    """Return intervals for a person, one a line."""
+    moments = [[plain(from_microseconds(bound)) for bound in span] for span in spans]
+    return "\n".join(" to ".join(pair) for pair in moments) or "nothing"
 
 
 def plan(
@@ -175,7 +211,8 @@ def export(
     overlap
         How much of the end of the coverage is asked for again and compared.
     fill_gaps
-        Whether to ask for what is missing between the covered intervals as well.
+        Whether to ask as well for what is missing between the covered intervals, and for unproven
+        ones as far as the node remembers them.
     page_size, workers, on_bad_rows, progress
         As for `load_balance_changes`. Rows that are set aside are kept with their reasons.
     dry_run
@@ -192,7 +229,8 @@ def export(
     Raises
     ------
     ArchiveLockedError
-        If another run is writing to the archive. An object store has no lock.
+        If another run is writing to the archive, or has taken over its lock in an object store.
+        Without conditional puts an object store has no lock.
     ArchiveError
         If the archive is bound to another query, is of another network than the node, is damaged,
         or there are other files in its place.
@@ -221,11 +259,16 @@ def export(
         run.spans = _spans(client, state, request, overlap, run, fill_gaps=fill_gaps)
         return run
     with one_writer(store):
-        _bind(store, about)
+        _check_bound(store, about)
+        head = None
+        if store.read(layout.ABOUT) is None:
+            # A node that doesn't answer must not leave an archive that is bound to its query.
+            head = _ask_head(client, request.end, run)
+            write_about(store, about)
         writer = Writer(store)
         with reported(store, writer, run, on_report):
             writer.recover()
-            request = replace(request, end=_ask_head(client, request.end, run))
+            request = replace(request, end=head or _ask_head(client, request.end, run))
             witness = Witness(client, request, writer)
             try:
                 spans = _spans(client, writer.state, request, overlap, run, fill_gaps=fill_gaps)
@@ -239,16 +282,24 @@ def export(
             finally:
                 run.requests += witness.asking.tally.requests
                 if witness.is_sure:
-                    keep_limits(store, run.limits)
+                    _keep_limits(store, writer, run)
+            lost = lost_files(store, about, writer.state)
+            run.damaged += [name for name in lost if name not in run.damaged]
     return run
 
 
-def _bind(store: Store, about: About) -> None:
-    """Make an archive where there is none; check that another is bound to the same."""
-    if store.read(layout.ABOUT) is None:
-        write_about(store, about)
+def _keep_limits(store: Store, writer: Writer, run: Run) -> None:
+    """Note the limits; what is wrong with their file doesn't fail a run."""
+    if run.limits is None:
+        return
+    try:
+        count = keep_limits(store, run.limits, known=writer.state.limits)
+    except ArchiveError as error:
+        run.damaged.append(layout.LIMITS)
+        logger.warning("%s", error)
     else:
-        _check_bound(store, about)
+        if count != writer.state.limits:
+            writer.amend(replace(writer.state, limits=count))
 
 
 def _check_bound(store: Store, about: About) -> None:
@@ -273,20 +324,24 @@ def _spans(
     *,
     fill_gaps: bool,
 ) -> list[Span]:
-    if state.intervals:
-        return plan(
+    asking = Asking(client, request.on_bad_rows)
+    try:
+        if not state.intervals:
+            start, end = asking.interval(request)
+            return [(start, end)] if start < end else []
+        spans = plan(
             state,
             start=request.start,
             end=request.end,
             overlap=overlap // dt.timedelta(microseconds=1),
             fill_gaps=fill_gaps,
         )
-    asking = Asking(client, request.on_bad_rows)
-    try:
-        start, end = asking.interval(request)
+        if fill_gaps:
+            unproven = [each for each in state.intervals if not each.proven]
+            spans += [(asking.remembered(each.start, each.end), each.end) for each in unproven]
     finally:
         run.requests += asking.tally.requests
-    return [(start, end)] if start < end else []
+    return sorted((start, end) for start, end in spans if start < end)
 
 
 def _fill(
@@ -343,6 +398,8 @@ class _Filling:
         committed with the next one that has some.
     batches
         The rows from there on.
+    doubted
+        Stretches of which the node says that it may lack rows.
     kept
         How many bad rows are on disk.
     """
@@ -354,6 +411,7 @@ class _Filling:
     committed: int
     front: int = field(init=False)
     batches: list[pa.RecordBatch] = field(default_factory=list)
+    doubted: list[Span] = field(default_factory=list)
     kept: int = 0
 
     def __post_init__(self) -> None:
@@ -362,6 +420,7 @@ class _Filling:
     def add(self, step: Step) -> None:
         """Take the next step, and commit each period that is complete with it."""
         self.batches += step.batches
+        self.doubted += step.incomplete
         self.run.bad_rows |= dict.fromkeys(step.bad_rows)
         partition = self.writer.about.partition
         stop = layout.bounds_of(layout.period_of(self.front, partition), partition)[1]
@@ -388,21 +447,22 @@ class _Filling:
 
     def _commit(self, period: str, known: pa.Table, new: pa.Table, end: int) -> None:
         remembered = self.witness.remembered(self.committed, end)
-        merged = merge(known, new, max(self.front, remembered), end)
-        middle = min(max(remembered, self.committed), end)
-        parts = [(self.committed, middle, False), (middle, end, True)]
+        doubted = [(self.committed, min(remembered, end)), *self.doubted]
+        merged = merge(known, new, self.front, end, doubted)
         run = self.run
-        intervals = [
-            Interval(first, last, proven, run.source, run.block_height, run.asked_at)
-            for first, last, proven in parts
-            if first < last
-        ]
+        said = (run.source, run.block_height, run.asked_at)
+        intervals = (Interval(self.committed, end, True, *said),)
+        for begin, stop in doubted:
+            start, until = max(begin, self.committed), min(stop, end)
+            if start < until:
+                intervals = covered_by(intervals, Interval(start, until, False, *said))
         # Before the coverage says that nothing is missing.
         if len(run.bad_rows) > self.kept:
             keep_bad_rows(self.store, run)
             self.kept = len(run.bad_rows)
         self.writer.commit(period, merged.rows, intervals)
         self.witness.see(new)
+        run.commits(self.committed, end)
         self.committed = end
         self.run.rows += merged.rows.num_rows - known.num_rows
         if merged.conflicts.num_rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
@@ -46,6 +47,15 @@ def bounds_of(period: str, partition: Partition) -> tuple[int, int]:
     else:
         end = start + (dt.timedelta(days=1) if partition == "day" else dt.timedelta(hours=1))
     return to_microseconds(start), to_microseconds(end)
+
+
+def is_period(name: str) -> bool:
+    """Whether there is a day, a month or an hour of that name."""
+    for partition in PARTITIONS:
+        with contextlib.suppress(ValueError):
+            bounds_of(name, partition)
+            return True
+    return False
 
 
 def periods_between(start: int, end: int, partition: Partition) -> Iterator[str]:

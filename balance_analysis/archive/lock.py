@@ -1,27 +1,26 @@
 """One writer at a time.
 
 The operating system's lock on a file decides, so that what a dead process left behind never blocks.
-Who holds it stands in a file beside it, for the message alone.
+Who holds it stands in a file beside it, for the message alone. In an object store that file is the
+lock, where the store has conditional puts: see `lease`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import json
 import logging
-import os
-import platform
 from typing import TYPE_CHECKING, Any
 
 import filelock
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.credentials import without_credentials
-from balance_analysis.errors import ArchiveLockedError
+from balance_analysis.archive.holder import NoLockError, holder_of, locked, myself
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from balance_analysis.archive.store import Store
@@ -33,66 +32,45 @@ logger = logging.getLogger("balance_analysis")
 def one_writer(store: Store) -> Iterator[None]:
     """Hold the lock of an archive, without waiting for it.
 
-    An object store has none: `pyarrow.fs` can't make a file only where there is none. There a
-    warning is logged, and the caller must see to it that runs don't overlap.
+    In an object store whoever has lost it meanwhile can write nothing more. Where there can be
+    none a warning is logged, and the caller must see to it that runs don't overlap.
 
     Raises
     ------
     ArchiveLockedError
-        If another run holds it.
+        If another run holds it; in an object store also from `Store.write` and `Store.delete`, if
+        another run has taken it over.
     OSError
-        If the folder can't be written to.
+        If the folder can't be written to, or the object store can't be asked.
     """
-    if store.folder is None:
-        logger.warning(
-            "%s is in an object store, which has no lock: let only one run write to it at a time",
-            without_credentials(store.uri),
-        )
+    lock = _object_lock(store) if store.folder is None else _lock_file(store, store.folder)
+    with lock:
         yield
-        return
-    is_new = not store.folder.exists()
-    store.folder.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(store.folder / layout.LOCK, timeout=0)
+
+
+def read_holder(store: Store) -> dict[str, Any]:
+    """Return who noted that it writes to an archive: `pid`, `host`, `since`; it may be dead."""
+    return holder_of(store.read(layout.HOLDER))
+
+
+@contextlib.contextmanager
+def _lock_file(store: Store, folder: Path) -> Iterator[None]:
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(folder / layout.LOCK, timeout=0)
     try:
         lock.acquire()
     except filelock.Timeout as error:
-        raise _locked(store) from error
-    note = store.folder / layout.HOLDER
+        raise locked(store.uri, read_holder(store)) from error
+    note = folder / layout.HOLDER
     try:
-        note.write_text(json.dumps(_myself()) + "\n", encoding="utf-8")
+        note.write_text(json.dumps(myself()) + "\n", encoding="utf-8")
         yield
     finally:
         note.unlink(missing_ok=True)
         lock.release()
         if is_new:
-            _remove_empty(store.folder)
-
-
-def read_holder(store: Store) -> dict[str, Any]:
-    """Return who noted that it writes to an archive: `pid`, `host`, `since`; it may be dead."""
-    try:
-        holder = json.loads(store.read(layout.HOLDER) or b"{}")
-    except ValueError:
-        return {}
-    return holder if isinstance(holder, dict) else {}
-
-
-def _myself() -> dict[str, Any]:
-    since = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    return {"pid": os.getpid(), "host": platform.node(), "since": since}
-
-
-def _locked(store: Store) -> ArchiveLockedError:
-    holder = read_holder(store)
-    who = "another run"
-    if holder:
-        who = (
-            f"process {holder.get('pid')} on {holder.get('host')}, which began "
-            f"{holder.get('since')},"
-        )
-    return ArchiveLockedError(
-        f"{store.uri} is locked: {who} is writing to it; try again when it is done", holder=holder
-    )
+            _remove_empty(folder)
 
 
 def _remove_empty(folder: Path) -> None:
@@ -100,3 +78,33 @@ def _remove_empty(folder: Path) -> None:
     if [path.name for path in folder.iterdir()] == [layout.LOCK]:
         (folder / layout.LOCK).unlink()
         folder.rmdir()
+
+
+@contextlib.contextmanager
+def _object_lock(store: Store) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        try:
+            store.guard = stack.enter_context(_lease(store))
+        except NoLockError as reason:
+            logger.warning(
+                "%s has no lock: %s; let only one run write to it at a time",
+                without_credentials(store.uri),
+                reason,
+            )
+        try:
+            yield
+        finally:
+            store.guard = None
+
+
+def _lease(store: Store) -> AbstractContextManager[Callable[[], None]]:
+    files, _ = store.place(layout.HOLDER)
+    if files.type_name != "s3":
+        raise NoLockError("its kind of store has none")
+    try:
+        from balance_analysis.archive.lease import leased  # noqa: PLC0415 - boto3 is an extra
+    except ModuleNotFoundError as error:
+        if error.name not in {"boto3", "botocore"}:
+            raise
+        raise NoLockError("that takes boto3, from pip install 'balance-analysis[s3]'") from error
+    return leased(store)

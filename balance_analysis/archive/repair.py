@@ -19,9 +19,13 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer, within
 from balance_analysis.archive.coverage import covered_by
 from balance_analysis.archive.credentials import without_credentials
+from balance_analysis.archive.export import Run
 from balance_analysis.archive.lock import one_writer
+from balance_analysis.archive.rebuild import rebuild_coverage
 from balance_analysis.archive.rowfiles import encode_rows
+from balance_analysis.archive.runs import iter_reports, reported
 from balance_analysis.archive.state import read_about
+from balance_analysis.archive.timeline import restore_limits
 from balance_analysis.archive.uninterrupted import uninterrupted
 from balance_analysis.archive.verify import LOST, VerifyReport, verify_archive
 from balance_analysis.errors import ArchiveError
@@ -32,8 +36,11 @@ from balance_analysis.load.stream import Load
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.coverage import Interval, Span
+    from balance_analysis.archive.runs import Report
     from balance_analysis.archive.store import Store
     from balance_analysis.load.request import LoadRequest
     from balance_analysis.node.client import Client
@@ -54,17 +61,23 @@ class Repaired:
     ----------
     periods
         Those that were asked for again and are whole now.
+    rewritten
+        Those of them whose file was put in its place anew.
     changed
-        Those of them whose rows are others now than the coverage said.
+        Those of these whose rows are others now than the coverage said.
     bad_rows
-        Rows that the table can't hold, left out.
+        Rows that the table can't hold, kept aside.
+    is_rebuilt
+        Whether the coverage was lost and is made anew from the files: unproven, all of it.
     left
         What is wrong with the archive still; strangers are never deleted.
     """
 
     periods: tuple[str, ...]
+    rewritten: tuple[str, ...]
     changed: tuple[str, ...]
     bad_rows: tuple[BadRow, ...]
+    is_rebuilt: bool
     left: VerifyReport
 
 
@@ -76,12 +89,14 @@ def repair(
     end: Instant | None = None,
     page_size: int = 5000,
     workers: int = 4,
+    on_report: Callable[[Report], object] | None = None,
 ) -> Repaired:
     """Mend what `Archive.verify` finds wrong, with the help of a node.
 
     The periods of files that are damaged, missing or wrong are asked for again, and those whose
-    coverage contradicts itself; checkpoints are made anew from sound files. Files that are no part
-    of the archive stay.
+    coverage contradicts itself; checkpoints are made anew from sound files, a lost timeline of the
+    limits from the reports of the runs, and a lost coverage from the files: then all is unproven,
+    until `export` fills gaps. Files that are no part of the archive stay.
 
     Parameters
     ----------
@@ -93,6 +108,8 @@ def repair(
         Ask again for the periods in this interval too, sound or not: for what differs from a node.
     page_size, workers
         As for `load_balance_changes`.
+    on_report
+        As for `export`.
 
     Returns
     -------
@@ -102,7 +119,7 @@ def repair(
     Raises
     ------
     ArchiveError
-        If there is no archive, its coverage can't be read, or the node has forgotten, doesn't hold
+        If there is no archive, or the node has forgotten, doesn't hold
         yet, or is of another network than, what would have to be asked for: then the period's file
         stays as it is. A node that has forgotten one of them is asked for none.
     ArchiveLockedError
@@ -127,22 +144,39 @@ def repair(
     )
     request = replace(asked, filters=read_about(archive.store).filters)
     wanted = None if start is None and end is None else (request.start or 0, request.end)
-    with one_writer(archive.store):
-        writer = Writer(archive.store)
-        writer.recover()
-        found = verify_archive(archive)
-        mending = _Mending(client, archive.store, writer, request)
-        periods = mending.periods(found, wanted)
-        if periods:
-            mending.check_remembered(periods)
-        mending.doubt(found)
-        for period in periods:
-            mending.mend(period)
-        left = verify_archive(archive) if periods or not found.is_whole else found
-        if _make_checkpoints(writer, left):
-            left = verify_archive(archive)
-    changed, bad_rows = tuple(mending.changed), tuple(mending.bad_rows)
-    return Repaired(tuple(periods), changed, bad_rows, left)
+    store, run = archive.store, Run()
+    with one_writer(store):
+        is_rebuilt = rebuild_coverage(store)
+        writer = Writer(store)
+        with reported(store, writer, run, on_report, kind="repair"):
+            writer.recover()
+            found = verify_archive(archive)
+            if any(problem.kind == "limits" for problem in found.problems):
+                _restore_limits(store, writer)
+            mending = _Mending(client, store, writer, request, run)
+            periods = mending.mend_all(found, wanted)
+            left = verify_archive(archive) if periods or not found.is_whole else found
+            if _make_checkpoints(writer, left):
+                left = verify_archive(archive)
+    return Repaired(
+        tuple(periods),
+        tuple(mending.rewritten),
+        tuple(mending.changed),
+        tuple(run.bad_rows),
+        is_rebuilt,
+        left,
+    )
+
+
+def _restore_limits(store: Store, writer: Writer) -> None:
+    """Make the timeline of the limits anew from what the runs have reported."""
+    runs = sorted(iter_reports(store), key=lambda report: report.id)
+    count = restore_limits(store, [report.limits for report in runs if report.limits is not None])
+    if count < writer.state.limits:
+        logger.warning(
+            "the reports of the runs tell %s of %s snapshots", count, writer.state.limits
+        )
+    writer.amend(replace(writer.state, limits=count))
 
 
 @dataclass(slots=True)
@@ -155,23 +189,36 @@ class _Mending:
         The node, and how to ask it.
     store, writer
         The archive.
+    run
+        What is reported.
     claims
         Its intervals, in order.
     damaged, doubted
         The periods whose files are wrong, and those whose coverage is.
-    changed, bad_rows
-        What came out otherwise, and what was set aside.
+    rewritten, changed
+        The periods whose file was put in its place anew, and those that came out otherwise.
     """
 
     client: Client
     store: Store
     writer: Writer
     request: LoadRequest
+    run: Run
     claims: tuple[Interval, ...] = ()
     damaged: set[str] = field(default_factory=set)
     doubted: set[str] = field(default_factory=set)
+    rewritten: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
-    bad_rows: dict[BadRow, None] = field(default_factory=dict)
+
+    def mend_all(self, found: VerifyReport, wanted: Span | None) -> list[str]:
+        """Ask for all periods again that are wrong or wanted, and return them."""
+        periods = self.periods(found, wanted)
+        if periods:
+            self.check_remembered(periods)
+        self.doubt(found)
+        for period in periods:
+            self.mend(period)
+        return periods
 
     def periods(self, found: VerifyReport, wanted: Span | None) -> list[str]:
         """Return the periods to ask for again, in time order."""
@@ -200,6 +247,7 @@ class _Mending:
         since, until = min(start for start, _ in needs.values()), max(e for _, e in needs.values())
         asking = Asking(self.client, self.request.on_bad_rows)
         remembered = asking.remembered(since, until) if since < until else since
+        self.run.requests += asking.tally.requests
         forgotten = [period for period in periods if needs[period][0] < remembered]
         if forgotten:
             more = f" (and {len(forgotten) - 1} more)" if len(forgotten) > 1 else ""
@@ -243,8 +291,12 @@ class _Mending:
         with uninterrupted():
             if new == note and period in self.damaged and content:
                 self.store.write(self._name(period), content)
+            if new != note or period in self.damaged:
+                self.rewritten.append(period)
             if new != note or period in self.doubted:
                 self.writer.commit(period, rows, intervals)
+        for interval in intervals:
+            self.run.commits(interval.start, interval.end)
         logger.info("%s is whole again", self._name(period))
 
     def _name(self, period: str) -> str:
@@ -283,8 +335,10 @@ class _Mending:
                 period = layout.period_of(claim.start, self.writer.about.partition)
                 raise self._refusal(period, "doesn't hold all of it yet")
             parts.append(rows)
-            self.bad_rows |= load.bad_rows
+            self.run.bad_rows |= load.bad_rows
+            self.run.spans.append((claim.start, claim.end))
             source = without_credentials(max(load.nodes, key=load.nodes.__getitem__))
+            self.run.source, self.run.block_height = source, load.head.height
             intervals.append(
                 replace(claim, source=source, block_height=load.head.height, asked_at=asked_at)
             )
@@ -295,6 +349,7 @@ class _Mending:
         batches = [
             batch for step in load.run(self.client, progress=False) for batch in step.batches
         ]
+        self.run.requests += int(load.cost.get("requests", 0))
         return pa.Table.from_batches(batches, ARROW_SCHEMA), load
 
     def _is_known(self, period: str, rows: pa.Table) -> bool:

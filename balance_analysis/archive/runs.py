@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.credentials import without_credentials
+from balance_analysis.archive.timeline import snapshot
 from balance_analysis.archive.uninterrupted import uninterrupted
 from balance_analysis.archive.writing import PathLike, replacing
-from balance_analysis.errors import ArchiveError
+from balance_analysis.errors import ArchiveError, ArchiveLockedError
 from balance_analysis.schema import from_microseconds
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("balance_analysis")
 
+Kind = Literal["export", "repair"]
 Outcome = Literal["incomplete", "complete", "nothing new", "partial", "failed"]
 SUCCESSES: Final = ("complete", "nothing new")
 MOST_CONFLICTS: Final = 100
@@ -48,6 +50,8 @@ class Report:
     ----------
     id
         The run's name; sorted, runs stand in time order.
+    kind
+        "export" or "repair".
     started, ended
         ISO 8601 in UTC; `ended=None` while it runs, or of one that was killed.
     outcome
@@ -58,6 +62,8 @@ class Report:
         Why it failed.
     spans
         What it asked for, [start, end) each, ISO 8601 in UTC.
+    committed
+        What of it the archive holds now, likewise.
     rows
         How many new ones came.
     conflicts
@@ -66,28 +72,36 @@ class Report:
         These as they were before, at most `MOST_CONFLICTS`; balances as text.
     bad_rows
         How many were set aside.
+    damaged
+        Files of the archive that are gone, or not as they were written.
     requests, seconds
         What it cost.
     source, block_height
         The node, and the last block that it held.
+    limits
+        The network's limits then, as a row of `limits.parquet`; `None` where the node has none.
     coverage_end
         Where the archive's coverage ends now, ISO 8601 in UTC; `None` where it has none.
     """
 
     id: str
     started: str
+    kind: Kind = "export"
     ended: str | None = None
     outcome: Outcome = "incomplete"
     error: str | None = None
     spans: list[list[str]] = field(default_factory=list)
+    committed: list[list[str]] = field(default_factory=list)
     rows: int = 0
     conflicts: int = 0
     conflicting_rows: list[dict[str, str]] = field(default_factory=list)
     bad_rows: int = 0
+    damaged: list[str] = field(default_factory=list)
     requests: int = 0
     seconds: float = 0.0
     source: str = ""
     block_height: int | None = None
+    limits: dict[str, Any] | None = None
     coverage_end: str | None = None
 
     @property
@@ -102,6 +116,8 @@ def reported(
     writer: Writer,
     run: Run,
     on_report: Callable[[Report], object] | None = None,
+    *,
+    kind: Kind = "export",
 ) -> Iterator[None]:
     """Write a run's report around the run.
 
@@ -118,7 +134,7 @@ def reported(
         If the report can't be written, unless the run failed anyway.
     """
     began = dt.datetime.now(dt.UTC)
-    report = Report(run.id, _iso(began), coverage_end=_end_of(writer.state))
+    report = Report(run.id, _iso(began), kind, coverage_end=_end_of(writer.state))
     _write(store, report)
     if on_report is not None:
         on_report(report)
@@ -132,7 +148,7 @@ def reported(
             _end(store, writer, run, report, began)
         raise
     else:
-        is_news = run.rows or run.conflicts or run.bad_rows
+        is_news = run.rows or run.conflicts or run.bad_rows or kind == "repair"
         report.outcome = "complete" if is_news else "nothing new"
         _end(store, writer, run, report, began)
     finally:
@@ -145,6 +161,9 @@ def _end(store: Store, writer: Writer, run: Run, report: Report, began: dt.datet
     ended = dt.datetime.now(dt.UTC)
     report.ended, report.seconds = _iso(ended), round((ended - began).total_seconds(), 3)
     report.spans = [[_moment(start), _moment(end)] for start, end in run.spans]
+    report.committed = [[_moment(start), _moment(end)] for start, end in run.committed]
+    report.damaged = list(run.damaged)
+    report.limits = None if run.limits is None else _as_json(snapshot(run.limits))
     report.rows, report.requests, report.bad_rows = run.rows, run.requests, len(run.bad_rows)
     report.conflicts = sum(part.num_rows for part in run.conflicts)
     report.conflicting_rows = _first_rows(run)
@@ -192,7 +211,8 @@ def iter_reports(store: Store) -> Iterator[Report]:
 
 def last_success(store: Store) -> Report | None:
     """Return the report of the last run that did all of what it was asked to."""
-    return next((report for report in iter_reports(store) if report.is_success), None)
+    exports = (report for report in iter_reports(store) if report.kind == "export")
+    return next((report for report in exports if report.is_success), None)
 
 
 def write_metrics(
@@ -282,6 +302,13 @@ def _first_rows(run: Run) -> list[dict[str, str]]:
     return rows
 
 
+def _as_json(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: value.isoformat() if isinstance(value, dt.datetime) else value
+        for key, value in row.items()
+    }
+
+
 def _as_text(row: dict[str, Any]) -> dict[str, str]:
     return {**row, "timestamp": _iso(row["timestamp"]), "balance": str(row["balance"])}
 
@@ -305,7 +332,7 @@ def _logged() -> Iterator[None]:
     """Log that a file can't be written, where that is not the first thing to go wrong."""
     try:
         yield
-    except OSError as error:
+    except (OSError, ArchiveLockedError) as error:
         logger.warning("the run's report can't be written: %s", error)
 
 

@@ -67,7 +67,10 @@ def read_about(store: Store) -> About:
         layout.period_of(0, about["partition"])
         return About(filters, about["partition"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArchiveError(f"{where} is damaged: {error!r}") from error
+        raise ArchiveError(
+            f"{where} is damaged ({error!r}): put back a copy of it; an export of the same query "
+            "into an empty folder makes one that is equal"
+        ) from error
 
 
 def check_empty(store: Store) -> None:
@@ -122,7 +125,21 @@ def read_coverage(store: Store) -> Coverage:
     content = store.read(layout.COVERAGE)
     if content is None:
         raise ArchiveError(
-            f"{store.uri} has lost its {layout.COVERAGE}: put back a copy of it, or export anew "
-            "into an empty folder"
+            f"{store.uri} has lost its {layout.COVERAGE}: put back a copy of it, or rebuild it "
+            "from the files with `export --repair`"
         )
     return from_json(content, f"{store.uri}/{layout.COVERAGE}")
+
+
+def lost_files(store: Store, about: About, state: Coverage) -> list[str]:
+    """Return the files that are gone, or of another size than what was written.
+
+    A look at names and sizes alone, which costs one listing; `verify` reads them.
+    """
+    sizes = store.sizes()
+    expected = {layout.changes_file(p, about.partition): note for p, note in state.files.items()}
+    expected |= {layout.checkpoint_file(m): note for m, note in state.checkpoints.items()}
+    if state.pending is not None:
+        expected.pop(layout.changes_file(state.pending.period, about.partition), None)
+    lost = [name for name, note in expected.items() if sizes.get(name) != note.size]
+    return lost + [layout.LIMITS] * (state.limits > 0 and layout.LIMITS not in sizes)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
+import platform
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,9 +15,11 @@ import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.credentials import without_credentials
-from balance_analysis.archive.state import read_about, read_coverage
-from balance_analysis.archive.timeline import read_limits
+from balance_analysis.archive.lock import read_holder
+from balance_analysis.archive.runs import iter_reports
+from balance_analysis.archive.state import lost_files, read_about, read_coverage
 from balance_analysis.errors import ArchiveError
+from balance_analysis.notebook import facts_html
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 
 if TYPE_CHECKING:
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.coverage import Coverage, Interval, Span
+    from balance_analysis.archive.runs import Report as RunReport
     from balance_analysis.archive.state import About
     from balance_analysis.archive.store import Store
 
@@ -50,7 +55,7 @@ class ArchiveStatus:
     rows
         How many balance changes it holds.
     accounts
-        How many accounts have a row; `None` if they were not counted.
+        How many accounts have a row; `None` if they were not counted, as where files are lost.
     files, checkpoints, size
         How many files of rows and of balances at a month's start, and their bytes together.
     asked_at, source, block_height
@@ -58,8 +63,16 @@ class ArchiveStatus:
         that is not known.
     limits
         How many distinct snapshots of the network's limits it keeps.
+    lost
+        Files that are gone, or of another size than what was written.
+    last_run
+        The report of the last run; `None` before the first.
+    writing
+        Who is writing to it now, as "process 12 on host, since ..."; `None` if nobody is, or where
+        an object store has no lock.
     is_interrupted
-        Whether a run was cut off, or is under way; the next one recovers what the first left.
+        Whether the last run was cut off; the next one recovers what it left. Without a lock a run
+        that is under way looks the same.
     now
         The moment that its age is told for, UTC.
     """
@@ -78,6 +91,9 @@ class ArchiveStatus:
     source: str | None
     block_height: int | None
     limits: int
+    lost: tuple[str, ...]
+    last_run: RunReport | None
+    writing: str | None
     is_interrupted: bool
     now: dt.datetime
 
@@ -85,6 +101,17 @@ class ArchiveStatus:
     def age(self) -> dt.timedelta | None:
         """How long ago the coverage that is complete ends; `None` where nothing is."""
         return self.now - self.complete[-1][1] if self.complete else None
+
+    @property
+    def holes(self) -> tuple[Stretch, ...]:
+        """What is missing, or unproven, between what is complete, in time order.
+
+        What lies before it is none: a network has a first block, and nodes forget the oldest ones.
+        """
+        if not self.complete:
+            return ()
+        first = self.complete[0][0]
+        return tuple(sorted(each for each in self.gaps + self.unproven if each[0] >= first))
 
     def is_older_than(self, max_age: dt.timedelta) -> bool:
         """Whether the archive ends longer ago than that, or nothing of it is complete."""
@@ -110,6 +137,9 @@ class ArchiveStatus:
             "source": self.source,
             "block_height": self.block_height,
             "limits": self.limits,
+            "lost": list(self.lost),
+            "last_run": None if self.last_run is None else asdict(self.last_run),
+            "writing": self.writing,
             "is_interrupted": self.is_interrupted,
             "now": self.now.isoformat(),
             "age_seconds": None if age is None else age.total_seconds(),
@@ -121,6 +151,9 @@ class ArchiveStatus:
         width = max(len(name) for name, _ in lines)
         return "\n".join(f"{name:{width}}  {said}" for name, said in lines)
 
+    def _repr_html_(self) -> str:
+        return facts_html("Status of an archive", _lines(self))
+
 
 def read_status(
     archive: Archive, *, now: dt.datetime | None = None, count_accounts: bool = True
@@ -128,10 +161,17 @@ def read_status(
     """Return what an archive holds: see `Archive.status`."""
     store = archive.store
     about, state = read_about(store), read_coverage(store)
+    lost = lost_files(store, about, state)
+    while lost and (later := read_coverage(store)) != state:
+        # What seems lost may only be what a run has replaced in the meantime.
+        state, lost = later, lost_files(store, about, later)
     proven = [interval for interval in state.intervals if interval.proven]
     unproven = [interval for interval in state.intervals if not interval.proven]
     bounds = (state.intervals[0].start, state.intervals[-1].end) if state.intervals else (0, 0)
     last = max(state.intervals, key=lambda interval: interval.asked_at, default=None)
+    last_run, writing = next(iter_reports(store), None), _writing(store)
+    is_open = state.pending is not None
+    is_open |= last_run is not None and last_run.outcome == "incomplete"
     notes = [*state.files.values(), *state.checkpoints.values()]
     return ArchiveStatus(
         uri=without_credentials(archive.uri),
@@ -140,17 +180,41 @@ def read_status(
         gaps=_stretches(state.missing(*bounds, proven=False)),
         unproven=_stretches(_spans(unproven)),
         rows=sum(note.rows for note in state.files.values()),
-        accounts=_count_accounts(store, about, state) if count_accounts else None,
+        accounts=_count_accounts(store, about, state) if count_accounts and not lost else None,
         files=len(state.files),
         checkpoints=len(state.checkpoints),
         size=sum(note.size for note in notes),
         asked_at=None if last is None else dt.datetime.fromisoformat(last.asked_at),
         source=None if last is None else last.source,
         block_height=None if last is None else last.block_height,
-        limits=read_limits(store).num_rows,
-        is_interrupted=state.pending is not None,
+        limits=state.limits,
+        lost=tuple(lost),
+        last_run=last_run,
+        writing=writing,
+        is_interrupted=is_open and writing is None,
         now=dt.datetime.now(dt.UTC) if now is None else _utc(now),
     )
+
+
+def _writing(store: Store) -> str | None:
+    """Return who is writing to an archive; `None` if nobody is."""
+    holder = read_holder(store)
+    if not holder:
+        return None
+    if holder.get("host") == platform.node() and not _is_alive(holder.get("pid")):
+        return None
+    who = f"process {holder.get('pid')} on {holder.get('host')}"
+    return f"{who}, since {holder.get('since')}"
+
+
+def _is_alive(pid: object) -> bool:
+    try:
+        os.kill(int(str(pid)), 0)
+    except (ProcessLookupError, ValueError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _utc(moment: dt.datetime) -> dt.datetime:
@@ -187,7 +251,8 @@ def _count_accounts(store: Store, about: About, state: Coverage) -> int:
             known = _distinct([known, *_accounts(store, name)])
         except (pa.ArrowException, OSError) as error:
             raise ArchiveError(
-                f"{store.uri}/{name} can't be read: {error}; verify() tells what is wrong"
+                f"{store.uri}/{name} can't be read: {error}; verify the archive to see what is "
+                "wrong"
             ) from error
     return int(known.num_rows)
 
@@ -224,8 +289,26 @@ def _lines(status: ArchiveStatus) -> Iterator[tuple[str, str]]:
     yield "files", f"{_count(status.files, 'file')}, {checkpoints}, {_bytes(status.size)}"
     yield "last asked", _last_asked(status)
     yield "limits", _count(status.limits, "distinct snapshot")
+    yield "last run", _last_run(status)
+    if status.writing is not None:
+        yield "writing", status.writing
     if status.is_interrupted:
-        yield "interrupted", "a run was cut off, or is under way; the next one recovers"
+        yield "interrupted", "the last run was cut off; the next one recovers"
+    if status.lost:
+        more = len(status.lost) - _SHOWN
+        shown = ", ".join(status.lost[:_SHOWN]) + (f", {more} more" if more > 0 else "")
+        yield "damaged", f"{shown}: gone, or cut; `verify` tells more"
+
+
+def _last_run(status: ArchiveStatus) -> str:
+    run = status.last_run
+    if run is None:
+        return "none"
+    began = _moment(dt.datetime.fromisoformat(run.started).replace(microsecond=0))
+    if run.outcome == "incomplete":
+        return f"{began}, {'cut off' if status.is_interrupted else 'under way'}"
+    error = f" ({run.error})" if run.error else ""
+    return f"{began}, {run.outcome}, {_count(run.rows, 'new row')}{error}"
 
 
 def _last_asked(status: ArchiveStatus) -> str:

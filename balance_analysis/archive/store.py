@@ -18,7 +18,7 @@ from balance_analysis.archive.writing import PathLike, flush, replacing
 from balance_analysis.errors import ArchiveError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _LEFTOVER: Final = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")
@@ -40,6 +40,8 @@ class Store:
         The address, as text, without what stands behind a "?".
     folder
         The local folder; `None` in an object store.
+    guard
+        Called before each write and delete; raises if it must not be. `None` allows them all.
 
     Raises
     ------
@@ -51,6 +53,7 @@ class Store:
         address = os.fspath(uri)
         self.uri = address.partition("?")[0]
         self.folder: Path | None = None
+        self.guard: Callable[[], None] | None = None
         if _SCHEME.match(address) and not address.lower().startswith("file://"):
             if "@" in self.uri:
                 raise ArchiveError(
@@ -99,6 +102,7 @@ class Store:
         OSError
             If it can't be written.
         """
+        self._ask_guard()
         if self.folder is None:
             with self._files.open_output_stream(self._path(name)) as file:
                 file.write(content)
@@ -112,6 +116,7 @@ class Store:
 
     def delete(self, name: str) -> None:
         """Delete a file, if it is there."""
+        self._ask_guard()
         if self.folder is None:
             if self._files.get_file_info(self._path(name)).type is pafs.FileType.File:
                 self._files.delete_file(self._path(name))
@@ -120,16 +125,31 @@ class Store:
 
     def names(self) -> Iterator[str]:
         """Yield the names of all files, sorted; nothing where there is no folder."""
+        yield from sorted(self.sizes())
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of each file by its name; nothing where there is no folder."""
         selector = pafs.FileSelector(self._root, recursive=True, allow_not_found=True)
         found = self._files.get_file_info(selector)
-        paths = [info.path for info in found if info.type is pafs.FileType.File]
-        yield from sorted(path.removeprefix(self._root).lstrip("/") for path in paths)
+        return {
+            info.path.removeprefix(self._root).lstrip("/"): info.size
+            for info in found
+            if info.type is pafs.FileType.File
+        }
 
     def sweep(self) -> None:
         """Delete what writes left that were interrupted."""
         for name in list(self.names()):
             if is_leftover(name):
                 self.delete(name)
+
+    def place(self, name: str) -> tuple[pafs.FileSystem, str]:
+        """Return the file system that a file is in, and its path there."""
+        return self._files, self._path(name)
+
+    def _ask_guard(self) -> None:
+        if self.guard is not None:
+            self.guard()
 
     def _path(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"

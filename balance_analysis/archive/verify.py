@@ -31,6 +31,7 @@ from balance_analysis.archive.store import is_leftover
 from balance_analysis.archive.timeline import read_limits
 from balance_analysis.errors import ArchiveError
 from balance_analysis.load.progress import reporting
+from balance_analysis.notebook import rows_html
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 
@@ -58,6 +59,7 @@ _TRIES: Final = 3
 """How often an archive that somebody writes to is looked at again, where something seems wrong."""
 
 LOST: Final = "put back a copy of it, or export anew into an empty folder"
+_REBUILD: Final = "put back a copy of it, or `export --repair` rebuilds it from the files"
 
 _WAITING: Final = 1 << 20
 """How many rows wait to be reduced to each account's last one."""
@@ -140,6 +142,12 @@ class VerifyReport:
     def __str__(self) -> str:
         return "\n".join(_lines(self))
 
+    def _repr_html_(self) -> str:
+        title, *_ = _lines(self)
+        found = [(each.where, each.what, each.mend) for each in self.problems]
+        found += [("not compared", said, "") for said in self.not_compared]
+        return rows_html(title, ("where", "what", "what to do"), found)
+
 
 def verify_archive(archive: Archive, *, progress: bool | Report | None = False) -> VerifyReport:
     """Check an archive against what it says of itself.
@@ -170,7 +178,8 @@ def verify_archive(archive: Archive, *, progress: bool | Report | None = False) 
             state = read_coverage(archive.store)
         except ArchiveError as error:
             said = without_credentials(str(error))
-            return replace(report, problems=(Problem("coverage", said, layout.COVERAGE, LOST),))
+            problem = Problem("coverage", said, layout.COVERAGE, _REBUILD)
+            return replace(report, problems=(problem,))
         checking = _Checking(archive.store, about, state, report.uri)
         with reporting(progress) as show:
             checking.run(show)
@@ -339,11 +348,15 @@ class _Checking:
         return wrong_note(note, rows.num_rows, ends)
 
     def _check_limits(self) -> None:
+        mend = f"put back a copy, or {self._command(' --repair')} makes it from the runs' reports"
         try:
-            read_limits(self.store)
+            count = read_limits(self.store).num_rows
         except ArchiveError as error:
-            mend = "remove it, or put back a copy; without one the next export begins anew"
             self._add("limits", str(error), layout.LIMITS, mend)
+            return
+        if count < self.state.limits:
+            what = f"has {count} of {self.state.limits} snapshots"
+            self._add("limits", what, layout.LIMITS, mend)
 
     def _check_names(self, periods: Sequence[str]) -> None:
         known = {layout.ABOUT, layout.COVERAGE, layout.LIMITS, layout.LOCK, layout.HOLDER}

@@ -64,7 +64,9 @@ def export(
     ] = None,
     fill_gaps: Annotated[
         bool | None,
-        typer.Option("--fill-gaps/--no-fill-gaps", help="Ask for what is missing in between."),
+        typer.Option(
+            "--fill-gaps/--no-fill-gaps", help="Ask for what is missing or unproven in between."
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be asked for; write nothing.")
@@ -119,6 +121,9 @@ def export(
         telling.is_json = settings["log_format"] == LogFormat.json.value
         if dry_run and repair:
             raise ValueError("--repair has no --dry-run; `verify` tells what it would mend")
+        if repair:
+            # A schedule's interval is not meant to be asked for anew whenever a file is mended.
+            settings |= {"since": since, "until": until}
         Export(settings, telling).run(dry_run=dry_run, repair=repair)
 
 
@@ -130,7 +135,7 @@ def status(
         typer.Option(metavar="DURATION", help="Exit 3 if what is complete ends longer ago."),
     ] = None,
     fail_on_gaps: Annotated[
-        bool, typer.Option("--fail-on-gaps", help="Exit 3 if there are gaps or unproven parts.")
+        bool, typer.Option("--fail-on-gaps", help="Exit 3 if there is a gap or unproven part.")
     ] = False,
     form: Annotated[
         LimitsFormat, typer.Option("--format", help="How to print.")
@@ -138,17 +143,28 @@ def status(
     verbose: Verbose = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Tell what an archive holds, and where something is missing."""
+    """Tell what an archive holds, and where something is missing; exit 5 if files are."""
     with told_errors(verbose, quiet) as telling:
         oldest = None if max_age is None else duration(max_age)
         from balance_analysis.archive.archive import Archive
 
         found = Archive(archive).status()
         typer.echo(found.to_json() if form is LimitsFormat.json else str(found))
+        if found.lost:
+            telling.fail(
+                f"{len(found.lost)} of its files are gone, or not as written; `verify` tells more",
+                BAD,
+            )
         if oldest is not None and found.is_older_than(oldest):
             telling.fail(f"what is complete ends more than {max_age} ago", PARTIAL)
-        if fail_on_gaps and (found.gaps or found.unproven or not found.complete):
-            telling.fail("not all of it is complete; `export --fill-gaps` asks for gaps", PARTIAL)
+        if fail_on_gaps and not found.complete:
+            telling.fail("nothing of it is known to be complete", PARTIAL)
+        if fail_on_gaps and found.holes:
+            telling.fail(
+                "something is missing or unproven in between; `export --fill-gaps` asks a node "
+                "that still remembers it",
+                PARTIAL,
+            )
 
 
 @app.command()

@@ -10,7 +10,7 @@ import typer
 
 from balance_analysis.cli.moments import check_writable, interval
 from balance_analysis.cli.printing import aligned
-from balance_analysis.cli.telling import BAD, PARTIAL, Telling, logger
+from balance_analysis.cli.telling import BAD, LOCKED, PARTIAL, Telling, logger
 from balance_analysis.errors import ArchiveError, RequestError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Export:
                 self._repair(client)
                 return
             run = self._ask(client, dry_run=False)
-        code = BAD if run.conflicts or run.bad_rows else 0
+        code = BAD if run.conflicts or run.bad_rows or run.damaged else 0
         self._measure(code)
         self._tell(run)
         if code:
@@ -101,17 +101,27 @@ class Export:
             end=end,
             page_size=settings["page_size"],
             workers=settings["workers"],
+            on_report=self._keep,
         )
         code = 0 if done.left.is_whole and not done.bad_rows else BAD
         self._measure(code)
-        if done.bad_rows:
-            logger.warning("%s left out", _counted(len(done.bad_rows), "bad row"))
+        report = self._report
+        if done.bad_rows and report is not None:
+            self._warn_of_bad_rows(report)
+        if done.is_rebuilt:
+            logger.warning(
+                "the coverage was lost and is made anew from the files, all of it unproven; "
+                "`export --fill-gaps` asks a node for all that it remembers, and proves that"
+            )
         self._telling.say(
-            f"Asked again for {_counted(len(done.periods), 'period')}, of which "
-            f"{len(done.changed)} changed: {self._archive.uri}",
+            f"Asked again for {_counted(len(done.periods), 'period')}: "
+            f"{_counted(len(done.rewritten), 'file')} written anew, {len(done.changed)} with other "
+            f"rows: {self._archive.uri}",
             event="repair",
             periods=done.periods,
+            rewritten=done.rewritten,
             changed=done.changed,
+            is_rebuilt=done.is_rebuilt,
         )
         if not done.left.is_whole:
             typer.echo(str(done.left))
@@ -131,12 +141,16 @@ class Export:
         is_partial = report is not None and report.outcome == "partial"
         if is_partial and isinstance(error, RequestError):
             code = PARTIAL
-        try:
-            self._measure(code)
-        except OSError as other:
-            logger.warning("the metrics can't be written: %s", other)
+        # The figures are those of the run that holds the lock.
+        if code != LOCKED:
+            try:
+                self._measure(code)
+            except OSError as other:
+                logger.warning("the metrics can't be written: %s", other)
         if report is not None and is_partial:
             self._say(report, f"What was complete is committed: {_counted(report.rows, 'new row')}")
+        elif report is not None:
+            self._telling.content = {"event": "summary", **asdict(report)}
         return code
 
     def _measure(self, code: int) -> None:
@@ -169,17 +183,28 @@ class Export:
                 run.id,
             )
         if run.bad_rows:
+            self._warn_of_bad_rows(report)
+        if run.damaged:
             logger.warning(
-                "%s set aside, with reasons, in _quarantine/%s.jsonl",
-                _counted(report.bad_rows, "bad row"),
-                run.id,
+                "%s gone, or not as written, such as %s: `verify` tells more, `export --repair` "
+                "mends it",
+                _counted(len(run.damaged), "file"),
+                run.damaged[0],
             )
         new = _counted(report.rows, "new row") if report.rows else "nothing new"
         self._say(report, f"{new[0].upper()}{new[1:]}")
 
+    def _warn_of_bad_rows(self, report: Report) -> None:
+        logger.warning(
+            "%s set aside, with reasons, in _quarantine/%s.jsonl",
+            _counted(report.bad_rows, "bad row"),
+            report.id,
+        )
+
     def _say(self, report: Report, what: str) -> None:
         """Say one line of summary."""
-        asked = f" from {report.spans[0][0]} to {report.spans[-1][1]}" if report.spans else ""
+        known = report.committed
+        asked = f" from {known[0][0]} to {known[-1][1]}" if known else ""
         self._telling.say(
             f"{what}{asked} in {_counted(report.requests, 'request')}, {report.seconds:.1f} s: "
             f"{self._archive.uri}",

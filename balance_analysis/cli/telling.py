@@ -55,6 +55,8 @@ class Telling(logging.Formatter):
         Whether only errors are told.
     on_failure
         Called with an error that ends the command; may give another exit code.
+    content
+        What JSON has beside the message of a failure.
     """
 
     def __init__(self, *, quiet: bool) -> None:
@@ -62,6 +64,7 @@ class Telling(logging.Formatter):
         self.is_json = False
         self.quiet = quiet
         self.on_failure: Callable[[BaseException, int], int] = lambda _, code: code
+        self.content: Mapping[str, object] = {}
 
     def format(self, record: logging.LogRecord) -> str:
         """Return a line of the log."""
@@ -81,7 +84,9 @@ class Telling(logging.Formatter):
         """Say what went wrong, and end the command."""
         message = without_credentials(message)
         said = f"balance-analysis: {message}"
-        typer.echo(_line("error", message, {"exit_code": code}) if self.is_json else said, err=True)
+        if self.is_json:
+            said = _line("error", message, {"exit_code": code, **self.content})
+        typer.echo(said, err=True)
         raise typer.Exit(code)
 
 

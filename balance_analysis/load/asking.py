@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from balance_analysis.errors import IncompleteError, RequestError
@@ -65,6 +65,27 @@ class Head:
         return self.time is not None and self.time < moment
 
 
+@dataclass(slots=True)
+class Seen:
+    """What a node said of its answers to one step.
+
+    Attributes
+    ----------
+    heads
+        The time of its last block, microseconds, at each answer.
+    incomplete
+        Stretches of which it may lack rows.
+    """
+
+    heads: list[int] = field(default_factory=list)
+    incomplete: list[tuple[int, int]] = field(default_factory=list)
+
+    def within(self, start: int, end: int) -> tuple[tuple[int, int], ...]:
+        """Return the incomplete parts of [start, end)."""
+        parts = {(max(start, begin), min(end, stop)) for begin, stop in self.incomplete}
+        return tuple(sorted((begin, stop) for begin, stop in parts if begin < stop))
+
+
 class Asking:
     """The questions of one load: which node gets them, what they cost; safe to share.
 
@@ -96,11 +117,11 @@ class Asking:
         """Let no further question be sent."""
         self._stopped.set()
 
-    def to(self, base_url: str, heads: list[int] | None = None) -> Ask:
-        """Return the function that asks one node, and notes the last block of each answer."""
-        return lambda question: self._ask(base_url, question, [] if heads is None else heads)
+    def to(self, base_url: str, seen: Seen | None = None) -> Ask:
+        """Return the function that asks one node, and notes what it says of its answers."""
+        return lambda question: self._ask(base_url, question, Seen() if seen is None else seen)
 
-    def _ask(self, base_url: str, question: Question, heads: list[int]) -> DecodedPage:
+    def _ask(self, base_url: str, question: Question, seen: Seen) -> DecodedPage:
         if self._stopped.is_set():
             raise CancelledError
         answer = self.client.get(
@@ -122,7 +143,8 @@ class Asking:
         with self._lock:
             self.heads[base_url].advance(answer)
         if answer.block_time is not None:
-            heads.append(answer.block_time)
+            seen.heads.append(answer.block_time)
+        seen.incomplete += answer.incomplete
         if self._on_bad_rows == "raise":
             raise_bad_row(answer.value.bad_rows)
         return answer.value
@@ -140,14 +162,16 @@ class Asking:
         behind: list[tuple[int, Step]] = []
         failure: RequestError | IncompleteError | None = None
         for base_url in tuple(self._order):
-            heads: list[int] = []
+            seen = Seen()
             try:
-                step = take_step(self.to(base_url, heads), parts, window)
+                step = take_step(self.to(base_url, seen), parts, window)
             except (RequestError, IncompleteError) as error:
                 failure = error
                 self._demote(base_url, str(error))
                 continue
-            step = replace(step, source=base_url, head=min(heads, default=None))
+            incomplete = seen.within(step.start, step.end)
+            head_seen = min(seen.heads, default=None)
+            step = replace(step, source=base_url, head=head_seen, incomplete=incomplete)
             head = self.heads[base_url]
             if not head.lags(step.end) or not self._may_be_behind(head):
                 return step

@@ -64,6 +64,7 @@ class Load:
     rows: int = 0
     bad_rows: dict[BadRow, None] = field(default_factory=dict)
     nodes: dict[str, int] = field(default_factory=dict)
+    incomplete: list[Span] = field(default_factory=list)
     cost: dict[str, float] = field(default_factory=dict)
     head: Head = field(default_factory=Head)
     restart: int | None = None
@@ -139,6 +140,10 @@ class Load:
             "rows_per_second": round(self.rows / seconds, 1) if seconds else 0.0,
             "block_height": self.head.height,
             "block_time": self.head.time and from_microseconds(self.head.time).isoformat(),
+            "incomplete": [
+                [from_microseconds(start).isoformat(), from_microseconds(end).isoformat()]
+                for start, end in sorted(self.incomplete)
+            ],
             "quarantined": [{"row": bad.raw, "reason": bad.reason} for bad in self.bad_rows],
         }
 
@@ -147,6 +152,10 @@ class Load:
         self.rows += step.num_rows
         self.bad_rows |= dict.fromkeys(step.bad_rows)
         self.nodes[step.source] = self.nodes.get(step.source, 0) + 1
+        if step.incomplete and not self.incomplete:
+            start, end = map(from_microseconds, step.incomplete[0])
+            logger.warning("%s says that it may lack rows of [%s, %s)", step.source, start, end)
+        self.incomplete += step.incomplete
 
     def _count(self, asking: Asking, seconds: float) -> None:
         tally = asking.tally

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import email.utils
 import logging
+import re
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
@@ -38,6 +39,7 @@ _RETRYABLE: Final = {429, 502, 503, 504}
 _CODES_AT_FAULT: Final = {3, 5, 6, 7, 9, 11, 12, 16}
 _TOO_LARGE: Final = "larger than max"
 _INTEGER_DIGITS: Final = 19
+_STRETCH: Final = re.compile(r"(-?\d{1,19})-(-?\d{1,19})")
 
 logger = logging.getLogger("balance_analysis")
 
@@ -78,6 +80,15 @@ class Answer(Generic[T]):
         """That block's time in microseconds since 1970; `None` where it doesn't say."""
         nanoseconds = _integer(self.headers.get("X-Block-Timestamp"))
         return None if nanoseconds is None else nanoseconds // 1000
+
+    @property
+    def incomplete(self) -> tuple[tuple[int, int], ...]:
+        """Stretches of which the node says that it may lack rows: [start, end), microseconds.
+
+        An archive that is served says so, in a header of nanoseconds: `X-Incomplete: 0-1000, ...`.
+        """
+        stretches = _STRETCH.findall(self.headers.get("X-Incomplete") or "")
+        return tuple((int(start) // 1000, int(end) // 1000) for start, end in stretches)
 
 
 def new_session() -> requests.Session:

@@ -7,7 +7,7 @@ This is the interface as it stands, for looking around: on real nodes following 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from balance_analysis.frame import to_frame
 from balance_analysis.node.client import BALANCE_CHANGES
 from balance_analysis.node.decode import decode_page, raise_bad_row
 from balance_analysis.node.query import page_parameters
+from balance_analysis.notebook import facts_html, rows_html
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from balance_analysis.node.client import Client
     from balance_analysis.node.decode import DecodedPage
     from balance_analysis.node.query import Filters
+
+_SHOWN: Final = 5
+"""How many rows of each end of a page a notebook shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,28 @@ class Page:
     end_cursor: str
     has_next_page: bool
     has_previous_page: bool
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "previous page": self.has_previous_page,
+            "next page": self.has_next_page,
+            "start cursor": self.start_cursor or None,
+            "end cursor": self.end_cursor or None,
+        }
+        count = len(self.table)
+        ends = [self.table] if count <= 2 * _SHOWN else [self.table[:_SHOWN], self.table[-_SHOWN:]]
+        shown = "as the node sent them"
+        if len(ends) > 1:
+            shown += f"; the first and the last {_SHOWN}"
+        rows = [
+            (asset, name.removeprefix("ACCOUNT_TYPE_"), *others)
+            for end in ends
+            for asset, name, *others in end.itertuples(index=False, name=None)
+        ]
+        title = f"{count:,} balance changes, {shown}"
+        return facts_html("Page of a node", facts.items()) + rows_html(
+            title, [*self.table.columns], rows, cut=True
+        )
 
 
 def follow_pages(

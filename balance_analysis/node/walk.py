@@ -64,6 +64,8 @@ class Step:
     head
         The time of the last block that it held, microseconds: of its answers, the one that knew
         least; `None` where it doesn't say.
+    incomplete
+        Stretches of [start, end) of which it says itself that it may lack rows.
     """
 
     start: int
@@ -75,6 +77,7 @@ class Step:
     rest: Window | None
     source: str = ""
     head: int | None = None
+    incomplete: tuple[tuple[int, int], ...] = ()
 
     @property
     def num_rows(self) -> int:

@@ -116,7 +116,7 @@ def test_what_is_missing_is_what_no_answer_covers(asked, start, end, proven):
 def test_complete_reaches_from_the_first_proven_moment_to_the_last(asked):
     proven = [moment for moment, (is_proven, _) in modelled(asked).items() if is_proven]
     expected = (min(proven), max(proven) + 1) if proven else (0, 0)
-    assert covering(asked).complete() == expected
+    assert covering(asked).bounds() == expected
 
 
 @given(MANY, st.lists(intervals(), min_size=1, max_size=3), NOTES)
@@ -149,7 +149,7 @@ def test_a_period_that_is_announced_again_replaces_its_note_and_keeps_the_others
     st.none() | st.builds(Pending, st.just("2023-04-01"), NOTES, MANY.map(tuple)),
 )
 def test_json_keeps_every_part(asked, files, checkpoints, pending):
-    state = Coverage(covering(asked).intervals, files, checkpoints, pending)
+    state = Coverage(covering(asked).intervals, files, checkpoints, 3, pending)
     assert from_json(to_json(state), "_coverage.json") == state
 
 

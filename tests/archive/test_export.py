@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import shutil
 from dataclasses import replace
@@ -328,7 +329,7 @@ def test_a_node_that_remembers_more_proves_what_was_unproven(node, tmp_path):
     run_export(node, folder, start=MONTH - HOUR, end=END)
     node.replace(ROWS)
     run_export(node, folder, start=START, end=END, fill_gaps=True)
-    assert spans_of(folder)[0] == (START, MONTH - HOUR, True)
+    assert spans_of(folder) == [(START, END, True)]
     assert_holds(folder, ROWS)
 
 
@@ -610,10 +611,80 @@ def test_limits_are_kept_each_time_they_change_with_when_they_were_seen(node, tm
     assert found[0]["first_seen"] < found[0]["last_seen"] < found[1]["first_seen"]
 
 
-def test_damaged_limits_are_named_with_what_to_do(node, archive):
-    (archive / "limits.parquet").write_bytes(b"PAR1")
-    with pytest.raises(ArchiveError, match=r"limits\.parquet is damaged.*remove it"):
-        run_export(node, archive, end=END)
+@pytest.mark.parametrize("content", [b"PAR1", None])
+def test_a_run_goes_on_without_its_limits_and_names_what_is_wrong(node, archive, content, caplog):
+    limits = archive / "limits.parquet"
+    if content is None:
+        limits.unlink()
+    else:
+        limits.write_bytes(content)
+    run = run_export(node, archive, end=END)
+    assert run.damaged == ["limits.parquet"]
+    assert "limits.parquet" in caplog.text
+    assert "put back a copy" in caplog.text
+    assert (limits.read_bytes() if limits.exists() else None) == content
+    assert_holds(archive, ROWS)
+
+
+def test_a_run_names_files_that_are_gone_or_cut(node, archive):
+    gone, cut, *_ = sorted((archive / "changes").rglob("*.parquet"))
+    gone.unlink()
+    cut.write_bytes(cut.read_bytes()[:-1])
+    run = run_export(node, archive, end=END)
+    assert run.damaged == [path.relative_to(archive).as_posix() for path in (gone, cut)]
+
+
+def test_a_node_that_does_not_answer_binds_no_archive(node, tmp_path):
+    node.stop()
+    with pytest.raises(RequestError):
+        run_export(node, tmp_path / "a", start=START, end=END, asset_id="typo")
+    assert not (tmp_path / "a").exists()
+
+
+def test_what_was_committed_is_noted_span_by_span(node, tmp_path):
+    run_export(node, tmp_path / "a", start=START, end=START + DAY)
+    run_export(node, tmp_path / "a", start=START, end=START + 2 * DAY)
+    run = run_export(node, tmp_path / "a", start=START - DAY, end=START + 3 * DAY)
+    assert run.committed == run.spans
+    assert run.committed[0] == (START - DAY, START)
+    assert run.committed[-1][1] == START + 3 * DAY
+
+
+# A node that says itself what it may lack: an archive that is served
+
+
+def test_what_a_node_says_it_may_lack_is_unproven_until_another_has_it(tmp_path):
+    lacking = [(START + HOUR, START + 2 * HOUR), (START + DAY, START + 2 * DAY), (END, END + 1)]
+    there = [
+        row for row in ROWS if not any(a <= row.timestamp_ns // 1000 < b for a, b in lacking)
+    ]
+    said = ", ".join(f"{start * 1000}-{end * 1000}" for start, end in lacking)
+    with node_of(there, extra_headers={"X-Incomplete": said}) as node:
+        run_export(node, tmp_path / "a", start=START, end=END)
+    assert spans_of(tmp_path / "a") == [
+        (START, START + HOUR, True),
+        (START + HOUR, START + 2 * HOUR, False),
+        (START + 2 * HOUR, START + DAY, True),
+        (START + DAY, START + 2 * DAY, False),
+        (START + 2 * DAY, END, True),
+    ]
+    assert_holds(tmp_path / "a", there)
+    with node_of(ROWS) as node:
+        run = run_export(node, tmp_path / "a", end=END, fill_gaps=True)
+    assert not run.conflicts
+    assert spans_of(tmp_path / "a") == [(START, END, True)]
+    assert_holds(tmp_path / "a", ROWS)
+
+
+def test_rows_that_a_node_says_it_lacks_are_no_conflict(node, archive):
+    last = max(row.timestamp_ns // 1000 for row in ROWS)
+    there = [row for row in ROWS if not last - DAY <= row.timestamp_ns // 1000 < last]
+    assert len(there) < len(ROWS)
+    said = f"{(last - DAY) * 1000}-{last * 1000}"
+    with node_of(there, extra_headers={"X-Incomplete": said}, head=END + HOUR) as lacking:
+        run = run_export(lacking, archive, end=END + HOUR, overlap=dt.timedelta(days=2))
+    assert not run.conflicts
+    assert_holds(archive, ROWS, whole=(START, END + HOUR))
 
 
 # Damage

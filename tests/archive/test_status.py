@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from dataclasses import replace
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import asdict, replace
 
 import pandas as pd
 import pytest
+import stamina
 
 import balance_analysis as ba
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
+from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.rowfiles import encode_rows
+from balance_analysis.archive.runs import Report
 from balance_analysis.schema import from_microseconds
 from tests.archive.exporting import (
     DAY,
@@ -177,6 +184,56 @@ def test_a_run_that_was_cut_off_is_told(tmp_path):
     writer.amend(writer.state.announce("2023-04-29", note, writer.state.intervals))
     assert status(tmp_path / "x").is_interrupted
     assert "interrupted" in str(status(tmp_path / "x"))
+    with one_writer(ba.Archive(tmp_path / "x").store):
+        assert not status(tmp_path / "x").is_interrupted
+        assert f"writing     process {os.getpid()} on " in str(status(tmp_path / "x"))
+
+
+def test_a_killed_run_is_told_by_its_report_and_not_while_it_runs(tmp_path):
+    with node_of(ROWS) as node:
+        run_export(node, tmp_path / "x", start=START)
+    report = Report("99990101T000000.000000Z-000000", "9999-01-01T00:00:00+00:00")
+    store = ba.Archive(tmp_path / "x").store
+    store.write(f"_runs/{report.id}.json", json.dumps(asdict(report)).encode())
+    assert status(tmp_path / "x").is_interrupted
+    assert "last run     9999-01-01 00:00:00 UTC, cut off" in str(status(tmp_path / "x"))
+    # A holder that is dead, as after a SIGKILL, holds nothing.
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], stdout=-1)
+    store.write(
+        "_lock.json", json.dumps({"pid": int(gone.stdout), "host": platform.node()}).encode()
+    )
+    assert status(tmp_path / "x").is_interrupted
+    store.write("_lock.json", json.dumps({"pid": 1, "host": "elsewhere"}).encode())
+    assert not status(tmp_path / "x").is_interrupted
+    assert "9999-01-01 00:00:00 UTC, under way" in str(status(tmp_path / "x"))
+
+
+def test_how_the_last_run_ended_is_told(tmp_path):
+    with node_of(ROWS) as node:
+        run_export(node, tmp_path / "x", start=START)
+        assert f"complete, {len(ROWS)} new rows" in str(status(tmp_path / "x"))
+        run_export(node, tmp_path / "x")
+        assert "nothing new, 0 new rows" in str(status(tmp_path / "x"))
+    with stamina.set_testing(True), pytest.raises(ba.RequestError):
+        run_export(node, tmp_path / "x")
+    assert "failed, 0 new rows (" in str(status(tmp_path / "x"))
+
+
+def test_files_that_are_gone_or_cut_are_told_and_what_is_missing_at_the_beginning_is_no_hole(
+    tmp_path,
+):
+    with node_of(ROWS) as node:
+        run_export(node, tmp_path / "x", start=START - DAY)
+    found = status(tmp_path / "x")
+    assert found.unproven
+    assert not found.holes
+    assert not found.lost
+    gone, cut, *_ = sorted((tmp_path / "x" / "changes").rglob("*.parquet"))
+    gone.unlink()
+    cut.write_bytes(cut.read_bytes()[1:])
+    found = status(tmp_path / "x", count_accounts=False)
+    assert found.lost == tuple(p.relative_to(tmp_path / "x").as_posix() for p in (gone, cut))
+    assert "gone, or cut" in str(found)
 
 
 def test_as_text_it_is_aligned_and_in_utc(node, folder):
@@ -237,6 +294,9 @@ def test_as_json_its_keys_are_stable(folder):
         "source",
         "block_height",
         "limits",
+        "lost",
+        "last_run",
+        "writing",
         "is_interrupted",
         "now",
         "age_seconds",

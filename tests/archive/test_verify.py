@@ -35,6 +35,7 @@ from tests.archive.exporting import (
     state_of,
     unchanged,
 )
+from tests.loopback.node import V71_LIMITS
 
 ROWS = spread_history(5, rows=400, accounts=20)
 FIRST, SECOND, THIRD = "2023-04-28", "2023-04-29", "2023-05-01"
@@ -479,10 +480,85 @@ def test_a_coverage_that_is_gone_is_named(folder):
 def test_a_file_of_no_period_is_named(folder):
     edit_coverage(folder, lambda c: c["files"].update({"2023-13-01": c["files"][SECOND]}))
     problem = verify(folder).problems[0]
-    assert problem.what == "names a period '2023-13-01', which is none"
+    assert "names a period '2023-13-01', which is none" in problem.what
 
-    with node_of(ROWS) as node, unchanged(folder), pytest.raises(ba.ArchiveError, match="2023-13"):
-        mend(node, folder)
+
+# A coverage that is lost
+
+
+@pytest.mark.parametrize("content", [None, b"", b'{"version": 1, "inter', b"\x00" * 100])
+def test_a_lost_coverage_is_rebuilt_from_the_files_and_proven_by_a_node(
+    node, undisturbed, folder, content
+):
+    coverage = folder / COVERAGE
+    coverage.unlink() if content is None else coverage.write_bytes(content)
+    assert "export --repair" in verify(folder).problems[0].mend
+
+    done = mend(node, folder)
+    assert done.is_rebuilt
+    assert done.left.is_whole
+    assert not any(proven for _, _, proven in spans_of(folder))
+    assert content_of(folder, "changes/", "checkpoints/", "limits") == content_of(
+        undisturbed, "changes/", "checkpoints/", "limits"
+    )
+    with pytest.raises(ba.IncompleteError, match="nothing is known to be complete"):
+        ba.Archive(folder).read()
+    assert len(ba.Archive(folder).read(partial=True)) == len(ROWS)
+    kept = folder / "_quarantine" / COVERAGE
+    assert (kept.read_bytes() if kept.exists() else None) == content
+
+    run_export(node, folder, start=START, fill_gaps=True)
+    assert lasting(folder) == lasting(undisturbed)
+
+
+def test_a_coverage_is_rebuilt_even_where_no_node_answers(folder):
+    (folder / COVERAGE).unlink()
+    (folder / name_of(SECOND)).unlink()
+    with ba.Client("http://127.0.0.1:9") as client:
+        done = repair(client, ba.Archive(folder))
+    assert done.is_rebuilt
+    assert SECOND not in state_of(folder).files
+    assert "gap" in set(ba.Archive(folder).coverage()["state"])
+
+
+@pytest.mark.parametrize("harm", [flip_a_byte, truncate])
+def test_a_rebuilt_coverage_names_no_damaged_file(node, undisturbed, folder, harm, caplog):
+    harm(folder)
+    (folder / COVERAGE).unlink()
+    done = mend(node, folder)
+    assert f"{name_of(SECOND)} is left out" in caplog.text
+    assert SECOND not in state_of(folder).files
+    assert {problem.where for problem in done.left.problems} == {name_of(SECOND), CHECKPOINT}
+    run_export(node, folder, start=START, fill_gaps=True)
+    assert lasting(folder) == lasting(undisturbed)
+
+
+def test_a_rebuilt_archive_of_months_begins_and_ends_with_its_rows(node, tmp_path):
+    run_export(node, tmp_path / "a", start=START, partition="month")
+    (tmp_path / "a" / COVERAGE).unlink()
+    assert mend(node, tmp_path / "a").left.is_whole
+    times = [row.timestamp_ns // 1000 for row in ROWS]
+    assert spans_of(tmp_path / "a") == [(min(times), max(times) + 1, False)]
+
+
+# Limits that are lost
+
+
+@pytest.mark.parametrize("content", [None, b"PAR1"])
+def test_lost_limits_are_named_and_made_anew_from_the_reports(tmp_path, content):
+    folder, limits = tmp_path / "a", tmp_path / "a" / "limits.parquet"
+    with node_of(ROWS) as node:
+        run_export(node, folder, start=START, end=START + DAY)
+        node.limits = {**V71_LIMITS, "canProposeAsset": not V71_LIMITS["canProposeAsset"]}
+        run_export(node, folder, end=START + 2 * DAY)
+        run_export(node, folder, end=END)
+        before = limits.read_bytes()
+        limits.unlink() if content is None else limits.write_bytes(content)
+        (problem,) = verify(folder).problems
+        assert (problem.kind, problem.where) == ("limits", "limits.parquet")
+        assert mend(node, folder).left.is_whole
+    assert limits.read_bytes() == before
+    assert len(ba.Archive(folder).limits()) == 2
 
 
 def test_a_file_that_the_coverage_has_lost_is_no_stranger(node, undisturbed, folder):

@@ -95,6 +95,8 @@ class LoopbackNode:
         The server's clock, ns: the end of a range that has none.
     extra_fields
         Added to each row.
+    extra_headers
+        Further headers of each answer.
     edit_row
         Gets each row's JSON object before it is sent; may change it or return another.
     edit_page
@@ -141,6 +143,7 @@ class LoopbackNode:
         block_timestamp: int | None = None,
         clock: Callable[[], int] = time.time_ns,
         extra_fields: Mapping[str, Any] | None = None,
+        extra_headers: Mapping[str, str] | None = None,
         edit_row: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None,
         edit_page: Callable[[dict[str, Any], Request], Any] | None = None,
         html: bool | int = False,
@@ -165,6 +168,7 @@ class LoopbackNode:
         self.block_timestamp = block_timestamp
         self.clock = clock
         self.extra_fields = dict(extra_fields or {})
+        self.extra_headers = dict(extra_headers or {})
         self.edit_row = edit_row
         self.edit_page = edit_page
         self.html = html
@@ -304,6 +308,7 @@ class LoopbackNode:
             "Content-Type": "application/json",
             "X-Block-Height": str(height),
             "X-Block-Timestamp": str(last),
+            **self.extra_headers,
         }
         return Answer(200, text.encode(), headers)
 

@@ -1,0 +1,322 @@
+"""What is asked for of an archive, and reading it by slices of accounts.
+
+A choice is fixed at one moment and pickles: others can read it, on other machines too, while the
+archive grows. As rows stand by account in every file, a slice is one stretch of each of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from balance_analysis.archive import layout
+from balance_analysis.archive.rowfiles import FILE_ORDER, read_rows
+from balance_analysis.errors import ArchiveError
+from balance_analysis.frame import to_frame
+from balance_analysis.rows import account_numbers, canonical
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pandas as pd
+
+    from balance_analysis.archive.coverage import Coverage, Span
+    from balance_analysis.archive.state import About
+    from balance_analysis.archive.store import Store
+    from balance_analysis.node.query import Filters
+
+FILE_KEY: Final = FILE_ORDER[: len(ACCOUNT_KEY)]
+
+_LAST: Final = ("\U0010ffff",)
+
+Key = tuple[str, ...]
+"""An account's ids in the order of files, or the first few of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Accounts that stand side by side in an archive's files.
+
+    Attributes
+    ----------
+    low
+        The first of them, or what stands before it.
+    high
+        What stands behind the last of them.
+    """
+
+    low: Key = ()
+    high: Key = _LAST
+
+    def __str__(self) -> str:
+        bounds = {"from": self.low, "before": () if self.high == _LAST else self.high}
+        said = [f"{word} {' '.join(map(repr, key))}" for word, key in bounds.items() if key]
+        return f"accounts {' '.join(said)}" if said else "all accounts"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of rows, and what of it is asked for.
+
+    Attributes
+    ----------
+    name
+        Its name in the archive.
+    sha256
+        Of its content.
+    begin, stop
+        Its period, microseconds.
+    spans
+        The covered parts of that which are asked for, disjoint, in time order.
+    """
+
+    name: str
+    sha256: str
+    begin: int
+    stop: int
+    spans: tuple[Span, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of its period is asked for."""
+        return self.spans == ((self.begin, self.stop),)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What is asked for of an archive.
+
+    Attributes
+    ----------
+    store
+        Its files.
+    filters
+        Which accounts.
+    files
+        Those that may have rows, in time order.
+    """
+
+    store: Store
+    filters: Filters
+    files: tuple[File, ...]
+
+    def batches(self, file: File, columns: Sequence[str] = COLUMNS) -> Iterator[pa.Table]:
+        """Yield the rows of a file that are asked for, in its order.
+
+        Raises
+        ------
+        ArchiveError
+            If it can't be read.
+        """
+        with _opened(self.store, file.name) as source:
+            for start, end in file.spans:
+                yield from read_rows(
+                    source, start=start, end=end, allowed=self.filters.allowed(), columns=columns
+                )
+
+    def extent(self) -> list[int]:
+        """Return the times of the first row and of the last one, microseconds; none without rows.
+
+        Only the files up to the first one that has rows are read, from both ends.
+        """
+        ends: list[int] = []
+        for files, function in ((self.files, pc.min), (reversed(self.files), pc.max)):
+            found = (
+                function(rows["timestamp"].cast(pa.int64())).as_py()
+                for file in files
+                for rows in [pa.concat_tables([_TIMES, *self.batches(file, ["timestamp"])])]
+                if rows.num_rows
+            )
+            ends += itertools.islice(found, 1)
+        return ends
+
+    def count(self, files: Sequence[File]) -> pa.Table:
+        """Return the accounts of some files, and how many rows each has there.
+
+        Returns
+        -------
+        pyarrow.Table
+            The ids in the order of `FILE_KEY`, as text, and `rows`. Rows of a time that isn't asked
+            for count as well.
+
+        Raises
+        ------
+        ArchiveError
+            If a file can't be read.
+        """
+        return _added([_NOTHING, *(part for file in files for part in self._count_file(file))])
+
+    def read(self, part: Slice) -> pd.DataFrame:
+        """Return the rows of a slice as a table.
+
+        Raises
+        ------
+        ArchiveError
+            If a file can't be read.
+        """
+        parts = [rows for file in self.files for rows in self._read_file(file, part)]
+        rows = canonical(pa.concat_tables([ARROW_SCHEMA.empty_table(), *parts]), sort=False)
+        # An account's rows stand in time order, in each file and from file to file.
+        order = np.argsort(numbers_of(rows, ACCOUNT_KEY), kind="stable")
+        return to_frame(rows.take(pa.array(order)), sort=False)
+
+    def _count_file(self, file: File) -> Iterator[pa.Table]:
+        with _opened(self.store, file.name) as source:
+            rows = source.read_row_groups(self._needed(source), FILE_KEY, use_threads=False)
+        rows = self._of_accounts(rows).unify_dictionaries().combine_chunks()
+        if rows.num_rows:
+            is_first = np.ones(rows.num_rows, bool)
+            is_first[1:] = False
+            for column in rows.columns:
+                codes = column.chunk(0).indices.to_numpy()
+                is_first[1:] |= codes[1:] != codes[:-1]
+            firsts = np.flatnonzero(is_first)
+            counts = pa.array(np.diff(firsts, append=rows.num_rows))
+            yield rows.take(pa.array(firsts)).append_column("rows", counts).cast(_NOTHING.schema)
+
+    def _needed(self, file: pq.ParquetFile, part: Slice | None = None) -> list[int]:
+        """Return the row groups that can have accounts that are asked for."""
+        count = file.metadata.num_row_groups
+        return [n for n in range(count) if self._may_have(file.metadata.row_group(n), part)]
+
+    def _may_have(self, group: pq.RowGroupMetaData, part: Slice | None = None) -> bool:
+        """Whether a row group can have accounts that are asked for, by its statistics."""
+        low, high = _edges(group)
+        if part is not None and (low >= part.high or high < part.low):
+            return False
+        if len(low) < len(FILE_KEY):
+            return True
+        ends = dict(zip(FILE_KEY, zip(low, high, strict=True), strict=True))
+        return all(
+            any(ends[name][0] <= value <= ends[name][1] for value in values)
+            for name, values in self.filters.allowed().items()
+        )
+
+    def _read_file(self, file: File, part: Slice) -> Iterator[pa.Table]:
+        with _opened(self.store, file.name) as source:
+            # In one thread: as many slices are read at once as there are threads to do it.
+            needed = self._needed(source, part)
+            rows = source.read_row_groups(needed, list(COLUMNS), use_threads=False)
+        rows = self._of_accounts(_stretch(rows, part))
+        if not file.is_whole:
+            times = rows["timestamp"].cast(pa.int64()).to_numpy()
+            edges = np.array(file.spans, np.int64).ravel()
+            rows = rows.filter(pa.array(np.searchsorted(edges, times, side="right") % 2 == 1))
+        yield rows.cast(ARROW_SCHEMA)
+
+    def _of_accounts(self, rows: pa.Table) -> pa.Table:
+        """Return the rows of the accounts that are asked for."""
+        for name, values in self.filters.allowed().items():
+            rows = rows.filter(pc.is_in(rows[name].cast(pa.string()), pa.array(values)))
+        return rows
+
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        """Return what tells this choice from others: file systems don't."""
+        return self.store.uri, self.filters, self.files
+
+
+_NOTHING: Final = pa.schema(
+    [*((name, pa.string()) for name in FILE_KEY), ("rows", pa.int64())]
+).empty_table()
+_TIMES: Final = ARROW_SCHEMA.empty_table().select(["timestamp"])
+
+
+def files_of(about: About, state: Coverage, span: Span) -> Iterator[File]:
+    """Yield the files that may have rows in an interval that are known."""
+    for period, note in state.files.items():
+        begin, stop = layout.bounds_of(period, about.partition)
+        start, end = max(begin, span[0]), min(stop, span[1])
+        spans: list[Span] = []
+        for interval in state.intervals:
+            first, last = max(start, interval.start), min(end, interval.end)
+            if first >= last:
+                continue
+            if spans and spans[-1][1] == first:
+                first = spans.pop()[0]
+            spans.append((first, last))
+        if spans:
+            name = layout.changes_file(period, about.partition)
+            yield File(name, note.sha256, begin, stop, tuple(spans))
+
+
+def cut(counts: Sequence[pa.Table], *, rows: int, accounts: float) -> list[Slice]:
+    """Return slices of about equal work that are together all accounts.
+
+    Parameters
+    ----------
+    counts
+        What `Chosen.count` returns, of all files.
+    rows, accounts
+        How many a slice may have. An account is never split, whatever rows it has.
+    """
+    known = _added([_NOTHING, *counts]).sort_by([(name, "ascending") for name in FILE_KEY])
+    work = np.cumsum(known["rows"].to_numpy() / rows + 1 / accounts)
+    parts = int(np.ceil(work[-1])) if len(work) else 1
+    places = np.searchsorted(work, np.arange(1, parts) * (work[-1] / parts)) if parts > 1 else []
+    keys = known.select(FILE_KEY).take(pa.array(sorted({*places} - {0}), pa.int64()))
+    bounds = [(), *zip(*keys.to_pydict().values(), strict=True), _LAST]
+    return [Slice(low, high) for low, high in itertools.pairwise(bounds)]
+
+
+def count_accounts(counts: Sequence[pa.Table]) -> int:
+    """Return how many accounts there are in what `Chosen.count` returns."""
+    return int(_added([_NOTHING, *counts]).num_rows)
+
+
+def _added(counts: Sequence[pa.Table]) -> pa.Table:
+    """Return each account once, with all of its rows."""
+    parts = pa.concat_tables(counts)
+    total = parts.group_by(list(FILE_KEY), use_threads=False).aggregate([("rows", "sum")])
+    return total.select([*FILE_KEY, "rows_sum"]).rename_columns([*FILE_KEY, "rows"])
+
+
+def numbers_of(rows: pa.Table, names: Sequence[str]) -> Any:  # noqa: ANN401 - int64
+    """Return a number for each of canonical rows, which sorts as its ids in some columns do."""
+    ids = [rows[name].chunk(0) for name in names]
+    codes = [column.indices.to_numpy() for column in ids]
+    return account_numbers(codes, [len(column.dictionary) for column in ids])
+
+
+def _edges(group: pq.RowGroupMetaData) -> tuple[Key, Key]:
+    """Return what no account of a row group stands before, and behind, by its statistics."""
+    columns = {group.column(place).path_in_schema: place for place in range(group.num_columns)}
+    ends = [group.column(columns[name]).statistics for name in FILE_KEY]
+    if any(found is None or not found.has_min_max for found in ends):
+        return (), _LAST
+    return tuple(found.min for found in ends), tuple(found.max for found in ends)
+
+
+def _stretch(rows: pa.Table, part: Slice) -> pa.Table:
+    """Return those of rows in a file's order that are of a slice."""
+    columns = [rows[name] for name in FILE_KEY]
+
+    def key(place: int) -> Key:
+        return tuple(column[place].as_py() for column in columns)
+
+    low, high = (
+        bisect_left(range(rows.num_rows), bound, key=key) for bound in (part.low, part.high)
+    )
+    return rows.slice(low, high - low)
+
+
+@contextlib.contextmanager
+def _opened(store: Store, name: str) -> Iterator[pq.ParquetFile]:
+    try:
+        with (
+            store.open(name) as source,
+            pq.ParquetFile(source, page_checksum_verification=True) as file,
+        ):
+            yield file
+    except (pa.ArrowException, OSError) as error:
+        raise ArchiveError(
+            f"{store.uri}/{name} can't be read: {error}; verify the archive to see what is wrong"
+        ) from error
