@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import tempfile
 import tomllib
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pyarrow.parquet as pq
+
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.archive.archive import Archive
+from balance_analysis.archive.commit import Writer
+from balance_analysis.archive.coverage import Interval
 from balance_analysis.archive.export import export
-from balance_analysis.archive.files import write_network_limits, write_parquet
+from balance_analysis.archive.files import (
+    read_network_limits,
+    write_network_limits,
+    write_parquet,
+)
+from balance_analysis.archive.state import About, write_about
+from balance_analysis.archive.timeline import keep_limits
 from balance_analysis.archive.writing import replacing
 from balance_analysis.errors import CheckError
 from balance_analysis.figures.plots import plot_balances
 from balance_analysis.load.limits import load_network_limits
 from balance_analysis.node.client import Client
+from balance_analysis.node.query import Filters
+from balance_analysis.schema import to_microseconds
 from balance_analysis.service.app import create_app
 from balance_analysis.service.embedded import serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
     import pandas as pd
 
@@ -32,6 +45,7 @@ PAGE_SIZE: Final = 2000
 """Small enough that the sample's pages cut blocks."""
 
 
+SAMPLE_START: Final = "2023-04-01"
 SAMPLE_END: Final = "2023-05-01"
 TRADERS: Final = 4
 
@@ -73,10 +87,38 @@ def sample_assets() -> dict[str, dict[str, str | int]]:
     return tomllib.loads((sample_data() / "assets.toml").read_text(encoding="utf-8"))
 
 
-def serve_sample() -> AbstractContextManager[str]:
+@contextmanager
+def serve_sample() -> Iterator[str]:
     """Serve the sample data from an embedded node, whose base address the `with` block gets."""
-    folder = sample_data()
-    return serve(create_app(folder / "changes.parquet", folder / "network_limits.json"))
+    with sample_archive() as archive, serve(create_app(archive)) as url:
+        yield url
+
+
+@contextmanager
+def sample_archive() -> Iterator[Archive]:
+    """Yield an archive of the sample data, which is gone after the `with` block."""
+    with tempfile.TemporaryDirectory(prefix="balance-analysis-") as folder:
+        archive = Archive(folder)
+        limits = read_network_limits(sample_data() / "network_limits.json")
+        write_about(archive.store, About(Filters(), "month"))
+        writer = Writer(archive.store)
+        writer.commit(
+            SAMPLE_START[:7],
+            pq.read_table(sample_data() / "changes.parquet"),
+            [
+                Interval(
+                    to_microseconds(SAMPLE_START),
+                    to_microseconds(SAMPLE_END),
+                    True,
+                    limits.source,
+                    limits.block_height,
+                    limits.fetched_at.isoformat(),
+                )
+            ],
+        )
+        keep_limits(archive.store, limits, known=0)
+        writer.amend(replace(writer.state, limits=1))
+        yield archive
 
 
 def run_demo(out: Path, *, say: Callable[[str], None]) -> DemoResult:

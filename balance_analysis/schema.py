@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+
+from balance_analysis.notebook import facts_html
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -204,3 +206,10 @@ class NetworkLimits:
     source: str
     block_height: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        height = "unknown" if self.block_height is None else self.block_height
+        facts = {each.name: getattr(self, each.name) for each in fields(self)}
+        del facts["extra"]
+        named = [*(facts | {"block_height": height}).items(), *self.extra.items()]
+        return facts_html("Network limits", ((name.replace("_", " "), x) for name, x in named))

@@ -252,7 +252,9 @@ def test_the_version_is_the_package_s():
     assert run("--version").stdout == f"{ba.__version__}\n"
 
 
-@pytest.mark.parametrize("command", [[], ["demo"], ["fetch"], ["summary"], ["plot"], ["limits"]])
+@pytest.mark.parametrize(
+    "command", [[], ["demo"], ["fetch"], ["summary"], ["series"], ["plot"], ["report"], ["limits"]]
+)
 def test_every_command_has_help(command):
     assert "Usage" in run(*command, "--help").stdout
 

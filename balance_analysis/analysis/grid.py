@@ -131,7 +131,7 @@ def check_cells(accounts: int, points: int) -> None:
         raise ValueError(
             f"{accounts:,} accounts or groups at {points:,} moments need some {needed / 1e9:,.0f} "
             f"GB, but this machine has {memory / 1e9:,.0f}: choose a coarser freq, a shorter "
-            "interval, fewer accounts, or for a series at every change layout='long'"
+            "interval, fewer accounts, or for a series at every change the long layout"
         )
 
 

@@ -94,7 +94,7 @@ def _check_whole(note: dict[str, Any], path: PathLike) -> None:
     if PARTIAL in note:
         raise ArchiveError(
             f"{os.fspath(path)} holds only a part of a load; "
-            "finish it with `fetch --resume` or load_to_parquet(resume=True)"
+            "finish it with `fetch --resume`"
         )
 
 

@@ -5,7 +5,15 @@ Everything heavy is imported where it is used, so that `--help` answers at once.
 
 from __future__ import annotations
 
-from balance_analysis.cli import archives, config, files, nodes  # noqa: F401 - they add commands
+from balance_analysis.cli import (  # noqa: F401 - they add commands
+    archives,
+    config,
+    files,
+    nodes,
+    pictures,
+    serving,
+    tables,
+)
 from balance_analysis.cli.root import app, main
 from balance_analysis.cli.telling import EXIT_CODES, INTERRUPTED, LOCKED, PARTIAL
 

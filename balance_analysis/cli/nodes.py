@@ -70,7 +70,7 @@ def limits(
         text = limits_to_json(snapshot)
         if form is LimitsFormat.table:
             content = json.loads(text)
-            content |= content.pop("extra")
+            content = content.pop("extra") | content
             width = max(map(len, content))
             text = "".join(f"{name:{width}}  {plain(value)}\n" for name, value in content.items())
         typer.echo(text, nl=False)

@@ -9,11 +9,40 @@ import typer
 
 
 class TableFormat(StrEnum):
-    """How a table is printed."""
+    """How a table is printed or written."""
 
     table = "table"
     csv = "csv"
     json = "json"
+    parquet = "parquet"
+
+
+class ExactFormat(StrEnum):
+    """How rows are printed or written, every digit kept."""
+
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+
+
+class SeriesLayout(StrEnum):
+    """How a series is laid out."""
+
+    long = "long"
+    wide = "wide"
+
+
+class PictureKind(StrEnum):
+    """What a picture shows."""
+
+    balances = "balances"
+    totals = "totals"
+    flows = "flows"
+    drawdown = "drawdown"
+    activity = "activity"
+    concentration = "concentration"
+    coverage = "coverage"
+    limits = "limits"
 
 
 class LimitsFormat(StrEnum):
@@ -43,7 +72,7 @@ Urls = Annotated[
     list[str], typer.Argument(metavar="URL...", help="A node's address, or those of several.")
 ]
 Source = Annotated[
-    str, typer.Argument(metavar="FILE", help="A Parquet file of `fetch`, or an archive.")
+    str, typer.Argument(metavar="ARCHIVE_OR_FILE", help="An archive, or a file of `fetch`.")
 ]
 ArchiveUri = Annotated[
     str, typer.Argument(metavar="ARCHIVE", help="A folder, or an address such as s3://bucket/x.")
@@ -53,9 +82,18 @@ Partial = Annotated[
 ]
 Since = Annotated[str | None, typer.Option(help="Start, inclusive; by default the oldest row.")]
 Until = Annotated[str | None, typer.Option(help="End, exclusive; by default now.")]
-AssetId = Annotated[str | None, typer.Option(help="Only this asset.")]
-PartyId = Annotated[list[str] | None, typer.Option(help="Only this party; repeatable.")]
-MarketId = Annotated[list[str] | None, typer.Option(help="Only this market; repeatable.")]
+UntilLast = Annotated[str | None, typer.Option(help="End, exclusive; by default the last row.")]
+AssetId = Annotated[
+    str | None, typer.Option("--asset-id", "--asset", metavar="ID", help="Only this asset.")
+]
+PartyId = Annotated[
+    list[str] | None,
+    typer.Option("--party-id", "--party", metavar="ID", help="Only this party; repeatable."),
+]
+MarketId = Annotated[
+    list[str] | None,
+    typer.Option("--market-id", "--market", metavar="ID", help="Only this market; repeatable."),
+]
 AccountType = Annotated[
     list[str] | None, typer.Option(help="Only this type, such as GENERAL; repeatable.")
 ]

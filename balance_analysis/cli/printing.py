@@ -2,40 +2,14 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import json
-import sys
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import typer
-
-from balance_analysis.cli.options import TableFormat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pandas as pd
-
-
-def print_exact(accounts: pd.DataFrame, form: TableFormat) -> None:
-    """Print every column and digit; a balance in JSON is text, since JSON's numbers are floats."""
-    if form is TableFormat.csv:
-        accounts.to_csv(sys.stdout, index=False, date_format="%Y-%m-%dT%H:%M:%S.%fZ")
-        return
-    rows = [
-        {name: exact(value) for name, value in row.items()} for row in accounts.to_dict("records")
-    ]
-    typer.echo(json.dumps(rows, indent=2))
-
-
-def exact(value: object) -> object:
-    """Return a cell as JSON has it, every digit kept."""
-    if isinstance(value, dt.datetime):
-        return None if value != value else value.isoformat()  # noqa: PLR0124 - NaT differs from itself
-    if isinstance(value, Decimal):
-        return str(value)
-    return value if isinstance(value, int | str) else None
 
 
 def print_summary(

@@ -131,7 +131,7 @@ class Client:
             raise ValueError("a client needs the address of at least one node")
         self.base_urls = tuple(dict.fromkeys(_base(url) for url in urls))
         self.timeout = timeout
-        self._max_requests_per_second = max_requests_per_second
+        self.max_requests_per_second = max_requests_per_second
         self._extra_headers = dict(headers or {})
         self._headers = {
             "Accept": "application/json",
@@ -146,7 +146,7 @@ class Client:
         """Pickle how it was made; connections and the pace start anew."""
         options = {
             "timeout": self.timeout,
-            "max_requests_per_second": self._max_requests_per_second,
+            "max_requests_per_second": self.max_requests_per_second,
             "headers": self._extra_headers,
             "session": None if self._owns_session else self._session,
         }
@@ -175,6 +175,13 @@ class Client:
         """Close the connections, unless the session is the caller's."""
         if self._owns_session:
             self._session.close()
+
+    def share(self, count: int) -> Client:
+        """Return a client of the same nodes, for one of so many that share the request rate."""
+        _, (base_urls, options) = self.__reduce__()
+        if self.max_requests_per_second is not None:
+            options["max_requests_per_second"] = self.max_requests_per_second / count
+        return _make_client(base_urls, options)
 
     def get(
         self,

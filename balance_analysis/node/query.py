@@ -175,8 +175,8 @@ def _party(text: str) -> str:
 def _market(text: str) -> str:
     if not text:
         raise ValueError(
-            "an empty market id can't be asked for; load without market_ids and select "
-            "market_id == '' from the table"
+            "an empty market id can't be asked for; leave it out, and select the rows without a "
+            "market from the table"
         )
     if not _HEX_ID.fullmatch(text):
         raise ValueError(f"market id {text!r} is not 64 hex digits")

@@ -1,110 +1,182 @@
-"""The two operations of the interface, as a web application over files.
+"""The two operations of the interface, as a web application over an archive.
 
-This module knows the paths and the shapes of the answers; `parameters` reads a request, `store`
-finds its rows, `snapshot` reads the limits and `refusals` says no.
+This module knows the paths; `changes` and `snapshot` answer, `guards` stands in front of it, and
+`refusals` says no.
 """
 
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from balance_analysis.service.cursors import encode_cursor
-from balance_analysis.service.parameters import read_parameters
+from balance_analysis.errors import ArchiveError
+from balance_analysis.service.changes import Changes
+from balance_analysis.service.guards import Guards
+from balance_analysis.service.metrics import MEDIA_TYPE, Metrics
+from balance_analysis.service.openapi import CHANGES, LIMITS, describe
+from balance_analysis.service.page import page
+from balance_analysis.service.queries import Queries
+from balance_analysis.service.rates import Meter
 from balance_analysis.service.refusals import Code, RefusedError, error_response
-from balance_analysis.service.snapshot import read_limits
-from balance_analysis.service.store import Store
+from balance_analysis.service.snapshot import Limits
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Awaitable, Callable
 
     from starlette.requests import Request
-    from starlette.responses import Response
 
-    from balance_analysis.service.store import Page, Row
+    from balance_analysis.archive.archive import Archive
+    from balance_analysis.archive.status import ArchiveStatus
+    from balance_analysis.service.changes import Answer
+    from balance_analysis.service.rates import RateLimit
+
+METHODS: Final = "GET, HEAD, OPTIONS"
+_OPTIONS: Final = {
+    "Allow": METHODS,
+    "Access-Control-Allow-Methods": METHODS,
+    "Access-Control-Allow-Headers": "*",
+    "Access-Control-Max-Age": "86400",
+}
 
 
-def create_app(changes: Path, limits: Path | None = None) -> Starlette:
-    """Return an application that serves balance changes and network limits from files.
+def create_app(
+    archive: Archive,
+    *,
+    strict_coverage: bool = False,
+    timeout: float = 30.0,
+    rate_limit: RateLimit | None = None,
+) -> Starlette:
+    """Return an application that serves what an archive holds.
 
-    It answers as a node does, with cursors that lose no row. It sends no header about the last
-    block: a file knows its rows, and not the blocks in which nothing changed.
+    It answers as a node does, with cursors that lose no row. Where a request reaches beyond what
+    the archive is known to hold, the answer has what there is and a `Warning` that says so. What
+    exports add meanwhile is served from then on.
 
     Parameters
     ----------
-    changes
-        A Parquet file with the columns of `schema.ARROW_SCHEMA`, in which (account, timestamp) is
-        unique, as `write_parquet` writes it. It is read anew for every request.
-    limits
-        A JSON file as `write_network_limits` writes it, read once; without it, the limits are
-        answered with 404.
+    archive
+        What to serve.
+    strict_coverage
+        Refuse, with 416, what reaches beyond the coverage.
+    timeout
+        Seconds that a question may take; then it is refused, with 504.
+    rate_limit
+        What an address may send; `None` for any number of requests.
 
     Raises
     ------
     ArchiveError
-        If a file can't be read as what it should be.
+        If there is no archive, or it is damaged.
     """
-    store = Store(changes)
-    snapshot = None if limits is None else read_limits(limits)
+    archive.status(count_accounts=False)
+    changes = Changes(archive, strict_coverage=strict_coverage, timeout=timeout)
+    limits, metrics = Limits(archive), Metrics()
+    # Who watches the service is answered also when it is busy.
+    queries, looks = Queries(), Queries(at_once=2)
 
-    def balance_changes(request: Request) -> Response:
-        filters, paging = read_parameters(
-            request.query_params.multi_items(), is_known_type=store.has_account_type
-        )
-        return JSONResponse({"balances": _connection(store.page(filters, paging))})
+    def ask_changes(items: list[tuple[str, str]]) -> Answer:
+        answer = changes.answer(items)
+        # Text can't hold this: its quotes are escaped.
+        metrics.add_rows(answer.body.count(b'"cursor":'))
+        return answer
 
-    def network_limits(_request: Request) -> Response:
-        if snapshot is None:
-            raise RefusedError("this service holds no network limits", code=Code.NOT_FOUND)
-        return JSONResponse({"limits": snapshot})
+    async def balance_changes(request: Request) -> Response:
+        return _json(await queries.run(ask_changes, request.query_params.multi_items()))
 
-    return Starlette(
+    async def network_limits(_request: Request) -> Response:
+        return _json(await queries.run(limits.answer))
+
+    async def health(_request: Request) -> Response:
+        return JSONResponse(_health(await looks.run(_status, archive)))
+
+    async def figures(_request: Request) -> Response:
+        try:
+            status = await looks.run(_status, archive)
+        except RefusedError:
+            status = None
+        return Response(metrics.text(status), media_type=MEDIA_TYPE)
+
+    async def schema(_request: Request) -> Response:
+        return JSONResponse(describe())
+
+    async def docs(_request: Request) -> Response:
+        html, policy = page()
+        return Response(html, media_type="text/html", headers={"Content-Security-Policy": policy})
+
+    async def home(_request: Request) -> Response:
+        return RedirectResponse("docs")
+
+    routes = {
+        CHANGES: balance_changes,
+        LIMITS: network_limits,
+        "/openapi.json": schema,
+        "/docs": docs,
+        "/health": health,
+        "/metrics": figures,
+        "/": home,
+    }
+    meter = None if rate_limit is None else Meter(rate_limit)
+    app = Starlette(
         routes=[
-            Route("/api/v2/balance/changes", balance_changes, methods=["GET"]),
-            Route("/api/v2/network/limits", network_limits, methods=["GET"]),
+            Route(path, _with_options(answer), methods=["GET", "OPTIONS"])
+            for path, answer in routes.items()
         ],
-        # The fastest level: cursors make answers so repetitive that higher ones save little.
-        middleware=[Middleware(GZipMiddleware, compresslevel=1)],
-        exception_handlers=dict.fromkeys((RefusedError, HTTPException, Exception), _answer_error),
+        middleware=[
+            Middleware(Guards, metrics=metrics, meter=meter, paths=routes),
+            # The fastest level: cursors make answers so repetitive that higher ones save little.
+            Middleware(GZipMiddleware, compresslevel=1),
+        ],
+        exception_handlers={HTTPException: _refuse},
     )
+    app.router.redirect_slashes = False
+    return app
 
 
-def _connection(page: Page) -> dict[str, Any]:
-    edges = [{"node": _node(row), "cursor": encode_cursor(row.place)} for row in page.rows]
+def _with_options(
+    answer: Callable[[Request], Awaitable[Response]],
+) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        if request.method == "OPTIONS":
+            return Response(status_code=HTTPStatus.NO_CONTENT, headers=_OPTIONS)
+        return await answer(request)
+
+    return endpoint
+
+
+def _json(answer: Answer) -> Response:
+    return Response(answer.body, media_type="application/json", headers=answer.headers)
+
+
+def _status(archive: Archive) -> ArchiveStatus:
+    try:
+        return archive.status(count_accounts=False)
+    except (ArchiveError, OSError) as error:
+        raise RefusedError("the archive can't be read now", code=Code.UNAVAILABLE) from error
+
+
+def _health(status: ArchiveStatus) -> dict[str, object]:
+    age = status.age
     return {
-        "edges": edges,
-        "pageInfo": {
-            "hasNextPage": page.has_next,
-            "hasPreviousPage": page.has_previous,
-            "startCursor": edges[0]["cursor"] if edges else "",
-            "endCursor": edges[-1]["cursor"] if edges else "",
-        },
+        "status": "ok",
+        "coverage_start": status.complete[0][0].isoformat() if status.complete else None,
+        "coverage_end": status.complete[-1][1].isoformat() if status.complete else None,
+        "age_seconds": None if age is None else age.total_seconds(),
+        "gaps": len(status.gaps),
+        "rows": status.rows,
     }
 
 
-def _node(row: Row) -> dict[str, str]:
-    return {
-        "timestamp": str(row.place.time * 1000),
-        "balance": row.balance,
-        "assetId": row.asset_id,
-        "partyId": row.party_id,
-        "marketId": row.market_id,
-        "accountType": row.account_type,
-    }
-
-
-async def _answer_error(request: Request, error: Exception) -> Response:
-    if isinstance(error, RefusedError):
-        return error_response(error.code, str(error))
+async def _refuse(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        return error_response(Code.UNIMPLEMENTED, f"{request.method} is not supported: use GET")
-    if isinstance(error, HTTPException):
-        return error_response(Code.NOT_FOUND, f"there is nothing at {request.url.path}")
-    return error_response(Code.INTERNAL, "unexpected error: the log of the service has it")
+        answer = error_response(Code.UNIMPLEMENTED, f"{request.method} is not supported: use GET")
+        answer.status_code = error.status_code
+        answer.headers["Allow"] = METHODS
+        return answer
+    return error_response(Code.NOT_FOUND, f"there is nothing at {request.url.path}")

@@ -1,8 +1,9 @@
-"""Run an application on a loopback port for as long as a `with` block lasts."""
+"""Run an application on a port: in a thread beside its caller, or until a signal ends it."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import threading
 import time
@@ -11,13 +12,18 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
+from balance_analysis.service.connections import Connection, Sweeper
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from starlette.applications import Starlette
 
+PATIENCE: Final = 3
+"""Seconds that answers under way are given when the process is told to end."""
+
 _PATIENCE: Final = 1
-"""Seconds that answers under way are given when the block ends."""
+"""The same when a block ends."""
 
 _TICK: Final = 0.05
 
@@ -49,37 +55,111 @@ def serve(app: Starlette, *, host: str = "127.0.0.1", port: int = 0) -> Iterator
         If the address can't be listened on.
     """
     with _listen(host, port) as listener:
-        config = uvicorn.Config(app, lifespan="off", ws="none", log_config=None, log_level="error")
-        server = uvicorn.Server(config)
+        server = _server(app, _PATIENCE)
         thread = threading.Thread(
             target=asyncio.run, args=(_run(server, listener),), name="embedded service", daemon=True
         )
         thread.start()
         try:
             _wait(server, thread)
-            shown = f"[{host}]" if ":" in host else host
-            yield f"http://{shown}:{listener.getsockname()[1]}"
+            yield _address(listener)
         finally:
             server.should_exit = True
             thread.join()
 
 
+def serve_until_told(
+    app: Starlette, *, host: str = "127.0.0.1", port: int = 0, on_up: Callable[[str], object]
+) -> None:
+    """Serve an application until SIGTERM or SIGINT comes, and finish what is under way then.
+
+    A second signal ends it at once. For the main thread only.
+
+    Parameters
+    ----------
+    app, host, port
+        As for `serve`.
+    on_up
+        Called with the base address once requests are taken.
+
+    Raises
+    ------
+    OSError
+        If the address can't be listened on.
+    """
+    with _listen(host, port) as listener:
+        server = _server(app, PATIENCE)
+
+        async def main() -> None:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, _stop, server)
+            await _run(server, listener, lambda: on_up(_address(listener)))
+
+        asyncio.run(main())
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield
+
+
+def _server(app: Starlette, patience: int) -> _Server:
+    config = uvicorn.Config(
+        app,
+        http=Connection,
+        lifespan="off",
+        ws="none",
+        # What there is to tell, the application tells.
+        log_config=None,
+        log_level="critical",
+        server_header=False,
+        timeout_graceful_shutdown=patience,
+    )
+    return _Server(config)
+
+
+def _stop(server: uvicorn.Server) -> None:
+    server.force_exit = server.should_exit
+    server.should_exit = True
+
+
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.create_server((host, port), family=family)
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        why = str(error.strerror).partition(" (")[0]
+        text = f"{host}, port {port} can't be listened on: {why}; choose another"
+        raise OSError(error.errno, text) from error
     # asyncio turns off Nagle's delay, 40 ms an answer, only where the protocol is named.
     return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=listener.detach())
 
 
-async def _run(server: uvicorn.Server, listener: socket.socket) -> None:
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def _run(
+    server: uvicorn.Server, listener: socket.socket, on_up: Callable[[], object] | None = None
+) -> None:
     serving = asyncio.create_task(server.serve(sockets=[listener]))
+    connections, sweeper = server.server_state.connections, Sweeper()
+
     while not (server.should_exit or serving.done()):
+        if server.started and on_up is not None:
+            on_up()
+            on_up = None
+        sweeper.sweep(connections, time.monotonic())
         await asyncio.sleep(_TICK)
-    done, _ = await asyncio.wait([serving], timeout=_PATIENCE)
-    if not done:
-        # A client that doesn't read its answer would be waited for without end.
-        for connection in list(server.server_state.connections):
-            connection.transport.abort()
+    await asyncio.wait([serving])
+    for connection in list(connections):
+        connection.transport.abort()
+    # Connections are closed in the loop's next round.
+    await asyncio.sleep(0)
     await serving
 
 

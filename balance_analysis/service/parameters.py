@@ -1,7 +1,8 @@
 """Read the parameters of a request for balance changes, and refuse those that mean nothing.
 
-Every parameter has one name and one form. A name under a known group that is not one of them is
-refused rather than ignored: a misspelt filter would be answered with rows that nobody asked for.
+Every parameter has one form, and one name, which may be written in snake_case too. A name under a
+known group that is not one of them is refused rather than ignored: a misspelt filter would be
+answered with rows that nobody asked for.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 DEFAULT_PAGE_SIZE: Final = 1000
 MAX_PAGE_SIZE: Final = 5000
+MAX_LIST: Final = 1000
+"""The most values of one list, ten times what fits into a URL of 8 KB."""
 
 ASSET: Final = "filter.assetId"
 PARTIES: Final = "filter.partyIds"
@@ -34,10 +37,14 @@ NEWEST_FIRST: Final = "pagination.newestFirst"
 START: Final = "dateRange.startTimestamp"
 END: Final = "dateRange.endTimestamp"
 
+_LONGEST: Final = 100
+"""Characters of a wrong name that are compared with the right ones, which takes its square."""
+
 _LISTS: Final = (PARTIES, MARKETS, TYPES)
 _NAMES: Final = (ASSET, *_LISTS, FIRST, AFTER, LAST, BEFORE, NEWEST_FIRST, START, END)
-_GROUP: Final = re.compile(r"(filter|pagination|dateRange)[.\[]")
+_GROUP: Final = re.compile(r"(filter|pagination|dateRange|date_range)[.\[]")
 
+_WORD: Final = re.compile(r"(?<=[a-z])([A-Z])")
 _HEX_ID: Final = re.compile(r"[0-9a-fA-F]{64}")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _BOOLEANS: Final = {
@@ -58,7 +65,8 @@ class Filters:
     party_ids, market_ids, account_types
         Any of these; empty for all.
     start, end
-        Half-open bounds in microseconds since 1970-01-01 UTC; `None` for no bound.
+        Half-open bounds in microseconds since 1970-01-01 UTC; `None` for no bound. Nanoseconds are
+        cut towards the past, also before 1970, as nodes' databases do.
     """
 
     asset_id: str | None = None
@@ -120,16 +128,32 @@ def read_parameters(
     return filters, _paging(values)
 
 
+def _spellings(name: str) -> list[str]:
+    """Return a name as it is, and with either or both of its parts in snake_case."""
+    group, _, field = name.partition(".")
+    groups, fields = ((part, _WORD.sub(r"_\1", part).lower()) for part in (group, field))
+    return [f"{one}.{other}" for one in groups for other in fields]
+
+
+_SPELLINGS: Final = {spelling: name for name in _NAMES for spelling in _spellings(name)}
+
+
 def _collect(items: Iterable[tuple[str, str]]) -> Mapping[str, list[str]]:
     values: dict[str, list[str]] = defaultdict(list)
     for name, value in items:
-        if name in _NAMES:
-            values[name].append(value)
+        if name in _SPELLINGS:
+            values[_SPELLINGS[name]].append(value)
         elif _GROUP.match(name):
-            nearest = difflib.get_close_matches(name, _NAMES, n=1, cutoff=0)[0]
+            nearest = difflib.get_close_matches(name[:_LONGEST], _SPELLINGS, n=1, cutoff=0)[0]
             raise RefusedError(
-                f"{name!r} is not a parameter: did you mean {nearest!r}? "
+                f"{name!r} is not a parameter: did you mean {_SPELLINGS[nearest]!r}? "
                 "(A list is the same name repeated, without brackets.)"
+            )
+    for name in _LISTS:
+        if len(values[name]) > MAX_LIST:
+            raise RefusedError(
+                f"{name} was given {len(values[name])} values: send {MAX_LIST} at most, and ask "
+                "again for the others"
             )
     return values
 
@@ -153,7 +177,7 @@ def _hex_id(name: str, value: str, otherwise: str = "") -> str:
 
 def _account_type(value: str, is_known_type: Callable[[str], bool]) -> str:
     if value not in ACCOUNT_TYPES and not is_known_type(value):
-        nearest = difflib.get_close_matches(value, ACCOUNT_TYPES, n=1, cutoff=0)[0]
+        nearest = difflib.get_close_matches(value[:_LONGEST], ACCOUNT_TYPES, n=1, cutoff=0)[0]
         raise RefusedError(f"{TYPES}={value!r} is not an account type: did you mean {nearest!r}?")
     return value
 

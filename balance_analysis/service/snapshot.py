@@ -1,75 +1,75 @@
-"""Read a snapshot of the network limits from a file, as the interface shows it."""
+"""The network limits: the newest snapshot that an archive holds, as the interface shows it."""
 
 from __future__ import annotations
 
-import datetime as dt
-import re
+import json
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import pyarrow as pa
 
+from balance_analysis.archive.timeline import read_limits
 from balance_analysis.errors import ArchiveError
+from balance_analysis.service.changes import Answer
+from balance_analysis.service.held import Watch, away
+from balance_analysis.service.refusals import Code, RefusedError
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from balance_analysis.archive.archive import Archive
 
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MOMENT: Final = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|\+00:00)?")
+_FLAGS: Final = {
+    "can_propose_market": "canProposeMarket",
+    "can_propose_asset": "canProposeAsset",
+    "propose_market_enabled": "proposeMarketEnabled",
+    "propose_asset_enabled": "proposeAssetEnabled",
+    "genesis_loaded": "genesisLoaded",
+}
+_DATES: Final = {
+    "propose_market_enabled_from": "proposeMarketEnabledFrom",
+    "propose_asset_enabled_from": "proposeAssetEnabledFrom",
+}
+
+logger = logging.getLogger("balance_analysis")
 
 
-class _Snapshot(msgspec.Struct):
-    can_propose_market: bool
-    can_propose_asset: bool
-    propose_market_enabled: bool
-    propose_asset_enabled: bool
-    genesis_loaded: bool
-    propose_market_enabled_from: str | None
-    propose_asset_enabled_from: str | None
-    extra: dict[str, Any] = {}
-
-
-def read_limits(path: Path) -> dict[str, Any]:
-    """Return the `limits` object of the interface.
+class Limits:
+    """The newest snapshot of the network limits in an archive, for any number of threads.
 
     Parameters
     ----------
-    path
-        A JSON object with the fields of `schema.NetworkLimits`; dates are ISO 8601 text in UTC with
-        up to nine decimals, or null. When and where it was fetched is not part of the interface and
-        is left out.
-
-    Returns
-    -------
-    dict
-        The interface's fields, dates as nanoseconds since 1970 in a string (`"0"` where not set),
-        and the fields of `extra` under their own names.
-
-    Raises
-    ------
-    ArchiveError
-        If the file can't be read, or is not such a snapshot.
+    archive
+        The archive; it is read anew each time.
     """
-    try:
-        snapshot = msgspec.json.decode(path.read_bytes(), type=_Snapshot)
-        return {
-            **snapshot.extra,
-            "canProposeMarket": snapshot.can_propose_market,
-            "canProposeAsset": snapshot.can_propose_asset,
-            "proposeMarketEnabled": snapshot.propose_market_enabled,
-            "proposeAssetEnabled": snapshot.propose_asset_enabled,
-            "genesisLoaded": snapshot.genesis_loaded,
-            "proposeMarketEnabledFrom": _nanoseconds(snapshot.propose_market_enabled_from),
-            "proposeAssetEnabledFrom": _nanoseconds(snapshot.propose_asset_enabled_from),
-        }
-    except (OSError, ValueError, msgspec.DecodeError) as error:
-        raise ArchiveError(f"{path} can't be read as a snapshot of the limits: {error}") from error
+
+    def __init__(self, archive: Archive) -> None:
+        self._store, self._watch = archive.store, Watch(archive.store)
+
+    def answer(self) -> Answer:
+        """Return the limits: dates as nanoseconds since 1970 in a string, `"0"` where not set.
+
+        Fields that the interface document doesn't list stand under their own names. When and where
+        the limits were fetched is not part of the interface and is left out.
+
+        Raises
+        ------
+        RefusedError
+            If the archive holds none, or can't be read.
+        """
+        held = self._watch.now()
+        try:
+            rows = read_limits(self._store)
+        except (ArchiveError, OSError) as error:
+            logger.warning("the limits can't be read: %s", error)
+            raise away() from error
+        if not rows.num_rows:
+            raise RefusedError("the archive holds no network limits", code=Code.NOT_FOUND)
+        content = {"limits": _fields(rows.slice(rows.num_rows - 1))}
+        return Answer(msgspec.json.encode(content), held.headers())
 
 
-def _nanoseconds(moment: str | None) -> str:
-    if moment is None:
-        return "0"
-    match = _MOMENT.fullmatch(moment)
-    if match is None:
-        raise ValueError(f"{moment!r} is not an ISO 8601 moment in UTC")
-    seconds = (dt.datetime.fromisoformat(f"{match[1]}+00:00") - _EPOCH) // dt.timedelta(seconds=1)
-    return str(seconds * 10**9 + int((match[2] or "").ljust(9, "0")))
+def _fields(row: pa.Table) -> dict[str, Any]:
+    flags = {wire: row[name][0].as_py() for name, wire in _FLAGS.items()}
+    dates = {wire: row[name].cast(pa.int64())[0].as_py() or 0 for name, wire in _DATES.items()}
+    extra = json.loads(row["extra"][0].as_py() or "{}")
+    return {**extra, **flags, **{wire: str(date) for wire, date in dates.items()}}

@@ -1,25 +1,47 @@
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
+import shutil
+from typing import NamedTuple
+from urllib.parse import urlencode
+
 import pytest
 import requests
 
 from balance_analysis.service.app import create_app
 from balance_analysis.service.embedded import serve
-from tests.service.rows import block_of, write_rows
+from tests.service.archives import write_archive
+from tests.service.rows import block_of
+
+CHANGES = "/api/v2/balance/changes"
+
+
+def read_error(body):
+    """Code and useful text of an error body, of which all has the interface's form."""
+    assert set(body) == {"code", "message", "details"}, body
+    (detail,) = body["details"]
+    assert set(detail) == {"@type", "code", "message", "inner"}, body
+    assert (detail["code"], detail["message"]) == (body["code"], body["message"])
+    assert isinstance(body["code"], int), body
+    assert all(isinstance(detail[name], str) for name in ("@type", "message", "inner"))
+    inside = ("Traceback", "/tmp", "parquet", "duckdb", "balance_analysis", '.py"', "Error(")
+    assert [word for word in inside if word in str(body)] == []
+    return body["code"], detail["inner"]
 
 
 class Node:
-    """The service over a file that a test may replace."""
+    """The service over an archive that a test may replace."""
 
     def __init__(self, url, path, session):
         self.url, self.path, self.session = url, path, session
 
-    def hold(self, rows):
-        part = self.path.with_suffix(".part")
-        write_rows(part, rows)
-        part.replace(self.path)
+    def hold(self, rows, **held):
+        """Put another archive in the place of the one that is served."""
+        replace_archive(self.path, rows, **held)
 
-    def get(self, parameters=(), path="/api/v2/balance/changes"):
+    def get(self, parameters=(), path=CHANGES):
         return self.session.get(self.url + path, params=parameters, timeout=10)
 
     def page(self, parameters=()):
@@ -38,16 +60,73 @@ class Node:
 
     def refusal(self, query):
         """Status, code and useful text of a request that is refused."""
-        response = self.session.get(f"{self.url}/api/v2/balance/changes?{query}", timeout=10)
-        body = response.json()
-        return response.status_code, body["code"], body["details"][0]["inner"]
+        response = self.session.get(f"{self.url}{CHANGES}?{query}", timeout=10)
+        return response.status_code, *read_error(response.json())
+
+
+def replace_archive(path, rows, **held):
+    """Put an archive in the place of another, by two renames as a person would."""
+    part, old = path.with_suffix(".part"), path.with_suffix(".old")
+    write_archive(part, rows, **held)
+    if path.exists():
+        path.rename(old)
+    part.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self):
+        return json.loads(self.body)
+
+
+class InProcess:
+    """The service without a socket, for many small requests."""
+
+    def __init__(self, runner, app):
+        self._runner, self.app = runner, app
+
+    def get(self, items, *, method="GET", path=CHANGES):
+        query = items if isinstance(items, str) else urlencode(items)
+        return self._runner.run(_ask(self.app, method, path, query))
+
+
+async def _ask(app, method, path, query):
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": query.encode(),
+        "headers": [(b"host", b"127.0.0.1")],
+        "client": ("127.0.0.1", 50000),
+        "server": ("127.0.0.1", 80),
+    }
+    unread = [{"type": "http.request", "body": b"", "more_body": False}]
+    sent = []
+
+    async def receive():
+        return unread.pop() if unread else await asyncio.Event().wait()
+
+    async def send(message):
+        sent.append(message)
+
+    await app(scope, receive, send)
+    headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return Answer(sent[0]["status"], headers, b"".join(part.get("body", b"") for part in sent[1:]))
 
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory):
-    path = tmp_path_factory.mktemp("served") / "changes.parquet"
-    write_rows(path, [])
-    with serve(create_app(path)) as url, requests.Session() as session:
+    path = tmp_path_factory.mktemp("served") / "archive"
+    with serve(create_app(write_archive(path))) as url, requests.Session() as session:
         yield Node(url, path, session)
 
 
@@ -56,3 +135,24 @@ def block(node):
     """A node that holds one block of 30 rows."""
     node.hold(block_of(30))
     return node
+
+
+@contextlib.contextmanager
+def holding(path):
+    """Yield what puts an archive before a lax and a strict service, which have no sockets."""
+    archive = write_archive(path)
+    with asyncio.Runner() as runner:
+        apps = create_app(archive), create_app(archive, strict_coverage=True)
+        services = [InProcess(runner, app) for app in apps]
+
+        def hold(held):
+            replace_archive(path, **held._asdict())
+            return services
+
+        yield hold
+
+
+@pytest.fixture(scope="module")
+def held_in(tmp_path_factory):
+    with holding(tmp_path_factory.mktemp("held") / "archive") as hold:
+        yield hold

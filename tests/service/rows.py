@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from decimal import Decimal
+from functools import cache
 from itertools import product
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 from balance_analysis.schema import ARROW_SCHEMA
 
-BASE = 1_680_000_000_000_000
-"""A moment, microseconds since 1970."""
+BASE = 1_682_899_200_000_000
+"""Where a month begins, and so a day and an hour; microseconds since 1970."""
 
-ASSETS = ("a" * 64, "A short asset & no hex")
+HOUR = 3_600_000_000
+
+ASSETS = ("a" * 64, 'An asset & no hex: "\\ä\u2028", "cursor":')
 PARTIES = ("network", "0123456789abcdef" * 4, "f" * 64)
 MARKETS = ("", "e" * 64, "00" * 32)
 TYPES = (
@@ -26,7 +29,7 @@ TYPES = (
     "ACCOUNT_TYPE_VESTED_REWARDS",
     "ACCOUNT_TYPE_OF_TOMORROW",
 )
-MOMENTS = (0, 1, 2, 999_999, 1_000_000, 7_200_000_000)
+MOMENTS = (-26 * HOUR, -2 * HOUR, -1, 0, 1, 2, 999_999, 1_000_000, 2 * HOUR)
 
 
 class Row(NamedTuple):
@@ -39,8 +42,7 @@ class Row(NamedTuple):
 
     @property
     def place(self):
-        account = self.asset_id + self.party_id + self.market_id + self.account_type
-        return self.time, hashlib.sha256(account.encode()).hexdigest()
+        return self.time, _account_id(*self[:4])
 
     @property
     def node(self):
@@ -54,18 +56,29 @@ class Row(NamedTuple):
         }
 
 
-_SPOTS = [
-    (*account, BASE + moment)
-    for *account, moment in product(ASSETS, TYPES, PARTIES, MARKETS, MOMENTS)
-]
+@cache
+def _account_id(asset_id, account_type, party_id, market_id):
+    return hashlib.sha256(f"{asset_id}{party_id}{market_id}{account_type}".encode()).hexdigest()
+
+
+ACCOUNTS = list(product(ASSETS, TYPES, PARTIES, MARKETS))
 _BALANCES = st.integers(-(10**38) + 1, 10**38 - 1) | st.integers(0, 3)
 
 
-def row_lists(min_size=0, max_size=40):
-    """Rows in any order, no account twice at one moment."""
-    spots = st.lists(st.sampled_from(_SPOTS), min_size=min_size, max_size=max_size, unique=True)
-    return spots.flatmap(
-        lambda found: st.tuples(*(_BALANCES.map(lambda b, s=spot: Row(*s, b)) for spot in found))
+@st.composite
+def row_lists(draw, min_size=0, max_size=40, accounts=ACCOUNTS):
+    """Rows in any order, no account twice at one moment; many of them in few blocks."""
+    most = draw(st.sampled_from((1, 3, len(MOMENTS))))
+    moments = draw(st.lists(st.sampled_from(MOMENTS), min_size=1, max_size=most, unique=True))
+    spots = list(product(accounts, moments))
+    largest = min(max_size, len(spots))
+    # Lists are short if they may be, and short ones show little.
+    size = draw(st.integers(min(max(min_size, draw(st.integers(0, largest))), largest), largest))
+    chosen = draw(st.randoms()).sample(spots, size)
+    balances = draw(st.lists(_BALANCES, min_size=size, max_size=size))
+    return tuple(
+        Row(*account, BASE + moment, balance)
+        for (account, moment), balance in zip(chosen, balances, strict=True)
     )
 
 
@@ -75,11 +88,26 @@ def block_of(count, time=BASE):
     return [Row(ASSETS[0], TYPES[0], party, "", time, 10**30 + 7) for party in parties]
 
 
-def write_rows(path, rows):
+def busy_day(seed, count, *, blocks=40, start=BASE):
+    """Rows in several row groups of a file: of many accounts, in few and large blocks."""
+    rng = random.Random(seed)
+    parties = [rng.randbytes(32).hex() for _ in range(count // blocks)]
+    accounts = [(asset, TYPES[0], party, "") for asset in ASSETS for party in parties]
+    accounts += [(ASSETS[0], TYPES[1], party, MARKETS[1]) for party in (*parties, *PARTIES)]
+    times = sorted(rng.sample(range(start, start + 20 * HOUR), blocks))
+    return [
+        Row(*account, time, rng.randrange(10**38))
+        for time in times
+        for account in rng.sample(accounts, count // blocks)
+    ]
+
+
+def to_table(rows):
+    """Return rows as an Arrow table of the package's schema."""
     columns = list(zip(*rows, strict=True)) or [()] * 6
     arrays = [
         *(pa.array(ids, pa.string()).dictionary_encode() for ids in columns[:4]),
         pa.array(columns[4], pa.timestamp("us", "UTC")),
         pa.array([Decimal(balance) for balance in columns[5]], pa.decimal128(38, 0)),
     ]
-    pq.write_table(pa.Table.from_arrays(arrays, schema=ARROW_SCHEMA), path)
+    return pa.Table.from_arrays(arrays, schema=ARROW_SCHEMA)

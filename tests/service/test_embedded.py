@@ -1,4 +1,4 @@
-"""The embedded server is up inside its block and gone after it."""
+"""A server is up inside its block and gone after it, or until a signal."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import gc
 import logging
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -14,14 +16,14 @@ import requests
 
 from balance_analysis.service.app import create_app
 from balance_analysis.service.embedded import serve
-from tests.service.rows import block_of, write_rows
+from tests.service.archives import write_archive
+from tests.service.rows import block_of
 
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory):
-    path = tmp_path_factory.mktemp("embedded") / "changes.parquet"
-    write_rows(path, block_of(5000))
-    return create_app(path)
+    folder = tmp_path_factory.mktemp("embedded") / "archive"
+    return create_app(write_archive(folder, block_of(5000)))
 
 
 def _address(url):
@@ -97,13 +99,16 @@ def test_the_signal_handlers_stay_as_they_are(app):
     assert [signal.getsignal(number) for number in watched] == before
 
 
-def test_nothing_is_printed_or_logged(app, capfd, caplog):
+def test_nothing_is_printed_and_only_requests_are_logged(app, capfd, caplog):
     caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, logger="balance_analysis")
     with serve(app) as url, socket.create_connection(_address(url)) as client:
         _status(url)
         client.sendall(b"this is not HTTP\r\n\r\n")
         client.recv(1000)
-    assert (capfd.readouterr(), caplog.text) == (("", ""), "")
+    assert capfd.readouterr() == ("", "")
+    assert {record.levelname for record in caplog.records} == {"INFO"}
+    assert {record.name for record in caplog.records} == {"balance_analysis"}
 
 
 def test_answers_on_one_connection_are_not_delayed(app):
@@ -151,3 +156,65 @@ def test_the_server_listens_on_ipv6_too(app):
     with serve(app, host="::1") as url:
         assert url.startswith("http://[::1]:")
         assert _status(url) == 200
+
+
+SLOW = """
+import asyncio, sys
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from balance_analysis.service.embedded import serve_until_told
+
+async def slow(request):
+    print("asked", flush=True)
+    await asyncio.sleep(float(sys.argv[1]))
+    return PlainTextResponse("x" * 1_000_000)
+
+app = Starlette(routes=[Route("/", slow)])
+serve_until_told(app, on_up=lambda url: print(url, flush=True))
+print("ended", flush=True)
+"""
+
+
+def _end(seconds, *signals):
+    """What a client got of an answer that takes so long, and how its server ended."""
+    command = [sys.executable, "-c", SLOW, str(seconds)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        got, url = [], server.stdout.readline().strip()
+
+        def ask():
+            try:
+                got.append(len(requests.get(url, timeout=30).content))
+            except requests.RequestException as error:
+                got.append(type(error))
+
+        client = threading.Thread(target=ask)
+        client.start()
+        assert server.stdout.readline() == "asked\n"
+        began = time.monotonic()
+        for number in signals:
+            server.send_signal(number)
+            time.sleep(0.2)
+        said = server.stdout.read()
+        took = time.monotonic() - began
+        client.join()
+    assert (server.returncode, said) == (0, "ended\n")
+    return got, took
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_after_a_signal_an_answer_under_way_is_finished(number):
+    got, _ = _end(0.8, number)
+    assert got == [1_000_000]
+
+
+def test_after_a_signal_an_answer_that_takes_too_long_is_given_up():
+    got, took = _end(60, signal.SIGTERM)
+    assert got != [1_000_000]
+    assert took < 5
+
+
+def test_a_second_signal_ends_the_server_at_once():
+    got, took = _end(60, signal.SIGINT, signal.SIGINT)
+    assert got != [1_000_000]
+    assert took < 2

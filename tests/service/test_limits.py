@@ -1,35 +1,43 @@
-"""The network limits, from a snapshot in a file to the wire."""
+"""The network limits, from an archive's newest snapshot to the wire."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
+from dataclasses import replace
 
+import pandas as pd
 import pytest
-import requests
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis.errors import ArchiveError
+from balance_analysis.archive.archive import Archive
+from balance_analysis.archive.timeline import keep_limits
+from balance_analysis.load.limits import load_network_limits
+from balance_analysis.node.client import Client
 from balance_analysis.schema import NetworkLimits
-from balance_analysis.service.app import create_app
-from balance_analysis.service.embedded import serve
-from balance_analysis.service.snapshot import read_limits
-from tests.service.rows import write_rows
+from tests.service.archives import END, HEIGHT
+from tests.service.conftest import read_error
 
-SNAPSHOT = {
-    "can_propose_market": True,
-    "can_propose_asset": False,
-    "propose_market_enabled": True,
-    "propose_asset_enabled": False,
-    "genesis_loaded": True,
-    "propose_market_enabled_from": "2023-04-01T00:00:00.123456789Z",
-    "propose_asset_enabled_from": None,
-    "fetched_at": "2023-05-01T00:00:00Z",
-    "source": "https://node.example",
-    "block_height": 7,
-    "extra": {"canUseAmm": True},
+PATH = "/api/v2/network/limits"
+FLAGS = {
+    "can_propose_market": "canProposeMarket",
+    "can_propose_asset": "canProposeAsset",
+    "propose_market_enabled": "proposeMarketEnabled",
+    "propose_asset_enabled": "proposeAssetEnabled",
+    "genesis_loaded": "genesisLoaded",
 }
+SNAPSHOT = NetworkLimits(
+    can_propose_market=True,
+    can_propose_asset=False,
+    propose_market_enabled=True,
+    propose_asset_enabled=False,
+    genesis_loaded=True,
+    propose_market_enabled_from=pd.Timestamp("2023-04-01T00:00:00.123456789Z"),
+    propose_asset_enabled_from=None,
+    fetched_at=pd.Timestamp("2023-05-01T00:00:00Z"),
+    source="https://node.example",
+    block_height=7,
+    extra={"canUseAmm": True, "later": ["ä", 1]},
+)
 LIMITS = {
     "canProposeMarket": True,
     "canProposeAsset": False,
@@ -39,85 +47,113 @@ LIMITS = {
     "proposeMarketEnabledFrom": "1680307200123456789",
     "proposeAssetEnabledFrom": "0",
     "canUseAmm": True,
+    "later": ["ä", 1],
 }
 
 
-def _ask(tmp_path, limits):
-    write_rows(tmp_path / "changes.parquet", [])
-    with serve(create_app(tmp_path / "changes.parquet", limits)) as url:
-        return requests.get(f"{url}/api/v2/network/limits", timeout=10)
-
-
 @pytest.fixture
-def path(tmp_path):
-    path = tmp_path / "network_limits.json"
-    path.write_text(json.dumps(SNAPSHOT))
-    return path
+def served(node):
+    """Keeps snapshots in the archive that is served, and gives the limits that it answers."""
+    node.hold([])
+
+    def keep(*snapshots):
+        for snapshot in snapshots:
+            keep_limits(Archive(node.path).store, snapshot, known=0)
+        response = node.get(path=PATH)
+        assert response.status_code == 200, response.text
+        assert set(response.json()) == {"limits"}
+        return response.json()["limits"]
+
+    return keep
 
 
-def test_the_snapshot_has_the_fields_of_the_schema():
-    assert set(SNAPSHOT) == {field.name for field in dataclasses.fields(NetworkLimits)}
+def test_the_limits_have_the_interface_s_form(served):
+    assert served(SNAPSHOT) == LIMITS
 
 
-def test_the_limits_have_the_interface_s_form(tmp_path, path):
-    assert _ask(tmp_path, path).json() == {"limits": LIMITS}
-
-
-def test_without_a_snapshot_the_limits_are_not_found(tmp_path):
-    response = _ask(tmp_path, None)
+def test_without_a_snapshot_the_limits_are_not_found(node):
+    node.hold([])
+    response = node.get(path=PATH)
     assert (response.status_code, response.json()["code"]) == (404, 5)
+    assert response.json()["details"][0]["inner"]
+
+
+def test_the_newest_snapshot_is_answered_without_a_restart(served):
+    served(SNAPSHOT)
+    newer = replace(SNAPSHOT, can_propose_asset=True)
+    assert served(newer) == LIMITS | {"canProposeAsset": True}
+
+
+def test_a_snapshot_that_comes_back_is_the_newest(served):
+    assert served(SNAPSHOT, replace(SNAPSHOT, genesis_loaded=False), SNAPSHOT) == LIMITS
 
 
 @pytest.mark.parametrize(
-    ("text", "nanoseconds"),
+    ("moment", "nanoseconds"),
     [
-        ("1970-01-01T00:00:00Z", "0"),
-        ("2023-04-01T00:00:00", "1680307200000000000"),
-        ("2023-04-01T00:00:00+00:00", "1680307200000000000"),
+        ("1970-01-01T00:00:00.000000001Z", "1"),
         ("1969-12-31T23:59:59.999999999Z", "-1"),
         ("2023-04-01T00:00:00.5Z", "1680307200500000000"),
         ("2023-04-01T00:00:00.000000001Z", "1680307200000000001"),
+        ("2262-01-01T00:00:00.987654321Z", "9214646400987654321"),
     ],
 )
-def test_a_date_keeps_its_nanoseconds(path, text, nanoseconds):
-    path.write_text(json.dumps(SNAPSHOT | {"propose_asset_enabled_from": text}))
-    assert read_limits(path)["proposeAssetEnabledFrom"] == nanoseconds
+def test_a_date_keeps_its_nanoseconds(served, moment, nanoseconds):
+    snapshot = replace(SNAPSHOT, propose_asset_enabled_from=pd.Timestamp(moment))
+    assert served(snapshot)["proposeAssetEnabledFrom"] == nanoseconds
 
 
-@given(flags=st.lists(st.booleans(), min_size=5, max_size=5))
-def test_each_flag_keeps_its_name(tmp_path_factory, flags):
-    names = list(SNAPSHOT)[:5]
-    path = tmp_path_factory.getbasetemp() / "flags.json"
-    path.write_text(json.dumps(SNAPSHOT | dict(zip(names, flags, strict=True))))
-    limits = read_limits(path)
-    assert [limits[name] for name in list(LIMITS)[:5]] == flags
+def test_both_dates_may_be_unset(served):
+    snapshot = replace(SNAPSHOT, propose_market_enabled_from=None)
+    assert served(snapshot)["proposeMarketEnabledFrom"] == "0"
 
 
-def test_an_extra_field_never_hides_a_known_one(path):
-    path.write_text(json.dumps(SNAPSHOT | {"extra": {"canProposeMarket": False}}))
-    assert read_limits(path)["canProposeMarket"] is True
+@given(flags=st.fixed_dictionaries(dict.fromkeys(FLAGS, st.booleans())))
+@settings(max_examples=20)
+def test_each_flag_keeps_its_name(node, flags):
+    node.hold([])
+    keep_limits(Archive(node.path).store, replace(SNAPSHOT, **flags), known=0)
+    limits = node.get(path=PATH).json()["limits"]
+    assert {name: limits[FLAGS[name]] for name in FLAGS} == flags
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "[]",
-        "{}",
-        json.dumps({key: value for key, value in SNAPSHOT.items() if key != "genesis_loaded"}),
-        json.dumps(SNAPSHOT | {"genesis_loaded": "yes"}),
-        json.dumps(SNAPSHOT | {"propose_asset_enabled_from": "soon"}),
-        json.dumps(SNAPSHOT | {"propose_asset_enabled_from": ""}),
-        json.dumps(SNAPSHOT | {"propose_asset_enabled_from": "2023-04-01T00:00:00+02:00"}),
-        json.dumps(SNAPSHOT | {"propose_asset_enabled_from": "2023-02-30T00:00:00Z"}),
-    ],
-)
-def test_a_file_that_is_no_snapshot_is_an_archive_error(path, content):
-    path.write_text(content)
-    with pytest.raises(ArchiveError, match="can't be read as a snapshot"):
-        read_limits(path)
+def test_an_extra_field_never_hides_a_known_one(served):
+    assert served(replace(SNAPSHOT, extra={"canProposeMarket": False})) == {
+        name: value for name, value in LIMITS.items() if name not in SNAPSHOT.extra
+    }
 
 
-def test_a_missing_file_is_an_archive_error(tmp_path):
-    with pytest.raises(ArchiveError, match="can't be read as a snapshot"):
-        read_limits(tmp_path / "nothing.json")
+def test_our_own_client_reads_the_limits_that_were_kept(node, served):
+    served(SNAPSHOT)
+    with Client(node.url) as client:
+        found = load_network_limits(client)
+    assert (
+        replace(
+            found,
+            fetched_at=SNAPSHOT.fetched_at,
+            source=SNAPSHOT.source,
+            block_height=SNAPSHOT.block_height,
+        )
+        == SNAPSHOT
+    )
+
+
+def test_parameters_of_the_limits_are_ignored(node, served):
+    served(SNAPSHOT)
+    assert node.get({"pagination.first": 0}, path=PATH).json() == {"limits": LIMITS}
+
+
+def test_the_last_block_is_told_with_the_limits_too(node, served):
+    served(SNAPSHOT)
+    headers = node.get(path=PATH).headers
+    assert (headers["X-Block-Height"], headers["X-Block-Timestamp"]) == (f"{HEIGHT}", f"{END}000")
+
+
+@pytest.mark.parametrize("content", [b"", b"not Parquet"])
+def test_a_damaged_snapshot_is_an_error_that_tells_nothing_of_the_inside(node, content):
+    node.hold([])
+    (node.path / "limits.parquet").write_bytes(content)
+    response = node.get(path=PATH)
+    assert response.status_code in (500, 503)
+    assert read_error(response.json())[0] in (13, 14)
+    assert node.page()["edges"] == []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.service.archives import Stretch
 from tests.service.rows import Row
 
 RECORDED = Path(__file__).parents[3] / "shared" / "recorded" / "system_tests" / "rows.csv"
@@ -31,6 +32,7 @@ def recorded():
 
 
 def test_oldest_first_is_the_order_of_a_real_node(node, recorded):
-    node.hold(recorded[::-1])
+    whole = Stretch(recorded[0].time, recorded[-1].time + 1)
+    node.hold(recorded[::-1], stretches=[whole])
     page = node.page({"pagination.newestFirst": "false"})
     assert [edge["node"] for edge in page["edges"]] == [row.node for row in recorded]

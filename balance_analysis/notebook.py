@@ -1,0 +1,93 @@
+"""How values look in a notebook: small tables that take colours and fonts from where they stand.
+
+Whatever comes in is text of anybody's: it is escaped here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_LEFT: Final = "text-align: left; vertical-align: top; padding: 0.2em 1em 0.2em 0"
+_WRAPPED: Final = f"{_LEFT}; overflow-wrap: anywhere; white-space: pre-line"
+_LINE: Final = f"{_LEFT}; white-space: nowrap"
+_CUT: Final = f"{_LINE}; max-width: 8em; overflow: hidden; text-overflow: ellipsis"
+
+
+def facts_html(title: str, facts: Iterable[tuple[str, object]]) -> str:
+    """Return names and values as a table of two columns under a title.
+
+    Parameters
+    ----------
+    title
+        What it is.
+    facts
+        Names with values: text, numbers, moments, yes or no, `None` for what is not set. A line
+        break in text stays one.
+    """
+    rows = [f"{_head(name, 'row')}{_cell(value)}" for name, value in facts]
+    return _table(title, rows)
+
+
+def rows_html(
+    title: str, names: Sequence[str], rows: Iterable[Sequence[object]], *, cut: bool = False
+) -> str:
+    """Return rows as a table under a title; of no rows the title alone.
+
+    Parameters
+    ----------
+    title
+        What they are.
+    names
+        The header.
+    rows
+        Values as of `facts_html`, one for each name.
+    cut
+        Whether each stands in one line, and long text shows its beginning. All of it is there for
+        who copies it or points at it.
+    """
+    body = ["".join(_cell(value, cut=cut) for value in row) for row in rows]
+    head = "".join(_head(name, "col") for name in names)
+    return _table(title, [head, *body] if body else [])
+
+
+def plain(value: object) -> str:
+    """Return a value as a person writes it, moments in UTC.
+
+    Examples
+    --------
+    >>> plain(True), plain(None), plain(63_381), plain(dt.datetime(2023, 4, 1, tzinfo=dt.UTC))
+    ('yes', 'not set', '63,381', '2023-04-01 00:00:00 UTC')
+    """
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dt.datetime):
+        return value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(" ") + " UTC"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _head(name: str, scope: str) -> str:
+    return f'<th scope="{scope}" style="{_LEFT}">{escape(name)}</th>'
+
+
+def _cell(value: object, *, cut: bool = False) -> str:
+    text = escape(plain(value))
+    if cut and isinstance(value, str):
+        return f'<td style="{_CUT}" title="{text}">{text}</td>'
+    if cut:
+        return f'<td style="{_LINE}">{text}</td>'
+    return f'<td style="{_WRAPPED}">{text}</td>'
+
+
+def _table(title: str, rows: Iterable[str]) -> str:
+    lines = "".join(f"<tr>{row}</tr>" for row in rows)
+    if not lines:
+        return f"<p><b>{escape(title)}</b></p>"
+    caption = f'<caption style="{_LEFT}; font-weight: bold">{escape(title)}</caption>'
+    return f"<table>{caption}<tbody>{lines}</tbody></table>"

@@ -1,0 +1,122 @@
+"""The order of the list: by time, and inside a block by account id, as nodes have it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from balance_analysis.rows import account_numbers
+from balance_analysis.schema import ACCOUNT_KEY
+from balance_analysis.service.cursors import ID_BYTES, Place
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_IN_ID: Final = ("asset_id", "party_id", "market_id", "account_type")
+"""What an account's id is the SHA-256 of, written one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Rows in the order of the list, oldest first.
+
+    Attributes
+    ----------
+    times
+        Of each row, microseconds.
+    balances
+        Of each row.
+    accounts
+        Of each row, its account's place among the accounts.
+    ids
+        Of each account, its id: 32 bytes; ascending.
+    keys
+        Of each account, asset, account type, party and market: `ACCOUNT_KEY`.
+    """
+
+    times: NDArray[np.int64]
+    balances: pa.Array
+    accounts: NDArray[np.int64]
+    ids: NDArray[np.uint8]
+    keys: pa.Table
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def beyond(self, place: Place, *, descending: bool) -> NDArray[np.bool_]:
+        """Return which rows stand beyond a place."""
+        account = np.searchsorted(_texts(self.ids), np.bytes_(place.account_id))
+        is_older = self.times < place.time
+        is_older |= (self.times == place.time) & (self.accounts < account)
+        return is_older if descending else ~(is_older | self.at(place))
+
+    def at(self, place: Place) -> NDArray[np.bool_]:
+        """Return which row stands at a place: one, or none."""
+        is_account = np.all(self.ids == np.frombuffer(place.account_id, np.uint8), axis=1)
+        is_there: NDArray[np.bool_] = (self.times == place.time) & is_account[self.accounts]
+        return is_there
+
+    def take(self, rows: NDArray[np.int64]) -> Listed:
+        """Return some of the rows, in the order in which they are named."""
+        return replace(
+            self,
+            times=self.times[rows],
+            balances=self.balances.take(pa.array(rows)),
+            accounts=self.accounts[rows],
+        )
+
+
+def in_order(rows: pa.Table) -> Listed:
+    """Return rows in the order of the list, oldest first.
+
+    Parameters
+    ----------
+    rows
+        `ARROW_SCHEMA`, in any order.
+    """
+    rows = rows.unify_dictionaries().combine_chunks()
+    columns = {name: _whole(rows[name]) for name in rows.column_names}
+    codes = [columns[name].indices.to_numpy() for name in ACCOUNT_KEY]
+    numbers = account_numbers(codes, [len(columns[name].dictionary) for name in ACCOUNT_KEY])
+    _, heads, accounts = np.unique(numbers, return_index=True, return_inverse=True)
+    keys = pa.table(
+        {
+            name: columns[name].dictionary.take(columns[name].indices.take(pa.array(heads)))
+            for name in ACCOUNT_KEY
+        }
+    )
+    ids = _account_ids(keys)
+    sorting = np.argsort(_texts(ids))
+    ranks = np.empty(len(ids), np.int64)
+    ranks[sorting] = np.arange(len(ids))
+    accounts = ranks[accounts]
+    times = columns["timestamp"].cast(pa.int64()).to_numpy()
+    listed = Listed(times, columns["balance"], accounts, ids[sorting], keys.take(pa.array(sorting)))
+    return listed.take(np.lexsort([accounts, times]))
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
+
+
+def _account_ids(keys: pa.Table) -> NDArray[np.uint8]:
+    columns = (keys[name].cast(pa.binary()) for name in _IN_ID)
+    texts = pc.binary_join_element_wise(*columns, b"").to_pylist()
+    digests = b"".join(map(_sha256, texts))
+    return np.frombuffer(digests, np.uint8).reshape(-1, ID_BYTES)
+
+
+@lru_cache(maxsize=1 << 16)
+def _sha256(text: bytes) -> bytes:
+    return hashlib.sha256(text).digest()
+
+
+def _texts(ids: NDArray[np.uint8]) -> NDArray[np.bytes_]:
+    """Return ids as what numpy sorts by their bytes."""
+    return np.ascontiguousarray(ids).view(f"S{ID_BYTES}").ravel()

@@ -1,0 +1,193 @@
+"""The service over 20,000,000 rows, on loopback, as a process of its own."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+
+from tests.benchmarks.contestants import Node, fetch_command, loaded
+from tests.benchmarks.levels import DAY, SINCE
+from tests.benchmarks.processes import run
+from tests.benchmarks.served import DAYS, UNTIL, make_served, served
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.benchmarks.served import Service
+
+ROWS, ACCOUNTS = 20_000_000, 5000
+PAGE = 5000
+CLIENTS, PAGES_EACH = 16, 12
+DEEP = 1000
+ASKED = 40
+
+
+class Figure(NamedTuple):
+    """One line of the report: `least` is a bound from below, `most` one from above."""
+
+    says: str
+    measured: float
+    unit: str
+    most: float | None = None
+    least: float | None = None
+
+    def line(self) -> str:
+        bounds = (("<=", self.most), (">=", self.least))
+        bound = "".join(f"{sign} {limit:,.10g}" for sign, limit in bounds if limit is not None)
+        held = (self.most is None or self.measured <= self.most) and (
+            self.least is None or self.measured >= self.least
+        )
+        verdict = ("yes" if held else "NO") if bound else ""
+        return f"  {self.says:66}{self.measured:13,.1f} {self.unit:9}{bound:>12}  {verdict}"
+
+
+class Client:
+    """One connection; it counts rows and decodes nothing, so that the service is measured."""
+
+    def __init__(self, service: Service) -> None:
+        address = urlsplit(service.url)
+        self._connection = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def ask(self, **asked: object) -> tuple[float, bytes]:
+        """Return the seconds that a page took, and its body."""
+        names = {"first": "pagination.first", "after": "pagination.after"}
+        names |= {"start": "dateRange.startTimestamp", "end": "dateRange.endTimestamp"}
+        names |= {"party": "filter.partyIds"}
+        query = urlencode([(names[name], value) for name, value in asked.items()])
+        began = time.perf_counter()
+        self._connection.request("GET", f"/api/v2/balance/changes?{query}")
+        answer = self._connection.getresponse()
+        body = answer.read()
+        assert answer.status == 200, body
+        return time.perf_counter() - began, body
+
+
+@pytest.fixture(scope="module")
+def figures(request) -> Iterator[list[Figure]]:
+    found: list[Figure] = []
+    yield found
+    terminal = request.config.pluginmanager.get_plugin("terminalreporter")
+    with request.config.pluginmanager.get_plugin("capturemanager").global_and_fixture_disabled():
+        terminal.section("the service, 20,000,000 rows over 100 days")
+        for figure in found:
+            terminal.write_line(figure.line())
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> tuple[Path, list[str]]:
+    folder = tmp_path_factory.mktemp("served") / "archive"
+    return folder, make_served(folder, ROWS, ACCOUNTS)
+
+
+@pytest.fixture
+def client(service) -> Iterator[Client]:
+    with Client(service) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def service(made) -> Iterator[Service]:
+    with served(made[0]) as service:
+        yield service
+
+
+def day(number: int) -> dict[str, int]:
+    """The bounds of a day, nanoseconds."""
+    start = (SINCE + number % DAYS * DAY) * 1000
+    return {"start": start, "end": start + DAY * 1000}
+
+
+def rows_of(body: bytes) -> int:
+    return body.count(b'"cursor":')
+
+
+def median_ms(seconds: list[float]) -> float:
+    return 1000 * statistics.median(seconds)
+
+
+def test_the_first_page_of_a_day_takes_some_time(client, figures):
+    client.ask(first=1)
+    days = [number * 37 % DAYS for number in range(ASKED)]
+    for says in ("first page of a day, 5,000 rows", "the same again, days asked before"):
+        answers = [client.ask(first=PAGE, **day(number)) for number in days[-ASKED:]]
+        assert {rows_of(body) for _, body in answers} == {PAGE}
+        figures.append(Figure(says, median_ms([took for took, _ in answers]), "ms", most=60))
+        days = days[-5:] * 8
+
+
+@pytest.mark.parametrize("size", [1000, PAGE])
+def test_a_page_of_one_party_takes_some_time(size, made, client, figures):
+    _, parties = made
+    # Of middling activity: a page of 5,000 rows is all that they have.
+    middle = len(parties) // 2
+    chosen = parties[middle - 2 * ASKED : middle + 2 * ASKED : 4]
+    answers = [client.ask(first=size, party=party) for party in chosen]
+    assert min(rows_of(body) for _, body in answers) > 900
+    says = f"one party out of 100 days, a page of {size:,} rows"
+    figures.append(Figure(says, median_ms([took for took, _ in answers]), "ms", most=60))
+
+
+def test_many_clients_at_once_get_as_many_rows_as_one(service, figures):
+    def pull(number: int) -> int:
+        days = range(number * 7, number * 7 + PAGES_EACH)
+        with Client(service) as client:
+            return sum(rows_of(client.ask(first=PAGE, **day(each))[1]) for each in days)
+
+    rates = []
+    for clients in (1, CLIENTS):
+        began = time.perf_counter()
+        with ThreadPoolExecutor(clients) as pool:
+            rows = sum(pool.map(pull, range(clients)))
+        rates.append(rows / (time.perf_counter() - began))
+        assert rows == clients * PAGES_EACH * PAGE
+    one, many = rates
+    figures.append(Figure("one client, first pages of many days", one, "rows/s"))
+    figures.append(Figure(f"{CLIENTS} clients at once, the same", many, "rows/s", least=one))
+
+
+def test_a_late_page_costs_no_more_than_the_first(client, figures):
+    cursors, seconds = [None], []
+    for _ in range(DEEP):
+        after = {} if cursors[-1] is None else {"after": cursors[-1]}
+        took, body = client.ask(first=PAGE, **after)
+        seconds.append(took)
+        cursors.append(json.loads(body[body.rindex(b'"pageInfo":') + 11 : -2])["endCursor"])
+    first = median_ms([client.ask(first=PAGE)[0] for _ in range(20)])
+    late = median_ms([client.ask(first=PAGE, after=cursors[-2])[0] for _ in range(20)])
+    figures.append(Figure("page 1, asked 20 times", first, "ms"))
+    figures.append(Figure("page 1,000, asked 20 times", late, "ms", most=1.2 * first))
+    for name, part in (("1 to 100", seconds[:100]), ("901 to 1,000", seconds[-100:])):
+        figures.append(Figure(f"pages {name} on the way there", median_ms(part), "ms"))
+
+
+@pytest.mark.parametrize("workers", [4])
+def test_our_own_loader_pulls_the_whole_archive(workers, made, service, figures, tmp_path):
+    since, until = (f"{moment / 1e6:.0f}" for moment in (SINCE, UNTIL))
+    since, until = (
+        time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(each))) for each in (since, until)
+    )
+    file = tmp_path / "changes.parquet"
+    node = Node(service.url, since, until, ROWS, "")
+    cost = run(fetch_command(node, file, workers=workers))
+    files = sorted(made[0].rglob("changes.parquet"))
+    assert loaded([file]) == loaded(files)
+    says = f"the whole archive by `fetch` with {workers} workers"
+    figures.append(Figure(says, ROWS / cost.seconds, "rows/s", least=150_000))
+
+
+def test_the_service_held_little_memory(service, figures):
+    figures.append(Figure("the most memory that it held", service.memory("VmHWM"), "MB", most=1000))

@@ -1,0 +1,183 @@
+"""Archives of given rows, of any partition, with any gaps, from any order of commits."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+from unittest.mock import patch
+
+from hypothesis import strategies as st
+
+from balance_analysis.archive import layout, rowfiles
+from balance_analysis.archive.archive import Archive
+from balance_analysis.archive.commit import Writer
+from balance_analysis.archive.coverage import Interval
+from balance_analysis.archive.state import About, write_about
+from balance_analysis.node.query import Filters
+from tests.service.rows import (
+    ACCOUNTS,
+    ASSETS,
+    BASE,
+    HOUR,
+    MARKETS,
+    MOMENTS,
+    PARTIES,
+    TYPES,
+    Row,
+    row_lists,
+    to_table,
+)
+
+START, END = BASE - 48 * HOUR, BASE + 24 * HOUR
+"""What an archive of the tests covers if nothing else is said."""
+
+SOURCE = "https://node.example"
+_MADE = itertools.count()
+HEIGHT = 1234
+
+
+class Stretch(NamedTuple):
+    """An interval that was asked for, half-open, microseconds."""
+
+    start: int
+    end: int
+    proven: bool = True
+
+
+WHOLE = (Stretch(START, END),)
+
+
+class Held(NamedTuple):
+    """What an archive is to hold.
+
+    Attributes
+    ----------
+    rows
+        All of them lie in the stretches.
+    stretches
+        What is covered, disjoint, in the order of the commits.
+    beyond
+        Rows of no stretch that an interrupted export announced.
+    torn
+        Whether it had replaced their file.
+    row_group
+        Rows of a row group, of which a real file of so few rows has one.
+    bound
+        Option and values of each filter that the archive is bound to.
+    """
+
+    rows: tuple[Row, ...] = ()
+    stretches: tuple[Stretch, ...] = WHOLE
+    partition: str = "day"
+    beyond: tuple[Row, ...] = ()
+    bound: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    torn: bool = True
+    row_group: int = rowfiles.ROW_GROUP
+
+    @property
+    def covered(self):
+        """The stretches in time order."""
+        return sorted(self.stretches)
+
+
+def write_archive(folder, rows=(), *, row_group=rowfiles.ROW_GROUP, **held):
+    """Make an archive and return it."""
+    with patch.object(rowfiles, "ROW_GROUP", row_group):
+        return _write(folder, Held(tuple(rows), **held))
+
+
+def _write(folder, held):
+    archive = Archive(folder)
+    values = {name: found[0] if name == "asset_id" else found for name, found in held.bound}
+    write_about(archive.store, About(Filters(**values).sorted(), held.partition))
+    writer = Writer(archive.store)
+    for stretch in held.stretches:
+        commit(writer, held.rows, stretch)
+    if held.beyond:
+        _leave(writer, held.beyond, torn=held.torn)
+    return archive
+
+
+def commit(writer, rows, stretch):
+    """Commit a stretch period by period, as an export does."""
+    inside = [row for row in rows if stretch.start <= row.time < stretch.end]
+    partition, since = writer.about.partition, stretch.start
+    for period in layout.periods_between(stretch.start, stretch.end, partition):
+        begin, stop = layout.bounds_of(period, partition)
+        part = [row for row in inside if begin <= row.time < stop]
+        if part or stop >= stretch.end:
+            known = writer.rows_of(period)
+            # As no two runs begin at the same moment.
+            asked_at = f"2023-06-01T00:00:00.{next(_MADE):06}+00:00"
+            end = min(stop, stretch.end)
+            interval = Interval(since, end, stretch.proven, SOURCE, HEIGHT, asked_at)
+            table = to_table([*_rows(known), *part])
+            writer.commit(period, table, [interval])
+            since = interval.end
+
+
+def replace_rows(writer, period, rows):
+    """Make other rows those of a period that is covered already."""
+    begin, end = layout.bounds_of(period, writer.about.partition)
+    interval = Interval(begin, end, True, SOURCE, HEIGHT + 1, "2023-06-02T00:00:00+00:00")
+    writer.commit(period, to_table(rows), [interval])
+
+
+def _leave(writer, rows, *, torn):
+    """Announce a period's file, replace it or not, and stop there, as a crash may."""
+    period = layout.period_of(rows[0].time, writer.about.partition)
+    content, note = rowfiles.encode_rows(to_table([*_rows(writer.rows_of(period)), *rows]))
+    file = layout.changes_file(period, writer.about.partition)
+    writer.amend(writer.state.announce(period, note, []))
+    if torn:
+        writer._store.write(file, content)
+
+
+def _rows(table):
+    columns = table.to_pydict()
+    times = table["timestamp"].cast("int64").to_pylist()
+    ids = [columns[name] for name in ("asset_id", "account_type", "party_id", "market_id")]
+    balances = map(int, columns["balance"])
+    return [Row(*found) for found in zip(*ids, times, balances, strict=True)]
+
+
+_EDGES = sorted({START, END, *(BASE + moment for moment in MOMENTS), BASE + HOUR, BASE - 1500})
+
+
+@st.composite
+def archives(draw, max_size=30):
+    """Archives with gaps, unproven stretches and what a crash left."""
+    edges = [START, END]
+    if draw(st.booleans()):
+        found = st.lists(st.sampled_from(_EDGES), min_size=2, max_size=6, unique=True)
+        edges = sorted(draw(found))
+    kinds = st.sampled_from(("proven", "proven", "proven", "unproven", "gap")[: 2 + len(edges)])
+    found = [(*pair, draw(kinds)) for pair in itertools.pairwise(edges)]
+    stretches = [Stretch(a, b, kind == "proven") for a, b, kind in found if kind != "gap"]
+    bound = draw(st.sampled_from(((), (), (), *_BOUND)))
+    accounts = [account for account in ACCOUNTS if _is_bound(account, bound)]
+    rows = draw(row_lists(max_size=max_size, accounts=accounts))
+    inside = tuple(row for row in rows if any(s.start <= row.time < s.end for s in stretches))
+    outside = [row for row in rows if row not in inside]
+    partition = draw(st.sampled_from(("day", "day", "hour", "month")))
+    left = draw(st.booleans()) and outside and _alike(outside, partition)
+    order = tuple(draw(st.permutations(stretches)))
+    torn, row_group = draw(st.booleans()), draw(st.sampled_from((2, 5, rowfiles.ROW_GROUP)))
+    return Held(inside, order, partition, tuple(left or ()), bound, torn, row_group)
+
+
+_BOUND = (
+    (("asset_id", ASSETS[:1]),),
+    (("party_ids", PARTIES[:2]), ("account_types", TYPES[:2])),
+    (("market_ids", MARKETS[1:]),),
+)
+
+
+def _is_bound(account, bound):
+    ids = dict(zip(("asset_id", "account_types", "party_ids", "market_ids"), account, strict=True))
+    return all(ids[name] in values for name, values in bound)
+
+
+def _alike(rows, partition):
+    period = layout.period_of(rows[0].time, partition)
+    return [row for row in rows if layout.period_of(row.time, partition) == period]

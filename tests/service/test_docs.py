@@ -1,0 +1,150 @@
+"""The page at /docs is whole by itself, says all, and works in a browser."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from html.parser import HTMLParser
+
+import pytest
+import requests
+from playwright.sync_api import sync_playwright
+
+from balance_analysis.demo import sample_archive
+from balance_analysis.service.app import create_app
+from balance_analysis.service.embedded import serve
+from balance_analysis.service.openapi import CHANGES, describe
+from balance_analysis.service.page import page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+class Reading(HTMLParser):
+    """The text, the ids, and everything that a browser might fetch or run."""
+
+    def __init__(self):
+        super().__init__()
+        self.text, self.ids, self.links, self.attributes = "", [], [], set()
+
+    def handle_starttag(self, tag, attrs):
+        for name, value in attrs:
+            self.attributes.add(name)
+            if name == "id":
+                self.ids.append(value)
+            if name in {"src", "href", "action", "srcset", "data"}:
+                self.links.append(value)
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def read():
+    reading = Reading()
+    reading.feed(page()[0])
+    return reading
+
+
+def test_the_page_asks_nobody_else(read):
+    outside = [link for link in read.links if re.match(r"(\w+:|//)", link)]
+    assert all(link.startswith("data:") for link in outside)
+
+
+def test_no_attribute_runs_or_styles(read):
+    assert not {name for name in read.attributes if name.startswith("on")}
+    assert "style" not in read.attributes
+
+
+def test_every_link_inside_the_page_leads_somewhere(read):
+    assert len(set(read.ids)) == len(read.ids)
+    assert {link[1:] for link in read.links if link.startswith("#")} <= set(read.ids)
+
+
+def test_the_page_has_every_operation_parameter_error_and_form(read):
+    document = describe()
+    parameters = document["paths"][CHANGES]["get"]["parameters"]
+    names = [*document["paths"], *(each["name"] for each in parameters)]
+    names += [*document["components"]["responses"], *document["components"]["schemas"]]
+    assert [name for name in names if name not in read.text] == []
+    assert "`" not in read.text.partition('"use strict"')[0]
+
+
+@pytest.fixture(scope="module")
+def url():
+    with sample_archive() as archive, serve(create_app(archive)) as url:
+        yield url
+
+
+def test_the_policy_allows_the_page_s_own_script_alone(url):
+    policy = requests.get(f"{url}/docs", timeout=10).headers["Content-Security-Policy"]
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules["default-src"] == rules["frame-ancestors"] == "'none'"
+    assert re.fullmatch(r"'sha256-[\w+/=]{44}'", rules["script-src"])
+    assert re.fullmatch(r"'sha256-[\w+/=]{44}'", rules["style-src"])
+    assert rules["connect-src"] == "'self'"
+
+
+def test_the_address_alone_leads_to_the_page(url):
+    assert requests.get(url, timeout=10).url == f"{url}/docs"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("this machine has no Chromium")
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture(params=[(1440, "light"), (375, "dark")], ids=["desk", "phone"])
+def tab(request, browser, url):
+    width, scheme = request.param
+    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    tab = context.new_page()
+    tab.complaints = []
+    tab.on("console", lambda message: tab.complaints.append(message.text))
+    tab.on("pageerror", lambda error: tab.complaints.append(str(error)))
+    tab.goto(f"{url}/docs")
+    yield tab
+    context.close()
+
+
+def _press(tab, button):
+    with tab.expect_response(lambda response: CHANGES in response.url) as answer:
+        tab.click(f"#listBalanceChanges button:has-text('{button}')")
+    tab.wait_for_selector("#listBalanceChanges .said b")
+    return answer.value
+
+
+def test_the_page_fits_its_window_and_nothing_complains(tab):
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert tab.complaints == []
+
+
+def test_the_form_asks_and_pages(tab):
+    tab.fill("[name='dateRange.startTimestamp']", "2023-04-02")
+    first = _press(tab, "Send").json()["balances"]
+    second = _press(tab, "Next").json()["balances"]
+    back = _press(tab, "Previous").json()["balances"]
+    assert second["edges"][0]["cursor"] not in {edge["cursor"] for edge in first["edges"]}
+    assert back["edges"] == first["edges"]
+    sent = tab.inner_text("#listBalanceChanges .sent")
+    assert "dateRange.startTimestamp=1680393600000000000" in sent
+    assert tab.complaints == []
+
+
+def test_the_form_shows_what_is_wrong(tab):
+    tab.fill("[name='pagination.first']", "0")
+    assert _press(tab, "Send").status == 400
+    tab.wait_for_function(
+        "document.querySelector('#listBalanceChanges .body').textContent.includes('send 1 to 5000')"
+    )
+
+
+def test_the_form_shows_a_warning(tab):
+    tab.fill("[name='dateRange.startTimestamp']", "2023-03-01")
+    _press(tab, "Send")
+    tab.wait_for_selector("#listBalanceChanges .note:visible")
+    assert "2023-03-01" in tab.inner_text("#listBalanceChanges .note")

@@ -1,0 +1,189 @@
+"""What our own tools get from the service is what the archive holds: each row, and each byte."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from balance_analysis.archive.archive import Archive
+from balance_analysis.archive.export import export
+from balance_analysis.load.changes import load_balance_changes
+from balance_analysis.load.pages import iter_pages
+from balance_analysis.node.client import Client
+from balance_analysis.schema import from_microseconds, to_microseconds
+from balance_analysis.service.app import create_app
+from balance_analysis.service.embedded import serve
+from tests.archive.exporting import (
+    DAY,
+    END,
+    HOUR,
+    START,
+    content_of,
+    lasting,
+    node_of,
+    run_export,
+    spans_of,
+    spread_history,
+)
+from tests.node.truth import lines_of_rows, lines_of_table, matching
+from tests.service.archives import WHOLE, Stretch, write_archive
+from tests.service.rows import BASE, block_of
+
+ROWS = spread_history(6, rows=240, accounts=60, largest_block=40)
+ENDS = sorted({START, END, *(row.timestamp_ns // 1000 for row in ROWS)})
+
+
+@pytest.fixture(scope="module", params=["day", "hour", "month"])
+def source(request, tmp_path_factory):
+    """An archive of the whole history, and the address at which it is served."""
+    folder = tmp_path_factory.mktemp("law") / "archive"
+    partition = request.param
+    with node_of(ROWS) as node:
+        # In several runs, which is how archives come about.
+        for end in (START + DAY, START + DAY + HOUR, END):
+            run_export(node, folder, start=START, end=end, partition=partition)
+    with serve(create_app(Archive(folder))) as url, Client(url, timeout=20) as client:
+        yield folder, client, partition
+
+
+def _some(values):
+    return st.just(()) | st.lists(st.sampled_from(sorted(values)), min_size=1, max_size=4)
+
+
+@st.composite
+def _questions(draw):
+    offs = st.sampled_from((-1, 0, 0, 1))
+    start = draw(st.sampled_from(ENDS[:-1])) + draw(offs)
+    end = draw(st.sampled_from([moment for moment in ENDS if moment > start])) + draw(offs)
+    return {
+        "start": start,
+        "end": max(end, start + 1),
+        "asset_id": draw(st.none() | st.sampled_from(sorted({row.asset_id for row in ROWS}))),
+        "party_ids": draw(_some({row.party_id for row in ROWS})),
+        "market_ids": draw(_some({row.market_id for row in ROWS if row.market_id})),
+        "account_types": draw(_some({row.account_type for row in ROWS})),
+    }
+
+
+def _bounded(question):
+    bounds = {name: from_microseconds(question[name]) for name in ("start", "end")}
+    return {**question, **bounds}
+
+
+@given(question=_questions(), size=st.sampled_from((1, 7, 30, 41, 5000)), workers=st.integers(1, 4))
+@settings(max_examples=12)
+def test_a_load_gives_the_rows_of_the_archive(source, question, size, workers):
+    _, client, _ = source
+    table = load_balance_changes(client, **_bounded(question), page_size=size, workers=workers)
+    assert lines_of_table(table) == lines_of_rows(matching(ROWS, **question))
+
+
+def test_a_load_gives_the_table_that_the_archive_reads(source):
+    folder, client, _ = source
+    bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
+    table = load_balance_changes(client, **bounds)
+    pd.testing.assert_frame_equal(table, Archive(folder).read(**bounds), check_categorical=False)
+    assert len(table) == len(ROWS)
+
+
+@given(
+    question=_questions(),
+    size=st.sampled_from((3, 17, 5000)),
+    forward=st.booleans(),
+    newest_first=st.booleans(),
+)
+@settings(max_examples=12)
+def test_following_pages_gives_the_rows_of_the_archive_in_order(
+    source, question, size, forward, newest_first
+):
+    _, client, _ = source
+    count = "first" if forward else "last"
+    pages = iter_pages(client, **{count: size}, newest_first=newest_first, **_bounded(question))
+    tables = [lines_of_table(page.table) for page in pages]
+    found = [line for table in (tables if forward else tables[::-1]) for line in table]
+    wanted = sorted(matching(ROWS, **question), key=lambda row: row.order, reverse=newest_first)
+    assert found == [line for row in wanted for line in lines_of_rows([row])]
+
+
+def test_an_export_gives_an_archive_of_the_same_bytes(source, tmp_path):
+    folder, client, partition = source
+    bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
+    export(client, Archive(tmp_path / "copy"), **bounds, partition=partition)
+    assert lasting(tmp_path / "copy") == lasting(folder)
+    assert len(content_of(folder, "changes/")) >= 2
+
+
+def test_an_export_takes_over_how_far_the_archive_goes(source, tmp_path):
+    """Beyond its last block a node knows nothing, and neither does a copy of its archive."""
+    folder, client, partition = source
+    export(client, Archive(tmp_path / "copy"), start=from_microseconds(START), partition=partition)
+    assert lasting(tmp_path / "copy") == lasting(folder)
+
+
+def test_an_export_takes_over_the_limits(source, tmp_path):
+    folder, client, partition = source
+    export(client, Archive(tmp_path / "copy"), start=from_microseconds(START), partition=partition)
+    names = ["propose_asset_enabled_from", "can_propose_market", "genesis_loaded", "extra"]
+    limits, copied = (Archive(each).limits() for each in (folder, tmp_path / "copy"))
+    pd.testing.assert_frame_equal(copied[names], limits[names].tail(1).reset_index(drop=True))
+    assert copied["block_height"].tolist() == limits["block_height"].tolist()[-1:]
+
+
+_GAP = (BASE - HOUR, BASE + HOUR)
+_VAGUE = (BASE + 2 * HOUR, BASE + 3 * HOUR)
+_PARTS = (
+    Stretch(WHOLE[0].start, _GAP[0]),
+    Stretch(_GAP[1], _VAGUE[0]),
+    Stretch(*_VAGUE, proven=False),
+    Stretch(_VAGUE[1], WHOLE[0].end),
+)
+
+
+def test_a_load_tells_what_the_archive_does_not_vouch_for(tmp_path):
+    archive = write_archive(tmp_path / "archive", block_of(9, time=_VAGUE[0]), stretches=_PARTS)
+    with serve(create_app(archive)) as url, Client(url, timeout=20) as client:
+        start, end = map(from_microseconds, WHOLE[0][:2])
+        table = load_balance_changes(client, start=start, end=end)
+    told = table.attrs["balance_analysis"]["incomplete"]
+    assert len(table) == 9
+    assert [tuple(map(to_microseconds, span)) for span in told] == [_GAP, _VAGUE]
+
+
+def test_a_copy_does_not_claim_more_than_its_source(tmp_path):
+    rows = [*block_of(9, time=WHOLE[0].start), *block_of(9, time=_VAGUE[0])]
+    archive = write_archive(tmp_path / "archive", rows, stretches=_PARTS)
+    with serve(create_app(archive)) as url:
+        run_export(url, tmp_path / "copy", start=WHOLE[0].start, end=WHOLE[0].end)
+    doubted = [(start, end) for start, end, proven in spans_of(tmp_path / "copy") if not proven]
+    assert doubted == [_GAP, _VAGUE]
+    assert content_of(tmp_path / "copy", "changes/") == content_of(tmp_path / "archive", "changes/")
+
+
+def test_a_strict_service_gives_our_client_all_that_is_complete(tmp_path):
+    archive = write_archive(tmp_path / "archive", block_of(9))
+    with (
+        serve(create_app(archive, strict_coverage=True)) as url,
+        Client(url, timeout=20) as client,
+    ):
+        start, end = map(from_microseconds, WHOLE[0][:2])
+        assert len(load_balance_changes(client, start=start, end=end)) == 9
+
+
+@given(seed=st.integers(0, 1000), size=st.sampled_from((5, 50, 5000)))
+@settings(max_examples=3)
+def test_any_history_survives_any_number_of_copies(seed, size):
+    rows = spread_history(seed, rows=90, accounts=30, largest_block=25)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with node_of(rows) as node:
+            run_export(node, folder / "0", start=START, end=END)
+        for number in range(2):
+            with serve(create_app(Archive(folder / str(number)))) as url:
+                copy = folder / str(number + 1)
+                run_export(url, copy, start=START, end=END, page_size=size)
+        assert lasting(folder / "2") == lasting(folder / "0")

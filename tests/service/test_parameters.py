@@ -1,0 +1,168 @@
+"""Every parameter of the interface, in all its spellings, and what is said to a wrong one."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from balance_analysis.service.parameters import Filters, Paging, read_parameters
+from balance_analysis.service.refusals import RefusedError
+
+PARTY, MARKET = "ab" * 32, "cd" * 32
+
+SPELLINGS = {
+    "filter.assetId": ["filter.asset_id"],
+    "filter.partyIds": ["filter.party_ids"],
+    "filter.marketIds": ["filter.market_ids"],
+    "filter.accountTypes": ["filter.account_types"],
+    "pagination.newestFirst": ["pagination.newest_first"],
+    "dateRange.startTimestamp": [
+        "date_range.start_timestamp",
+        "dateRange.start_timestamp",
+        "date_range.startTimestamp",
+    ],
+    "dateRange.endTimestamp": [
+        "date_range.end_timestamp",
+        "dateRange.end_timestamp",
+        "date_range.endTimestamp",
+    ],
+}
+ASKED = [
+    ("filter.assetId", "any text"),
+    ("filter.partyIds", PARTY),
+    ("filter.partyIds", "network"),
+    ("filter.marketIds", MARKET),
+    ("filter.accountTypes", "ACCOUNT_TYPE_BOND"),
+    ("pagination.first", "7"),
+    ("pagination.newestFirst", "false"),
+    ("dateRange.startTimestamp", "1000000"),
+    ("dateRange.endTimestamp", "2000000"),
+]
+UNDERSTOOD = (
+    Filters("any text", (PARTY, "network"), (MARKET,), ("ACCOUNT_TYPE_BOND",), 1000, 2000),
+    Paging(size=7, newest_first=False),
+)
+
+
+def read(items):
+    return read_parameters(items, is_known_type=lambda name: name == "ACCOUNT_TYPE_OF_THE_ARCHIVE")
+
+
+def refusal(items):
+    with pytest.raises(RefusedError) as refused:
+        read(items)
+    assert (refused.value.code, refused.value.status) == (3, 400)
+    return str(refused.value)
+
+
+def test_nothing_asks_for_the_newest_thousand_rows_of_all():
+    assert read([]) == (Filters(), Paging(size=1000, newest_first=True))
+
+
+@given(data=st.data())
+def test_every_spelling_in_any_order_means_the_same(data):
+    spelt = [
+        (data.draw(st.sampled_from([name, *SPELLINGS.get(name, [])])), value)
+        for name, value in ASKED
+    ]
+    singles = [item for item in spelt if item[1] not in (PARTY, "network")]
+    lists = [item for item in spelt if item[1] in (PARTY, "network")]
+    assert read([*data.draw(st.permutations(singles)), *lists]) == UNDERSTOOD
+
+
+@pytest.mark.parametrize("name", [name for name in SPELLINGS if "s" not in name[-3:]])
+def test_two_spellings_of_a_single_value_are_two_values(name):
+    values = {"filter.assetId": "x", "pagination.newestFirst": "true"}
+    items = [(each, values.get(name, "1")) for each in (name, SPELLINGS[name][0])]
+    assert f"{name} takes one value, but was given 2" in refusal(items)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("filter.party_id", "filter.partyIds"),
+        ("filter.PartyIds", "filter.partyIds"),
+        ("filter.account_type", "filter.accountTypes"),
+        ("filter.asset-id", "filter.assetId"),
+        ("filter.party_ids[]", "filter.partyIds"),
+        ("pagination.newest", "pagination.newestFirst"),
+        ("pagination.limit", "pagination.last"),
+        ("date_range.start", "dateRange.startTimestamp"),
+        ("date_range[end_timestamp]", "dateRange.endTimestamp"),
+        ("dateRange.", "dateRange.endTimestamp"),
+    ],
+)
+def test_an_unknown_name_in_a_group_is_refused_with_the_nearest(name, meant):
+    said = refusal([(name, "1")])
+    assert repr(name) in said
+    assert f"did you mean {meant!r}?" in said
+
+
+@given(rest=st.text(max_size=200), group=st.sampled_from(["filter", "pagination", "date_range"]))
+def test_any_other_name_in_a_group_is_refused(rest, group):
+    name = f"{group}.{rest}"
+    if name not in {*SPELLINGS, *itertools.chain(*SPELLINGS.values())} and rest not in (
+        "first",
+        "last",
+        "after",
+        "before",
+    ):
+        assert "is not a parameter: did you mean" in refusal([(name, "1")])
+
+
+@pytest.mark.parametrize(
+    "name", ["page", "assetId", "filters.assetId", "x.first", "", "dateranges"]
+)
+def test_a_name_outside_of_the_groups_is_ignored(name):
+    assert read([*ASKED, (name, "\x00")]) == UNDERSTOOD
+
+
+@pytest.mark.parametrize("name", ["partyIds", "marketIds", "accountTypes"])
+def test_a_list_may_be_long_but_not_endless(name):
+    value = "ACCOUNT_TYPE_BOND" if name == "accountTypes" else PARTY
+    items = [(f"filter.{name}", value)] * 1000
+    assert read(items)
+    said = refusal([*items, items[0]])
+    assert f"filter.{name} was given 1001 values: send 1000 at most" in said
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "microseconds"),
+    [(0, 0), (999, 0), (1000, 1), (-1, -1), (-1000, -1), (-1001, -2), (2**63 - 1, 2**63 // 1000)],
+)
+def test_nanoseconds_are_cut_towards_the_past(nanoseconds, microseconds):
+    filters, _ = read([("dateRange.startTimestamp", str(nanoseconds))])
+    assert filters.start == microseconds
+
+
+def test_a_type_that_the_archive_holds_is_known():
+    name = "ACCOUNT_TYPE_OF_THE_ARCHIVE"
+    assert read([("filter.accountTypes", name)])[0].account_types == (name,)
+    assert "did you mean" in refusal([("filter.accountTypes", "ACCOUNT_TYPE_OF_NOBODY")])
+
+
+@pytest.mark.parametrize(
+    ("items", "size", "backward"),
+    [
+        ({"first": 3, "last": 4}, 3, False),
+        ({"last": 4}, 4, True),
+        ({"first": 5000}, 5000, False),
+        ({"last": 1}, 1, True),
+    ],
+)
+def test_first_comes_before_last(items, size, backward):
+    _, paging = read([(f"pagination.{name}", str(value)) for name, value in items.items()])
+    assert (paging.size, paging.backward) == (size, backward)
+
+
+@pytest.mark.parametrize("value", ["1", "5000", "+7", "0007"])
+def test_a_page_size_is_a_number(value):
+    assert read([("pagination.first", value)])[1].size == int(value)
+
+
+@given(value=st.text(max_size=30).filter(lambda text: not text.lstrip("+0").isdecimal()))
+def test_no_other_text_is_a_page_size(value):
+    assert f"pagination.first={value!r} is not" in refusal([("pagination.first", value)])

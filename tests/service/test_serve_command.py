@@ -1,0 +1,147 @@
+"""`serve` tells where it listens, ends as it is told to, and says in one line what is wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+import requests
+from typer.testing import CliRunner
+
+from balance_analysis.cli import app
+from balance_analysis.cli.serving import _rate_limit
+from balance_analysis.service.openapi import CHANGES
+from balance_analysis.service.rates import RateLimit
+from tests.service.archives import write_archive
+from tests.service.rows import block_of
+
+PATIENCE = 30
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served") / "archive"
+    write_archive(folder, block_of(5000))
+    return str(folder)
+
+
+class Served:
+    """A `serve` that runs in a process of its own."""
+
+    def __init__(self, *arguments, **environment):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "balance_analysis", "serve", "--port", "0", *arguments],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+        )
+        self.line = self.process.stderr.readline()
+        self.url = re.search(r"http://\S+(?=,)", self.line)[0]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.communicate()
+
+    def end(self, number=signal.SIGTERM):
+        """Exit code, seconds, and what else was written, after a signal."""
+        began = time.monotonic()
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, time.monotonic() - began, out + err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_archive_is_served_until_a_signal(folder, number):
+    with Served(folder) as served:
+        assert served.line.startswith(f"Serving {folder} at http://127.0.0.1:")
+        page = requests.get(served.url + CHANGES, timeout=10)
+        assert len(page.json()["balances"]["edges"]) == 1000
+        assert "Ratelimit-Limit" not in page.headers
+        code, seconds, rest = served.end(number)
+    assert (code, rest) == (0, "")
+    assert seconds < 5
+
+
+def test_the_sample_is_served_and_requests_are_told(tmp_path):
+    with Served("--demo", "-v", TMPDIR=str(tmp_path)) as served:
+        assert requests.get(f"{served.url}/health", timeout=10).json()["rows"] > 60_000
+        code, _, rest = served.end()
+    assert code == 0
+    assert re.fullmatch(r"127\.0\.0\.1 200 \d+ ms: GET /health\n", rest)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_that_takes_nothing_holds_nobody_up(folder):
+    with Served(folder) as served, socket.socket() as client:
+        host, port = served.url.removeprefix("http://").split(":")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect((host, int(port)))
+        request = f"GET {CHANGES}?pagination.first=5000 HTTP/1.1\r\nHost: x\r\n\r\n"
+        client.sendall(8 * request.encode())
+        client.recv(1)
+        code, seconds, _ = served.end()
+    assert code == 0
+    assert seconds < 5.5
+
+
+def fails(*arguments, code=2):
+    result = CliRunner().invoke(app, ["serve", *map(str, arguments)])
+    assert result.exit_code == code, (result.output, result.exception)
+    assert result.stdout == ""
+    assert re.fullmatch(r"balance-analysis: [^\n]+\n", result.stderr)
+    return result.stderr
+
+
+def test_a_port_that_is_taken_is_told(folder):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = fails(folder, "--port", port)
+    assert f"127.0.0.1, port {port} can't be listened on: Address already in use; choose" in said
+
+
+def test_what_is_no_archive_is_told(tmp_path):
+    assert "is no archive" in fails(tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "--demo"),
+        (("x", "--demo"), "not both"),
+        (("x", "--rate-limit", "0"), "--rate-limit"),
+        (("x", "--rate-limit", "fast"), "--rate-limit"),
+        (("x", "--timeout", "0s"), "--timeout"),
+        (("x", "--timeout", "soon"), "no duration"),
+        (("--demo", "--host", "no-such-host.invalid"), "no-such-host.invalid"),
+    ],
+)
+def test_wrong_options_are_told(arguments, said):
+    assert said in fails(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "host", "limit"),
+    [
+        (None, "127.0.0.1", None),
+        (None, "::1", None),
+        (None, "localhost", None),
+        (None, "0.0.0.0", RateLimit(20, 100)),
+        (None, "::", RateLimit(20, 100)),
+        (None, "example.org", RateLimit(20, 100)),
+        ("off", "0.0.0.0", None),
+        ("7", "127.0.0.1", RateLimit(7, 35)),
+    ],
+)
+def test_the_rate_is_limited_where_others_can_come(wanted, host, limit):
+    assert _rate_limit(wanted, host) == limit

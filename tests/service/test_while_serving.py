@@ -1,0 +1,218 @@
+"""What is written to the archive is served at once; what happens to it never breaks the service."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import requests
+
+from balance_analysis.archive.archive import Archive
+from balance_analysis.archive.commit import Writer
+from balance_analysis.archive.repair import repair
+from balance_analysis.load.changes import load_balance_changes
+from balance_analysis.node.client import Client
+from balance_analysis.schema import from_microseconds
+from balance_analysis.service.app import create_app
+from balance_analysis.service.embedded import serve
+from tests.archive import exporting
+from tests.archive.exporting import DAY, node_of, run_export, spread_history
+from tests.node.truth import lines_of_rows, lines_of_table
+from tests.service.archives import END, Stretch, commit, replace_rows, write_archive
+from tests.service.conftest import CHANGES, read_error
+from tests.service.rows import BASE, HOUR, block_of
+
+ROWS = spread_history(9, rows=120, accounts=20)
+
+
+def _page(url, **asked):
+    names = {"first": "pagination.first", "after": "pagination.after"}
+    names |= {"newest": "pagination.newestFirst"}
+    parameters = {names[name]: value for name, value in asked.items()}
+    response = requests.get(url + CHANGES, params=parameters, timeout=20)
+    assert response.status_code == 200, response.text
+    return response.json()["balances"]
+
+
+def _places(page):
+    return [(edge["node"]["timestamp"], edge["node"]["partyId"]) for edge in page["edges"]]
+
+
+def _follow(url, size, newest):
+    """Yield the pages of the whole list."""
+    asked = {"first": size, "newest": newest}
+    more = True
+    while more:
+        page = _page(url, **asked)
+        yield page
+        more, asked["after"] = page["pageInfo"]["hasNextPage"], page["pageInfo"]["endCursor"]
+
+
+def _loaded(url):
+    bounds = (from_microseconds(moment) for moment in (exporting.START, exporting.END))
+    with Client(url, timeout=20) as client:
+        return lines_of_table(
+            load_balance_changes(client, **dict(zip(("start", "end"), bounds, strict=True)))
+        )
+
+
+def assert_right_or_unavailable(response, whole):
+    """What the service has read before it may answer still."""
+    if response.status_code == 200:
+        assert response.json() == {"balances": whole}
+    else:
+        assert (response.status_code, read_error(response.json())[0]) == (503, 14)
+
+
+@pytest.mark.parametrize("partition", ["day", "month"])
+def test_an_export_is_served_as_soon_as_it_is_committed(tmp_path, partition):
+    folder, middle = tmp_path / "archive", exporting.START + 2 * DAY
+    with node_of(ROWS) as node:
+        run_export(node, folder, start=exporting.START, end=middle, partition=partition)
+        with serve(create_app(Archive(folder))) as url:
+            before = _loaded(url)
+            run_export(node, folder, end=exporting.END, partition=partition)
+            after = _loaded(url)
+    assert before == lines_of_rows(row for row in ROWS if row.timestamp_ns < middle * 1000)
+    assert after == lines_of_rows(ROWS)
+
+
+def test_a_balance_that_was_corrected_is_served(tmp_path):
+    archive = write_archive(tmp_path / "archive", block_of(20))
+    other = [row._replace(balance=5) for row in block_of(20)]
+    with serve(create_app(archive)) as url:
+        before = _page(url)
+        replace_rows(Writer(archive.store), "2023-05-01", other)
+        after = _page(url)
+    assert {edge["node"]["balance"] for edge in after["edges"]} == {"5"}
+    assert _places(after) == _places(before)
+
+
+def test_a_repaired_archive_is_served(tmp_path):
+    folder = tmp_path / "archive"
+    with node_of(ROWS) as node, Client(node.url) as client:
+        run_export(node, folder, start=exporting.START, end=exporting.END)
+        with serve(create_app(Archive(folder))) as url:
+            whole = _loaded(url)
+            first = _page(url)
+            for file in folder.glob("changes/*/*"):
+                file.write_bytes(file.read_bytes()[:-100])
+            broken = requests.get(url + CHANGES, timeout=20)
+            with serve(create_app(Archive(folder))) as other:
+                unread = requests.get(other + CHANGES, timeout=20)
+            repair(client, Archive(folder))
+            again = _loaded(url)
+    assert_right_or_unavailable(broken, first)
+    assert (unread.status_code, read_error(unread.json())[0]) == (503, 14)
+    assert again == whole == lines_of_rows(ROWS)
+
+
+@pytest.mark.parametrize("damage", ["folder", "_coverage.json", "_archive.json", "changes"])
+def test_an_archive_that_is_moved_away_and_comes_back_is_served_again(tmp_path, damage):
+    folder = tmp_path / "archive"
+    write_archive(folder, block_of(20))
+    gone = folder if damage == "folder" else folder / damage
+    with serve(create_app(Archive(folder))) as url:
+        whole = _page(url)
+        gone.rename(tmp_path / "elsewhere")
+        broken = requests.get(url + CHANGES, timeout=20)
+        (tmp_path / "elsewhere").rename(gone)
+        again = _page(url)
+    assert_right_or_unavailable(broken, whole)
+    assert broken.status_code == 503 or damage in ("_archive.json", "changes")
+    assert again == whole
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"not JSON", b"\xff" * 50])
+def test_a_damaged_coverage_is_an_error_until_it_is_mended(tmp_path, content):
+    folder = tmp_path / "archive"
+    write_archive(folder, block_of(20))
+    coverage = folder / "_coverage.json"
+    good = coverage.read_bytes()
+    with serve(create_app(Archive(folder))) as url:
+        whole = _page(url)
+        coverage.write_bytes(content)
+        broken = requests.get(url + CHANGES, timeout=20)
+        coverage.write_bytes(good)
+        again = _page(url)
+    assert (broken.status_code, read_error(broken.json())[0]) == (503, 14)
+    assert again == whole
+
+
+def test_an_answer_is_of_one_state_while_a_day_is_replaced_again_and_again(tmp_path):
+    archive = write_archive(tmp_path / "archive", block_of(300))
+    versions = [[row._replace(balance=number) for row in block_of(300)] for number in range(2)]
+    replace_rows(Writer(archive.store), "2023-05-01", versions[0])
+    ended = threading.Event()
+
+    def write():
+        writer, number = Writer(archive.store), 0
+        while not ended.is_set():
+            number += 1
+            replace_rows(writer, "2023-05-01", versions[number % 2])
+
+    with serve(create_app(archive)) as url:
+        thread = threading.Thread(target=write)
+        thread.start()
+        try:
+            pages = [_page(url) for _ in range(60)]
+        finally:
+            ended.set()
+            thread.join()
+    found = [{edge["node"]["balance"] for edge in page["edges"]} for page in pages]
+    assert [len(page["edges"]) for page in pages] == [300] * 60
+    assert [balances for balances in found if len(balances) != 1] == []
+    assert {balance for balances in found for balance in balances} == {"0", "1"}
+
+
+@pytest.mark.parametrize("newest", ["true", "false"])
+def test_paging_during_an_export_loses_no_row(tmp_path, newest):
+    times = range(BASE - HOUR, BASE + 4 * HOUR, HOUR // 4)
+    rows = [row for time in times for row in block_of(9, time=time)]
+    known = BASE + HOUR // 8
+    archive = write_archive(tmp_path / "archive", rows, stretches=[Stretch(BASE - HOUR, known)])
+    writer = Writer(archive.store)
+    at_first = {(f"{row.time}000", row.party_id) for row in rows if row.time < known}
+    found = []
+    with serve(create_app(archive)) as url:
+        for number, page in enumerate(_follow(url, 7, newest)):
+            found += _places(page)
+            step = Stretch(known + number * HOUR // 3, known + (number + 1) * HOUR // 3)
+            if step.end < END:
+                commit(writer, rows, step)
+    assert len(found) == len(set(found))
+    assert [place for place in at_first if place not in found] == []
+    if newest == "false":
+        assert len(found) == len(rows)
+
+
+def test_a_cursor_outlives_a_restart_and_later_exports(tmp_path):
+    early, late = block_of(20), block_of(20, time=BASE + HOUR)
+    archive = write_archive(tmp_path / "archive", early, stretches=[Stretch(BASE - HOUR, BASE + 1)])
+    with serve(create_app(archive)) as url:
+        whole = _page(url)
+    cursors = [edge["cursor"] for edge in whole["edges"]]
+    commit(Writer(archive.store), late, Stretch(BASE + 1, BASE + 2 * HOUR))
+    with serve(create_app(Archive(tmp_path / "archive"))) as url:
+        rests = [_page(url, after=cursor)["edges"] for cursor in cursors]
+        again = _page(url)["edges"]
+    assert rests == [whole["edges"][place:] for place in range(1, 21)]
+    assert again[20:] == whole["edges"]
+
+
+def test_a_cursor_whose_row_is_gone_is_refused_or_goes_on_from_its_place(tmp_path):
+    rows = block_of(20)
+    archive = write_archive(tmp_path / "archive", rows)
+    with serve(create_app(archive)) as url:
+        whole = _page(url)["edges"]
+        gone = whole[7]
+        kept = [row for row in rows if row.node != gone["node"]]
+        replace_rows(Writer(archive.store), "2023-05-01", kept)
+        asked = {"pagination.after": gone["cursor"]}
+        rest = requests.get(url + CHANGES, params=asked, timeout=20)
+        others = _page(url, after=whole[6]["cursor"])["edges"]
+    assert others == whole[8:]
+    if rest.status_code == 200:
+        assert rest.json()["balances"]["edges"] == whole[8:]
+    else:
+        assert (rest.status_code, read_error(rest.json())[0]) == (400, 3)

@@ -1,0 +1,212 @@
+"""What a notebook shows of a value: all of it, escaped, in the notebook's own colours."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import balance_analysis as ba
+from balance_analysis import notebook
+from balance_analysis.archive.verify import Problem
+from balance_analysis.notebook import facts_html, plain, rows_html
+from tests.archive.exporting import END, START, node_of, run_export, spread_history
+from tests.loopback import LoopbackNode, random_history
+
+EVIL = "<script>alert('1')</script>\"&amp;"
+ROWS = spread_history(7, rows=200, accounts=15)
+
+
+class Reading(HTMLParser):
+    """The cells and the title of tables, as a browser reads them; fails on any other element."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.rows, self.titles, self.open = [], [], []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        assert tag in {"table", "caption", "tbody", "tr", "th", "td", "p", "b"}
+        assert {name for name, _ in attrs} <= {"style", "scope", "title"}
+        self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in {"th", "td"}:
+            self.rows[-1].append("")
+        elif tag in {"caption", "b"}:
+            self.titles.append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1] in {"th", "td"}:
+            self.rows[-1][-1] += data
+        else:
+            assert self.open[-1] in {"caption", "b"}
+            self.titles[-1] += data
+
+
+def facts_of(value):
+    html = value._repr_html_()
+    assert not re.search(r"color|background|<script|class=|id=", html)
+    return {row[0]: row[1] for row in Reading(html).rows if len(row) == 2}
+
+
+texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1)
+
+
+@given(title=texts, rows=st.lists(st.tuples(texts, texts), min_size=1))
+def test_any_text_comes_back_as_it_is(title, rows):
+    read = Reading(facts_html(title, rows))
+    assert read.titles == [title]
+    assert read.rows == [list(row) for row in rows]
+
+
+@given(names=st.tuples(texts, texts), rows=st.lists(st.tuples(texts, texts)), cut=st.booleans())
+def test_any_table_comes_back_as_it_is(names, rows, cut):
+    read = Reading(rows_html("x", names, rows, cut=cut))
+    assert read.rows == ([list(names), *map(list, rows)] if rows else [])
+
+
+def test_the_examples_in_docstrings_run():
+    failed, attempted = doctest.testmod(notebook)
+    assert attempted > 0
+    assert failed == 0
+
+
+def test_moments_are_shown_in_utc_and_nanoseconds_are_kept():
+    moment = pd.Timestamp("2023-04-01T02:00:00.123456789", tz="Europe/Berlin")
+    assert plain(moment) == "2023-04-01 00:00:00.123456789 UTC"
+
+
+@pytest.fixture(scope="module")
+def limits():
+    with LoopbackNode(ROWS) as node, ba.Client(node.url) as client:
+        return ba.load_network_limits(client)
+
+
+def test_limits_tell_every_field(limits):
+    facts = facts_of(limits)
+    assert facts["can propose market"] == "yes"
+    assert facts["source"] == limits.source
+    assert facts["propose market enabled from"].endswith(" UTC")
+    assert len(facts) >= 10
+
+
+def test_limits_show_what_a_node_sends_as_text_and_beside_their_own_fields(limits):
+    odd = replace(
+        limits,
+        propose_asset_enabled_from=None,
+        block_height=None,
+        extra={EVIL: EVIL, "source": "another"},
+    )
+    read = Reading(odd._repr_html_())
+    assert [EVIL, EVIL] in read.rows
+    assert ["source", limits.source] in read.rows
+    assert ["source", "another"] in read.rows
+    assert ["propose asset enabled from", "not set"] in read.rows
+    assert ["block height", "unknown"] in read.rows
+
+
+def page_of(rows, **options):
+    with LoopbackNode(rows) as node, ba.Client(node.url) as client:
+        return next(iter(ba.iter_pages(client, start="2023-01-01", end="2024-01-01", **options)))
+
+
+def test_a_page_tells_its_rows_and_whether_there_are_more():
+    page = page_of(random_history(3, rows=8, accounts=4), first=7)
+    read = Reading(page._repr_html_())
+    assert ["next page", "yes"] in read.rows
+    assert ["end cursor", page.end_cursor] in read.rows
+    cells = [row for row in read.rows if len(row) == 6]
+    assert cells[0] == list(page.table.columns)
+    assert [row[5] for row in cells[1:]] == [str(value) for value in page.table["balance"]]
+    assert [row[2] for row in cells[1:]] == page.table["party_id"].tolist()
+
+
+def test_a_long_page_shows_both_ends_and_says_so():
+    page = page_of(random_history(3, rows=60, accounts=9), first=50)
+    read = Reading(page._repr_html_())
+    shown = [row[5] for row in read.rows if len(row) == 6][1:]
+    balances = [str(value) for value in page.table["balance"]]
+    assert shown == balances[:5] + balances[-5:]
+    assert read.titles[-1] == "50 balance changes, as the node sent them; the first and the last 5"
+
+
+def test_an_empty_page_has_no_rows():
+    read = Reading(page_of([])._repr_html_())
+    assert read.titles[-1].startswith("0 balance changes")
+    assert not [row for row in read.rows if len(row) == 6]
+
+
+def test_a_page_escapes_ids():
+    page = page_of(random_history(3, rows=2, accounts=1))
+    table = page.table.assign(party_id=EVIL, asset_id=EVIL)
+    rows = Reading(replace(page, table=table)._repr_html_()).rows
+    assert rows[-1][0] == rows[-1][2] == EVIL
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("html") / "archive"
+    with node_of(ROWS) as node:
+        run = run_export(node, folder, start=START, end=END)
+    return run, ba.Archive(folder)
+
+
+def test_a_run_tells_what_it_did(exported):
+    run, _ = exported
+    facts = facts_of(run)
+    assert facts["new rows"] == str(len(ROWS))
+    assert facts["asked for"] == "2023-04-28 20:00:00 UTC to 2023-05-03 08:00:00 UTC"
+    assert facts["conflicts"] == facts["bad rows"] == "0"
+    assert facts["node"] == run.source
+    assert facts["run"] == run.id
+
+
+def test_a_run_shows_no_credentials(exported):
+    run, _ = exported
+    html = replace(run, source="https://me:secret@node.example.org")._repr_html_()
+    assert "secret" not in html
+
+
+def test_a_run_that_asked_for_nothing_says_so():
+    assert facts_of(ba.Run())["asked for"] == "nothing"
+
+
+def test_a_status_tells_what_it_tells_as_text(exported):
+    _, archive = exported
+    status = archive.status()
+    lines = dict(re.split(r"  +", line, maxsplit=1) for line in str(status).splitlines())
+    assert facts_of(status) == lines
+
+
+def test_a_status_escapes_addresses(exported):
+    _, archive = exported
+    assert facts_of(replace(archive.status(), uri=EVIL))["archive"] == EVIL
+
+
+def test_an_archive_that_is_whole_is_a_line(exported):
+    _, archive = exported
+    report = archive.verify()
+    read = Reading(report._repr_html_())
+    assert read.titles == [str(report)]
+    assert read.rows == []
+
+
+def test_a_report_tells_each_problem_and_what_to_do(exported):
+    _, archive = exported
+    problem = Problem("stranger", EVIL, "a/b", "move it")
+    report = replace(archive.verify(), problems=(problem,), not_compared=("[a, b): why",))
+    read = Reading(report._repr_html_())
+    assert read.rows[1:] == [["a/b", EVIL, "move it"], ["not compared", "[a, b): why", ""]]
+    assert "1 problem" in read.titles[0]
