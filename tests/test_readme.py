@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import requests
 from typer.testing import CliRunner
 
 import balance_analysis as ba
@@ -26,7 +27,7 @@ def blocks(language):
 
 
 @pytest.mark.parametrize(
-    "block", blocks("python"), ids=["quickstart", "archive", "resume", "analysis"]
+    "block", blocks("python"), ids=["quickstart", "archive", "pictures", "resume", "analysis"]
 )
 def test_a_python_block_runs(block, tmp_path):
     done = subprocess.run(
@@ -43,7 +44,8 @@ def test_a_python_block_runs(block, tmp_path):
 def test_the_command_line_quickstart_runs(tmp_path):
     commands = [line for block in blocks("sh") for line in block.splitlines()]
     commands = [line for line in commands if line.startswith("balance-analysis ")]
-    assert len(commands) == 10
+    commands = [line for line in commands if " serve " not in line]
+    assert len(commands) == 13
     with serve_sample() as url:
         script = "\n".join(commands).replace("https://node.example.org", url)
         script = script.replace("balance-analysis ", f"{sys.executable} -m balance_analysis ")
@@ -56,9 +58,19 @@ def test_the_command_line_quickstart_runs(tmp_path):
         "changes.parquet",
         "accounts.csv",
         "pools.png",
+        "pools.csv",
+        "totals.svg",
+        "report.html",
         "network_limits.json",
         "archive",
     }
+
+
+def test_what_is_asked_of_a_served_archive_is_answered():
+    (asked,) = re.findall(r"curl 'http://127\.0\.0\.1:3008(.*)'", README)
+    with serve_sample() as url:
+        answer = requests.get(url + asked, timeout=10).json()
+    assert len(answer["balances"]["edges"]) == 5
 
 
 def test_the_set_up_commands_are_make_targets():
