@@ -16,8 +16,9 @@ lint: .venv/installed-dev ## style, types and the import contract
 	$(RUN)/lint-imports
 	$(RUN)/nbstripout --verify notebooks/*.ipynb
 
-pictures: demo ## README's picture, from the demo
+pictures: demo ## README's pictures, from sample data
 	cp demo/balances-tUSD.png notebooks/balances.png
+	$(RUN)/python notebooks/gallery.py
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv

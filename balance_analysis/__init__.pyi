@@ -1,3 +1,4 @@
+from . import cluster
 from .analysis.averages import time_weighted_average
 from .analysis.balances import balance_at
 from .analysis.checks import check_table, to_table
@@ -31,7 +32,16 @@ from .errors import (
     RequestError,
     TooLargeError,
 )
-from .figures.plots import plot_balances
+from .figures.activity import plot_activity
+from .figures.balances import plot_balances
+from .figures.concentration import plot_concentration
+from .figures.coverage import plot_coverage
+from .figures.drawdown import plot_drawdown
+from .figures.flows import plot_flows
+from .figures.limits import plot_limits
+from .figures.palette import DARK_STYLE
+from .figures.report import write_report
+from .figures.totals import plot_totals
 from .load.changes import iter_balance_changes, load_balance_changes
 from .load.limits import load_network_limits
 from .load.opening import load_opening_balances
@@ -47,6 +57,7 @@ __version__: str
 __all__ = [
     "ACCOUNT_KEY",
     "ACCOUNT_TYPES",
+    "DARK_STYLE",
     "Archive",
     "ArchiveError",
     "ArchiveLockedError",
@@ -71,6 +82,7 @@ __all__ = [
     "balance_series",
     "check_conservation",
     "check_table",
+    "cluster",
     "concentration",
     "deltas",
     "diagnose_node",
@@ -84,7 +96,14 @@ __all__ = [
     "load_opening_balances",
     "load_to_parquet",
     "ohlc",
+    "plot_activity",
     "plot_balances",
+    "plot_concentration",
+    "plot_coverage",
+    "plot_drawdown",
+    "plot_flows",
+    "plot_limits",
+    "plot_totals",
     "read_network_limits",
     "read_parquet",
     "reconcile",
@@ -98,4 +117,5 @@ __all__ = [
     "totals",
     "write_network_limits",
     "write_parquet",
+    "write_report",
 ]

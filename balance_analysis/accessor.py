@@ -95,6 +95,6 @@ class BalancesAccessor:
 
     def plot(self, **options: Any) -> Axes:  # noqa: ANN401 - those of plot_balances
         """Plot the balances, as `plot_balances` does and with its options."""
-        from balance_analysis.figures.plots import plot_balances  # noqa: PLC0415 - heavy
+        from balance_analysis.figures.balances import plot_balances  # noqa: PLC0415 - heavy
 
         return plot_balances(self._table, **options)

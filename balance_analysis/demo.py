@@ -25,7 +25,7 @@ from balance_analysis.archive.state import About, write_about
 from balance_analysis.archive.timeline import keep_limits
 from balance_analysis.archive.writing import replacing
 from balance_analysis.errors import CheckError
-from balance_analysis.figures.plots import plot_balances
+from balance_analysis.figures.balances import plot_balances
 from balance_analysis.load.limits import load_network_limits
 from balance_analysis.node.client import Client
 from balance_analysis.node.query import Filters

@@ -88,6 +88,10 @@ def export(
         str | None,
         typer.Option(metavar="quarantine|raise", help="What becomes of them. [quarantine]"),
     ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="A Dask cluster to load on, as tcp://host:8786."),
+    ] = None,
     metrics_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write figures for Prometheus here.")
     ] = None,
@@ -114,6 +118,7 @@ def export(
             "page_size": page_size,
             "workers": workers,
             "on_bad_rows": on_bad_rows,
+            "scheduler": scheduler,
             "metrics_file": metrics_file,
             "log_format": None if log_format is None else log_format.value,
         }

@@ -194,9 +194,9 @@ def _totals(picture: Picture, table: pd.DataFrame) -> Axes:
 
 
 def _flows(picture: Picture, table: pd.DataFrame) -> Axes:
-    rows = _inside(picture.selection, table)
-    freq = picture.freq or _fitting_freq(picture.selection, rows["timestamp"])
-    return plot_flows(rows, freq=freq, **picture.amounts())
+    inside = _inside(picture.selection, table)
+    freq = picture.freq or _fitting_freq(picture.selection, inside["timestamp"])
+    return plot_flows(table, freq=freq, **picture.amounts(), **picture.selection.bounds())
 
 
 def _fitting_freq(selection: Selection, times: pd.Series[pd.Timestamp]) -> str:

@@ -10,11 +10,14 @@ import typer
 
 from balance_analysis.cli.moments import check_writable, interval
 from balance_analysis.cli.printing import aligned
+from balance_analysis.cli.spreading import connected
 from balance_analysis.cli.telling import BAD, LOCKED, PARTIAL, Telling, logger
 from balance_analysis.errors import ArchiveError, RequestError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from distributed import Client as Cluster
 
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.export import Run
@@ -56,14 +59,15 @@ class Export:
             if repair:
                 self._repair(client)
                 return
-            run = self._ask(client, dry_run=False)
+            with connected(self._settings["scheduler"]) as cluster:
+                run = self._ask(client, dry_run=False, cluster=cluster)
         code = BAD if run.conflicts or run.bad_rows or run.damaged else 0
         self._measure(code)
         self._tell(run)
         if code:
             raise typer.Exit(code)
 
-    def _ask(self, client: Client, *, dry_run: bool) -> Run:
+    def _ask(self, client: Client, *, dry_run: bool, cluster: Cluster | None = None) -> Run:
         from balance_analysis.archive.export import export as fill
 
         settings = self._settings
@@ -87,6 +91,7 @@ class Export:
             progress=self._shows_progress(),
             dry_run=dry_run,
             on_report=self._keep,
+            executor=cluster,
         )
 
     def _repair(self, client: Client) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from balance_analysis.schema import ACCOUNT_KEY, NO_MARKET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     import pandas as pd
 
@@ -107,29 +107,84 @@ def type_label(account_type: str) -> str:
     return account_type.removeprefix("ACCOUNT_TYPE_").replace("_", " ").lower()
 
 
-def balance_label(asset_id: str, *, unit: str | None = None, whole: bool = False) -> str:
-    """Return what an axis of balances shows, in two lines: in which unit, and of which asset.
+def axis_label(
+    measure: str,
+    asset_id: str | None,
+    *,
+    unit: str | None = None,
+    whole: bool = False,
+    bare: bool = False,
+) -> str:
+    """Return what an axis shows, in two lines: a measure in which unit, and of which asset.
 
     Parameters
     ----------
+    measure
+        What is measured, such as "balance".
     asset_id
-        The asset.
+        The asset; `None` where there is none.
     unit
         What a whole unit of the asset is called, if that is known.
     whole
         Whether amounts are in whole units; otherwise they are in the asset's smallest unit.
+    bare
+        Whether the measure has no unit.
 
     Examples
     --------
-    >>> print(balance_label("VOTE"))
+    >>> print(axis_label("balance", "VOTE"))
     balance (smallest unit)
     asset VOTE
-    >>> print(balance_label("993ed98f4f770d91a796faab17385511", unit="USDT", whole=True))
-    balance (USDT)
+    >>> print(axis_label("total", "993ed98f4f770d91a796faab17385511", unit="USDT", whole=True))
+    total (USDT)
     asset 993ed9…5511
+    >>> print(axis_label("share", "993ed98f4f770d91a796faab17385511", unit="USDT", bare=True))
+    share
+    asset USDT
     """
+    if asset_id is None:
+        return measure
+    asset = short_ids([asset_id])[asset_id]
+    if bare:
+        return f"{measure}\nasset {unit or asset}"
     if whole:
-        measure = unit or "whole units"
+        name = unit or "whole units"
     else:
-        measure = f"smallest unit of {unit}" if unit else "smallest unit"
-    return f"balance ({measure})\nasset {short_ids([asset_id])[asset_id]}"
+        name = f"smallest unit of {unit}" if unit else "smallest unit"
+    return f"{measure} ({name})\nasset {asset}"
+
+
+def group_labels(groups: pd.DataFrame) -> list[str]:
+    """Return a label for each group of accounts of one asset: what it has in common.
+
+    Parameters
+    ----------
+    groups
+        One row per group, with some of the columns of `ACCOUNT_KEY`; all groups that are to be told
+        apart.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> group_labels(pd.DataFrame({"asset_id": ["VOTE"] * 2, "market_id": ["m1", ""]}))
+    ['market m1', 'no market']
+    >>> group_labels(pd.DataFrame({"asset_id": ["VOTE"]}))
+    ['all accounts']
+    """
+    columns = [
+        [words(id_) for id_ in groups[name].astype("str")]
+        for name, words in (
+            ("account_type", type_label),
+            ("party_id", short_ids(groups.get("party_id", ())).__getitem__),
+            ("market_id", _market_words(groups.get("market_id", ()))),
+        )
+        if name in groups
+    ]
+    if not columns:
+        return ["all accounts"] * len(groups)
+    return [" · ".join(parts) for parts in zip(*columns, strict=True)]
+
+
+def _market_words(markets: Iterable[str]) -> Callable[[str], str]:
+    short = short_ids(markets)
+    return lambda market: "no market" if market == NO_MARKET else f"market {short[market]}"

@@ -7,7 +7,21 @@ import matplotlib.pyplot as plt
 import pytest
 
 
-@pytest.mark.parametrize("module", ["labels", "plots"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "activity",
+        "amounts",
+        "balances",
+        "concentration",
+        "coverage",
+        "drawdown",
+        "flows",
+        "labels",
+        "limits",
+        "totals",
+    ],
+)
 def test_the_examples_in_docstrings_run(module):
     module = importlib.import_module(f"balance_analysis.figures.{module}")
     failed, attempted = doctest.testmod(module, optionflags=doctest.ELLIPSIS)

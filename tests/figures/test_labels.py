@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.figures.labels import account_labels, balance_label, short_ids, type_label
+from balance_analysis.figures.labels import account_labels, axis_label, short_ids, type_label
 from balance_analysis.frame import empty_table
 from balance_analysis.schema import ACCOUNT_KEY
 
@@ -96,8 +96,8 @@ def test_an_account_type_without_the_prefix_stays_recognisable():
     ],
 )
 def test_an_axis_says_asset_and_unit(unit, whole, expected):
-    assert balance_label("VOTE", unit=unit, whole=whole) == expected
+    assert axis_label("balance", "VOTE", unit=unit, whole=whole) == expected
 
 
 def test_an_axis_shows_a_long_asset_id_short():
-    assert balance_label(MARKET).endswith("\nasset bda439…4f32")
+    assert axis_label("balance", MARKET).endswith("\nasset bda439…4f32")

@@ -1,73 +1,33 @@
 from __future__ import annotations
 
-import random
-from itertools import pairwise
-
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.colors import to_hex
 
-from balance_analysis.figures.plots import COLOURS, MOST_LINES, plot_balances
+import balance_analysis as ba
+from balance_analysis.figures.balances import MOST_LINES, plot_balances
+from balance_analysis.figures.palette import type_style
 from balance_analysis.frame import empty_table
-from tests.analysis.tables import LARGEST, START, by_account, table_of
-
-HOUR = 3_600_000_000
-DAY = 24 * HOUR
-GENERAL = ("VOTE", "ACCOUNT_TYPE_GENERAL", "a1", "")
-MARGIN = ("VOTE", "ACCOUNT_TYPE_MARGIN", "a1", "m1")
-
-
-@pytest.fixture(autouse=True)
-def drawing():
-    """Draw to memory, and leave no figure behind."""
-    before = mpl.get_backend()
-    plt.switch_backend("Agg")
-    yield
-    plt.close("all")
-    plt.switch_backend(before)
-
-
-def drawn(ax):
-    """Return {legend label: [(microseconds, level), ...]} of the lines of an Axes."""
-    return {
-        line.get_label(): [
-            (int(time.astype("M8[us]").astype(int)), level)
-            for time, level in zip(line.get_xdata(orig=True), line.get_ydata(), strict=True)
-        ]
-        for line in ax.lines
-    }
-
-
-def history(count, *, scale=10**24, days=30, parties=1, seed=1):
-    """Return a lifelike table: random walks of several parties with ids as long as real ones."""
-    walk = random.Random(seed)
-    rows = []
-    for _ in range(parties):
-        account = ("VOTE", "ACCOUNT_TYPE_GENERAL", f"{walk.getrandbits(256):064x}", "")
-        level, time = walk.randrange(scale), START
-        for _ in range(count):
-            time += 1 + walk.randrange(int(2 * days * DAY) // count)
-            level = abs(level + walk.randrange(-scale // 10, scale // 10))
-            rows.append((*account, time, level))
-    return table_of(rows)
-
-
-def extents(artists):
-    boxes = [artist.get_window_extent() for artist in artists if artist.get_text()]
-    return sorted((box.extents for box in boxes), key=tuple)
-
-
-def visible_labels(axis):
-    low, high = sorted(axis.get_view_interval())
-    return [
-        tick.label1
-        for tick in axis.get_major_ticks()
-        if low <= tick.get_loc() <= high and tick.label1.get_text()
-    ]
+from tests.analysis.tables import LARGEST, START, by_account, opening_frame, table_of
+from tests.figures.drawn import (
+    DAY,
+    GENERAL,
+    HOUR,
+    MARGIN,
+    entries,
+    history,
+    lines,
+    micros,
+    shaded,
+    snapshots,
+    title,
+    us,
+    visible_labels,
+)
 
 
 @given(
@@ -91,7 +51,7 @@ def test_each_line_has_the_rows_of_its_account_and_ends_with_the_interval(levels
         for account, changes in by_account(rows).items()
     }
     ax = plot_balances(table_of(rows).iloc[::-1])
-    assert drawn(ax) == expected
+    assert lines(ax) == expected
     plt.close(ax.figure)
 
 
@@ -103,25 +63,25 @@ def test_a_balance_holds_until_the_next_row():
 def test_an_end_after_the_last_row_is_drawn_to():
     table = table_of([(*GENERAL, START, 5)])
     ax = plot_balances(table, end="2023-04-05")
-    assert drawn(ax)["general · a1"] == [(START, 5.0), (19452 * DAY, 5.0)]
+    assert lines(ax)["general · a1"] == [(START, 5.0), (19452 * DAY, 5.0)]
 
 
-def test_rows_at_or_after_the_end_are_not_drawn():
+def test_rows_at_or_after_the_end_are_not_lines():
     table = table_of([(*GENERAL, 19449 * DAY, 5), (*GENERAL, 19450 * DAY, 6)])
     ax = plot_balances(table, end="2023-04-03")
-    assert drawn(ax)["general · a1"] == [(19449 * DAY, 5.0), (19450 * DAY, 5.0)]
+    assert lines(ax)["general · a1"] == [(19449 * DAY, 5.0), (19450 * DAY, 5.0)]
 
 
 def test_nothing_is_drawn_before_the_first_row():
     rows = [(*GENERAL, START, 5), (*MARGIN, START + DAY, 6), (*GENERAL, START + 2 * DAY, 7)]
-    assert drawn(plot_balances(table_of(rows)))["margin · a1\nmarket m1"][0][0] == START + DAY
+    assert lines(plot_balances(table_of(rows)))["margin · a1\nmarket m1"][0][0] == START + DAY
 
 
 @pytest.mark.parametrize("decimals", [18, {"VOTE": 18, "other": 6}])
 def test_decimals_turn_amounts_into_whole_units(decimals):
     table = table_of([(*GENERAL, START, 15 * 10**17)])
     ax = plot_balances(table, decimals=decimals, unit="VEGA")
-    assert drawn(ax)["general · a1"][0][1] == 1.5
+    assert lines(ax)["general · a1"][0][1] == 1.5
     assert ax.get_ylabel() == "balance (VEGA)\nasset VOTE"
 
 
@@ -141,10 +101,10 @@ def test_two_assets_are_refused_with_the_way_to_select_one():
         plot_balances(table)
 
 
-def test_a_selected_asset_of_a_larger_table_is_drawn():
+def test_a_selected_asset_of_a_larger_table_is_lines():
     table = table_of([(*GENERAL, START, 5), ("other", *GENERAL[1:], START, 6)])
     ax = plot_balances(table[table["asset_id"] == "other"])
-    assert drawn(ax) == {"general · a1": [(START, 6.0), (START, 6.0)]}
+    assert lines(ax) == {"general · a1": [(START, 6.0), (START, 6.0)]}
 
 
 def test_a_balance_of_one_moment_is_marked():
@@ -155,7 +115,7 @@ def test_a_balance_of_one_moment_is_marked():
 def test_the_largest_of_many_accounts_are_drawn_and_the_rest_counted():
     rows = [("VOTE", "ACCOUNT_TYPE_GENERAL", f"p{i:02}", "", START + i, i) for i in range(20)]
     ax = plot_balances(table_of(rows))
-    assert list(drawn(ax)) == [f"general · p{i:02}" for i in range(19, 19 - MOST_LINES, -1)]
+    assert list(lines(ax)) == [f"general · p{i:02}" for i in range(19, 19 - MOST_LINES, -1)]
     assert "8 of 20 accounts" in ax.get_legend().get_title().get_text()
     assert "12 are not drawn" in ax.get_legend().get_title().get_text()
 
@@ -169,12 +129,13 @@ def test_a_legend_of_all_accounts_says_nothing_of_others():
 def test_an_account_that_was_large_for_a_moment_counts_as_large():
     rows = [("VOTE", "ACCOUNT_TYPE_GENERAL", f"p{i:02}", "", START, 50) for i in range(9)]
     rows += [(*GENERAL, START, 1), (*GENERAL, START + 1, 99), (*GENERAL, START + 2, 1)]
-    assert next(iter(drawn(plot_balances(table_of(rows))))) == "general · a1"
+    assert next(iter(lines(plot_balances(table_of(rows))))) == "general · a1"
 
 
-def test_each_line_has_a_colour_of_its_own():
+def test_each_line_is_drawn_in_a_way_of_its_own():
     ax = plot_balances(history(5, parties=MOST_LINES))
-    assert [to_hex(line.get_color()).upper() for line in ax.lines] == list(COLOURS)
+    styles = {(line.get_color(), line.get_linestyle()) for line in ax.lines}
+    assert len(styles) == MOST_LINES
 
 
 def test_labels_show_short_ids():
@@ -204,9 +165,7 @@ def test_no_rows_give_axes_that_say_so():
 
 def test_an_end_before_the_first_row_gives_axes_that_say_so():
     ax = plot_balances(table_of([(*GENERAL, START, 5)]), end="2020-01-01")
-    assert [text.get_text() for text in ax.texts] == [
-        "no balance changes\nbefore 2020-01-01 00:00:00 UTC"
-    ]
+    assert [text.get_text() for text in ax.texts] == ["no balance changes\nbefore 2020-01-01"]
 
 
 def test_dates_are_utc_whatever_the_time_zone_of_matplotlib():
@@ -218,41 +177,6 @@ def test_dates_are_utc_whatever_the_time_zone_of_matplotlib():
             labels = [label.get_text() for label in visible_labels(ax.xaxis)]
             seen.append((ax.get_xticks().tolist(), labels, ax.xaxis.get_offset_text().get_text()))
     assert seen[0] == seen[1]
-
-
-@pytest.mark.parametrize("parties", [1, 20])
-@pytest.mark.parametrize("size", [(10, 4.5), (5, 3)])
-def test_the_legend_stands_inside_the_figure_and_outside_the_data(parties, size):
-    figure, ax = plt.subplots(figsize=size, layout="constrained")
-    plot_balances(history(50, parties=parties), ax=ax)
-    figure.canvas.draw()
-    legend, data = ax.get_legend().get_window_extent(), ax.get_window_extent()
-    assert legend.x0 >= data.x1
-    assert legend.x1 <= figure.bbox.x1
-
-
-SPANS = [0.00001, 0.001, 0.01, 0.1, 0.7, 1, 2, 5, 30, 50, 200, 400, 800, 2000]
-
-
-@pytest.mark.parametrize("days", SPANS)
-@pytest.mark.parametrize("width", [5, 7, 12])
-def test_dates_do_not_overlap(days, width):
-    figure, ax = plt.subplots(figsize=(width, 3), layout="constrained")
-    plot_balances(history(40, days=days), ax=ax)
-    figure.canvas.draw()
-    boxes = extents(visible_labels(ax.xaxis))
-    assert boxes
-    assert all(left[2] < right[0] for left, right in pairwise(boxes))
-
-
-@pytest.mark.parametrize("width", [5, 7, 12])
-def test_the_time_zone_and_the_date_do_not_overlap(width):
-    figure, ax = plt.subplots(figsize=(width, 3), layout="constrained")
-    plot_balances(history(40), ax=ax)
-    figure.canvas.draw()
-    boxes = extents([ax.xaxis.label, ax.xaxis.get_offset_text()])
-    assert len(boxes) == 2
-    assert boxes[0][2] < boxes[1][0]
 
 
 LEVELS = st.lists(
@@ -305,3 +229,117 @@ def test_one_row_shows_its_day_and_not_its_years():
     ax = plot_balances(table_of([(*GENERAL, START, 5)]))
     left, right = ax.get_xlim()
     assert right - left == pytest.approx(1)
+
+
+def test_the_first_account_of_a_type_has_the_colour_of_the_type():
+    ax = plot_balances(table_of([(*GENERAL, START, 5), (*MARGIN, START, 6)]))
+    colours = {line.get_label().split()[0]: line.get_color() for line in ax.lines}
+    assert colours == {
+        "general": type_style("ACCOUNT_TYPE_GENERAL").colour,
+        "margin": type_style("ACCOUNT_TYPE_MARGIN").colour,
+    }
+
+
+def test_a_balance_from_before_the_start_holds_at_the_start():
+    table = table_of([(*GENERAL, us("2023-04-01"), 5), (*GENERAL, us("2023-04-05"), 6)])
+    ax = plot_balances(table, start="2023-04-03", end="2023-04-07")
+    assert lines(ax)["general · a1"] == [
+        (us("2023-04-03"), 5.0),
+        (us("2023-04-05"), 6.0),
+        (us("2023-04-07"), 6.0),
+    ]
+    assert not shaded(ax, "////")
+
+
+def test_the_time_before_the_first_row_is_hatched_from_the_start_on():
+    table = table_of([(*GENERAL, us("2023-04-05"), 6)])
+    ax = plot_balances(table, start="2023-04-03", end="2023-04-07")
+    assert shaded(ax, "////") == [("unknown", us("2023-04-03"), us("2023-04-05"))]
+    assert entries(ax) == ["general · a1", "unknown"]
+
+
+def test_without_a_start_nothing_is_hatched():
+    ax = plot_balances(table_of([(*GENERAL, START, 5), (*MARGIN, START + DAY, 6)]))
+    assert not [patch for patch in ax.patches if patch.get_hatch()]
+    assert "unknown" not in entries(ax)
+
+
+def test_each_of_several_unknown_accounts_is_hatched_in_its_own_colour_below_the_data():
+    table = table_of([(*GENERAL, us("2023-04-05"), 6), (*MARGIN, us("2023-04-04"), 0)])
+    ax = plot_balances(table, start="2023-04-03", end="2023-04-07")
+    bars = [patch for patch in ax.patches if patch.get_hatch()]
+    ends = {
+        mpl.colors.to_hex(bar.get_edgecolor()): micros([bar.get_x() + bar.get_width()])[0]
+        for bar in bars
+    }
+    assert ends == {
+        type_style("ACCOUNT_TYPE_GENERAL").colour.lower(): us("2023-04-05"),
+        type_style("ACCOUNT_TYPE_MARGIN").colour.lower(): us("2023-04-04"),
+    }
+    top = max(bar.get_y() + bar.get_height() for bar in bars)
+    low, high = ax.get_ylim()
+    assert low + top * (high - low) < 0
+
+
+def test_an_opening_balance_holds_until_the_first_row():
+    opening = opening_frame({GENERAL: (3, None)})
+    table = table_of([(*GENERAL, us("2023-04-05"), 6)])
+    ax = plot_balances(table, start="2023-04-03", end="2023-04-07", opening=opening)
+    assert lines(ax)["general · a1"][:2] == [(us("2023-04-03"), 3.0), (us("2023-04-05"), 6.0)]
+    assert not shaded(ax, "////")
+
+
+def test_an_opening_that_is_not_known_is_hatched_without_a_start_too():
+    opening = opening_frame({GENERAL: (None, None), MARGIN: (2, None)})
+    table = table_of([(*GENERAL, us("2023-04-05"), 6), (*MARGIN, us("2023-04-03"), 6)])
+    ax = plot_balances(table, opening=opening)
+    assert [patch.get_hatch() for patch in ax.patches] == ["////"]
+
+
+def test_balances_that_are_all_unknown_give_axes_that_say_so():
+    opening = opening_frame({GENERAL: (None, None)})
+    ax = plot_balances(empty_table(), start="2023-04-03", end="2023-04-07", opening=opening)
+    assert [text.get_text() for text in ax.texts] == [
+        "no balance is known\nfrom 2023-04-03 to 2023-04-07"
+    ]
+
+
+def test_accounts_that_stay_unknown_are_counted():
+    table = table_of([(*GENERAL, us("2023-04-01"), 6), (*MARGIN, us("2023-04-09"), 6)])
+    ax = plot_balances(table, end="2023-04-07")
+    assert list(lines(ax)) == ["general · a1"]
+    assert title(ax) == "1 more are unknown throughout"
+
+
+def test_a_start_that_is_not_before_the_end_is_refused():
+    with pytest.raises(ValueError, match="start must be before end"):
+        plot_balances(table_of([(*GENERAL, START, 5)]), start="2023-04-07", end="2023-04-07")
+
+
+def test_it_is_shaded_when_proposals_were_enabled():
+    limits = snapshots(("2023-04-02", "2023-04-04", True, True))
+    table = table_of([(*GENERAL, us("2023-04-01"), 6)])
+    ax = plot_balances(table, end="2023-04-07", limits=limits)
+    assert shaded(ax) == [("proposals enabled", us("2023-04-02"), us("2023-04-04"))]
+    assert entries(ax) == ["general · a1", "proposals enabled"]
+
+
+def test_every_extreme_of_a_long_history_is_drawn():
+    count = 200_000
+    levels = np.full(count, 1000)
+    levels[[12_345, 77_777, 150_001]] = [5000, 1, 4999]
+    table = pd.DataFrame(
+        {
+            **dict(zip(ba.ACCOUNT_KEY, GENERAL, strict=True)),
+            "timestamp": pd.to_datetime(START + np.arange(count) * 1_000_000, unit="us", utc=True),
+            "balance": levels,
+        }
+    )
+    ((line, points),) = lines(plot_balances(table)).items()
+    assert line == "general · a1"
+    assert len(points) < count / 5
+    assert {(START + place * 1_000_000, float(levels[place])) for place in (12_345, 77_777)} < set(
+        points
+    )
+    assert points[0] == (START, 1000.0)
+    assert points[-1][0] == START + (count - 1) * 1_000_000

@@ -1,0 +1,206 @@
+"""How unevenly an asset is spread: the Lorenz curve, and the largest holders over time."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from matplotlib.ticker import PercentFormatter
+
+from balance_analysis.analysis.balances import balance_at
+from balance_analysis.analysis.holders import concentration, share
+from balance_analysis.analysis.integers import integers_of, words_of
+from balance_analysis.analysis.steps import open_table
+from balance_analysis.figures.amounts import draw_grid, format_shares, only_asset, percent
+from balance_analysis.figures.canvas import (
+    draw_bands,
+    explain,
+    explain_no_changes,
+    ink,
+    legend_beside,
+    named,
+    new_axes,
+    note,
+)
+from balance_analysis.figures.labels import account_labels, axis_label
+from balance_analysis.figures.palette import BLUE, OTHERS, account_styles
+from balance_analysis.figures.times import format_times
+from balance_analysis.schema import from_microseconds, to_microseconds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from balance_analysis.analysis.grid import Frequency
+    from balance_analysis.analysis.steps import Steps
+    from balance_analysis.schema import Instant
+
+_POINTS: Final = 2000
+"""Of a curve, which is smooth where there are more holders."""
+
+_MOST_STEPS: Final = 120
+_STEPS: Final = ("1min", "10min", "1h", "6h", "1D", "7D", "28D", "364D")
+
+
+def plot_concentration(
+    data: pd.DataFrame,
+    *,
+    ax: Axes | None = None,
+    kind: Literal["lorenz", "largest"] = "lorenz",
+    when: Instant | None = None,
+    n: int = 5,
+    freq: Frequency | None = None,
+) -> Axes:
+    """Draw how unevenly the balances of one asset are spread over the accounts that hold some.
+
+    Accounts whose balance is unknown or 0 are no holders.
+
+    Parameters
+    ----------
+    data
+        A table of balance changes of one asset, its rows in any order.
+    ax
+        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`. The legend
+        stands to the right of it.
+    kind
+        "lorenz": the part of the total that the smallest holders have together, against how many
+        they are, with the Gini coefficient. "largest": the shares of the `n` holders that held most
+        on average, over time, stacked, and that of all others.
+    when
+        For "lorenz", the instant; without a time zone UTC. By default the newest timestamp.
+    n
+        How many of the largest holders.
+    freq
+        For "largest", the distance of the points: see `share`. By default one of which there are
+        some dozens.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes drawn into. Where nobody holds anything, it says so.
+
+    Raises
+    ------
+    ValueError
+        If there is more than one asset, `kind` is neither, `n` is below 1, or `when` or `freq` is
+        given for the other kind.
+    CheckError
+        If two rows of one account and timestamp differ in balance.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL",
+    ...     "party_id": ["a1", "b2"], "market_id": "",
+    ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-02"], utc=True), "balance": [3, 1],
+    ... })
+    >>> ax = plot_concentration(table, n=1)
+    >>> ax.get_legend().get_texts()[0].get_text()
+    'Lorenz curve, Gini 0.25'
+    """
+    if kind not in {"lorenz", "largest"}:
+        raise ValueError(f"kind must be 'lorenz' or 'largest', not {kind!r}")
+    wrong = {"lorenz": ("freq", freq), "largest": ("when", when)}[kind]
+    if wrong[1] is not None:
+        raise ValueError(f"{wrong[0]} has no meaning for kind={kind!r}")
+    if operator.index(n) < 1:
+        raise ValueError(f"n must be at least 1, not {n}")
+    rows, steps = open_table(data, None)
+    asset = only_asset(steps.accounts)
+    size = (7, 4.5) if kind == "lorenz" else (10, 4.5)
+    ax = new_axes(ax, size=size)
+    if asset is None:
+        return explain_no_changes(ax, None)
+    if kind == "lorenz":
+        instant = int(steps.times.max()) if when is None else to_microseconds(when)
+        return _draw_lorenz(ax, rows, asset, instant, n)
+    return _draw_largest(ax, rows, steps, n=n, freq=freq)
+
+
+def _draw_lorenz(ax: Axes, rows: pd.DataFrame, asset: str, when: int, n: int) -> Axes:
+    moment = from_microseconds(when)
+    found = concentration(rows, moment, n=n).iloc[0]
+    if not found["holders"]:
+        return explain(ax, f"nobody is known to hold anything\nat {named(when)}")
+    amounts = pa.array(balance_at(rows, moment)["balance"]).drop_null()
+    held = sorted(amount for amount in integers_of(words_of(amounts)) if amount > 0)
+    holders, parts = lorenz(held)
+    ax.fill_between(holders, parts, holders, color=BLUE, alpha=0.15, linewidth=0)
+    ax.plot(holders, parts, color=BLUE, label=f"Lorenz curve, Gini {_gini(found['gini'])}")
+    ax.plot([0, 1], [0, 1], color=ink(ax), linestyle="--", linewidth=0.8, label="all hold the same")
+    ax.set_xlabel(f"share of the {len(held):,} holder{'s' * (len(held) > 1)}, smallest first")
+    ax.set_ylabel(axis_label("share of what they hold", asset, bare=True))
+    ax.set_xlim(0, 1)
+    ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    format_shares(ax)
+    draw_grid(ax)
+    largest = (
+        "the largest holds" if min(n, len(held)) == 1 else f"the {min(n, len(held))} largest hold"
+    )
+    words = [f"{largest} {percent(found['largest'])}"]
+    if found["unknown"]:
+        some = "account\nis" if found["unknown"] == 1 else "accounts\nare"
+        words.append(f"{found['unknown']:,} more {some} unknown")
+    handles = [*ax.lines, *(note(each) for each in words)]
+    legend_beside(ax, handles, title=f"at {named(when)}")
+    return ax
+
+
+def _gini(gini: float) -> str:
+    return ">0.99" if 0.995 <= gini < 1 else f"{gini:.2f}"  # noqa: PLR2004 - rounding would say 1
+
+
+def lorenz(held: list[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return a Lorenz curve: parts of the holders, and of what they hold, from 0 to 1.
+
+    Parameters
+    ----------
+    held
+        What each holder has, above 0, ascending.
+    """
+    sums = [0]
+    for amount in held:
+        sums.append(sums[-1] + amount)
+    last = len(held)
+    places = np.unique(np.linspace(0, last, min(last, _POINTS) + 1).round().astype(np.int64))
+    return places / last, np.array([sums[place] / sums[-1] for place in places])
+
+
+def _draw_largest(
+    ax: Axes, rows: pd.DataFrame, steps: Steps, *, n: int, freq: Frequency | None
+) -> Axes:
+    last = int(steps.times.max())
+    found = share(rows, freq=_step(last - int(steps.times.min())) if freq is None else freq)
+    points = found["timestamp"].to_numpy("M8[us]").view(np.int64)[: len(found) // len(steps)]
+    shares = found["share"].to_numpy().reshape(len(steps), len(points))
+    is_held = ~np.isnan(shares).all(axis=0)
+    if not is_held.any():
+        return explain(ax, "nobody is known to hold anything")
+    largest = np.argsort(-np.nan_to_num(shares).mean(axis=1), kind="stable")[:n]
+    tops = np.where(is_held, np.cumsum(np.nan_to_num(shares[largest]), axis=0), np.nan)
+    accounts = steps.accounts.iloc[largest].reset_index(drop=True)
+    labels = [label.replace(" · market", "\nmarket") for label in account_labels(accounts)]
+    styles = account_styles(accounts["account_type"].astype("str"))
+    if len(largest) < len(steps):
+        tops = np.vstack([tops, np.where(is_held, 1.0, np.nan)])
+        labels.append(f"{len(steps) - len(largest):,} others")
+        styles.append(OTHERS)
+    end = max(last, int(points[-1]))
+    bands = draw_bands(ax, np.append(points, end), tops, styles, labels)
+    ax.set_ylabel(axis_label("share of the known total", only_asset(steps.accounts), bare=True))
+    format_shares(ax)
+    format_times(ax, int(points[0]), end)
+    legend_beside(ax, bands[::-1], title=f"the {len(largest)} that held most\non average:")
+    return ax
+
+
+def _step(length: int) -> str:
+    """Return a distance of points of which there are some dozens in so many microseconds."""
+    fitting = (s for s in _STEPS if length <= _MOST_STEPS * pd.Timedelta(s) / pd.Timedelta("1us"))
+    return next(fitting, _STEPS[-1])

@@ -1,0 +1,102 @@
+"""What an archive holds of time: complete, unproven and missing stretches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pandas as pd
+
+from balance_analysis.figures.canvas import explain, new_axes
+from balance_analysis.figures.palette import BLUE, ORANGE, VERMILION
+from balance_analysis.figures.times import format_times, to_dates
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from balance_analysis.archive.archive import Archive
+
+_STATES: Final = {"complete": BLUE, "unproven": ORANGE, "gap": VERMILION}
+_HEIGHT: Final = 0.7
+
+
+def plot_coverage(coverage: pd.DataFrame | Archive, *, ax: Axes | None = None) -> Axes:
+    r"""Draw which stretches of time an archive holds, as bars in a row for each state.
+
+    Each bar has an edge, so that a gap of an hour is seen among years.
+
+    Parameters
+    ----------
+    coverage
+        The frame of `Archive.coverage()`, or an archive.
+    ax
+        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes drawn into. Where nothing is covered, it says so.
+
+    Raises
+    ------
+    ArchiveError
+        If there is no archive, or it is damaged.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> import pandas as pd
+    >>> moments = pd.to_datetime(["2023-04-01", "2023-04-03", "2023-04-04", "2023-04-05"], utc=True)
+    >>> ax = plot_coverage(pd.DataFrame({
+    ...     "start": moments[:3], "end": moments[1:], "state": ["complete", "gap", "complete"],
+    ... }))
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['complete\n3 days', 'gap\n1 day']
+    """
+    frame = coverage if isinstance(coverage, pd.DataFrame) else coverage.coverage()
+    ax = new_axes(ax, size=(10, 2.4))
+    ax.set_xlabel("UTC", loc="left")
+    if frame.empty:
+        return explain(ax, "nothing is covered yet")
+    labels: list[str] = []
+    for state, colour in _STATES.items():
+        spans = frame[frame["state"] == state]
+        if spans.empty:
+            continue
+        starts, ends = (
+            to_dates(spans[name].to_numpy("M8[us]").view(np.int64)) for name in ("start", "end")
+        )
+        ax.broken_barh(
+            list(zip(starts, ends - starts, strict=True)),
+            (len(labels) - _HEIGHT / 2, _HEIGHT),
+            facecolor=colour,
+            edgecolor=colour,
+            linewidth=1,
+        )
+        labels.append(f"{state}\n{duration(pd.Timedelta((spans['end'] - spans['start']).sum()))}")
+    ax.set_yticks(range(len(labels)), labels)
+    ax.set_ylim(len(labels) - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=True, axis="x", alpha=0.3)
+    ax.set_axisbelow(True)
+    first, last = (
+        int(moment.to_numpy().astype("M8[us]").astype(np.int64))
+        for moment in (frame["start"].min(), frame["end"].max())
+    )
+    format_times(ax, first, last)
+    return ax
+
+
+def duration(length: pd.Timedelta) -> str:
+    """Return a length of time in words, in its two largest units.
+
+    Examples
+    --------
+    >>> duration(pd.Timedelta("25h 3s"))
+    '1 day 1 hour'
+    """
+    names = ("days", "hours", "minutes", "seconds")
+    parts = [(getattr(length.components, name), name) for name in names]
+    said = [f"{count:,} {name[:-1] if count == 1 else name}" for count, name in parts if count]
+    return " ".join(said[:2]) or "less than a second"

@@ -1,0 +1,159 @@
+"""What came in and went out: bars around zero."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from matplotlib.collections import LineCollection, PolyCollection
+
+from balance_analysis.analysis.flows import flows
+from balance_analysis.analysis.steps import open_table
+from balance_analysis.figures.amounts import Unit, format_amounts, in_units, only_asset
+from balance_analysis.figures.canvas import explain_no_changes, ink, legend_beside, new_axes, note
+from balance_analysis.figures.labels import axis_label
+from balance_analysis.figures.palette import BLUE, VERMILION
+from balance_analysis.figures.shading import shade_limits
+from balance_analysis.figures.thinning import count_columns, thin
+from balance_analysis.figures.times import format_times, to_dates
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from balance_analysis.analysis.grid import Frequency
+    from balance_analysis.figures.amounts import Decimals
+    from balance_analysis.schema import Instant
+
+_GAP: Final = 0.12
+"""Between two bars, of the length of a period."""
+
+
+def plot_flows(
+    data: pd.DataFrame,
+    *,
+    ax: Axes | None = None,
+    freq: Frequency | None = "1D",
+    start: Instant | None = None,
+    end: Instant | None = None,
+    decimals: Decimals | None = None,
+    unit: str | None = None,
+    limits: pd.DataFrame | None = None,
+) -> Axes:
+    """Draw what flowed into and out of the accounts of one asset in each period, and the net.
+
+    Bars above zero are inflows, bars below it outflows; the line across each period is the net.
+    What one of the accounts gives another counts as in and as out. What came with an account's
+    first row is unknown and in no bar: the legend says how many such rows there are.
+
+    Parameters
+    ----------
+    data
+        A table of balance changes of one asset, its rows in any order.
+    ax
+        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`. The legend
+        stands to the right of it.
+    freq
+        How long a period is, see `flows`; `None` for a single one.
+    start, end
+        The interval, half-open; without a time zone UTC. By default that of the rows. Rows before
+        it tell what came with the first row in it.
+    decimals, unit
+        As for `plot_balances`.
+    limits
+        The frame of `Archive.limits()`: shades when proposals were enabled.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes drawn into. Without any row, it says so.
+
+    Raises
+    ------
+    ValueError
+        If there is more than one asset, `decimals` lacks the asset, or `freq` is none.
+    OverflowError
+        If a delta or a sum has more than 38 digits.
+    CheckError
+        If two rows of one account and timestamp differ in balance.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
+    ...     "market_id": "", "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03"], utc=True),
+    ...     "balance": [5, 7],
+    ... })
+    >>> ax = plot_flows(table)
+    >>> [text.get_text() for text in ax.get_legend().get_texts()][:3]
+    ['inflow', 'outflow', 'net']
+    """
+    rows, steps = open_table(data, None)
+    asset = only_asset(steps.accounts)
+    ax = new_axes(ax)
+    ax.set_xlabel("UTC", loc="left")
+    measure = "flow" if freq is None else f"flow per {_period(freq)}"
+    ax.set_ylabel(axis_label(measure, asset, unit=unit, whole=decimals is not None))
+    if asset is None:
+        return explain_no_changes(ax, None)
+    found = flows(rows, freq=freq, by="asset_id", start=start, end=end)
+    if found.empty:
+        return explain_no_changes(ax, end)
+    _draw(ax, found, Unit(asset, decimals))
+    format_amounts(ax, whole=decimals is not None)
+    starts, ends = (_microseconds(found[name]) for name in ("start", "end"))
+    format_times(ax, int(starts[0]), int(ends[-1]))
+    handles: list[Artist] = [*ax.collections, *shade_limits(ax, limits)]
+    unknown = int(found["unknown"].sum())
+    if unknown:
+        handles.append(note(f"in no bar, since unknown: what\ncame with {unknown:,} first rows"))
+    legend_beside(ax, handles)
+    return ax
+
+
+def _draw(ax: Axes, found: pd.DataFrame, unit: Unit) -> None:
+    starts, ends = (_microseconds(found[name]) for name in ("start", "end"))
+    amounts = [in_units(found[name].array, unit) for name in ("inflow", "outflow", "net")]
+    places = thin(starts, *amounts, columns=count_columns(ax) // 4)
+    left, right = to_dates(starts[places]), to_dates(ends[places])
+    margin = (right - left) * _GAP / 2
+    inflow, outflow, net = (values[places] for values in amounts)
+    for height, colour, label in ((inflow, BLUE, "inflow"), (-outflow, VERMILION, "outflow")):
+        bars = _rectangles(left + margin, right - margin, height)
+        ax.add_collection(PolyCollection(list(bars), facecolor=colour, linewidth=0, label=label))
+    lines = np.stack([np.stack([left, net], 1), np.stack([right, net], 1)], 1)
+    ax.add_collection(LineCollection(list(lines), color=ink(ax), linewidth=1.8, label="net"))
+    ax.axhline(0, color=ink(ax), linewidth=0.8)
+    ax.autoscale_view()
+
+
+def _rectangles(
+    left: NDArray[np.float64], right: NDArray[np.float64], height: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    zero = np.zeros_like(height)
+    corners = [(left, zero), (left, height), (right, height), (right, zero)]
+    return np.stack([np.stack(corner, 1) for corner in corners], 1)
+
+
+def _microseconds(times: pd.Series[pd.Timestamp]) -> NDArray[np.int64]:
+    return times.to_numpy("M8[us]").view(np.int64)
+
+
+_WORDS: Final = {"D": "day", "h": "hour", "min": "minute", "s": "second"}
+
+
+def _period(freq: Frequency) -> str:
+    """Return how a frequency is called, such as `day`; of others what was given."""
+    import pandas as pd  # noqa: PLC0415 - heavy
+
+    text = pd.tseries.frequencies.to_offset(freq).freqstr
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-")
+    word = _WORDS.get(text[len(number) :])
+    if word is None:
+        return text
+    return word if number in {"", "1"} else f"{number} {word}s"

@@ -1,0 +1,190 @@
+"""The colours of all figures: one palette, and a style of its own for each account type.
+
+A family of account types that serve the same end shares a hue. In it, types differ by lightness
+first, then by hatch and line style, so that neighbours can be told apart without seeing hues.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from matplotlib.colors import to_hex, to_rgb
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    import pandas as pd
+
+BLUE: Final = "#0072B2"
+VERMILION: Final = "#D55E00"
+GREEN: Final = "#009E73"
+PINK: Final = "#CC79A7"
+ORANGE: Final = "#E69F00"
+SKY: Final = "#56B4E9"
+BLACK: Final = "#000000"
+GREY: Final = "#999999"
+
+COLOURS: Final = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK, GREY)
+"""Okabe and Ito's, which colour-blind people can tell apart, with grey for their faint yellow."""
+
+UNKNOWN_HATCH: Final = "////"
+
+_PAPER, _TEXT, _LINE, _GRID = "#15181d", "#e6e8eb", "#9aa3ad", "#4a525c"
+
+DARK_STYLE: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "figure.facecolor": _PAPER,
+        "savefig.facecolor": _PAPER,
+        "axes.facecolor": _PAPER,
+        "legend.facecolor": _PAPER,
+        "text.color": _TEXT,
+        "axes.labelcolor": _TEXT,
+        "axes.titlecolor": _TEXT,
+        "xtick.labelcolor": _TEXT,
+        "ytick.labelcolor": _TEXT,
+        "xtick.color": _LINE,
+        "ytick.color": _LINE,
+        "axes.edgecolor": _LINE,
+        "grid.color": _GRID,
+    }
+)
+"""Settings of matplotlib for light figures on dark: `with matplotlib.rc_context(DARK_STYLE)`."""
+
+_FAMILIES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        BLUE: ("GENERAL",),
+        ORANGE: ("MARGIN", "ORDER_MARGIN"),
+        GREEN: ("BOND", "LOCKED_FOR_STAKING", "HOLDING"),
+        PINK: ("INSURANCE", "GLOBAL_INSURANCE", "NETWORK_TREASURY"),
+        SKY: (
+            "FEES_LIQUIDITY",
+            "FEES_INFRASTRUCTURE",
+            "FEES_MAKER",
+            "LP_LIQUIDITY_FEES",
+            "LIQUIDITY_FEES_BONUS_DISTRIBUTION",
+            "BUY_BACK_FEES",
+        ),
+        VERMILION: (
+            "GLOBAL_REWARD",
+            "VESTING_REWARDS",
+            "VESTED_REWARDS",
+            "REWARD_MAKER_PAID_FEES",
+            "REWARD_MAKER_RECEIVED_FEES",
+            "REWARD_LP_RECEIVED_FEES",
+            "REWARD_MARKET_PROPOSERS",
+            "REWARD_AVERAGE_POSITION",
+            "REWARD_RELATIVE_RETURN",
+            "REWARD_RETURN_VOLATILITY",
+            "REWARD_VALIDATOR_RANKING",
+            "PENDING_FEE_REFERRAL_REWARD",
+            "REWARD_REALISED_RETURN",
+            "REWARD_AVERAGE_NOTIONAL",
+            "REWARD_ELIGIBLE_ENTITIES",
+        ),
+        GREY: ("SETTLEMENT", "PENDING_TRANSFERS", "EXTERNAL", "UNSPECIFIED"),
+    }
+)
+
+_SHADES: Final = (0.0, 0.45, -0.25)
+"""How far each variant lies from the family's colour, towards white or black: visible on both."""
+
+_HATCHES: Final = ("", "////", "xxxx", "....", "\\\\\\\\", "++++")
+_DASHES: Final = ("-", "--", ":", "-.", (0, (8, 2, 1, 2, 1, 2)), (0, (3, 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How an account type, or an account, is drawn.
+
+    Attributes
+    ----------
+    colour
+        Of its line or area, as "#rrggbb".
+    hatch
+        Of an area; "" for none.
+    dashes
+        Of a line, as matplotlib's `linestyle`.
+    """
+
+    colour: str
+    hatch: str
+    dashes: str | tuple[int, tuple[int, ...]]
+
+
+OTHERS: Final = Style(GREY, "", "-")
+"""How what isn't drawn by itself is drawn together."""
+
+
+def _variant(hue: str, place: int) -> Style:
+    """Return one of the styles of a hue: shades first, then hatches and line styles."""
+    turn, shade = divmod(place, len(_SHADES))
+    turn %= len(_HATCHES)
+    return Style(_mix(hue, _SHADES[shade]), _HATCHES[turn], _DASHES[turn])
+
+
+def _mix(colour: str, amount: float) -> str:
+    """Return a colour that is lighter, towards white, or below 0 darker, towards black."""
+    target = 1.0 if amount > 0 else 0.0
+    red, green, blue = (part + (target - part) * abs(amount) for part in to_rgb(colour))
+    return to_hex((red, green, blue))
+
+
+_PLACES: Final = {
+    f"ACCOUNT_TYPE_{name}": (hue, place)
+    for hue, names in _FAMILIES.items()
+    for place, name in enumerate(names)
+}
+
+
+def _place(account_type: str) -> tuple[str, int]:
+    """Return the hue of an account type, and its place among the variants of that hue."""
+    if account_type in _PLACES:
+        return _PLACES[account_type]
+    taken = len(_FAMILIES[GREY])
+    free = len(_SHADES) * len(_HATCHES) - taken
+    return GREY, taken + zlib.crc32(account_type.encode()) % free
+
+
+def type_style(account_type: str) -> Style:
+    """Return how an account type is drawn: the same in every figure.
+
+    Of a type that isn't among `ACCOUNT_TYPES`, the name decides which grey it is.
+    """
+    return _variant(*_place(account_type))
+
+
+def account_styles(account_types: Iterable[str]) -> list[Style]:
+    """Return how accounts are drawn that share an Axes: in their types' hues, told apart.
+
+    The first account of a type is drawn as the type is in every figure; each further one as the
+    next variant of the hue that nothing else in the Axes has.
+    """
+    types = list(account_types)
+    used = {type_style(each) for each in types}
+    seen: set[str] = set()
+    styles = []
+    for account_type in types:
+        if account_type in seen:
+            styles.append(_next_free(account_type, used))
+        else:
+            styles.append(type_style(account_type))
+        seen.add(account_type)
+        used.add(styles[-1])
+    return styles
+
+
+def _next_free(account_type: str, used: Collection[Style]) -> Style:
+    hue, place = _place(account_type)
+    variants = (_variant(hue, place + more) for more in range(len(_SHADES) * len(_HATCHES)))
+    return next((style for style in variants if style not in used), type_style(account_type))
+
+
+def group_styles(groups: pd.DataFrame) -> list[Style]:
+    """Return how groups of accounts are drawn: by their account types, if they have one."""
+    if "account_type" in groups:
+        return account_styles(groups["account_type"].astype("str"))
+    hues = [hue for hue in _FAMILIES if hue != GREY]  # that is the others'
+    return [_variant(hues[n % len(hues)], n // len(hues)) for n in range(len(groups))]

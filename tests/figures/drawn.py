@@ -1,0 +1,120 @@
+"""What stands in a drawn figure, and histories to draw."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pandas as pd
+from matplotlib.dates import num2date
+
+from tests.analysis.tables import START, table_of
+
+HOUR = 3_600_000_000
+DAY = 24 * HOUR
+GENERAL = ("VOTE", "ACCOUNT_TYPE_GENERAL", "a1", "")
+MARGIN = ("VOTE", "ACCOUNT_TYPE_MARGIN", "a1", "m1")
+BOND = ("VOTE", "ACCOUNT_TYPE_BOND", "a1", "m1")
+
+
+def history(count, *, scale=10**24, days=30, parties=1, seed=1, types=("GENERAL",)):
+    """Return a lifelike table: random walks of several parties with ids as long as real ones."""
+    walk = random.Random(seed)
+    rows = []
+    for number in range(parties):
+        account_type = f"ACCOUNT_TYPE_{types[number % len(types)]}"
+        account = ("VOTE", account_type, f"{walk.getrandbits(256):064x}", "")
+        level, time = walk.randrange(scale), START
+        for _ in range(count):
+            time += 1 + walk.randrange(int(2 * days * DAY) // count)
+            level = abs(level + walk.randrange(-scale // 10, scale // 10))
+            rows.append((*account, time, level))
+    return table_of(rows)
+
+
+def micros(dates):
+    """Return matplotlib's dates, or numpy's, as microseconds."""
+    dates = np.asarray(dates)
+    if dates.dtype.kind == "M":
+        return [int(date) for date in dates.astype("M8[us]").astype(int)]
+    return [round(num2date(date).timestamp() * 1e6) for date in dates]
+
+
+def lines(ax):
+    """Return {legend label: [(microseconds, level), ...]} of the lines of an Axes."""
+    return {
+        line.get_label(): list(
+            zip(micros(line.get_xdata(orig=True)), line.get_ydata(), strict=True)
+        )
+        for line in ax.lines
+    }
+
+
+def areas(ax):
+    """Return {legend label: [(microseconds, level), ...]} of the areas of an Axes."""
+    found = {}
+    for patch in ax.patches:
+        if hasattr(patch, "get_data"):
+            levels, edges, _ = patch.get_data()
+            steps = zip(micros(edges), [*levels, levels[-1]], strict=True)
+            found[patch.get_label()] = list(steps)
+    return found
+
+
+def entries(ax):
+    """Return the words of a legend, without its title."""
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def title(ax):
+    return ax.get_legend().get_title().get_text()
+
+
+def extents(artists):
+    boxes = [artist.get_window_extent() for artist in artists if artist.get_text()]
+    return sorted((box.extents for box in boxes), key=tuple)
+
+
+def visible_labels(axis):
+    low, high = sorted(axis.get_view_interval())
+    return [
+        tick.label1
+        for tick in axis.get_major_ticks()
+        if low <= tick.get_loc() <= high and tick.label1.get_text()
+    ]
+
+
+def shaded(ax, hatch=None):
+    """Return [(label, start, end)] of the stretches from top to bottom, with that hatch."""
+    return [
+        (patch.get_label(), *micros([patch.get_x(), patch.get_x() + patch.get_width()]))
+        for patch in ax.patches
+        if not hasattr(patch, "get_data") and patch.get_hatch() == hatch and patch.get_height() == 1
+    ]
+
+
+def snapshots(*rows, since=None):
+    """Return a frame of limits of (first, last, market enabled, asset enabled)."""
+    first, last, market, asset = zip(*rows, strict=True)
+    flags = {
+        "can_propose_market": market,
+        "can_propose_asset": asset,
+        "propose_market_enabled": market,
+        "propose_asset_enabled": asset,
+        "genesis_loaded": True,
+    }
+    since = since or [None] * len(rows)
+    dates = pd.Series(pd.to_datetime(since, utc=True)).dt.as_unit("ns")
+    return pd.DataFrame(
+        {
+            "first_seen": pd.to_datetime(first, utc=True, format="ISO8601").as_unit("us"),
+            "last_seen": pd.to_datetime(last, utc=True, format="ISO8601").as_unit("us"),
+            **flags,
+            "propose_market_enabled_from": dates,
+            "propose_asset_enabled_from": dates,
+        }
+    )
+
+
+def us(text):
+    return int(pd.Timestamp(text, tz="UTC").timestamp() * 1_000_000)

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import datetime as dt
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib import pyplot as plt
+
+import balance_analysis as ba
+from balance_analysis.figures.activity import class_bounds
+from balance_analysis.frame import empty_table
+from tests.analysis.tables import START, table_of
+from tests.figures.drawn import DAY, GENERAL, HOUR, entries, us
+
+WEEKDAYS = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
+
+
+def cells(ax):
+    """Return {(column, row): label of its class in the legend}."""
+    (found,) = ax.collections
+    names = {
+        mpl.colors.to_hex(handle.get_facecolor()): text.get_text()
+        for handle, text in zip(
+            ax.get_legend().legend_handles, ax.get_legend().get_texts(), strict=True
+        )
+    }
+    return {
+        tuple(np.round(path.vertices[:4].mean(axis=0)).astype(int).tolist()): names[
+            mpl.colors.to_hex(colour)
+        ]
+        for path, colour in zip(found.get_paths(), found.get_facecolors(), strict=True)
+    }
+
+
+def includes(label, count):
+    """Whether a class of the legend, such as "3 to 1,200", has a count in it."""
+    bounds = [int(part.replace(",", "")) for part in label.split(" to ")]
+    return bounds[0] <= count <= bounds[-1]
+
+
+@given(st.lists(st.integers(0, 40 * 24), min_size=1, max_size=60, unique=True))
+@settings(max_examples=25)
+def test_each_day_stands_in_its_week_and_has_its_count(hours):
+    times = [START + hour * HOUR for hour in hours]
+    ax = ba.plot_activity(table_of([(*GENERAL, time, 1) for time in times]))
+    dates = [dt.datetime.fromtimestamp(time / 1e6, dt.UTC).date() for time in times]
+    monday = min(dates) - dt.timedelta(days=min(dates).weekday())
+    found = cells(ax)
+    assert len(found) == (max(dates) - min(dates)).days + 1
+    for number in range(len(found)):
+        date = min(dates) + dt.timedelta(days=number)
+        label = found[(date - monday).days // 7, date.weekday()]
+        assert includes(label, dates.count(date))
+    plt.close(ax.figure)
+
+
+@given(st.lists(st.integers(0, 40 * 24), min_size=1, max_size=60, unique=True))
+@settings(max_examples=25)
+def test_each_hour_of_the_week_has_the_count_of_all_weeks(hours):
+    times = [START + hour * HOUR for hour in hours]
+    ax = ba.plot_activity(table_of([(*GENERAL, time, 1) for time in times]), kind="week")
+    moments = [dt.datetime.fromtimestamp(time / 1e6, dt.UTC) for time in times]
+    slots = [(moment.hour, moment.weekday()) for moment in moments]
+    found = cells(ax)
+    assert len(found) == 7 * 24
+    assert all(includes(found[slot], slots.count(slot)) for slot in found)
+    plt.close(ax.figure)
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=50).filter(any))
+def test_classes_of_counts_ascend_and_hold_every_count(counts):
+    bounds = class_bounds(np.array(counts))
+    assert bounds == sorted(set(bounds))
+    assert 1 <= len(bounds) <= 4
+    assert bounds[0] <= min(count for count in counts if count)
+    assert bounds[-1] <= max(counts)
+
+
+def test_monday_stands_at_the_top():
+    ax = ba.plot_activity(table_of([(*GENERAL, START, 1)]))
+    ax.figure.canvas.draw()
+    labels = {label.get_text(): label.get_window_extent().y0 for label in ax.get_yticklabels()}
+    assert sorted(labels, key=labels.__getitem__, reverse=True) == WEEKDAYS
+
+
+def test_weeks_are_named_by_their_mondays_where_there_is_room():
+    table = table_of([(*GENERAL, us("2023-04-05"), 1), (*GENERAL, us("2023-04-20"), 1)])
+    ax = ba.plot_activity(table)
+    assert [label.get_text() for label in ax.get_xticklabels()] == [
+        "03 Apr\n2023",
+        "10 Apr",
+        "17 Apr",
+    ]
+
+
+def test_months_are_named_at_their_first_day():
+    table = table_of([(*GENERAL, us("2022-11-20"), 1), (*GENERAL, us("2023-10-20"), 1)])
+    ax = ba.plot_activity(table)
+    labels = [label.get_text() for label in ax.get_xticklabels()]
+    assert "Jan\n2023" in labels
+    first = dt.date(2022, 11, 14)
+    weeks = ax.get_xticks()
+    place = labels.index("Jan\n2023")
+    assert weeks[place] == (dt.date(2023, 1, 1) - first).days // 7
+
+
+def test_several_assets_are_counted_together():
+    table = table_of([(*GENERAL, START, 5), ("other", *GENERAL[1:], START + HOUR, 5)])
+    assert entries(ba.plot_activity(table)) == ["0", "2"]
+
+
+def test_cells_are_square_where_a_year_is_drawn():
+    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 364 * DAY, 5)])
+    assert ba.plot_activity(table).get_aspect() == 1
+
+
+def test_another_kind_is_refused():
+    with pytest.raises(ValueError, match="'calendar' or 'week', not 'month'"):
+        ba.plot_activity(table_of([(*GENERAL, START, 5)]), kind="month")
+
+
+@pytest.mark.parametrize("kind", ["calendar", "week"])
+def test_no_rows_give_axes_that_say_so(kind):
+    ax = ba.plot_activity(empty_table(), kind=kind)
+    assert [text.get_text() for text in ax.texts] == ["no balance changes"]

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib import pyplot as plt
+
+import balance_analysis as ba
+from balance_analysis.archive.coverage import Coverage, Interval
+from balance_analysis.figures.coverage import duration
+from tests.figures.drawn import HOUR, micros, us
+
+START = us("2023-04-01")
+
+
+def frame_of(spans):
+    """Return the frame of an archive's coverage of (start, end, proven)."""
+    intervals = (Interval(*span, "https://node.example", None, "2023-05-01") for span in spans)
+    return Coverage(tuple(intervals)).to_frame()
+
+
+def bars(ax):
+    """Return {state: [(start, end), ...]} as drawn."""
+    states = [label.get_text().split("\n")[0] for label in ax.get_yticklabels()]
+    found = {}
+    for state, collection in zip(states, ax.collections, strict=True):
+        edges = [path.vertices[:, 0] for path in collection.get_paths()]
+        found[state] = [tuple(micros([x.min(), x.max()])) for x in edges]
+    return found
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 50), st.integers(1, 50), st.booleans()), min_size=1, max_size=8
+    )
+)
+@settings(max_examples=25)
+def test_every_stretch_is_drawn_in_the_row_of_its_state(parts):
+    spans, at = [], START
+    for pause, length, proven in parts:
+        at += (pause - 1) * HOUR
+        spans.append((at, at + length * HOUR, proven))
+        at = spans[-1][1]
+    frame = frame_of(spans)
+    ax = ba.plot_coverage(frame)
+    expected = {}
+    for start, end, state in zip(frame["start"], frame["end"], frame["state"], strict=True):
+        span = tuple(int(moment.timestamp() * 1e6) for moment in (start, end))
+        expected.setdefault(state, []).append(span)
+    assert bars(ax) == expected
+    plt.close(ax.figure)
+
+
+def test_rows_stand_in_the_order_complete_unproven_gap_with_their_lengths():
+    day = 24 * HOUR
+    spans = [(START, START + day, False), (START + 3 * day, START + 4 * day + HOUR, True)]
+    ax = ba.plot_coverage(frame_of(spans))
+    assert [label.get_text() for label in ax.get_yticklabels()] == [
+        "complete\n1 day 1 hour",
+        "unproven\n1 day",
+        "gap\n2 days",
+    ]
+
+
+def test_a_gap_of_an_hour_is_seen_among_years():
+    year = 365 * 24 * HOUR
+    spans = [(START, START + year, True), (START + year + HOUR, START + 4 * year, True)]
+    ax = ba.plot_coverage(frame_of(spans))
+    ax.figure.canvas.draw()
+    gap = ax.collections[-1]
+    assert gap.get_linewidth()[0] >= 1
+    image = np.asarray(ax.figure.canvas.buffer_rgba()).astype(int)
+    reds = (image[..., 0] > image[..., 2] + 100).sum()
+    assert reds > 20
+
+
+def test_an_archive_is_drawn_by_its_coverage(tmp_path):
+    class Covered:
+        def coverage(self):
+            return frame_of([(START, START + HOUR, True)])
+
+    assert bars(ba.plot_coverage(Covered())) == {"complete": [(START, START + HOUR)]}
+
+
+def test_nothing_covered_gives_axes_that_say_so():
+    ax = ba.plot_coverage(frame_of([]))
+    assert [text.get_text() for text in ax.texts] == ["nothing is covered yet"]
+
+
+def test_the_given_axes_are_drawn_into():
+    _, ax = plt.subplots()
+    assert ba.plot_coverage(frame_of([(START, START + HOUR, True)]), ax=ax) is ax
+
+
+@pytest.mark.parametrize(
+    ("length", "words"),
+    [
+        ("3D", "3 days"),
+        ("1D 2h 5min", "1 day 2 hours"),
+        ("61s", "1 minute 1 second"),
+        ("5us", "less than a second"),
+        ("1200D", "1,200 days"),
+    ],
+)
+def test_lengths_are_told_in_two_units(length, words):
+    assert duration(pd.Timedelta(length)) == words

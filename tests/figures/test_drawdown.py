@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib import pyplot as plt
+
+import balance_analysis as ba
+from balance_analysis.frame import empty_table
+from tests.analysis.tables import START, table_of
+from tests.figures.drawn import DAY, GENERAL, HOUR, MARGIN, areas, entries, lines, title, us
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=12))
+@settings(max_examples=25)
+def test_the_curve_lies_under_zero_by_what_the_balance_lacks_to_its_peak(levels):
+    ax = ba.plot_drawdown(
+        table_of([(*GENERAL, START + n * HOUR, level) for n, level in enumerate(levels)])
+    )
+    depths = [max(levels[: n + 1]) - level for n, level in enumerate(levels)]
+    ((_, area),) = areas(ax).items()
+    assert [level for _, level in lines(ax)["balance"]] == [*levels, levels[-1]]
+    assert [-level for _, level in area[:-1]] == depths
+    assert [level for _, level in lines(ax)["its peak so far"]][:-1] == [
+        balance + depth for balance, depth in zip(levels, depths, strict=True)
+    ]
+    plt.close(ax.figure)
+
+
+def test_the_legend_names_the_account_and_its_deepest_fall():
+    rows = [(us("2023-04-01"), 8), (us("2023-04-02"), 2), (us("2023-04-03T12:00"), 6)]
+    ax = ba.plot_drawdown(table_of([(*MARGIN, *row) for row in rows]), decimals=0)
+    assert title(ax) == "margin · a1\nmarket m1"
+    assert entries(ax)[-1] == "below its peak; deepest:\n6 (75%)\n2023-04-02"
+
+
+def test_an_account_that_only_grew_is_said_to_have():
+    ax = ba.plot_drawdown(table_of([(*GENERAL, START, 1), (*GENERAL, START + DAY, 2)]))
+    assert entries(ax)[-1] == "never below its peak"
+
+
+def test_the_last_balance_is_drawn_to_the_end_and_later_rows_are_not():
+    rows = [(*GENERAL, us("2023-04-01"), 8), (*GENERAL, us("2023-04-09"), 2)]
+    ax = ba.plot_drawdown(table_of(rows), end="2023-04-05")
+    assert lines(ax)["balance"] == [(us("2023-04-01"), 8.0), (us("2023-04-05"), 8.0)]
+
+
+def test_several_accounts_are_refused_with_the_way_to_select_one():
+    table = table_of([(*GENERAL, START, 5), (*MARGIN, START, 5)])
+    with pytest.raises(ValueError, match="2: select one, such as that of asset_id='VOTE'"):
+        ba.plot_drawdown(table)
+
+
+@pytest.mark.parametrize("end", [None, "2020-01-01"])
+def test_no_rows_give_axes_that_say_so(end):
+    table = empty_table() if end is None else table_of([(*GENERAL, START, 5)])
+    ax = ba.plot_drawdown(table, end=end)
+    assert ax.texts[0].get_text().startswith("no balance changes")

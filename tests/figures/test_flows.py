@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib import pyplot as plt
+
+import balance_analysis as ba
+from balance_analysis.frame import empty_table
+from tests.analysis.tables import START, by_account, table_of
+from tests.figures.drawn import DAY, GENERAL, HOUR, MARGIN, entries, micros, shaded, snapshots, us
+
+
+def bars(ax, label):
+    """Return {left edge, microseconds: height} of the bars with a label."""
+    (found,) = (each for each in ax.collections if each.get_label() == label)
+    corners = [path.vertices for path in found.get_paths()]
+    heights = [points[np.abs(points[:, 1]).argmax(), 1] for points in corners]
+    return [
+        (points[:, 0].min(), points[:, 0].max(), h)
+        for points, h in zip(corners, heights, strict=True)
+    ]
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.sampled_from([GENERAL, MARGIN]), st.integers(0, 100)),
+        st.integers(0, 10**6),
+        min_size=1,
+        max_size=15,
+    )
+)
+@settings(max_examples=25)
+def test_bars_add_up_to_all_that_came_and_went_and_the_net_to_their_difference(levels):
+    rows = [(*account, START + h * HOUR, level) for (account, h), level in levels.items()]
+    moves = [
+        after[1] - before[1]
+        for changes in by_account(rows).values()
+        for before, after in pairwise(changes)
+    ]
+    ax = ba.plot_flows(table_of(rows))
+    sums = {label: sum(bar[2] for bar in bars(ax, label)) for label in ("inflow", "outflow", "net")}
+    assert sums["inflow"] == sum(move for move in moves if move > 0)
+    assert sums["outflow"] == sum(move for move in moves if move < 0)
+    assert sums["net"] == sum(moves)
+    plt.close(ax.figure)
+
+
+def test_a_bar_stands_within_its_period_and_the_net_goes_across_it():
+    rows = [(*GENERAL, us("2023-04-01"), 5), (*GENERAL, us("2023-04-02T12:00"), 7)]
+    ax = ba.plot_flows(table_of(rows))
+    left, right, height = bars(ax, "inflow")[1]
+    assert us("2023-04-02") < micros([left])[0] < micros([right])[0] < us("2023-04-03")
+    assert height == 2
+    assert [micros(bar[:2]) for bar in bars(ax, "net")][1] == [us("2023-04-02"), us("2023-04-03")]
+
+
+def test_first_rows_are_in_no_bar_and_counted():
+    ax = ba.plot_flows(table_of([(*GENERAL, START, 5), (*MARGIN, START, 7)]))
+    assert [bar[2] for bar in bars(ax, "inflow")] == [0]
+    assert entries(ax)[-1] == "in no bar, since unknown: what\ncame with 2 first rows"
+
+
+@pytest.mark.parametrize(
+    ("freq", "measure"),
+    [
+        ("1D", "flow per day"),
+        ("1h", "flow per hour"),
+        ("6h", "flow per 6 hours"),
+        ("MS", "flow per MS"),
+        (None, "flow"),
+    ],
+)
+def test_the_axis_names_the_period(freq, measure):
+    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + HOUR, 7)])
+    ax = ba.plot_flows(table, freq=freq, decimals=0, unit="VEGA")
+    assert ax.get_ylabel() == f"{measure} (VEGA)\nasset VOTE"
+
+
+def test_decimals_turn_amounts_into_whole_units():
+    table = table_of([(*GENERAL, START, 0), (*GENERAL, START + HOUR, 15 * 10**17)])
+    assert bars(ba.plot_flows(table, decimals=18), "inflow")[0][2] == 1.5
+
+
+def test_of_very_many_periods_the_largest_bars_are_kept():
+    count = 60_000
+    levels = np.ones(count, int)
+    levels[12_345] = 1000
+    rows = [(*GENERAL, START + n * 60_000_000, int(level)) for n, level in enumerate(levels)]
+    ax = ba.plot_flows(table_of(rows), freq="1min")
+    assert len(bars(ax, "inflow")) < count / 2
+    assert max(bar[2] for bar in bars(ax, "inflow")) == 999
+    assert min(bar[2] for bar in bars(ax, "outflow")) == -999
+
+
+def test_it_is_shaded_when_proposals_were_enabled():
+    limits = snapshots(("2023-04-02", "2023-04-04", True, True))
+    table = table_of([(*GENERAL, us("2023-04-01"), 6), (*GENERAL, us("2023-04-06"), 6)])
+    ax = ba.plot_flows(table, limits=limits)
+    assert shaded(ax) == [("proposals enabled", us("2023-04-02"), us("2023-04-04"))]
+
+
+def test_no_rows_give_axes_that_say_so():
+    ax = ba.plot_flows(empty_table())
+    assert [text.get_text() for text in ax.texts] == ["no balance changes"]
+
+
+def test_two_assets_are_refused():
+    table = table_of([(*GENERAL, START, 5), ("other", *GENERAL[1:], START + DAY, 5)])
+    with pytest.raises(ValueError, match="one plot shows one asset"):
+        ba.plot_flows(table)
+
+
+def test_rows_before_the_start_tell_what_came_with_the_first_row_in_it():
+    rows = [(*GENERAL, us("2023-04-01"), 5), (*GENERAL, us("2023-04-03"), 7)]
+    ax = ba.plot_flows(table_of(rows), start="2023-04-02", end="2023-04-05")
+    assert [bar[2] for bar in bars(ax, "inflow") if bar[2]] == [2]
+    assert not any("unknown" in text.get_text() for text in ax.get_legend().get_texts())
+    empty = ba.plot_flows(table_of(rows), start="2023-04-08", end="2023-04-09", freq="1h")
+    assert empty.texts or not any(bar[2] for bar in bars(empty, "inflow"))

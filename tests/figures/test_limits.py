@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import matplotlib as mpl
+import pandas as pd
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib import pyplot as plt
+
+import balance_analysis as ba
+from balance_analysis.figures.limits import plot_limits
+from balance_analysis.figures.palette import BLUE, VERMILION
+from balance_analysis.figures.shading import proposal_spans, shade_limits
+from tests.figures.drawn import entries, micros, shaded, snapshots, us
+
+
+def spans_of(limits, kind="market"):
+    return [
+        tuple(pd.Timestamp(t, unit="us").isoformat()[:10] for t in span)
+        for span in proposal_spans(limits, kind)
+    ]
+
+
+def lane(ax, flag):
+    """Return [(edge colour, hatch, start, end)] of the bars of a limit, as drawn."""
+    place = [label.get_text() for label in ax.get_yticklabels()].index(flag)
+    found = []
+    for collection in ax.collections:
+        for path in collection.get_paths():
+            y = path.vertices[:, 1]
+            if y.min() < place < y.max():
+                colour = mpl.colors.to_hex(collection.get_edgecolor()[0]).upper()
+                x = path.vertices[:, 0]
+                found.append((colour, collection.get_hatch(), *micros([x.min(), x.max()])))
+    return found
+
+
+def test_a_limit_is_known_only_between_its_first_and_its_last_sight():
+    limits = snapshots(
+        ("2023-04-01", "2023-04-03", False, True), ("2023-04-05", "2023-04-06", True, True)
+    )
+    ax = plot_limits(limits, end="2023-04-09")
+    bars = lane(ax, "can propose market")
+    assert (VERMILION, None, us("2023-04-01"), us("2023-04-03")) in bars
+    assert (BLUE, None, us("2023-04-05"), us("2023-04-06")) in bars
+    assert [bar[2:] for bar in bars if bar[1] == "////"] == [
+        (us("2023-04-03"), us("2023-04-05")),
+        (us("2023-04-06"), us("2023-04-09")),
+    ]
+    assert len(bars) == 4
+    assert entries(ax) == ["yes", "no", "unknown"]
+
+
+def test_each_limit_has_a_row():
+    ax = plot_limits(snapshots(("2023-04-01", "2023-04-03", False, True)))
+    assert [label.get_text() for label in ax.get_yticklabels()] == [
+        "can propose market",
+        "can propose asset",
+        "propose market enabled",
+        "propose asset enabled",
+        "genesis loaded",
+    ]
+
+
+def test_a_snapshot_that_was_seen_once_has_an_edge():
+    ax = plot_limits(snapshots(("2023-04-01", "2023-04-01", True, True)))
+    ax.figure.canvas.draw()
+    assert all(c.get_linewidth()[0] > 1 for c in ax.collections if c.get_paths())
+    assert ax.get_xlim()[1] - ax.get_xlim()[0] > 0.9
+
+
+def test_what_a_snapshot_tells_of_the_time_before_it_is_drawn_in_another_colour():
+    limits = snapshots(("2023-04-03", "2023-04-05", True, True), since=["2023-04-02"])
+    ax = plot_limits(limits)
+    told = [bar for bar in lane(ax, "propose market enabled") if bar[0] != BLUE]
+    assert [bar[2] for bar in told] == [us("2023-04-02")]
+    assert not [bar for bar in lane(ax, "can propose market") if bar[0] != BLUE]
+    assert "yes, as a later\nsnapshot tells" in entries(ax)
+
+
+def test_a_date_long_ago_takes_no_more_than_half_of_the_timeline():
+    limits = snapshots(("2023-04-03", "2023-04-13", True, True), since=["2020-01-01"])
+    left = micros([plot_limits(limits).get_xlim()[0]])[0]
+    assert us("2023-03-23") < left < us("2023-03-25")
+
+
+def test_no_snapshot_gives_axes_that_say_so():
+    limits = snapshots(("2023-04-01", "2023-04-01", True, True))[:0]
+    ax = plot_limits(limits)
+    assert [text.get_text() for text in ax.texts] == ["no snapshot of the limits"]
+
+
+def test_enabled_proposals_are_known_from_sight_to_sight():
+    limits = snapshots(
+        ("2023-04-01", "2023-04-03", True, True), ("2023-04-05", "2023-04-06", True, False)
+    )
+    assert spans_of(limits) == [("2023-04-01", "2023-04-03"), ("2023-04-05", "2023-04-06")]
+    assert spans_of(limits, "asset") == [("2023-04-01", "2023-04-03")]
+
+
+def test_a_snapshot_tells_since_when_they_have_been_enabled():
+    limits = snapshots(("2023-04-05", "2023-04-06", True, True), since=["2023-03-01"])
+    assert spans_of(limits) == [("2023-03-01", "2023-04-06")]
+
+
+def test_a_snapshot_does_not_overrule_an_earlier_one():
+    limits = snapshots(
+        ("2023-04-01", "2023-04-03", False, True),
+        ("2023-04-05", "2023-04-06", True, True),
+        since=[None, "2023-03-01"],
+    )
+    assert spans_of(limits) == [("2023-04-03", "2023-04-06")]
+
+
+def test_proposals_that_are_to_be_enabled_later_are_not_enabled():
+    limits = snapshots(("2023-04-01", "2023-04-03", True, True), since=["2023-05-01"])
+    assert spans_of(limits) == []
+
+
+def test_snapshots_that_agree_on_a_date_are_one_stretch():
+    limits = snapshots(
+        ("2023-04-01", "2023-04-03", True, True),
+        ("2023-04-05", "2023-04-06", True, True),
+        since=["2023-03-01", "2023-03-01"],
+    )
+    assert spans_of(limits) == [("2023-03-01", "2023-04-06")]
+
+
+def axes_of_april():
+    _, ax = plt.subplots()
+    ax.set_xlim(pd.Timestamp("2023-04-01"), pd.Timestamp("2023-05-01"))
+    return ax
+
+
+def test_markets_and_assets_are_shaded_each_as_it_was():
+    limits = snapshots(
+        ("2023-04-02", "2023-04-05", False, True), ("2023-04-05", "2023-04-09", True, True)
+    )
+    ax = axes_of_april()
+    labels = [handle.get_label() for handle in shade_limits(ax, limits)]
+    assert labels == ["asset proposals\nenabled, no others", "proposals enabled"]
+    assert shaded(ax) == [
+        ("asset proposals\nenabled, no others", us("2023-04-02"), us("2023-04-05")),
+        ("proposals enabled", us("2023-04-05"), us("2023-04-09")),
+    ]
+
+
+days = st.integers(1, 60).map(lambda day: pd.Timestamp("2023-03-10") + pd.Timedelta(days=day))
+
+
+@given(st.lists(st.tuples(days, days, st.booleans(), st.booleans()), min_size=1, max_size=4))
+@settings(max_examples=40)
+def test_shades_stay_within_the_axes_and_never_overlap(rows):
+    edges = sorted(moment for row in rows for moment in row[:2])
+    limits = snapshots(*((edges[2 * n], edges[2 * n + 1], *row[2:]) for n, row in enumerate(rows)))
+    ax = axes_of_april()
+    before = ax.get_xlim()
+    shade_limits(ax, limits)
+    stretches = sorted((start, end) for _, start, end in shaded(ax))
+    assert all(us("2023-04-01") <= start < end <= us("2023-05-01") for start, end in stretches)
+    assert all(a[1] <= b[0] for a, b in pairwise(stretches))
+    assert ax.get_xlim() == before
+    plt.close(ax.figure)
+
+
+def test_no_limits_shade_nothing():
+    assert shade_limits(axes_of_april(), None) == []
+    assert (
+        shade_limits(axes_of_april(), snapshots(("2023-04-01", "2023-04-01", True, True))[:0]) == []
+    )
+
+
+def test_limits_of_an_archive_are_a_frame_that_can_be_drawn(tmp_path):
+    limits = snapshots(("2023-04-01", "2023-04-03", True, True))
+    assert isinstance(ba.plot_limits(limits), plt.Axes)

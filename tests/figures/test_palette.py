@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from itertools import combinations
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.colors import to_rgb
+
+import balance_analysis as ba
+from balance_analysis.figures.palette import account_styles, type_style
+from tests.figures.drawn import history
+
+# Machado, Oliveira and Fernandes (2009), severity 1.0, on linear light.
+SEEN_BY = {
+    "all": np.eye(3),
+    "protanopes": np.array(
+        [
+            [0.152286, 1.052583, -0.204868],
+            [0.114503, 0.786281, 0.099216],
+            [-0.003882, -0.048116, 1.051998],
+        ]
+    ),
+    "deuteranopes": np.array(
+        [
+            [0.367322, 0.860646, -0.227968],
+            [0.280085, 0.672501, 0.047413],
+            [-0.011820, 0.042940, 0.968881],
+        ]
+    ),
+    "tritanopes": np.array(
+        [
+            [1.255528, -0.076749, -0.178779],
+            [-0.078411, 0.930809, 0.147602],
+            [0.004733, 0.691367, 0.303900],
+        ]
+    ),
+}
+
+LARGE_TYPES = ("GENERAL", "MARGIN", "BOND", "INSURANCE", "GLOBAL_REWARD", "FEES_LIQUIDITY")
+
+
+def linear(colour):
+    parts = np.array(to_rgb(colour))
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+
+
+def lab(colour, seen):
+    """Return a colour in CIE L*a*b*, as somebody sees it."""
+    to_xyz = np.array(
+        [
+            [0.4124564, 0.3575761, 0.1804375],
+            [0.2126729, 0.7151522, 0.0721750],
+            [0.0193339, 0.1191920, 0.9503041],
+        ]
+    )
+    xyz = to_xyz @ np.clip(seen @ linear(colour), 0, 1) / (0.95047, 1, 1.08883)
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def contrast(colour, other):
+    light = [0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in map(linear, (colour, other))]
+    return (max(light) + 0.05) / (min(light) + 0.05)
+
+
+@pytest.mark.parametrize("seen", SEEN_BY.values(), ids=SEEN_BY)
+def test_the_common_account_types_can_be_told_apart_by_colour(seen):
+    colours = [lab(type_style(f"ACCOUNT_TYPE_{name}").colour, seen) for name in LARGE_TYPES]
+    assert min(np.linalg.norm(a - b) for a, b in combinations(colours, 2)) > 10
+
+
+@pytest.mark.parametrize("seen", SEEN_BY.values(), ids=SEEN_BY)
+def test_any_two_account_types_differ_in_colour_or_hatch_and_line(seen):
+    styles = [type_style(each) for each in ba.ACCOUNT_TYPES]
+    for one, other in combinations(styles, 2):
+        same_pattern = (one.hatch, one.dashes) == (other.hatch, other.dashes)
+        difference = np.linalg.norm(lab(one.colour, seen) - lab(other.colour, seen))
+        assert not same_pattern or difference > 5
+
+
+@pytest.mark.parametrize("account_type", ba.ACCOUNT_TYPES)
+@pytest.mark.parametrize("paper", ["#ffffff", ba.DARK_STYLE["figure.facecolor"]])
+def test_every_colour_stands_out_on_light_and_on_dark(account_type, paper):
+    assert contrast(type_style(account_type).colour, paper) > 1.4
+
+
+@pytest.mark.parametrize("name", ["text.color", "axes.labelcolor", "xtick.labelcolor"])
+def test_words_of_the_dark_style_can_be_read(name):
+    assert contrast(ba.DARK_STYLE[name], ba.DARK_STYLE["figure.facecolor"]) > 7
+
+
+@given(st.lists(st.sampled_from([*ba.ACCOUNT_TYPES, "ACCOUNT_TYPE_OF_TOMORROW"]), max_size=12))
+def test_accounts_that_share_an_axes_are_all_drawn_differently(types):
+    styles = account_styles(types)
+    assert len(set(styles)) == len(styles)
+    for account_type in set(types):
+        assert styles[types.index(account_type)] == type_style(account_type)
+
+
+@given(st.text())
+def test_a_type_that_nobody_knows_has_a_style_of_no_known_type(name):
+    if name not in ba.ACCOUNT_TYPES:
+        assert type_style(name) == type_style(name)
+        assert type_style(name) not in {type_style(each) for each in ba.ACCOUNT_TYPES}
+
+
+def test_a_type_has_one_colour_in_every_figure():
+    table = history(20, parties=3, types=("MARGIN", "GENERAL", "BOND"))
+    margin = table[table["account_type"] == "ACCOUNT_TYPE_MARGIN"]
+    found = set()
+    for data in (table, margin):
+        found |= {line.get_color() for line in ba.plot_balances(data).lines if is_margin(line)}
+        found |= {
+            mpl.colors.to_hex(area.get_facecolor())
+            for ax in (ba.plot_totals(data), ba.plot_concentration(data, kind="largest"))
+            for area in ax.patches
+            if is_margin(area)
+        }
+    found.add(ba.plot_drawdown(margin).lines[0].get_color())
+    assert {each.lower() for each in found} == {type_style("ACCOUNT_TYPE_MARGIN").colour.lower()}
+
+
+def is_margin(artist):
+    return str(artist.get_label()).startswith("margin")
+
+
+def test_a_dark_figure_has_no_dark_words():
+    with mpl.rc_context(ba.DARK_STYLE):
+        ax = ba.plot_totals(history(20, parties=2))
+        ax.figure.canvas.draw()
+        texts = [*ax.get_legend().get_texts(), *ax.get_xticklabels(), ax.xaxis.label]
+        assert all(contrast(text.get_color(), ax.get_facecolor()) > 7 for text in texts)
+    assert plt.rcParams["figure.facecolor"] != ba.DARK_STYLE["figure.facecolor"]

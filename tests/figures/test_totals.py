@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib import pyplot as plt
+
+import balance_analysis as ba
+from balance_analysis.figures.palette import GREY, type_style
+from balance_analysis.frame import empty_table
+from tests.analysis.tables import START, table_of
+from tests.figures.drawn import (
+    BOND,
+    DAY,
+    GENERAL,
+    HOUR,
+    MARGIN,
+    areas,
+    entries,
+    shaded,
+    snapshots,
+    title,
+    us,
+)
+
+ROWS = st.dictionaries(
+    st.tuples(st.sampled_from([GENERAL, MARGIN, BOND]), st.integers(START, START + 40 * HOUR)),
+    st.integers(0, 10**20),
+    min_size=1,
+    max_size=12,
+)
+
+
+def held(rows, account, when):
+    """Return what an account holds, the naive way; 0 where nothing is known."""
+    before = [(row[4], row[5]) for row in rows if row[:4] == account and row[4] <= when]
+    return max(before)[1] if before else 0
+
+
+def at(steps, when):
+    return [level for time, level in steps if time <= when][-1]
+
+
+@given(ROWS)
+@settings(max_examples=25)
+def test_the_top_is_the_sum_of_all_that_is_known_and_each_band_what_its_group_holds(levels):
+    rows = [(*account, time, balance) for (account, time), balance in levels.items()]
+    ax = ba.plot_totals(table_of(rows))
+    drawn = areas(ax)
+    names = {"general": GENERAL, "margin": MARGIN, "bond": BOND}
+    first = min(row[4] for row in rows)
+    for when in {row[4] for row in rows} | {first + HOUR}:
+        below = 0.0
+        for label, steps in drawn.items():
+            top = at(steps, when)
+            expected = held(rows, names[label.split(",")[0]], when)
+            assert top - below == pytest.approx(expected, rel=1e-9, abs=1e6)
+            below = top
+        assert below == pytest.approx(sum(held(rows, a, when) for a in names.values()))
+    plt.close(ax.figure)
+
+
+def test_the_largest_group_lies_at_the_bottom_and_last_in_the_legend():
+    rows = [(*GENERAL, START, 1), (*MARGIN, START, 5), (*BOND, START, 3)]
+    ax = ba.plot_totals(table_of(rows))
+    assert list(areas(ax)) == ["margin, 5", "bond, 3", "general, 1"]
+    assert entries(ax) == ["general, 1", "bond, 3", "margin, 5"]
+    assert title(ax) == "at the end:"
+
+
+def test_the_last_total_is_drawn_to_the_end():
+    ax = ba.plot_totals(table_of([(*GENERAL, us("2023-04-01"), 5)]), end="2023-04-05")
+    assert areas(ax) == {"general, 5": [(us("2023-04-01"), 5.0), (us("2023-04-05"), 5.0)]}
+
+
+def test_shares_add_up_to_the_whole():
+    rows = [(*GENERAL, START, 1), (*MARGIN, START, 3), (*MARGIN, START + DAY, 1)]
+    ax = ba.plot_totals(table_of(rows), shares=True)
+    assert areas(ax) == {
+        "margin, 50%": [(START, 0.75), (START + DAY, 0.5), (START + DAY, 0.5)],
+        "general, 50%": [(START, 1.0), (START + DAY, 1.0), (START + DAY, 1.0)],
+    }
+    assert ax.get_ylim() == (0, 1)
+
+
+def test_a_total_of_nothing_has_no_shares():
+    ax = ba.plot_totals(table_of([(*GENERAL, START, 0), (*GENERAL, START + DAY, 4)]), shares=True)
+    ((_, steps),) = areas(ax).items()
+    assert np.isnan(steps[0][1])
+    assert steps[1][1] == 1
+
+
+def test_a_frequency_draws_the_points_of_its_grid_only():
+    rows = [(*GENERAL, us("2023-04-01T05:00"), 5), (*GENERAL, us("2023-04-02T05:00"), 7)]
+    ax = ba.plot_totals(table_of(rows), freq="1D", start="2023-04-01", end="2023-04-04")
+    ((_, steps),) = areas(ax).items()
+    assert steps == [
+        (us("2023-04-02"), 5.0),
+        (us("2023-04-03"), 7.0),
+        (us("2023-04-04"), 7.0),
+    ]
+
+
+def test_what_is_not_known_is_hatched_and_counted():
+    rows = [(*GENERAL, us("2023-04-03"), 5), (*MARGIN, us("2023-04-04"), 5)]
+    ax = ba.plot_totals(table_of(rows), start="2023-04-01", end="2023-04-05")
+    assert shaded(ax, "////") == [("unknown", us("2023-04-01"), us("2023-04-03"))]
+    assert "not in it: 2 of 2 accounts,\nunknown until their first row" in entries(ax)
+
+
+def test_an_account_that_stays_unknown_is_told_of():
+    rows = [(*GENERAL, us("2023-04-01"), 5), (*MARGIN, us("2023-04-09"), 5)]
+    ax = ba.plot_totals(table_of(rows), end="2023-04-05")
+    assert "not in it: 1 of 2 accounts,\nunknown to the end" in entries(ax)
+
+
+def test_known_from_the_start_on_says_nothing_of_unknown_accounts():
+    ax = ba.plot_totals(table_of([(*GENERAL, START, 5), (*MARGIN, START, 5)]))
+    assert entries(ax) == ["margin, 5", "general, 5"]
+
+
+def test_groups_that_hold_nothing_are_left_out():
+    ax = ba.plot_totals(table_of([(*GENERAL, START, 5), (*MARGIN, START, 0)]))
+    assert list(areas(ax)) == ["general, 5"]
+
+
+def test_groups_that_all_hold_nothing_draw_one_of_them():
+    ax = ba.plot_totals(table_of([(*GENERAL, START, 0), (*MARGIN, START, 0)]))
+    assert list(areas(ax)) == ["general, 0"]
+
+
+def test_the_smallest_of_many_groups_are_drawn_as_one():
+    rows = [("VOTE", "ACCOUNT_TYPE_GENERAL", f"p{i:02}", "", START + i, 10 + i) for i in range(15)]
+    ax = ba.plot_totals(table_of(rows), by=("asset_id", "party_id"))
+    drawn = areas(ax)
+    assert list(drawn) == [*(f"p{i:02}, {10 + i}" for i in range(14, 5, -1)), "6 others, 75"]
+    assert at(drawn["6 others, 75"], START + 14) == sum(range(10, 25))
+    assert mpl.colors.to_hex(ax.patches[-1].get_facecolor()) == GREY.lower()
+
+
+def test_the_asset_alone_makes_one_band_of_all():
+    ax = ba.plot_totals(table_of([(*GENERAL, START, 5), (*MARGIN, START, 5)]), by="asset_id")
+    assert list(areas(ax)) == ["all accounts, 10"]
+
+
+def test_bands_have_the_colour_and_hatch_of_their_type():
+    account = ("VOTE", "ACCOUNT_TYPE_REWARD_MAKER_PAID_FEES", "network", "")
+    ax = ba.plot_totals(table_of([(*account, START, 5)]))
+    (area,) = ax.patches
+    style = type_style("ACCOUNT_TYPE_REWARD_MAKER_PAID_FEES")
+    assert mpl.colors.to_hex(area.get_facecolor()) == style.colour.lower()
+    assert area.get_hatch() == style.hatch != ""
+
+
+def test_decimals_turn_amounts_into_whole_units():
+    table = table_of([(*GENERAL, START, 15 * 10**17)])
+    ax = ba.plot_totals(table, decimals=18, unit="VEGA")
+    assert areas(ax)["general, 1.5"][0][1] == 1.5
+    assert ax.get_ylabel() == "total (VEGA)\nasset VOTE"
+
+
+def test_amounts_start_at_zero():
+    ax = ba.plot_totals(table_of([(*GENERAL, START, 1000), (*GENERAL, START + DAY, 1001)]))
+    assert ax.get_ylim()[0] == 0
+
+
+def test_it_is_shaded_when_proposals_were_enabled():
+    limits = snapshots(("2023-04-02", "2023-04-04", True, True))
+    table = table_of([(*GENERAL, us("2023-04-01"), 6)])
+    ax = ba.plot_totals(table, end="2023-04-07", limits=limits)
+    assert shaded(ax) == [("proposals enabled", us("2023-04-02"), us("2023-04-04"))]
+
+
+def test_no_rows_give_axes_that_say_so():
+    ax = ba.plot_totals(empty_table())
+    assert [text.get_text() for text in ax.texts] == ["no balance changes"]
+
+
+def test_nothing_known_in_the_interval_gives_axes_that_say_so():
+    table = table_of([(*GENERAL, us("2023-04-09"), 5)])
+    ax = ba.plot_totals(table, start="2023-04-01", end="2023-04-05")
+    assert [text.get_text() for text in ax.texts] == [
+        "no balance is known\nfrom 2023-04-01 to 2023-04-05"
+    ]
+
+
+def test_groups_that_mix_assets_are_refused():
+    with pytest.raises(ValueError, match="asset_id"):
+        ba.plot_totals(table_of([(*GENERAL, START, 5)]), by="account_type")
+
+
+def test_two_assets_are_refused():
+    table = table_of([(*GENERAL, START, 5), ("other", *GENERAL[1:], START, 5)])
+    with pytest.raises(ValueError, match="one plot shows one asset"):
+        ba.plot_totals(table)
+
+
+def test_a_lower_band_covers_the_higher_ones_that_reach_down_behind_it():
+    ax = ba.plot_totals(table_of([(*GENERAL, START, 1), (*MARGIN, START, 5), (*BOND, START, 3)]))
+    orders = [patch.get_zorder() for patch in ax.patches]
+    assert orders == sorted(orders, reverse=True)
+    assert len(set(orders)) == 3
