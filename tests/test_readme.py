@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 import balance_analysis as ba
 from balance_analysis.archive.settings import resolve
 from balance_analysis.cli import EXIT_CODES, INTERRUPTED, app
-from balance_analysis.demo import serve_sample
+from balance_analysis.demo import sample_archive, serve_sample
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -27,9 +28,12 @@ def blocks(language):
 
 
 @pytest.mark.parametrize(
-    "block", blocks("python"), ids=["quickstart", "archive", "pictures", "resume", "analysis"]
+    "block", blocks("python"), ids=["quickstart", "archive", "pictures", "resume", "analysis", "cluster"]
 )
 def test_a_python_block_runs(block, tmp_path):
+    if "demo/archive" in block:
+        with sample_archive() as archive:
+            shutil.copytree(archive.uri, tmp_path / "demo" / "archive")
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "import matplotlib; matplotlib.use('Agg')\n" + block],
         cwd=tmp_path,

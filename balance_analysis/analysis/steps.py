@@ -8,8 +8,10 @@ processor's cache, and all processors take part.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
@@ -42,6 +44,8 @@ ALWAYS: Final = np.iinfo(np.int64).min
 
 NEVER: Final = np.iinfo(np.int64).max
 """When the balance begins of an account that nothing is known of."""
+
+_is_alone: ContextVar[bool] = ContextVar("is_alone", default=False)
 
 _BLOCK: Final = 1 << 17
 """How many rows and cells a block has: arrays of a megabyte."""
@@ -181,10 +185,20 @@ def map_blocks(function: Callable[[int, Steps], T], steps: Steps, *, points: int
 
 def _map(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
     """Return what a function makes of each item, worked out by all processors."""
-    if len(items) < 2:  # noqa: PLR2004 - one needs no second processor
+    if len(items) < 2 or _is_alone.get():  # noqa: PLR2004 - one needs no second processor
         return [function(item) for item in items]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(function, items))
+
+
+@contextlib.contextmanager
+def in_one_thread() -> Iterator[None]:
+    """Let this thread alone work out blocks: where others have the other processors."""
+    token = _is_alone.set(True)
+    try:
+        yield
+    finally:
+        _is_alone.reset(token)
 
 
 def join(parts: Sequence[Columns]) -> Columns:

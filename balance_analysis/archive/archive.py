@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from balance_analysis.analysis.balances import balance_at
 from balance_analysis.archive import layout
 from balance_analysis.archive.against import verify_against
-from balance_analysis.archive.chosen import Chosen, files_of
+from balance_analysis.archive.chosen import Chosen, anywhere, files_of
 from balance_analysis.archive.rowfiles import read_rows
 from balance_analysis.archive.state import read_about, read_coverage
 from balance_analysis.archive.status import read_status
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.state import About
     from balance_analysis.archive.status import ArchiveStatus
-    from balance_analysis.archive.verify import VerifyReport
+    from balance_analysis.archive.verify import Looking, VerifyReport
     from balance_analysis.archive.writing import PathLike
     from balance_analysis.load.progress import Report
     from balance_analysis.node.client import Client
@@ -245,7 +245,7 @@ class Archive:
         span = self._span(state, start, end, partial=partial)
         if not partial:
             self._check_covered(state, *span)
-        return Chosen(self.store, filters, tuple(files_of(about, state, span)))
+        return Chosen(anywhere(self.store), filters, tuple(files_of(about, state, span)))
 
     def to_dask(
         self,
@@ -276,7 +276,8 @@ class Archive:
             (datetime64[us, UTC]; or month, or hour: what the archive has files of), so divisions
             are known and `.loc["2023-04-01":"2023-04-07"]` reads seven days. Inside a partition
             rows stand as `read` returns them. Categories are those of each partition, and unknown
-            to dask until they are computed or `categorize` has looked.
+            to dask until they are computed or `categorize` has looked. Dask's own reductions, such
+            as `sum`, don't know decimals: use `map_partitions`, or the functions of `cluster`.
 
         Raises
         ------
@@ -435,6 +436,7 @@ class Archive:
         sample: int = 10,
         seed: int | None = None,
         progress: bool | Report | None = False,
+        look: Looking = map,
     ) -> VerifyReport:
         """Check that the archive is what it says.
 
@@ -452,6 +454,8 @@ class Archive:
             Makes the choice of windows the same each time.
         progress
             As for `load_balance_changes`.
+        look
+            What calls a function on each file; `cluster.verify` gives one that does it elsewhere.
 
         Returns
         -------
@@ -465,7 +469,7 @@ class Archive:
         RequestError, DecodeError, IncompleteError, CheckError, ValueError
             As `load_balance_changes`, if a node is asked.
         """
-        report = verify_archive(self, progress=progress)
+        report = verify_archive(self, progress=progress, look=look)
         if against is None or any(problem.kind == "coverage" for problem in report.problems):
             return report
         return report.and_(verify_against(self, against, sample=sample, seed=seed))

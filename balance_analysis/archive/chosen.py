@@ -13,30 +13,32 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.rowfiles import FILE_ORDER, read_rows
+from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError
 from balance_analysis.frame import to_frame
 from balance_analysis.rows import account_numbers, canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import pandas as pd
+    from collections.abc import Iterable, Iterator, Sequence
 
     from balance_analysis.archive.coverage import Coverage, Span
     from balance_analysis.archive.state import About
-    from balance_analysis.archive.store import Store
     from balance_analysis.node.query import Filters
 
 FILE_KEY: Final = FILE_ORDER[: len(ACCOUNT_KEY)]
 
 _LAST: Final = ("\U0010ffff",)
+
+_WAITING: Final = 1 << 20
+"""How many accounts of files wait to be added up."""
 
 Key = tuple[str, ...]
 """An account's ids in the order of files, or the first few of them."""
@@ -84,6 +86,9 @@ class File:
     begin: int
     stop: int
     spans: tuple[Span, ...]
+
+    def __str__(self) -> str:
+        return self.name
 
     @property
     def is_whole(self) -> bool:
@@ -139,8 +144,8 @@ class Chosen:
             ends += itertools.islice(found, 1)
         return ends
 
-    def count(self, files: Sequence[File]) -> pa.Table:
-        """Return the accounts of some files, and how many rows each has there.
+    def count(self, file: File) -> pa.Table:
+        """Return the accounts of a file, and how many rows each has there.
 
         Returns
         -------
@@ -151,9 +156,21 @@ class Chosen:
         Raises
         ------
         ArchiveError
-            If a file can't be read.
+            If it can't be read.
         """
-        return _added([_NOTHING, *(part for file in files for part in self._count_file(file))])
+        with _opened(self.store, file.name) as source:
+            rows = source.read_row_groups(self._needed(source), FILE_KEY, use_threads=False)
+        rows = self._of_accounts(rows).unify_dictionaries().combine_chunks()
+        if not rows.num_rows:
+            return _NOTHING
+        is_first = np.ones(rows.num_rows, bool)
+        is_first[1:] = False
+        for column in rows.columns:
+            codes = column.chunk(0).indices.to_numpy()
+            is_first[1:] |= codes[1:] != codes[:-1]
+        firsts = np.flatnonzero(is_first)
+        counts = pa.array(np.diff(firsts, append=rows.num_rows))
+        return rows.take(pa.array(firsts)).append_column("rows", counts).cast(_NOTHING.schema)
 
     def read(self, part: Slice) -> pd.DataFrame:
         """Return the rows of a slice as a table.
@@ -168,20 +185,6 @@ class Chosen:
         # An account's rows stand in time order, in each file and from file to file.
         order = np.argsort(numbers_of(rows, ACCOUNT_KEY), kind="stable")
         return to_frame(rows.take(pa.array(order)), sort=False)
-
-    def _count_file(self, file: File) -> Iterator[pa.Table]:
-        with _opened(self.store, file.name) as source:
-            rows = source.read_row_groups(self._needed(source), FILE_KEY, use_threads=False)
-        rows = self._of_accounts(rows).unify_dictionaries().combine_chunks()
-        if rows.num_rows:
-            is_first = np.ones(rows.num_rows, bool)
-            is_first[1:] = False
-            for column in rows.columns:
-                codes = column.chunk(0).indices.to_numpy()
-                is_first[1:] |= codes[1:] != codes[:-1]
-            firsts = np.flatnonzero(is_first)
-            counts = pa.array(np.diff(firsts, append=rows.num_rows))
-            yield rows.take(pa.array(firsts)).append_column("rows", counts).cast(_NOTHING.schema)
 
     def _needed(self, file: pq.ParquetFile, part: Slice | None = None) -> list[int]:
         """Return the row groups that can have accounts that are asked for."""
@@ -230,6 +233,11 @@ _NOTHING: Final = pa.schema(
 _TIMES: Final = ARROW_SCHEMA.empty_table().select(["timestamp"])
 
 
+def anywhere(store: Store) -> Store:
+    """Return a store whose address doesn't depend on the folder that a process works in."""
+    return store if store.folder is None else Store(store.folder.absolute())
+
+
 def files_of(about: About, state: Coverage, span: Span) -> Iterator[File]:
     """Yield the files that may have rows in an interval that are known."""
     for period, note in state.files.items():
@@ -248,35 +256,44 @@ def files_of(about: About, state: Coverage, span: Span) -> Iterator[File]:
             yield File(name, note.sha256, begin, stop, tuple(spans))
 
 
-def cut(counts: Sequence[pa.Table], *, rows: int, accounts: float) -> list[Slice]:
+def add_counts(counts: Iterable[pa.Table]) -> pa.Table:
+    """Return each account once, in the order of files, of what `Chosen.count` returns for each."""
+    total, waiting, size = _NOTHING, [_NOTHING], 0
+    for part in counts:
+        waiting.append(part)
+        size += part.num_rows
+        if size > max(_WAITING, total.num_rows):
+            total, waiting, size = _added([total, *waiting]), [], 0
+    return _added([total, *waiting])
+
+
+def _added(parts: Sequence[pa.Table]) -> pa.Table:
+    rows = pa.concat_tables(parts)
+    ids = [pd.Categorical(rows[name].to_pandas()) for name in FILE_KEY]
+    keys = account_numbers([x.codes for x in ids], [len(x.categories) for x in ids])
+    _, firsts, places = np.unique(keys, return_index=True, return_inverse=True)
+    counts = np.zeros(len(firsts), np.int64)
+    np.add.at(counts, places, rows["rows"].to_numpy())
+    return rows.take(pa.array(firsts)).set_column(len(FILE_KEY), "rows", pa.array(counts))
+
+
+def cut(counts: pa.Table, *, rows: int, accounts: float) -> list[Slice]:
     """Return slices of about equal work that are together all accounts.
 
     Parameters
     ----------
     counts
-        What `Chosen.count` returns, of all files.
+        What `add_counts` returns.
     rows, accounts
         How many a slice may have. An account is never split, whatever rows it has.
     """
-    known = _added([_NOTHING, *counts]).sort_by([(name, "ascending") for name in FILE_KEY])
-    work = np.cumsum(known["rows"].to_numpy() / rows + 1 / accounts)
+    work = np.cumsum(counts["rows"].to_numpy() / rows + 1 / accounts)
     parts = int(np.ceil(work[-1])) if len(work) else 1
-    places = np.searchsorted(work, np.arange(1, parts) * (work[-1] / parts)) if parts > 1 else []
-    keys = known.select(FILE_KEY).take(pa.array(sorted({*places} - {0}), pa.int64()))
+    ends = work[-1] / parts * np.arange(1, parts) if parts > 1 else []
+    places = {int(place) for place in np.searchsorted(work, ends)} - {0}
+    keys = counts.select(FILE_KEY).take(pa.array(sorted(places), pa.int64()))
     bounds = [(), *zip(*keys.to_pydict().values(), strict=True), _LAST]
     return [Slice(low, high) for low, high in itertools.pairwise(bounds)]
-
-
-def count_accounts(counts: Sequence[pa.Table]) -> int:
-    """Return how many accounts there are in what `Chosen.count` returns."""
-    return int(_added([_NOTHING, *counts]).num_rows)
-
-
-def _added(counts: Sequence[pa.Table]) -> pa.Table:
-    """Return each account once, with all of its rows."""
-    parts = pa.concat_tables(counts)
-    total = parts.group_by(list(FILE_KEY), use_threads=False).aggregate([("rows", "sum")])
-    return total.select([*FILE_KEY, "rows_sum"]).rename_columns([*FILE_KEY, "rows"])
 
 
 def numbers_of(rows: pa.Table, names: Sequence[str]) -> Any:  # noqa: ANN401 - int64

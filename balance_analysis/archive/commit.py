@@ -26,9 +26,9 @@ from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
-    from balance_analysis.archive.coverage import Coverage, FileNote, Interval, Span
+    from balance_analysis.archive.coverage import Coverage, FileNote, Interval
     from balance_analysis.archive.store import Store
 
 
@@ -43,16 +43,15 @@ class Merged:
     ----------
     rows
         Each account and timestamp once; where two differ, the newer one.
-    conflicts
-        The rows that were there and differ from a new one, or have none though their time was asked
-        for again.
-    known
-        How many rows were there in the time that was asked for again, and how many of them came.
+    changed
+        The rows that were there and differ from a new one.
+    absent
+        The rows that were there and have none, though their time was asked for again.
     """
 
     rows: pa.Table
-    conflicts: pa.Table
-    known: tuple[int, int]
+    changed: pa.Table
+    absent: pa.Table
 
 
 class Writer:
@@ -89,31 +88,43 @@ class Writer:
         ArchiveError
             If its file is not what the coverage says.
         """
-        note = self.state.files.get(period)
-        if note is None:
-            return ARROW_SCHEMA.empty_table()
         name = layout.changes_file(period, self.about.partition)
-        content = self._store.read(name)
-        if content is None or hashlib.sha256(content).hexdigest() != note.sha256:
-            found = "is gone" if content is None else "is not what was written"
-            raise ArchiveError(
-                f"{self._store.uri}/{name} {found}: put back a copy of it, or mend the archive "
-                "with `export --repair`"
-            )
-        return pq.read_table(pa.BufferReader(content)).cast(ARROW_SCHEMA)
+        return read_noted(self._store, name, self.state.files.get(period))
 
     def commit(self, period: str, rows: pa.Table, intervals: Sequence[Interval]) -> None:
         """Make rows those of a period, and intervals covered."""
-        state = self._without_checkpoints(min(interval.start for interval in intervals))
         if not rows.num_rows:
-            self._write(state.covers(intervals))
+            self.put(period, None, intervals, _put_nothing)
             return
         content, note = encode_rows(rows)
-        if state.files.get(period) == note:
+        self.put(period, note, intervals, lambda name: self._store.write(name, content))
+
+    def put(
+        self,
+        period: str,
+        note: FileNote | None,
+        intervals: Sequence[Interval],
+        put_file: Callable[[str], None],
+    ) -> None:
+        """Put a period's file in its place, and make intervals covered.
+
+        Parameters
+        ----------
+        period
+            Whose file it is.
+        note
+            What the file is; `None` where it stays as it is, or there is none.
+        intervals
+            The coverage then.
+        put_file
+            Puts the file under the name that it gets, whole; not called where it is there already.
+        """
+        state = self._without_checkpoints(min(interval.start for interval in intervals))
+        if note is None or state.files.get(period) == note:
             self._write(state.covers(intervals))
             return
         self._write(state.announce(period, note, intervals))
-        self._store.write(layout.changes_file(period, self.about.partition), content)
+        put_file(layout.changes_file(period, self.about.partition))
         self._write(self.state.settle())
 
     def _without_checkpoints(self, moment: int) -> Coverage:
@@ -126,7 +137,11 @@ class Writer:
         self._write(state)
 
     def checkpoint(self) -> None:
-        """Keep the balances of each month's start up to which there is no gap."""
+        """Keep the balances of each month's start up to which there is no gap, and no others."""
+        self._make_checkpoints()
+        self._sweep_checkpoints()
+
+    def _make_checkpoints(self) -> None:
         if not self.state.intervals:
             return
         start, end = self.state.intervals[0].start, self.state.intervals[-1].end
@@ -137,6 +152,12 @@ class Writer:
             if moment not in self.state.checkpoints:
                 self._checkpoint(before, start, moment)
             before = moment
+
+    def _sweep_checkpoints(self) -> None:
+        """Delete balances that rows from before them made wrong, where none took their place."""
+        for moment in layout.month_starts(*self.state.bounds(proven=False)):
+            if moment not in self.state.checkpoints:
+                self._store.delete(layout.checkpoint_file(moment))
 
     def _checkpoint(self, before: int | None, start: int, moment: int) -> None:
         """Keep the balances at a month's start, from those at the last one before it."""
@@ -178,6 +199,30 @@ def _is(content: bytes, note: FileNote) -> bool:
     return hashlib.sha256(content).hexdigest() == note.sha256
 
 
+def _put_nothing(_: str) -> None:
+    pass
+
+
+def read_noted(store: Store, name: str, note: FileNote | None) -> pa.Table:
+    """Return the rows of a file, which must be what is noted of it; none where it isn't noted.
+
+    Raises
+    ------
+    ArchiveError
+        If it is not.
+    """
+    if note is None:
+        return ARROW_SCHEMA.empty_table()
+    content = store.read(name)
+    if content is None or not _is(content, note):
+        found = "is gone" if content is None else "is not what was written"
+        raise ArchiveError(
+            f"{store.uri}/{name} {found}: put back a copy of it, or mend the archive with "
+            "`export --repair`"
+        )
+    return pq.read_table(pa.BufferReader(content)).cast(ARROW_SCHEMA)
+
+
 def within(rows: pa.Table, start: int, end: int) -> pa.Table:
     """Return the rows in [start, end), microseconds."""
     times = rows["timestamp"].cast(pa.int64())
@@ -191,18 +236,11 @@ def last_rows(rows: pa.Table) -> pa.Table:
     return to_arrow(table.iloc[steps.bounds[1:] - 1])
 
 
-def merge(
-    known: pa.Table, new: pa.Table, start: int, end: int, doubted: Iterable[Span] = ()
-) -> Merged:
-    """Return known rows of a period and new ones together.
-
-    The new ones are all of [start, end), but for what they may lack in doubted stretches.
-    """
+def merge(known: pa.Table, new: pa.Table, start: int, end: int) -> Merged:
+    """Return known rows of a period and new ones, which are all of [start, end), together."""
     if not known.num_rows:
-        return Merged(new, known, (0, 0))
+        return Merged(new, known, known)
     again = within(known, start, end)
-    for begin, stop in doubted:
-        again = pa.concat_tables([within(again, start, begin), within(again, stop, end)])
     # The sort is stable: of two rows of an account at one time, the newer stands second.
     both = canonical(pa.concat_tables([known, new]))
     table = to_frame(both, sort=False)
@@ -211,9 +249,8 @@ def merge(
     # Of new rows there are two here at least, so what stands alone is known and didn't come.
     twice = canonical(pa.concat_tables([again, new, new]))
     is_absent = ~to_frame(twice, sort=False).duplicated(_KEY, keep=False).to_numpy()
-    conflicts = [both.filter(pa.array(is_other)), twice.filter(pa.array(is_absent))]
     return Merged(
         both.filter(pa.array(~is_older)),
-        canonical(pa.concat_tables(conflicts)),
-        (again.num_rows, again.num_rows - int(is_absent.sum())),
+        both.filter(pa.array(is_other)),
+        twice.filter(pa.array(is_absent)),
     )

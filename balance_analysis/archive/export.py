@@ -16,11 +16,13 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.commit import Writer, merge, within
-from balance_analysis.archive.coverage import Coverage, Interval, covered_by
+from balance_analysis.archive.commit import Writer, within
+from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.credentials import without_credentials
+from balance_analysis.archive.executors import Pool, fill_elsewhere
+from balance_analysis.archive.filling import Filling, keeping, make_part, until_behind
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.runs import keep_bad_rows, new_id, reported
+from balance_analysis.archive.runs import new_id, reported
 from balance_analysis.archive.state import (
     About,
     check_empty,
@@ -30,9 +32,8 @@ from balance_analysis.archive.state import (
     write_about,
 )
 from balance_analysis.archive.timeline import keep_limits
-from balance_analysis.archive.uninterrupted import uninterrupted
 from balance_analysis.archive.witness import Witness
-from balance_analysis.errors import ArchiveError, BalanceAnalysisError, RequestError
+from balance_analysis.errors import ArchiveError, RequestError
 from balance_analysis.load.asking import Asking
 from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
 from balance_analysis.load.stream import Load
@@ -44,8 +45,11 @@ from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from distributed import Client as Cluster
+
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.coverage import Span
+    from balance_analysis.archive.executors import Executor
     from balance_analysis.archive.layout import Partition
     from balance_analysis.archive.runs import Report as RunReport
     from balance_analysis.archive.store import Store
@@ -186,6 +190,7 @@ def export(
     progress: bool | Report | None = None,
     dry_run: bool = False,
     on_report: Callable[[RunReport], object] | None = None,
+    executor: Executor | Cluster | None = None,
 ) -> Run:
     """Bring an archive up to date with a node; the first run makes it.
 
@@ -220,6 +225,13 @@ def export(
     on_report
         Called with the run's report when the run begins and when it has ended, also by an error;
         not in a dry run, nor where the archive is refused.
+    executor
+        Where to load periods side by side: an executor of `concurrent.futures`, or a
+        `distributed.Client`; by default here, one after the other. Each of its workers asks the
+        node by itself, with `workers` requests at once and its share of the client's rate, and
+        must reach the archive under the same path: a shared folder, or an object store. Only this
+        process commits, in time order, so that the archive is the same. The client's headers and
+        session are sent to the workers.
 
     Returns
     -------
@@ -238,7 +250,10 @@ def export(
         As `load_balance_changes`. What was complete before is committed.
     OSError
         If a file can't be written.
+    TypeError
+        If `executor` is none.
     """
+    pool = None if executor is None else Pool.of(executor)
     request = make_request(
         start=start,
         end=dt.datetime.now(dt.UTC) - lag if end is None else end,
@@ -275,7 +290,11 @@ def export(
                 for start_at, end_at in spans:
                     run.spans.append((start_at, end_at))
                     span = replace(request, start=start_at, end=end_at)
-                    _fill(client, span, _Filling(store, writer, run, witness, start_at), progress)
+                    filling = Filling(store, writer, run, witness, start_at)
+                    if pool is None:
+                        _fill(client, span, filling, progress)
+                    else:
+                        fill_elsewhere(pool, client, span, filling, progress)
                 if not spans:
                     witness.remembered(request.end, request.end)
                 writer.checkpoint()
@@ -345,128 +364,54 @@ def _spans(
 
 
 def _fill(
-    client: Client, request: LoadRequest, filling: _Filling, progress: bool | Report | None
+    client: Client, request: LoadRequest, filling: Filling, progress: bool | Report | None
 ) -> None:
     """Load a span and commit it, period by period."""
-    load = Load(request)
-    complete = request.start or 0
+    load, loaded = Load(request), _Loaded(filling)
     try:
-        for step in load.run_in_time_order(client, progress):
-            # Behind one address there may be nodes of which one lags.
-            end = step.end if step.head is None else max(step.start, min(step.end, step.head))
-            filling.add(_until(step, end))
-            complete = end
-            if end < step.end:
-                known = from_microseconds(end)
-                logger.warning("a node answered that knows blocks up to %s only", known)
-                break
-    except Exception:
-        # What is complete is worth keeping, but what went wrong is what is told. Not after a
-        # signal: the node would have to be asked once more, and whoever sent it doesn't wait.
-        try:
-            filling.finish(complete)
-        except (BalanceAnalysisError, OSError) as error:
-            logger.warning("the rest that is complete can't be committed: %s", error)
-        raise
+        with keeping(loaded.finish):
+            for step in until_behind(load.run_in_time_order(client, progress)):
+                loaded.add(step)
+            filling.tell_end(loaded.end, request.end)
     finally:
         filling.run.requests += int(load.cost.get("requests", 0))
-    filling.finish(complete)
 
 
-def _until(step: Step, end: int) -> Step:
-    """Return a step up to where it is complete."""
-    if end == step.end:
-        return step
-    rows = within(pa.Table.from_batches(step.batches, ARROW_SCHEMA), step.start, end)
-    return replace(step, end=end, batches=tuple(rows.to_batches()))
-
-
-@dataclass(slots=True)
-class _Filling:
-    """One span on its way into the archive.
+class _Loaded:
+    """The rows of a span that were loaded here and not taken yet.
 
     Attributes
     ----------
-    store, writer, run
-        Where to.
-    witness
-        What tells whether the node is of the same network and has forgotten nothing.
-    committed
-        Up to where the span is in the archive.
-    front
-        Up to where all periods that are complete have been looked at: those without rows are
-        committed with the next one that has some.
-    batches
-        The rows from there on.
-    doubted
-        Stretches of which the node says that it may lack rows.
-    kept
-        How many bad rows are on disk.
+    end
+        Up to where all are loaded.
     """
 
-    store: Store
-    writer: Writer
-    run: Run
-    witness: Witness
-    committed: int
-    front: int = field(init=False)
-    batches: list[pa.RecordBatch] = field(default_factory=list)
-    doubted: list[Span] = field(default_factory=list)
-    kept: int = 0
-
-    def __post_init__(self) -> None:
-        self.front = self.committed
+    def __init__(self, filling: Filling) -> None:
+        self.end = filling.front
+        self._filling = filling
+        self._batches: list[pa.RecordBatch] = []
 
     def add(self, step: Step) -> None:
-        """Take the next step, and commit each period that is complete with it."""
-        self.batches += step.batches
-        self.doubted += step.incomplete
-        self.run.bad_rows |= dict.fromkeys(step.bad_rows)
-        partition = self.writer.about.partition
-        stop = layout.bounds_of(layout.period_of(self.front, partition), partition)[1]
-        while stop <= step.end:
-            self._look_at(stop, is_last=False)
-            stop = layout.bounds_of(layout.period_of(stop, partition), partition)[1]
+        """Take the next step, and give on each period that is complete with it."""
+        self._batches += step.batches
+        self._filling.note(step.incomplete, step.bad_rows)
+        while (stop := self._filling.period_end) <= step.end:
+            self._give(stop)
+        self.end = step.end
 
-    def finish(self, end: int) -> None:
-        """Commit the rest, up to where it is complete."""
-        if self.committed < end:
-            self._look_at(end, is_last=True)
+    def finish(self) -> None:
+        """Give on the rest, and commit all."""
+        if self._filling.front < self.end:
+            self._give(self.end)
+        self._filling.finish()
 
-    def _look_at(self, end: int, *, is_last: bool) -> None:
-        """Commit the period from `front` on up to `end`, if it has rows or is the last."""
-        with uninterrupted():
-            period = layout.period_of(self.front, self.writer.about.partition)
-            rows = pa.Table.from_batches(self.batches, ARROW_SCHEMA)
-            new = within(rows, self.front, end)
-            known = self.writer.rows_of(period)
-            if new.num_rows or within(known, self.front, end).num_rows or is_last:
-                self._commit(period, known, new, end)
-            self.batches = within(rows, end, NEVER).to_batches()
-            self.front = end
-
-    def _commit(self, period: str, known: pa.Table, new: pa.Table, end: int) -> None:
-        remembered = self.witness.remembered(self.committed, end)
-        doubted = [(self.committed, min(remembered, end)), *self.doubted]
-        merged = merge(known, new, self.front, end, doubted)
-        run = self.run
-        said = (run.source, run.block_height, run.asked_at)
-        intervals = (Interval(self.committed, end, True, *said),)
-        for begin, stop in doubted:
-            start, until = max(begin, self.committed), min(stop, end)
-            if start < until:
-                intervals = covered_by(intervals, Interval(start, until, False, *said))
-        # Before the coverage says that nothing is missing.
-        if len(run.bad_rows) > self.kept:
-            keep_bad_rows(self.store, run)
-            self.kept = len(run.bad_rows)
-        self.writer.commit(period, merged.rows, intervals)
-        self.witness.see(new)
-        run.commits(self.committed, end)
-        self.committed = end
-        self.run.rows += merged.rows.num_rows - known.num_rows
-        if merged.conflicts.num_rows:
-            self.run.conflicts.append(merged.conflicts)
+    def _give(self, end: int) -> None:
+        filling, start = self._filling, self._filling.front
+        rows = pa.Table.from_batches(self._batches, ARROW_SCHEMA)
+        known = filling.writer.rows_of(filling.period)
+        part, content = make_part(known, within(rows, start, end), start, end)
+        filling.take(part, lambda name: filling.store.write(name, content))
+        self._batches = within(rows, end, NEVER).to_batches()
 
 
 def _ask_head(client: Client, end: int, run: Run) -> int:

@@ -21,6 +21,7 @@ CHANGES: Final = "changes/"
 CHECKPOINTS: Final = "checkpoints/"
 QUARANTINE: Final = "_quarantine/"
 RUNS: Final = "_runs/"
+STAGED: Final = "_staged/"
 LOCK: Final = "_lock"
 HOLDER: Final = "_lock.json"
 
@@ -69,6 +70,11 @@ def periods_between(start: int, end: int, partition: Partition) -> Iterator[str]
 def changes_file(period: str, partition: Partition) -> str:
     """Return the name of the file of a period's rows."""
     return f"{CHANGES}{_COLUMNS[partition]}={period}/changes.parquet"
+
+
+def staged_file(sha256: str) -> str:
+    """Return the name under which a file waits to be put in its place: what a sweep takes away."""
+    return f"{STAGED}.{sha256}.{sha256[:8]}.tmp"
 
 
 def month_starts(start: int, end: int) -> Iterator[int]:

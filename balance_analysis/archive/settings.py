@@ -235,6 +235,7 @@ _SETTINGS: Final[dict[str, tuple[Callable[[Any], Any], Any]]] = {
     "page_size": (_number, 5000),
     "workers": (_number, 4),
     "on_bad_rows": (_one_of("quarantine", "raise"), "quarantine"),
+    "scheduler": (_text, None),
     "metrics_file": (_path, None),
     "log_format": (_one_of("text", "json"), "text"),
 }

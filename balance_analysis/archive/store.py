@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -50,7 +50,7 @@ class Store:
     """
 
     def __init__(self, uri: PathLike) -> None:
-        address = os.fspath(uri)
+        address = self._address = os.fspath(uri)
         self.uri = address.partition("?")[0]
         self.folder: Path | None = None
         self.guard: Callable[[], None] | None = None
@@ -68,6 +68,10 @@ class Store:
             self.uri = address
             self.folder = Path(re.sub(r"^file://", "", address, flags=re.IGNORECASE))
             self._files, self._root = pafs.LocalFileSystem(), str(self.folder)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the address; a folder is the same from any other working directory."""
+        return Store, (self._address if self.folder is None else str(self.folder.absolute()),)
 
     def read(self, name: str) -> bytes | None:
         """Return a file's content; `None` if there is none of that name.
@@ -107,12 +111,24 @@ class Store:
             with self._files.open_output_stream(self._path(name)) as file:
                 file.write(content)
             return
-        target = self.folder / name
-        if not target.parent.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            flush(target.parent.parent)
-        with replacing(target) as temporary:
+        with replacing(_made_room(self.folder / name)) as temporary:
             temporary.write_bytes(content)
+
+    def move(self, name: str, to: str) -> None:
+        """Give a file another name; one of that name is replaced, whole.
+
+        Raises
+        ------
+        OSError
+            If it can't be moved; FileNotFoundError if there is none.
+        """
+        self._ask_guard()
+        if self.folder is None:
+            self._files.move(self._path(name), self._path(to))
+            return
+        target = _made_room(self.folder / to)
+        (self.folder / name).replace(target)
+        flush(target.parent)
 
     def delete(self, name: str) -> None:
         """Delete a file, if it is there."""
@@ -153,6 +169,14 @@ class Store:
 
     def _path(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"
+
+
+def _made_room(target: Path) -> Path:
+    """Return a path whose folder is there."""
+    if not target.parent.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        flush(target.parent.parent)
+    return target
 
 
 def is_leftover(name: str) -> bool:

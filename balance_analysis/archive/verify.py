@@ -7,6 +7,7 @@ coverage against itself.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal
@@ -36,8 +37,6 @@ from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.coverage import Coverage, FileNote, Interval, Span
     from balance_analysis.archive.state import About
@@ -149,7 +148,71 @@ class VerifyReport:
         return rows_html(title, ("where", "what", "what to do"), found)
 
 
-def verify_archive(archive: Archive, *, progress: bool | Report | None = False) -> VerifyReport:
+Looking = Callable[
+    ["Callable[[FileToCheck], CheckedFile]", "Sequence[FileToCheck]"], "Iterator[CheckedFile]"
+]
+"""What looks at files: `map`, or what does the same elsewhere, some files ahead."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileToCheck:
+    """A file of rows, and what it must be. It pickles.
+
+    Attributes
+    ----------
+    store, name, note
+        The file.
+    begin, stop
+        Its period, microseconds.
+    spans
+        What of the period is covered.
+    """
+
+    store: Store
+    name: str
+    note: FileNote
+    begin: int
+    stop: int
+    spans: list[Span]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFile:
+    """What was found out about a file of rows.
+
+    Attributes
+    ----------
+    wrong
+        What is wrong with it, if anything is.
+    is_damaged
+        Whether it has other bytes than were written.
+    rows
+        How many it has.
+    last
+        The last row of each account, if nothing is wrong.
+    """
+
+    wrong: str | None
+    is_damaged: bool
+    rows: int
+    last: pa.Table
+
+
+def check_file(file: FileToCheck) -> CheckedFile:
+    """Read a file of rows, and return what is wrong with it."""
+    reading = Reading(file.begin, file.stop, file.spans)
+    damage = wrong_bytes(file.store, file.name, file.note)
+    wrong = damage or reading.read(file.store, file.name, file.note)
+    last = pa.concat_tables([EMPTY, *reading.last]) if wrong is None else EMPTY
+    return CheckedFile(wrong, damage is not None, reading.rows, last)
+
+
+def verify_archive(
+    archive: Archive, *, progress: bool | Report | None = False, look: Looking = map
+) -> VerifyReport:
     """Check an archive against what it says of itself.
 
     Parameters
@@ -158,6 +221,8 @@ def verify_archive(archive: Archive, *, progress: bool | Report | None = False) 
         The archive.
     progress
         As for `load_balance_changes`: by the bytes that were read.
+    look
+        What looks at the files: as `map` does, or elsewhere.
 
     Returns
     -------
@@ -182,7 +247,7 @@ def verify_archive(archive: Archive, *, progress: bool | Report | None = False) 
             return replace(report, problems=(problem,))
         checking = _Checking(archive.store, about, state, report.uri)
         with reporting(progress) as show:
-            checking.run(show)
+            checking.run(show, look)
         # What seems wrong may only be what a run has replaced in the meantime.
         if not checking.problems or _is_unchanged(archive.store, state):
             break
@@ -231,18 +296,19 @@ class _Checking:
     balances: list[pa.Table] = field(default_factory=list)
     is_broken: bool = False
 
-    def run(self, show: Report) -> None:
+    def run(self, show: Report, look: Looking) -> None:
         self._check_pending()
         self._check_intervals()
         periods = self._periods()
         sizes = [self.state.files[period].size for period in periods]
         due = sorted(self.state.checkpoints)
         done, total = 0, max(sum(sizes), 1)
-        for period, size in zip(periods, sizes, strict=True):
-            begin = layout.bounds_of(period, self.about.partition)[0]
-            while due and due[0] <= begin:
+        files = [self._file(period) for period in periods]
+        checked = look(check_file, files)
+        for period, size, file in zip(periods, sizes, files, strict=True):
+            while due and due[0] <= file.begin:
                 self._check_checkpoint(due.pop(0))
-            self._check_period(period)
+            self._take(period, file, next(checked))
             done += size
             show(done / total, self.rows)
         for moment in due:
@@ -299,26 +365,26 @@ class _Checking:
             self._add("coverage", "names files out of time order", layout.COVERAGE, mend)
         return sorted(known)
 
-    def _check_period(self, period: str) -> None:
-        name, note = layout.changes_file(period, self.about.partition), self.state.files[period]
+    def _file(self, period: str) -> FileToCheck:
         begin, stop = layout.bounds_of(period, self.about.partition)
-        reading = Reading(begin, stop, _covered(self.state, begin, stop))
-        damage = wrong_bytes(self.store, name, note)
-        found = damage or reading.read(self.store, name, note)
+        name, note = layout.changes_file(period, self.about.partition), self.state.files[period]
+        return FileToCheck(self.store, name, note, begin, stop, _covered(self.state, begin, stop))
+
+    def _take(self, period: str, file: FileToCheck, checked: CheckedFile) -> None:
         self.files += 1
-        self.rows += reading.rows
-        if found is None:
-            self.balances += reading.last
+        self.rows += checked.rows
+        if checked.wrong is None:
+            self.balances.append(checked.last)
             if sum(part.num_rows for part in self.balances) > _WAITING:
                 self.balances = [last_rows(pa.concat_tables(self.balances))]
             return
         self.is_broken = True
-        if reading.spans:
-            self._add("rows", found, name, self._command(" --repair"), period)
+        if file.spans:
+            self._add("rows", checked.wrong, file.name, self._command(" --repair"), period)
         else:
-            since = from_microseconds(begin).isoformat()
+            since = from_microseconds(file.begin).isoformat()
             covers = self._command(f" --since {since} --fill-gaps")
-            self._add("rows", found, name, LOST if damage else covers)
+            self._add("rows", checked.wrong, file.name, LOST if checked.is_damaged else covers)
 
     def _check_checkpoint(self, moment: int) -> None:
         name, note = layout.checkpoint_file(moment), self.state.checkpoints[moment]
@@ -369,6 +435,8 @@ class _Checking:
             layout.changes_file(p, partition): p for p in self._periods_of(*self.state.intervals)
         }
         for name in self.store.names():
+            if name.startswith(layout.STAGED) and is_leftover(name):
+                continue
             if is_leftover(name):
                 what = "was left by an interrupted write, or is being written"
                 self._add("leftover", what, name, f"{self._command()} removes it")

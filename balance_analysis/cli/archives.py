@@ -25,6 +25,7 @@ from balance_analysis.cli.options import (
     Verbose,
 )
 from balance_analysis.cli.root import app
+from balance_analysis.cli.spreading import connected
 from balance_analysis.cli.telling import BAD, PARTIAL, told_errors
 
 if TYPE_CHECKING:
@@ -181,6 +182,10 @@ def verify(
     sample: Annotated[
         int, typer.Option(min=1, help="How many windows to ask again with --against.")
     ] = 10,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="A Dask cluster to look on, as tcp://host:8786."),
+    ] = None,
     form: Annotated[
         LimitsFormat, typer.Option("--format", help="How to print.")
     ] = LimitsFormat.table,
@@ -192,10 +197,17 @@ def verify(
         from balance_analysis.archive.archive import Archive
         from balance_analysis.node.client import Client
 
-        progress = sys.stderr.isatty() and not quiet
+        options: dict[str, Any] = {"sample": sample, "progress": sys.stderr.isatty() and not quiet}
         with contextlib.ExitStack() as stack:
-            node = None if against is None else stack.enter_context(Client(against))
-            found = Archive(archive).verify(against=node, sample=sample, progress=progress)
+            if against is not None:
+                options["against"] = stack.enter_context(Client(against))
+            there = stack.enter_context(connected(scheduler))
+            if there is None:
+                found = Archive(archive).verify(**options)
+            else:
+                from balance_analysis.cluster import verify as verify_there
+
+                found = verify_there(Archive(archive), client=there, **options)
         typer.echo(found.to_json() if form is LimitsFormat.json else str(found))
         if not found.is_whole:
             raise typer.Exit(BAD)

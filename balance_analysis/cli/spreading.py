@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from concurrent.futures import BrokenExecutor, CancelledError
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Final
 
 from balance_analysis.errors import RequestError
@@ -33,8 +33,7 @@ def connected(address: str | None) -> Iterator[Client | None]:
         return
     try:
         from distributed import Client
-        from distributed.client import FutureCancelledError
-        from distributed.comm import CommClosedError
+        from distributed.comm.core import CommClosedError
         from distributed.scheduler import KilledWorker
     except ModuleNotFoundError as error:
         raise ValueError(
@@ -42,7 +41,7 @@ def connected(address: str | None) -> Iterator[Client | None]:
             "pip install 'balance-analysis[cluster]'"
         ) from error
     try:
-        client = Client(address, timeout=SECONDS, set_as_default=False)
+        client = Client(address, timeout=SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, TimeoutError) as error:
         raise _failed(address, f"the scheduler can't be reached: {error}") from error
     with contextlib.closing(client):
@@ -54,7 +53,7 @@ def connected(address: str | None) -> Iterator[Client | None]:
             yield client
         except KilledWorker as error:
             raise _failed(address, f"a task ended its workers again and again: {error}") from error
-        except (CancelledError, FutureCancelledError, CommClosedError, BrokenExecutor) as error:
+        except (CancelledError, CommClosedError) as error:
             raise _failed(address, "the cluster was lost in the middle of the run") from error
 
 

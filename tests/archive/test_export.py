@@ -767,3 +767,15 @@ def test_the_coverage_frame_tells_who_was_asked(node, archive):
 def test_each_account_and_time_is_one_row(finished):
     table = read_all(finished)
     assert not table.duplicated([*ACCOUNT_KEY, "timestamp"]).any()
+
+
+def test_balances_that_an_earlier_gap_makes_unknown_are_no_checkpoint(node, tmp_path):
+    run_export(node, tmp_path / "a", start=MONTH - DAY, end=END)
+    assert state_of(tmp_path / "a").checkpoints
+    run_export(node, tmp_path / "a", start=START, end=START + HOUR)
+    assert not state_of(tmp_path / "a").checkpoints
+    assert not list((tmp_path / "a" / "checkpoints").iterdir())
+    assert Archive(tmp_path / "a").verify().is_whole
+    run_export(node, tmp_path / "a", end=END, fill_gaps=True)
+    assert state_of(tmp_path / "a").checkpoints
+    assert Archive(tmp_path / "a").verify().is_whole

@@ -1,0 +1,33 @@
+"""The functions of analysis over archives of any size, on this machine or on a Dask cluster.
+
+A slice of accounts, over all time, is one task: it is read out of every file of the archive, and
+the very function of the laptop runs on it. So nothing has to be carried from day to day, and no row
+is read twice or moved between machines, but the few beside the edges of slices. Each slice is of
+bounded size; only results come back.
+
+Nothing here starts a cluster. `client` is a `distributed.Client`, or any executor of
+`concurrent.futures`; without it, the client that the caller has made is used, and without one some
+threads of this process.
+"""
+
+from __future__ import annotations
+
+from balance_analysis.cluster.slicing import Options
+from balance_analysis.cluster.verifying import verify
+from balance_analysis.cluster.works import (
+    flows,
+    series,
+    summarize_accounts,
+    time_weighted_average,
+    totals,
+)
+
+__all__ = [
+    "Options",
+    "flows",
+    "series",
+    "summarize_accounts",
+    "time_weighted_average",
+    "totals",
+    "verify",
+]

@@ -1,0 +1,224 @@
+"""One job: a function of analysis on every slice of an archive, and what becomes of the results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar
+
+import numpy as np
+import pandas as pd
+
+from balance_analysis.analysis.grid import check_cells, make_grid
+from balance_analysis.analysis.steps import in_one_thread
+from balance_analysis.archive.chosen import FILE_KEY, add_counts, cut
+from balance_analysis.cluster.running import running
+from balance_analysis.load.progress import reporting
+from balance_analysis.schema import from_microseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Executor
+
+    from distributed import Client
+
+    from balance_analysis.analysis.grid import Frequency, Zone
+    from balance_analysis.archive.archive import Archive
+    from balance_analysis.archive.chosen import Chosen, Slice
+    from balance_analysis.load.progress import Report
+    from balance_analysis.schema import Instant
+
+ROWS: Final = 4_000_000
+"""How many rows a task has: with what is made of them, a worker needs a gigabyte."""
+
+_CELLS: Final = 2
+"""How many accounts times points, for each of these rows, a task has: likewise."""
+
+T = TypeVar("T")
+
+
+class Options(TypedDict, total=False):
+    """What every function here takes.
+
+    Attributes
+    ----------
+    asset_id, party_ids, market_ids, account_types, partial
+        As for `Archive.read`: the table is what that returns.
+    rows_per_task
+        How many rows a task may read at once. The default, 4,000,000, takes a gigabyte of memory;
+        more take in proportion, and read a little less twice.
+    client
+        Where to run: a `distributed.Client`, or an executor of `concurrent.futures`; by default
+        the client that the caller has made, else some threads of this process.
+    progress
+        As for `load_balance_changes`: by the slices that are done.
+    """
+
+    asset_id: str | None
+    party_ids: str | Iterable[str]
+    market_ids: str | Iterable[str]
+    account_types: str | Iterable[str]
+    partial: bool
+    rows_per_task: int
+    client: Client | Executor | None
+    progress: bool | Report | None
+
+
+@dataclass(frozen=True, slots=True)
+class Task(Generic[T]):
+    """A function of a table and opening balances, to be called on slices, wherever that is.
+
+    Attributes
+    ----------
+    chosen
+        The rows.
+    function
+        What is called.
+    opening
+        What accounts held before the rows: of all slices.
+    """
+
+    chosen: Chosen
+    function: Callable[..., T]
+    opening: pd.DataFrame | None
+
+    def __call__(self, part: Slice) -> tuple[int, T]:
+        """Return how many rows a slice has, and what the function makes of them."""
+        table = self.chosen.read(part)
+        opening = None if self.opening is None else _within(self.opening, part)
+        with in_one_thread():
+            return len(table), self.function(table, opening=opening)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The interval that a function is asked for on each slice.
+
+    Attributes
+    ----------
+    start, end
+        Its arguments of these names.
+    cells
+        How many cells each account has in the result.
+    """
+
+    start: Instant | None
+    end: Instant | None
+    cells: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is chosen of an archive, and where to work on it.
+
+    Attributes
+    ----------
+    chosen
+        The rows.
+    rows_per_task, client, progress
+        See `Options`.
+    """
+
+    chosen: Chosen
+    rows_per_task: int
+    client: Client | Executor | None
+    progress: bool | Report | None
+
+    def each_slice(
+        self,
+        function: Callable[..., T],
+        bounds: Bounds,
+        *,
+        opening: pd.DataFrame | None,
+        is_kept: bool = False,
+    ) -> Iterator[T]:
+        """Yield what a function makes of each slice, in the order of the files.
+
+        Parameters
+        ----------
+        function
+            Gets a slice's table, `opening`, and `start` and `end`.
+        bounds
+            What these are.
+        opening
+            What accounts held before the rows: of all slices.
+        is_kept
+            Whether all results are held in memory in the end.
+
+        Raises
+        ------
+        ValueError
+            If they don't fit there.
+        """
+        asked = partial(function, start=bounds.start, end=bounds.end)
+        task = Task(self.chosen, asked, opening)
+        counter = replace(self.chosen, files=())  # each task carries what it is a method of
+        with running(self.client) as runner, reporting(self.progress) as show:
+            counts = add_counts(runner.map(counter.count, self.chosen.files))
+            if is_kept:
+                check_cells(counts.num_rows, bounds.cells)
+            rows = self.rows_per_task
+            parts = cut(counts, rows=rows, accounts=_CELLS * rows / max(bounds.cells, 1))
+            done = 0
+            for number, (size, result) in enumerate(runner.map(task, parts), start=1):
+                done += size
+                show(number / len(parts), done)
+                yield result
+
+
+def make_job(archive: Archive, options: Options) -> Job:
+    """Return what `options` ask for of an archive, fixed at this moment.
+
+    Raises
+    ------
+    IncompleteError, ArchiveError, ValueError
+        As `Archive.read`, or if `rows_per_task` is not positive.
+    """
+    how: dict[str, Any] = {**options}
+    client, progress = how.pop("client", None), how.pop("progress", None)
+    rows = how.pop("rows_per_task", ROWS)
+    if rows < 1:
+        raise ValueError(f"rows_per_task must be positive, not {rows!r}")
+    return Job(archive.choose(**how), rows, client, progress)
+
+
+def period_bounds(
+    chosen: Chosen,
+    *,
+    freq: Frequency | None,
+    start: Instant | None,
+    end: Instant | None,
+    tz: Zone | None,
+) -> Bounds:
+    """Return bounds that make the same periods of each slice as of all rows."""
+    grid = make_grid(np.array(chosen.extent(), np.int64), freq=freq, start=start, end=end, tz=tz)
+    if not len(grid):
+        return Bounds(start, end)
+    first, last = int(grid.edges[0]), int(grid.edges[-1])
+    return Bounds(from_microseconds(first), from_microseconds(last), len(grid))
+
+
+def point_bounds(
+    chosen: Chosen,
+    *,
+    freq: Frequency | None,
+    start: Instant | None,
+    end: Instant | None,
+    tz: Zone | None,
+) -> Bounds:
+    """Return bounds that make the same points of each slice as of all rows."""
+    if freq is None:
+        return Bounds(start, end)
+    grid = make_grid(np.array(chosen.extent(), np.int64), freq=freq, start=start, end=end, tz=tz)
+    if not len(grid.points):
+        return Bounds(start, end)
+    first, last = int(grid.points[0]), int(grid.points[-1])
+    return Bounds(from_microseconds(first), from_microseconds(last + 1), len(grid.points))
+
+
+def _within(opening: pd.DataFrame, part: Slice) -> pd.DataFrame:
+    """Return the opening balances of a slice; what is no such frame as it is, to be refused."""
+    if not isinstance(opening, pd.DataFrame) or not {*FILE_KEY} <= {*opening}:
+        return opening
+    keys = opening[list(FILE_KEY)].astype("str").itertuples(index=False, name=None)
+    return opening[[part.low <= key < part.high for key in keys]]

@@ -1,0 +1,263 @@
+"""The functions of analysis over archives, by slices of accounts."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Unpack
+
+from balance_analysis.analysis import averages, summary
+from balance_analysis.analysis import flows as changes
+from balance_analysis.analysis.series import balance_series
+from balance_analysis.cluster.joining import (
+    add_flows,
+    add_totals,
+    in_order,
+    partial_totals,
+    write_frames,
+)
+from balance_analysis.cluster.slicing import make_job, period_bounds, point_bounds
+from balance_analysis.schema import ACCOUNT_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pandas as pd
+
+    from balance_analysis.analysis.grid import Frequency, Zone
+    from balance_analysis.archive.archive import Archive
+    from balance_analysis.archive.writing import PathLike
+    from balance_analysis.cluster.slicing import Options
+    from balance_analysis.schema import Instant
+
+
+def series(
+    archive: Archive,
+    *,
+    freq: Frequency | None = None,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    opening: pd.DataFrame | None = None,
+    tz: Zone | None = None,
+    to: PathLike | None = None,
+    **options: Unpack[Options],
+) -> pd.DataFrame | None:
+    """Return `balance_series` of an archive, in the long layout.
+
+    Parameters
+    ----------
+    archive
+        The archive. Its table is `archive.read(...)` with the filters of `options`, all of its
+        time: `start` and `end` only bound the result.
+    freq, start, end, opening, tz
+        As for `balance_series`.
+    to
+        A Parquet file to write the result to, whole or not at all, instead of returning it: then no
+        more than a few slices are in memory at once. Its rows stand by party, asset, type and
+        market, then time, as in the files of an archive.
+    **options
+        Filters, `partial`, `client` and `progress`: see `cluster.Options`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Equal to `balance_series(archive.read(...), layout="long", ...)`; `None` where `to` is
+        given.
+
+    Raises
+    ------
+    IncompleteError, ArchiveError
+        As `archive.read`.
+    ValueError, CheckError
+        As `balance_series`. What a task raises arrives as it was raised, with a note of the
+        accounts that it was about.
+    OSError
+        If `to` can't be written.
+    """
+    job = make_job(archive, options)
+    bounds = point_bounds(job.chosen, freq=freq, start=start, end=end, tz=tz)
+    work = partial(balance_series, freq=freq, tz=tz, layout="long")
+    frames = job.each_slice(work, bounds, opening=opening, is_kept=to is None)
+    return _by_account(frames, to)
+
+
+def time_weighted_average(
+    archive: Archive,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    *,
+    freq: Frequency | None = None,
+    opening: pd.DataFrame | None = None,
+    tz: Zone | None = None,
+    to: PathLike | None = None,
+    **options: Unpack[Options],
+) -> pd.DataFrame | None:
+    """Return `time_weighted_average` of an archive.
+
+    Parameters
+    ----------
+    archive, to, **options
+        See `cluster.series`.
+    start, end, freq, opening, tz
+        As for `balance_analysis.time_weighted_average`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Equal to `balance_analysis.time_weighted_average(archive.read(...), ...)`; `None` where `to`
+        is given.
+
+    Raises
+    ------
+    IncompleteError, ArchiveError, ValueError, CheckError, OSError
+        See `cluster.series`.
+    """
+    job = make_job(archive, options)
+    bounds = period_bounds(job.chosen, freq=freq, start=start, end=end, tz=tz)
+    work = partial(averages.time_weighted_average, freq=freq, tz=tz)
+    frames = job.each_slice(work, bounds, opening=opening, is_kept=to is None)
+    return _by_account(frames, to)
+
+
+def summarize_accounts(
+    archive: Archive,
+    *,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    opening: pd.DataFrame | None = None,
+    to: PathLike | None = None,
+    **options: Unpack[Options],
+) -> pd.DataFrame | None:
+    """Return `summarize_accounts` of an archive.
+
+    Parameters
+    ----------
+    archive, to, **options
+        See `cluster.series`.
+    start, end, opening
+        As for `balance_analysis.summarize_accounts`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Equal to `balance_analysis.summarize_accounts(archive.read(...), ...)`; `None` where `to` is
+        given.
+
+    Raises
+    ------
+    OverflowError
+        As `balance_analysis.summarize_accounts`.
+    IncompleteError, ArchiveError, ValueError, CheckError, OSError
+        See `cluster.series`.
+    """
+    job = make_job(archive, options)
+    bounds = period_bounds(job.chosen, freq=None, start=start, end=end, tz=None)
+    work = summary.summarize_accounts
+    frames = job.each_slice(work, bounds, opening=opening, is_kept=to is None)
+    return _by_account(frames, to)
+
+
+def flows(
+    archive: Archive,
+    *,
+    freq: Frequency | None = "1D",
+    by: str | Sequence[str] = ACCOUNT_KEY,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    opening: pd.DataFrame | None = None,
+    tz: Zone | None = None,
+    to: PathLike | None = None,
+    **options: Unpack[Options],
+) -> pd.DataFrame | None:
+    """Return `flows` of an archive.
+
+    Parameters
+    ----------
+    archive, to, **options
+        See `cluster.series`. Flows of groups are added up before they are written, and stand as
+        `balance_analysis.flows` returns them.
+    freq, by, start, end, opening, tz
+        As for `balance_analysis.flows`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Equal to `balance_analysis.flows(archive.read(...), ...)`; `None` where `to` is given.
+
+    Raises
+    ------
+    OverflowError
+        As `balance_analysis.flows`.
+    IncompleteError, ArchiveError, ValueError, CheckError, OSError
+        See `cluster.series`.
+    """
+    names = [by] if isinstance(by, str) else list(by)
+    is_by_account = {*ACCOUNT_KEY} <= {*names}
+    job = make_job(archive, options)
+    bounds = period_bounds(job.chosen, freq=freq, start=start, end=end, tz=tz)
+    work = partial(changes.flows, freq=freq, by=names, tz=tz)
+    frames = job.each_slice(work, bounds, opening=opening)
+    if is_by_account:
+        return _by_account(frames, to, names)
+    return _kept(add_flows(list(frames), names), to)
+
+
+def totals(
+    archive: Archive,
+    *,
+    by: str | Sequence[str] = ("asset_id", "account_type"),
+    freq: Frequency | None = None,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    opening: pd.DataFrame | None = None,
+    tz: Zone | None = None,
+    to: PathLike | None = None,
+    **options: Unpack[Options],
+) -> pd.DataFrame | None:
+    """Return `totals` of an archive.
+
+    The totals of all slices come together in this process: a row for each group, point and slice.
+
+    Parameters
+    ----------
+    archive, to, **options
+        See `cluster.series`. In a file, rows stand as `balance_analysis.totals` returns them.
+    by, freq, start, end, opening, tz
+        As for `balance_analysis.totals`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Equal to `balance_analysis.totals(archive.read(...), ...)`; `None` where `to` is given.
+
+    Raises
+    ------
+    OverflowError
+        As `balance_analysis.totals`.
+    IncompleteError, ArchiveError, ValueError, CheckError, OSError
+        See `cluster.series`.
+    """
+    names = [by] if isinstance(by, str) else list(by)
+    job = make_job(archive, options)
+    bounds = point_bounds(job.chosen, freq=freq, start=start, end=end, tz=tz)
+    work = partial(partial_totals, by=names, freq=freq, tz=tz)
+    parts = [part for some in job.each_slice(work, bounds, opening=opening) for part in some]
+    found = add_totals(parts, by=names, freq=freq, start=bounds.start, end=bounds.end, tz=tz)
+    return _kept(found, to)
+
+
+def _by_account(
+    frames: Iterator[pd.DataFrame], to: PathLike | None, names: Sequence[str] = ACCOUNT_KEY
+) -> pd.DataFrame | None:
+    """Return results of slices as one, or write them as they come."""
+    if to is None:
+        return in_order(list(frames), names)
+    write_frames(frames, to, is_by_account=True)
+    return None
+
+
+def _kept(frame: pd.DataFrame, to: PathLike | None) -> pd.DataFrame | None:
+    """Return a result, or write it."""
+    if to is None:
+        return frame
+    write_frames([frame], to, is_by_account=False)
+    return None

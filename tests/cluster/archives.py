@@ -1,0 +1,68 @@
+"""Archives of given rows, and what must be equal."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from balance_analysis.archive import layout
+from balance_analysis.archive.archive import Archive
+from balance_analysis.archive.coverage import Coverage, Interval, to_json
+from balance_analysis.archive.rowfiles import encode_rows
+from balance_analysis.archive.state import About, write_about
+from balance_analysis.archive.store import Store
+from balance_analysis.frame import to_arrow
+from balance_analysis.node.query import Filters
+from tests.analysis.tables import DAY, START, records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+ASKED_AT = "2023-07-01T00:00:00+00:00"
+
+
+def write_archive(folder: Path, table: pd.DataFrame, partition: str = "day") -> Archive:
+    """Write a table as an archive that covers it, and a little more than that, to a new folder."""
+    store = Store(folder)
+    write_about(store, About(Filters(), partition))
+    rows = to_arrow(table)
+    times = rows["timestamp"].cast(pa.int64())
+    first, last = (pc.min(times).as_py(), pc.max(times).as_py()) if len(table) else (START, START)
+    files = {}
+    for period in sorted({layout.period_of(time, partition) for time in times.to_pylist()}):
+        begin, end = layout.bounds_of(period, partition)
+        own = rows.filter(pc.and_(pc.greater_equal(times, begin), pc.less(times, end)))
+        content, files[period] = encode_rows(own)
+        path = folder / layout.changes_file(period, partition)
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+    covered = Interval(first, last + DAY // 7, True, "made", None, ASKED_AT)
+    (folder / layout.COVERAGE).write_bytes(to_json(Coverage((covered,), files)))
+    return Archive(folder)
+
+
+@contextmanager
+def archive_of(table: pd.DataFrame, partition: str = "day") -> Iterator[Archive]:
+    """Give an archive of a table, which ends with the context."""
+    folder = Path(tempfile.mkdtemp())
+    try:
+        yield write_archive(folder, table, partition)
+    finally:
+        shutil.rmtree(folder)
+
+
+def assert_same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
+    """Check that two results are equal: columns, dtypes, categories, index and each value."""
+    assert records(found) == records(expected)
+    assert found.dtypes.to_dict() == expected.dtypes.to_dict()
+    assert found.index.equals(expected.index)
+    for name in expected.select_dtypes("category"):
+        assert found[name].cat.categories.equals(expected[name].cat.categories)

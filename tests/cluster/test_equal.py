@@ -1,0 +1,144 @@
+"""What comes out slice by slice is what comes out of the whole, whatever the slices and files."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import balance_analysis as ba
+from balance_analysis import cluster
+from tests.analysis.oracle import Fixed
+from tests.analysis.tables import (
+    HOUR,
+    START,
+    accounts,
+    asked,
+    books,
+    calendar_cases,
+    fixed_grids,
+    instant,
+    many_rows,
+    opening_frame,
+    outcome,
+    signed,
+    table_of,
+)
+from tests.cluster.archives import archive_of, assert_same
+
+PACE = 5 * HOUR
+FREQS = st.none() | st.integers(HOUR, 30 * PACE).map(Fixed)
+TIMES = st.integers(0, 14).map(lambda step: START + step * PACE)
+
+partitions = st.sampled_from(["hour", "day", "month"])
+sizes = st.integers(2, 12)
+groups = st.lists(st.sampled_from(ba.ACCOUNT_KEY[1:]), unique=True).flatmap(
+    lambda names: st.permutations(["asset_id", *names])
+)
+
+
+def works(by):
+    """Return for each function here, and its like for tables: what it is called with besides."""
+    return [
+        (cluster.series, ba.balance_series, {"layout": "long"}, {}),
+        (cluster.time_weighted_average, ba.time_weighted_average, {}, {}),
+        (cluster.flows, ba.flows, {}, {}),
+        (cluster.flows, ba.flows, {}, {"by": by}),
+        (cluster.totals, ba.totals, {}, {"by": by}),
+    ]
+
+
+@st.composite
+def cases(draw):
+    """Draw a table, what was held before it, and arguments that ask for something of it."""
+    if draw(st.booleans()):
+        rows, opening, grid = draw(calendar_cases())
+    else:
+        rows, opening = draw(books(times=TIMES, most=15))
+        grid = draw(fixed_grids(rows, scale=PACE, freqs=FREQS))
+    how = asked(grid)
+    if opening:
+        how["opening"] = opening_frame(opening)
+    return table_of(rows), how
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+
+
+@given(cases(), partitions, sizes, groups)
+@settings(max_examples=20)
+def test_each_function_gives_what_it_gives_of_the_whole_table(pool, case, partition, size, by):
+    table, how = case
+    with archive_of(table, partition) as archive:
+        for sliced, whole, layout, more in works(by):
+            found = sliced(archive, **how, **more, rows_per_task=size, client=pool)
+            assert_same(found, whole(table, **how, **more, **layout))
+
+
+@given(cases(), partitions, sizes)
+@settings(max_examples=12)
+def test_a_summary_is_that_of_the_whole_table(pool, case, partition, size):
+    table, how = case
+    how = {name: value for name, value in how.items() if name not in {"freq", "tz"}}
+    with archive_of(table, partition) as archive:
+        found = cluster.summarize_accounts(archive, **how, rows_per_task=size, client=pool)
+        assert_same(found, ba.summarize_accounts(table, **how))
+
+
+@given(books(amounts=signed, times=TIMES, most=15), groups, sizes, st.sampled_from([None, "2D"]))
+@settings(max_examples=20)
+def test_a_total_fails_only_where_that_of_the_whole_does(pool, book, by, size, freq):
+    rows, opening = book
+    how = {"by": by, "freq": freq, "opening": opening_frame(opening) if opening else None}
+    table = table_of(rows)
+    with archive_of(table) as archive:
+        for sliced, whole in ((cluster.totals, ba.totals), (cluster.flows, ba.flows)):
+            expected = outcome(lambda: whole(table, **how))  # noqa: B023 - called at once
+            found = outcome(lambda: sliced(archive, **how, rows_per_task=size, client=pool))  # noqa: B023
+            if isinstance(expected, str) or isinstance(found, str):
+                assert found == expected
+            else:
+                assert_same(found, expected)
+
+
+def test_parts_of_a_total_may_be_too_large_where_the_whole_is_not(pool):
+    most = 10**38 - 1
+    rows = [
+        ("VOTE", "T", party, "", START, balance)
+        for party, balance in zip(
+            "abcdefgh", [most, most, 1, -most, -most, -most, most, 7], strict=True
+        )
+    ]
+    table = table_of(rows)
+    with archive_of(table) as archive:
+        found = cluster.totals(archive, by="asset_id", rows_per_task=3, client=pool)
+    assert_same(found, ba.totals(table, by="asset_id"))
+    assert int(found["total"].iloc[0]) == 8
+
+
+@given(cases(), sizes, st.lists(accounts, min_size=1, max_size=3))
+@settings(max_examples=10)
+def test_filters_choose_the_rows_before_anything_is_asked_of_them(pool, case, size, wanted):
+    table, how = case
+    chosen = {
+        "asset_id": wanted[0][0],
+        "account_types": sorted({account[1] for account in wanted}),
+    }
+    with archive_of(table) as archive:
+        own = archive.read(**chosen)
+        found = cluster.flows(archive, **how, **chosen, rows_per_task=size, client=pool)
+    assert_same(found, ba.flows(own, **how))
+
+
+@pytest.mark.parametrize("how", [{}, {"start": instant(START + 50)}, {"end": instant(START + 100)}])
+@pytest.mark.parametrize("by", ["asset_id", ["party_id", "asset_id"], list(ba.ACCOUNT_KEY)])
+def test_totals_at_changes_know_the_accounts_of_other_slices(pool, how, by):
+    table = table_of(many_rows(200))
+    with archive_of(table) as archive:
+        found = cluster.totals(archive, by=by, rows_per_task=30, client=pool, **how)
+    assert_same(found, ba.totals(table, by=by, **how))

@@ -1,0 +1,99 @@
+"""An archive as a dask DataFrame."""
+
+from __future__ import annotations
+
+import dask
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import balance_analysis as ba
+from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, empty_table
+from balance_analysis.schema import COLUMNS, from_microseconds
+from tests.analysis.tables import DAY, HOUR, START, books, many_rows, records, table_of
+from tests.cluster.archives import archive_of, assert_same, write_archive
+
+TIMES = st.integers(0, 14).map(lambda step: START + step * 5 * HOUR)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def table():
+    return table_of(
+        [(*row[:4], START + (row[4] - START) * HOUR // 4, row[5]) for row in many_rows()]
+    )
+
+
+@pytest.fixture(scope="module")
+def archive(table, tmp_path_factory):
+    return write_archive(tmp_path_factory.mktemp("dask") / "archive", table)
+
+
+@given(books(times=TIMES, most=20, openings=False), st.sampled_from(["hour", "day", "month"]))
+@settings(max_examples=15)
+def test_all_partitions_together_are_the_table(book, partition):
+    rows = table_of(book[0])
+    with archive_of(rows, partition) as archive:
+        frame = archive.to_dask()
+        assert frame.known_divisions
+        found = frame.compute()
+    assert found.dtypes["balance"] == BALANCE_DTYPE
+    assert found.dtypes["timestamp"] == TIMESTAMP_DTYPE
+    assert_same(ba.to_table(found), rows)
+
+
+def test_what_dask_expects_is_what_a_partition_is(archive):
+    frame = archive.to_dask()
+    for place in range(frame.npartitions):
+        part = frame.get_partition(place).compute()
+        assert part.dtypes.astype("str").to_dict() == frame.dtypes.astype("str").to_dict()
+        assert part.index.dtype == frame.index.dtype == TIMESTAMP_DTYPE
+        assert set(part.index) == {frame.divisions[place]}
+        ba.check_table(part[part["balance"] >= 0])
+    assert list(archive.read().columns) == list(frame.columns) == list(COLUMNS)
+
+
+def test_a_stretch_of_days_reads_these_days_only(archive, table):
+    day = pd.Timestamp(from_microseconds(START + 3 * DAY)).floor("D")
+    frame = archive.to_dask().loc[day : day + pd.Timedelta("2D")]
+    assert frame.optimize().npartitions == 3
+    times = table["timestamp"]
+    expected = table[(times >= day) & (times < day + pd.Timedelta("3D"))]
+    assert_same(ba.to_table(frame.compute()), ba.to_table(expected))
+
+
+def test_filters_bounds_and_columns_are_those_of_read(archive):
+    bounds = {"start": from_microseconds(START + DAY), "end": from_microseconds(START + 9 * DAY)}
+    how = {**bounds, "asset_id": "VOTE", "columns": ["balance", "asset_id"]}
+    found = archive.to_dask(**how).compute()
+    assert list(found.columns) == ["balance", "asset_id"]
+    assert records(found) == records(archive.read(**how))
+
+
+def test_functions_of_tables_run_on_partitions(archive, table):
+    frame = archive.to_dask()
+    meta = ba.deltas(empty_table())
+    found = frame.map_partitions(ba.deltas, meta=meta).compute()
+    assert len(found) == len(table)
+    assert found["delta"].dtype == BALANCE_DTYPE
+
+
+def test_an_archive_without_rows_is_a_frame_without_rows(tmp_path):
+    archive = write_archive(tmp_path / "archive", table_of([]))
+    frame = archive.to_dask()
+    assert frame.known_divisions
+    assert_same(frame.compute().reset_index(drop=True), empty_table())
+
+
+def test_wrong_questions_are_refused_before_anything_is_read(archive):
+    with pytest.raises(ValueError, match="no columns"):
+        archive.to_dask(columns=["amount"])
+    with pytest.raises(ba.IncompleteError, match="not covered"):
+        archive.to_dask(start="2020-01-01")
+    assert archive.to_dask(start="2020-01-01", partial=True).npartitions > 1

@@ -1,0 +1,170 @@
+"""On a cluster of two real processes: equal results, errors as themselves, workers that die."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+from distributed import Client, LocalCluster
+
+import balance_analysis as ba
+from balance_analysis import cluster, errors
+from balance_analysis.archive.chosen import Slice
+from balance_analysis.cluster.running import running
+from tests.analysis.tables import HOUR, START, many_rows, table_of
+from tests.cluster.archives import assert_same, write_archive
+
+SIZE = 150
+"""Rows a task: some fourteen tasks."""
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address="127.0.0.1:0",
+            memory_limit=0,
+        ) as local,
+        Client(local, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def table():
+    return table_of(
+        [(*row[:4], START + (row[4] - START) * HOUR // 4, row[5]) for row in many_rows()]
+    )
+
+
+@pytest.fixture(scope="module")
+def archive(table, tmp_path_factory):
+    return write_archive(tmp_path_factory.mktemp("cluster") / "archive", table)
+
+
+def test_two_processes_give_what_one_gives(client, archive, table):
+    how = {"rows_per_task": SIZE, "client": client}
+    assert_same(
+        cluster.series(archive, freq="1D", **how),
+        ba.balance_series(table, freq="1D", layout="long"),
+    )
+    assert_same(cluster.totals(archive, freq="6h", **how), ba.totals(table, freq="6h"))
+    assert_same(
+        cluster.time_weighted_average(archive, freq="MS", tz="Europe/Berlin", **how),
+        ba.time_weighted_average(table, freq="MS", tz="Europe/Berlin"),
+    )
+    assert_same(cluster.flows(archive, by="asset_id", **how), ba.flows(table, by="asset_id"))
+    assert_same(cluster.summarize_accounts(archive, **how), ba.summarize_accounts(table))
+
+
+def test_a_shuffle_between_processes_keeps_every_digit(client, archive, table):
+    with client.as_current():
+        parts = archive.to_dask().shuffle("party_id", npartitions=3).to_delayed()
+        found = client.gather(client.compute(parts))
+    parties = [set(part["party_id"].astype("str")) for part in found]
+    assert sum(map(len, parties)) == len(set.union(*parties))
+    assert_same(ba.to_table(pd.concat(found)), table)
+
+
+def test_a_worker_that_is_killed_in_the_middle_changes_nothing(client, archive, table):
+    killed = []
+
+    def kill_one(share, _rows):
+        if not killed and share > 0.2:
+            killed.append(next(iter(client.run(os.getpid).values())))
+            os.kill(killed[0], signal.SIGKILL)
+
+    found = cluster.flows(archive, freq="6h", rows_per_task=SIZE, client=client, progress=kill_one)
+    assert killed
+    assert_same(found, ba.flows(table, freq="6h"))
+    client.wait_for_workers(2)
+    assert killed[0] not in client.run(os.getpid).values()
+
+
+def test_a_file_that_is_damaged_is_named_and_its_error_is_itself(client, table, tmp_path):
+    archive = write_archive(tmp_path / "archive", table)
+    file = sorted((tmp_path / "archive" / "changes").rglob("*.parquet"))[4]
+    content = bytearray(file.read_bytes())
+    content[100:140] = bytes(40)
+    file.write_bytes(content)
+
+    with pytest.raises(ba.ArchiveError, match=f"{file.parent.name}/changes.parquet") as failed:
+        cluster.flows(archive, rows_per_task=SIZE, client=client)
+    assert failed.value.__notes__
+
+
+def test_what_a_task_raises_arrives_with_a_note_of_the_task(client):
+    with (
+        running(client) as runner,
+        pytest.raises(ba.CheckError, match="wrong") as failed,
+    ):
+        list(runner.map(_refuse, [Slice(("a",), ("b",))]))
+    assert failed.value.rows.equals(pd.DataFrame({"a": [1]}))
+    assert failed.value.__notes__ == ["in the task of accounts from 'a' before 'b'"]
+
+
+def _refuse(_part):
+    raise ba.CheckError("wrong", rows=pd.DataFrame({"a": [1]}))
+
+
+def _subclasses(kind):
+    return [kind, *(each for sub in kind.__subclasses__() for each in _subclasses(sub))]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind
+        for kind in _subclasses(errors.BalanceAnalysisError)
+        if kind.__module__ == errors.__name__
+    ],
+)
+def test_an_error_pickles_with_all_it_tells(kind):
+    error = (
+        kind("what happened", url="http://node")
+        if issubclass(kind, ba.RequestError)
+        else kind("what happened")
+    )
+    error.extra = {"row": 1}
+    error.add_note("where")
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is kind
+    assert (str(copy), copy.__dict__) == (str(error), error.__dict__)
+    assert copy.__notes__ == ["where"]
+
+
+def test_the_client_that_the_caller_made_is_used(client):
+    with client.as_current(), running(None) as runner:
+        assert list(runner.map(_process, [1])) != [os.getpid()]
+    with running(None) as runner:
+        assert list(runner.map(_process, [1])) == [os.getpid()]
+
+
+def _process(_item):
+    return os.getpid()
+
+
+def test_nothing_of_dask_is_imported_for_the_executor_of_this_machine(archive):
+    code = (
+        "import sys; from balance_analysis import cluster; import balance_analysis as ba\n"
+        "assert not {'dask', 'distributed'} & {*sys.modules}\n"
+        "found = cluster.totals(ba.Archive(sys.argv[1]), freq='1D')\n"
+        "assert not {'dask', 'distributed'} & {*sys.modules}\n"
+        "print(len(found))"
+    )
+    command = [sys.executable, "-c", code, archive.uri]
+    said = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert int(said.stdout) > 0
+
+
+def test_what_is_no_executor_is_refused(archive):
+    with pytest.raises(TypeError, match="client must be"):
+        cluster.totals(archive, client="tcp://scheduler:8786")

@@ -1,0 +1,137 @@
+"""Results as files, and what goes wrong before there is one."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import balance_analysis as ba
+from balance_analysis import cluster
+from balance_analysis.archive.chosen import FILE_KEY, Slice
+from balance_analysis.schema import ID_TYPE, from_microseconds
+from tests.analysis.tables import GENERAL, HOUR, START, many_rows, records, table_of
+from tests.cluster.archives import assert_same, write_archive
+
+SIZE = 150
+
+
+@pytest.fixture(scope="module")
+def table():
+    return table_of(
+        [(*row[:4], START + (row[4] - START) * HOUR // 4, row[5]) for row in many_rows()]
+    )
+
+
+@pytest.fixture(scope="module")
+def archive(table, tmp_path_factory):
+    return write_archive(tmp_path_factory.mktemp("cluster") / "archive", table)
+
+
+def test_a_file_has_the_rows_of_the_result_by_party(archive, tmp_path):
+    file = tmp_path / "series.parquet"
+    expected = cluster.series(archive, freq="1D", rows_per_task=SIZE)
+    assert cluster.series(archive, freq="1D", rows_per_task=SIZE, to=file) is None
+
+    rows = pq.read_table(file)
+    assert rows.schema.field("party_id").type == ID_TYPE
+    assert rows.schema.field("timestamp").type == pa.timestamp("us", "UTC")
+    assert rows.schema.field("balance").type == pa.decimal128(38, 0)
+    order = [*FILE_KEY, "timestamp"]
+    found = rows.to_pandas(types_mapper={pa.decimal128(38, 0): expected["balance"].dtype}.get)
+    texts = expected.astype(dict.fromkeys(FILE_KEY, "str")).sort_values(order)
+    assert records(found) == records(texts.astype(dict.fromkeys(FILE_KEY, "category")))
+
+
+def test_a_file_is_the_same_whoever_makes_it(archive, tmp_path):
+    with ThreadPoolExecutor(3) as pool:
+        for name, client in (("one", pool), ("other", None)):
+            cluster.flows(archive, rows_per_task=SIZE, client=client, to=tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+
+
+def test_sums_of_groups_are_written_in_their_own_order(archive, tmp_path, table):
+    cluster.totals(archive, freq="1D", rows_per_task=SIZE, to=tmp_path / "totals.parquet")
+    found = pq.read_table(tmp_path / "totals.parquet")
+    expected = ba.totals(table, freq="1D")
+    assert found["total"].to_pylist() == pa.array(expected["total"]).to_pylist()
+    assert found["asset_id"].cast(pa.string()).to_pylist() == expected["asset_id"].tolist()
+
+
+def test_a_work_that_fails_leaves_the_file_that_was_there(table, tmp_path):
+    archive = write_archive(tmp_path / "archive", table)
+    target = tmp_path / "result.parquet"
+    target.write_bytes(b"before")
+    last = max((tmp_path / "archive" / "changes").rglob("*.parquet"))
+    content = last.read_bytes()
+    last.unlink()
+
+    with pytest.raises(ba.ArchiveError, match="can't be read"):
+        cluster.flows(archive, rows_per_task=SIZE, to=target)
+    assert target.read_bytes() == b"before"
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["result.parquet"]
+    last.write_bytes(content)
+    cluster.flows(archive, rows_per_task=SIZE, to=target)
+    assert pq.read_table(target).num_rows == len(ba.flows(table))
+
+
+def test_a_work_that_fails_cancels_what_waits(archive):
+    with ThreadPoolExecutor(1) as pool, pytest.raises(RuntimeError, match="stop"):
+        cluster.flows(archive, rows_per_task=1, client=pool, progress=_stop)
+
+
+def _stop(_share, _rows):
+    raise RuntimeError("stop")
+
+
+def test_what_read_refuses_is_refused(archive, tmp_path):
+    with pytest.raises(ba.ArchiveError, match="no archive"):
+        cluster.totals(ba.Archive(tmp_path / "none"))
+    with pytest.raises(ValueError, match="start must be before end"):
+        cluster.totals(archive, freq="1D", start="2023-04-02", end="2023-04-01")
+
+
+def test_an_account_larger_than_a_task_is_not_split(tmp_path):
+    rows = table_of([(*GENERAL, START + place * HOUR, place) for place in range(100)])
+    archive = write_archive(tmp_path / "archive", rows)
+    found = cluster.series(archive, rows_per_task=3)
+    assert records(found) == records(ba.balance_series(rows, layout="long"))
+
+
+def test_progress_goes_up_to_all_rows(archive, table):
+    seen = []
+    cluster.flows(archive, rows_per_task=SIZE, progress=lambda *how: seen.append(how))
+    assert seen == sorted(seen)
+    assert len(seen) > 5
+    assert seen[-1] == (1.0, len(table))
+
+
+def test_an_unknown_option_is_refused(archive):
+    with pytest.raises(TypeError, match="parties"):
+        cluster.flows(archive, parties=["a"])
+    with pytest.raises(ValueError, match="rows_per_task must be positive"):
+        cluster.flows(archive, rows_per_task=0)
+
+
+def test_a_malformed_opening_is_refused(archive):
+    with pytest.raises(ValueError, match="opening has no column"):
+        cluster.flows(archive, opening=pd.DataFrame({"party_id": ["a"]}))
+
+
+def test_what_was_chosen_stays_what_it_was_while_the_archive_grows(table, tmp_path):
+    times = table["timestamp"]
+    middle = times.min().floor("D") + pd.Timedelta("3D12h")
+    early = table[times < middle]
+    folder = tmp_path / "archive"
+    archive = write_archive(folder, early)
+    chosen = archive.choose()
+    shutil.rmtree(folder)
+    write_archive(folder, table)
+    later = chosen.files[-1].spans[-1][1]
+    known = table[times < from_microseconds(later)]
+    assert len(known) < len(table)
+    assert_same(chosen.read(Slice()), ba.to_table(known))
