@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from playwright.sync_api import sync_playwright
 
 from tests.loopback.histories import read_ledger, read_recording
 
@@ -38,6 +40,18 @@ def recorded_rows() -> list[Row]:
 def recorded_ledger() -> list[LedgerEntry]:
     """The net flow of each account in each block, recorded independently of the rows."""
     return read_ledger(_recorded("ledger.csv"))
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A browser; of a module only, since it keeps an event loop running in the tests' thread."""
+    found = shutil.which("chromium")
+    if found is None:
+        pytest.skip("no chromium on the path: install Debian's package")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 def _recorded(name: str) -> Path:

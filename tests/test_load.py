@@ -331,6 +331,7 @@ def test_the_table_tells_how_it_was_loaded():
         "rows": len(table),
         "block_height": 9,
         "block_time": from_microseconds(TIMES[-1] // 1000).isoformat(),
+        "incomplete": [],
         "quarantined": [],
     }
 

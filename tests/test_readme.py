@@ -27,9 +27,10 @@ def blocks(language):
     return [textwrap.dedent(block) for _, block in found]
 
 
-@pytest.mark.parametrize(
-    "block", blocks("python"), ids=["quickstart", "archive", "pictures", "resume", "analysis", "cluster"]
-)
+BLOCKS = ["quickstart", "archive", "pictures", "resume", "analysis", "cluster"]
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=BLOCKS)
 def test_a_python_block_runs(block, tmp_path):
     if "demo/archive" in block:
         with sample_archive() as archive:

@@ -44,6 +44,7 @@ from tests.archive.exporting import (
     spread_history,
 )
 from tests.loopback import Fault
+from tests.loopback.rates import RateLimit
 
 ROWS = spread_history(7)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
@@ -480,3 +481,16 @@ def test_tasks_that_run_at_once_share_the_rate(tmp_path, rate, share, at_once):
             export(client, Archive(tmp_path / "a"), executor=counting, **bounds)
     assert counting.rates == {share}
     assert counting.most == at_once
+
+
+def test_all_together_keep_a_rate_that_the_node_does_not_forgive_to_exceed(tmp_path, threads):
+    limit = RateLimit(per_second=40, burst=12, patience=0)
+    bounds = {name: from_microseconds(moment) for name, moment in SHORT.items()}
+    with (
+        node_of(FEW, head=SHORT["end"], rate_limit=limit) as node,
+        Client(node.url, max_requests_per_second=40) as client,
+    ):
+        archive = Archive(tmp_path / "a")
+        export(client, archive, executor=threads, partition="hour", page_size=5, **bounds)
+    assert len(node.requests) > 40
+    assert_holds(tmp_path / "a", FEW, whole=(SHORT["start"], SHORT["end"]))

@@ -11,7 +11,8 @@ from tests.benchmarks.contestants import loaded, serve
 from tests.benchmarks.processes import Cost, environment
 
 LATENCY = 0.05
-SIZES = ((1_000_000, 5000), (400_000, 500))
+SIZES = ((1_008_000, 5000), (720_000, 500))
+"""28 and 20 hours, each a task, which two workers can share alike."""
 WORKERS = (2, 1)
 
 

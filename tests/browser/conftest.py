@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,18 +18,6 @@ MARKET = "bda439ade276efe1567fedec94ea5b9c040c5f89f72382ef1cf893faf0454f32"
 
 def party(place: int) -> str:
     return f"{place:02x}" * 32
-
-
-@pytest.fixture(scope="session")
-def chromium():
-    found = shutil.which("chromium")
-    if found is None:
-        pytest.skip("no chromium on the path: install Debian's package")
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")

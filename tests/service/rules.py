@@ -247,7 +247,10 @@ def missing(held, start, end):
     parts = list(itertools.pairwise(sorted(edges)))
     holes = [part for part in parts if not _lies_in(part, covered)]
     vague = [part for part in parts if _lies_in(part, [s for s in covered if not s.proven])]
-    return [*_joined(holes), *_joined(vague)]
+    # A first microsecond is the margin of a client that doesn't trust the start to be inclusive.
+    margin = [(low, low + 1)] if low + 1 < high else []
+    found = [_joined(holes), _joined(vague)]
+    return [part for parts in found for part in parts[parts[:1] == margin and len(margin) :]]
 
 
 def _lies_in(part, stretches):

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-import shutil
 from html.parser import HTMLParser
 
 import pytest
 import requests
-from playwright.sync_api import sync_playwright
 
 from balance_analysis.demo import sample_archive
 from balance_analysis.service.app import create_app
 from balance_analysis.service.embedded import serve
 from balance_analysis.service.openapi import CHANGES, describe
 from balance_analysis.service.page import page
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 class Reading(HTMLParser):
@@ -88,20 +84,10 @@ def test_the_address_alone_leads_to_the_page(url):
     assert requests.get(url, timeout=10).url == f"{url}/docs"
 
 
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("this machine has no Chromium")
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
-
-
 @pytest.fixture(params=[(1440, "light"), (375, "dark")], ids=["desk", "phone"])
-def tab(request, browser, url):
+def tab(request, chromium, url):
     width, scheme = request.param
-    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    context = chromium.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
     tab = context.new_page()
     tab.complaints = []
     tab.on("console", lambda message: tab.complaints.append(message.text))
