@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("balance_analysis")
 
 AHEAD: Final = 8
-"""Tasks a worker that may be done ahead of the one that is taken next."""
+"""How many times as many tasks as run at once may be done before the next one to be taken is."""
 
 S = TypeVar("S")
 T = TypeVar("T")

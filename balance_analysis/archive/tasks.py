@@ -7,6 +7,7 @@ content: to run it twice, or to kill it in the middle, changes nothing.
 from __future__ import annotations
 
 import platform
+import time
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -87,6 +88,9 @@ def load_part(task: Task) -> Part:
     incomplete: list[Span] = []
     bad_rows: list[BadRow] = []
     load = Load(request)
+    if task.client.max_requests_per_second is not None:
+        # For the last request of the task before, and for the driver's own before it commits.
+        time.sleep(2 / task.client.max_requests_per_second)
     with copy(task.client) as client:
         for step in until_behind(load.run_in_time_order(client, progress=False)):
             batches += step.batches

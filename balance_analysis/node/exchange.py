@@ -240,7 +240,7 @@ def _advice(status: int, retry_after: float | None) -> str:
     if status == requests.codes.not_found:
         return "; check that this is the address of a node"
     if status == requests.codes.too_many:
-        return "; ask more slowly"
+        return "; ask more slowly with max_requests_per_second"
     return ""
 
 
