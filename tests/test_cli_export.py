@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 
 import pytest
 import stamina
@@ -92,6 +93,15 @@ def test_every_option_reaches_the_node(node, tmp_path):
     assert asked[-1]["filter.accountTypes"] == ["ACCOUNT_TYPE_GENERAL"]
     assert asked[-1]["pagination.first"] == ["7"]
     assert state_of(tmp_path / "a").intervals[-1].end == START + 2 * DAY + 4 * 3_600_000_000
+
+
+def test_the_node_is_asked_no_more_than_the_rate_allows(node, tmp_path):
+    rate = ("--max-requests-per-second", 20, "--page-size", 20)
+    run("export", node.url, tmp_path / "a", "--since", "2023-05-01", *rate)
+    run("fetch", node.url, "-o", tmp_path / "x", "--since", "2023-05-02", *rate)
+    run("export", node.url, tmp_path / "b", "--max-requests-per-second", 0, code=2)
+    times = sorted(request.time for request in node.requests)[:10]
+    assert min(after - before for before, after in pairwise(times)) > 0.02
 
 
 def test_a_later_run_keeps_the_partition_of_the_first(node, tmp_path):

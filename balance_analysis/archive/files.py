@@ -93,8 +93,7 @@ def read_parquet(path: PathLike) -> pd.DataFrame:
 def _check_whole(note: dict[str, Any], path: PathLike) -> None:
     if PARTIAL in note:
         raise ArchiveError(
-            f"{os.fspath(path)} holds only a part of a load; "
-            "finish it with `fetch --resume`"
+            f"{os.fspath(path)} holds only a part of a load; finish it with `fetch --resume`"
         )
 
 

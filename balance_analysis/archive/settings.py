@@ -202,6 +202,13 @@ def _number(value: object) -> int:
     return number
 
 
+def _rate(value: object) -> float:
+    rate = float(value) if isinstance(value, str | int) else value
+    if isinstance(value, bool) or not isinstance(rate, float) or not 0 < rate < float("inf"):
+        raise ValueError(f"must be a number of more than 0, not {value!r}")
+    return rate
+
+
 def _path(value: object) -> Path:
     return Path(value if isinstance(value, Path) else _text(value)).expanduser()
 
@@ -234,6 +241,7 @@ _SETTINGS: Final[dict[str, tuple[Callable[[Any], Any], Any]]] = {
     "account_type": (_list, None),
     "page_size": (_number, 5000),
     "workers": (_number, 4),
+    "max_requests_per_second": (_rate, None),
     "on_bad_rows": (_one_of("quarantine", "raise"), "quarantine"),
     "scheduler": (_text, None),
     "metrics_file": (_path, None),

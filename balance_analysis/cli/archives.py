@@ -22,6 +22,7 @@ from balance_analysis.cli.options import (
     PartitionName,
     PartyId,
     Quiet,
+    Rate,
     Verbose,
 )
 from balance_analysis.cli.root import app
@@ -85,6 +86,7 @@ def export(
     account_type: AccountType = None,
     page_size: Annotated[int | None, typer.Option(min=1, help="Rows a request. [5000]")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Requests at once. [4]")] = None,
+    max_requests_per_second: Rate = None,
     on_bad_rows: Annotated[
         str | None,
         typer.Option(metavar="quarantine|raise", help="What becomes of them. [quarantine]"),
@@ -118,6 +120,7 @@ def export(
             "account_type": account_type,
             "page_size": page_size,
             "workers": workers,
+            "max_requests_per_second": max_requests_per_second,
             "on_bad_rows": on_bad_rows,
             "scheduler": scheduler,
             "metrics_file": metrics_file,

@@ -46,16 +46,14 @@ class Export:
 
     def run(self, *, dry_run: bool, repair: bool) -> None:
         """Do it, and end the command unless all is well."""
-        from balance_analysis.node.client import Client
-
         if dry_run:
-            with Client(self._settings["url"]) as client:
+            with self._client() as client:
                 self._print_plan(self._ask(client, dry_run=True))
             return
         if self._metrics is not None:
             check_writable(self._metrics)
         self._telling.on_failure = self._failed
-        with Client(self._settings["url"]) as client:
+        with self._client() as client:
             if repair:
                 self._repair(client)
                 return
@@ -66,6 +64,12 @@ class Export:
         self._tell(run)
         if code:
             raise typer.Exit(code)
+
+    def _client(self) -> Client:
+        from balance_analysis.node.client import Client
+
+        rate = self._settings["max_requests_per_second"]
+        return Client(self._settings["url"], max_requests_per_second=rate)
 
     def _ask(self, client: Client, *, dry_run: bool, cluster: Cluster | None = None) -> Run:
         from balance_analysis.archive.export import export as fill

@@ -18,6 +18,7 @@ from balance_analysis.cli.options import (
     MarketId,
     PartyId,
     Quiet,
+    Rate,
     Since,
     Until,
     Urls,
@@ -43,6 +44,7 @@ def fetch(
     account_type: AccountType = None,
     page_size: Annotated[int, typer.Option(min=1, help="Rows a request.")] = 5000,
     workers: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 4,
+    max_requests_per_second: Rate = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where an interrupted fetch to FILE stood.")
     ] = False,
@@ -59,7 +61,10 @@ def fetch(
         side = partial_path(output)
         if side.exists() and not resume:
             say(quiet)(f"{side} holds a part of an earlier fetch; --resume would go on with it")
-        with Client(url) as client, told_part(side, quiet):
+        with (
+            Client(url, max_requests_per_second=max_requests_per_second) as client,
+            told_part(side, quiet),
+        ):
             loaded = load_to_parquet(
                 client,
                 output,

@@ -100,4 +100,10 @@ AccountType = Annotated[
 Verbose = Annotated[
     int, typer.Option("-v", "--verbose", count=True, help="Say more; -vv says every request.")
 ]
+Rate = Annotated[
+    float | None,
+    typer.Option(
+        min=0.001, metavar="N", help="The most that the node is asked; by default no bound."
+    ),
+]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing but errors.")]
