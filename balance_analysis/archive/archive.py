@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from balance_analysis.analysis.balances import balance_at
-from balance_analysis.archive import layout
 from balance_analysis.archive.against import verify_against
-from balance_analysis.archive.chosen import Chosen, anywhere, files_of
-from balance_analysis.archive.rowfiles import read_rows
+from balance_analysis.archive.chosen import Chosen, anywhere, checkpoint_of, files_of
 from balance_analysis.archive.state import read_about, read_coverage
 from balance_analysis.archive.status import read_status
 from balance_analysis.archive.store import Store
@@ -49,7 +46,6 @@ if TYPE_CHECKING:
 
 
 _TAKE: Final = "read it as partial to take what there is"
-_PROVE: Final = "verify the archive to see what is wrong"
 
 
 class Archive:
@@ -194,20 +190,16 @@ class Archive:
             As `read`, before the first batch.
         """
         _check_columns(columns)
-        about, state = self._state()
-        filters = _within(
-            about.filters,
-            make_filters(
-                asset_id=asset_id,
-                party_ids=party_ids,
-                market_ids=market_ids,
-                account_types=account_types,
-            ),
+        chosen = self.choose(
+            start=start,
+            end=end,
+            asset_id=asset_id,
+            party_ids=party_ids,
+            market_ids=market_ids,
+            account_types=account_types,
+            partial=partial,
         )
-        span = self._span(state, start, end, partial=partial)
-        if not partial:
-            self._check_covered(state, *span)
-        return self._iter_files(about, state, span, filters, columns)
+        return chosen.iter_batches(columns)
 
     def choose(
         self,
@@ -358,10 +350,11 @@ class Archive:
             )
         if not partial:
             self._check_covered(state, min(first, moment), moment + 1)
-        batches = list(self._iter_files(about, state, (since, moment + 1), filters, COLUMNS))
+        files = list(files_of(about, state, (since, moment + 1)))
         if begins:
-            batches += self._iter_checkpoint(state, since, filters)
-        return balance_at(to_frame(pa.Table.from_batches(batches, ARROW_SCHEMA)), when)
+            files.append(checkpoint_of(since, state.checkpoints[since]))
+        rows = Chosen(self.store, filters, tuple(files)).iter_batches()
+        return balance_at(to_frame(pa.Table.from_batches(rows, ARROW_SCHEMA)), when)
 
     def opening_balances(self, *, at: Instant, partial: bool = False) -> pd.DataFrame:
         """Return what every account held before a moment: the `opening` of a table from there on.
@@ -514,29 +507,6 @@ class Archive:
             f"{self.uri}: {stretch} {why}" + (f", and {more} more" if more else "") + f"; {mend}"
         )
 
-    def _iter_files(
-        self,
-        about: About,
-        state: Coverage,
-        span: tuple[int, int],
-        filters: Filters,
-        columns: Sequence[str],
-    ) -> Iterator[pa.RecordBatch]:
-        for period in state.files:
-            begin, stop = layout.bounds_of(period, about.partition)
-            if begin >= span[1] or stop <= span[0]:
-                continue
-            for start, end in _overlaps(state, max(begin, span[0]), min(stop, span[1])):
-                name = layout.changes_file(period, about.partition)
-                yield from _read(self.store, name, (start, end), filters, columns)
-
-    def _iter_checkpoint(
-        self, state: Coverage, moment: int, filters: Filters
-    ) -> Iterator[pa.RecordBatch]:
-        note = state.checkpoints[moment]
-        span = (note.first, note.last + 1)
-        return _read(self.store, layout.checkpoint_file(moment), span, filters, COLUMNS)
-
 
 def to_columns(rows: pa.Table) -> pd.DataFrame:
     """Return some columns of rows in a table's dtypes, rows as they stand."""
@@ -571,38 +541,3 @@ def _check_columns(columns: Sequence[str]) -> None:
         raise ValueError(f"a table has no columns {unknown}, only {list(COLUMNS)}")
     if isinstance(columns, str) or not names or len(set(names)) < len(names):
         raise ValueError(f"columns={columns!r} must be a list of at least one, each once")
-
-
-def _overlaps(state: Coverage, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the covered parts of [start, end), joined where they touch."""
-    joined: list[tuple[int, int]] = []
-    for interval in state.intervals:
-        first, last = max(start, interval.start), min(end, interval.end)
-        if first >= last:
-            continue
-        if joined and joined[-1][1] == first:
-            first = joined.pop()[0]
-        joined.append((first, last))
-    yield from joined
-
-
-def _read(
-    store: Store,
-    name: str,
-    span: tuple[int, int],
-    filters: Filters,
-    columns: Sequence[str],
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file that are asked for."""
-    schema = pa.schema([ARROW_SCHEMA.field(column) for column in columns])
-    try:
-        with (
-            store.open(name) as source,
-            pq.ParquetFile(source, page_checksum_verification=True) as file,
-        ):
-            for rows in read_rows(
-                file, start=span[0], end=span[1], allowed=filters.allowed(), columns=columns
-            ):
-                yield from rows.cast(schema).to_batches()
-    except (pa.ArrowException, OSError) as error:
-        raise ArchiveError(f"{store.uri}/{name} can't be read: {error}; {_PROVE}") from error

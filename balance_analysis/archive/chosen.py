@@ -29,7 +29,7 @@ from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from balance_analysis.archive.coverage import Coverage, Span
+    from balance_analysis.archive.coverage import Coverage, FileNote, Span
     from balance_analysis.archive.state import About
     from balance_analysis.node.query import Filters
 
@@ -127,6 +127,13 @@ class Chosen:
                 yield from read_rows(
                     source, start=start, end=end, allowed=self.filters.allowed(), columns=columns
                 )
+
+    def iter_batches(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
+        """Yield all rows that are asked for, file by file; see `batches`."""
+        schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
+        for file in self.files:
+            for rows in self.batches(file, columns):
+                yield from rows.cast(schema).to_batches()
 
     def extent(self) -> list[int]:
         """Return the times of the first row and of the last one, microseconds; none without rows.
@@ -254,6 +261,12 @@ def files_of(about: About, state: Coverage, span: Span) -> Iterator[File]:
         if spans:
             name = layout.changes_file(period, about.partition)
             yield File(name, note.sha256, begin, stop, tuple(spans))
+
+
+def checkpoint_of(moment: int, note: FileNote) -> File:
+    """Return the file of the balances at a month's start, all of it."""
+    span = (note.first, note.last + 1)
+    return File(layout.checkpoint_file(moment), note.sha256, *span, (span,))
 
 
 def add_counts(counts: Iterable[pa.Table]) -> pa.Table:
