@@ -23,6 +23,7 @@ from .archive.repair import Repaired, repair
 from .archive.status import ArchiveStatus
 from .archive.verify import VerifyReport
 from .errors import (
+    ArchiveDamagedError,
     ArchiveError,
     ArchiveLockedError,
     BalanceAnalysisError,
@@ -59,6 +60,7 @@ __all__ = [
     "ACCOUNT_TYPES",
     "DARK_STYLE",
     "Archive",
+    "ArchiveDamagedError",
     "ArchiveError",
     "ArchiveLockedError",
     "ArchiveStatus",

@@ -9,6 +9,7 @@
     ├── IncompleteError     the pages don't add up to one complete list
     ├── CheckError          data that breaks a rule of the table
     └── ArchiveError        a file or archive that can't be read or written
+        ├── ArchiveDamagedError  a file of an archive is lost, or not what was written
         └── ArchiveLockedError  another run is writing to it
 
 A caller's bug is a `ValueError` or a `TypeError`. No rows is an empty table, not an error.
@@ -155,6 +156,10 @@ class CheckError(BalanceAnalysisError):
 
 class ArchiveError(BalanceAnalysisError):
     """A file or archive can't be read or written as what it should be."""
+
+
+class ArchiveDamagedError(ArchiveError):
+    """A file of an archive is lost, or not what was written."""
 
 
 class ArchiveLockedError(ArchiveError):

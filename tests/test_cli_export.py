@@ -10,6 +10,7 @@ import sys
 import time
 from itertools import pairwise
 
+import pandas as pd
 import pytest
 import stamina
 from typer.testing import CliRunner
@@ -281,9 +282,11 @@ def test_a_second_run_ends_with_75_and_names_the_first(tmp_path):
 
 def test_a_killed_run_leaves_its_trace_and_does_not_block_the_next(tmp_path):
     with node_of(ROWS) as node:
-        node.faults = stalling_after(1)
+        run("export", node.url, tmp_path / "a", "--until", "2023-05-01")
+        before = len(node.requests)
+        node.faults = stalling_after(before + 1)
         killed = child("export", node.url, tmp_path / "a")
-        wait_for(lambda: len(node.requests) > 1)
+        wait_for(lambda: len(node.requests) > before + 1)
         assert "under way" in run("status", tmp_path / "a").stdout
         killed.kill()
         killed.communicate()
@@ -294,6 +297,7 @@ def test_a_killed_run_leaves_its_trace_and_does_not_block_the_next(tmp_path):
     assert [report.outcome for report in iter_reports(Store(tmp_path / "a"))] == [
         "complete",
         "incomplete",
+        "complete",
     ]
 
 
@@ -329,12 +333,41 @@ def test_what_a_node_had_forgotten_before_the_beginning_is_no_gap(node, tmp_path
 def test_a_lost_coverage_is_rebuilt_and_proven(node, tmp_path):
     run("export", node.url, tmp_path / "a")
     (tmp_path / "a" / "_coverage.json").write_text("{")
-    assert "`export --repair`" in run("status", tmp_path / "a", code=2).stderr
+    assert "`export --repair`" in run("status", tmp_path / "a", code=5).stderr
     assert "`export --fill-gaps`" in run("export", node.url, tmp_path / "a", "--repair").stderr
     run("status", tmp_path / "a", "--fail-on-gaps", code=3)
     run("export", node.url, tmp_path / "a", "--fill-gaps")
     run("status", tmp_path / "a", "--fail-on-gaps")
     run("verify", tmp_path / "a")
+
+
+def test_a_fetch_from_a_node_that_may_lack_rows_ends_with_3_and_is_told_when_it_is_read(tmp_path):
+    said = f"{START * 1000}-{(START + DAY) * 1000}"
+    with node_of(ROWS, extra_headers={"X-Incomplete": said}) as node:
+        arguments = ("-o", tmp_path / "x.parquet", "--since", "2023-04-28")
+        assert "holds what there is" in run("fetch", node.url, *arguments, code=3).stderr
+    for command in ("summary", "series"):
+        assert "may lack rows of [2023-04-28" in run(command, tmp_path / "x.parquet").stderr
+
+
+def test_nothing_is_carried_through_a_gap(node, tmp_path):
+    run("export", node.url, tmp_path / "whole")
+    for since, until in (("2023-05-01", "2023-05-03"), ("2023-04-28T20:00", "2023-04-29T12:00")):
+        run("export", node.url, tmp_path / "a", "--since", since, "--until", until)
+    gap = pd.Timestamp("2023-04-29T12:00Z"), pd.Timestamp("2023-05-01T00:00Z")
+    for layout in ("long", "wide"):
+        options = ("--freq", "6h", "--layout", layout, "--until", "2023-05-03", "-o")
+        for name, more in (("whole", ()), ("a", ("--partial",))):
+            run("series", tmp_path / name, *more, *options, tmp_path / f"{name}.parquet")
+        frames = [pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("whole", "a")]
+        if layout == "wide":
+            frames = [frame.melt("timestamp", value_name="balance") for frame in frames]
+        keys = [name for name in frames[0] if name not in ("balance", "state", "end")]
+        both = frames[1].merge(frames[0], on=keys, suffixes=("", "_true"))
+        known = both[both["balance"].notna()]
+        assert (known["balance"] == known["balance_true"]).all()
+        assert both.loc[both["timestamp"].between(*gap, inclusive="left"), "balance"].isna().all()
+        assert len(known) > len(both) / 4
 
 
 def test_the_schedules_interval_is_not_asked_for_again_by_a_repair(node, tmp_path):

@@ -218,6 +218,13 @@ def test_whole_units_have_the_unit_s_name(drawn, tmp_path):
         assert "(tUSD)" in drawn[-1].axes[0].get_ylabel()
 
 
+def test_a_unit_without_its_asset_is_refused_where_there_are_several(tmp_path):
+    for options in (("--decimals", 6), ("--unit", "tUSD")):
+        said = run("plot", SAMPLE, "-o", tmp_path / "x.png", *options, code=2).stderr
+        assert "choose one with --asset-id" in said
+    assert not (tmp_path / "x.png").exists()
+
+
 def test_activity_by_hour_and_concentration_over_time_are_other_pictures(tmp_path):
     for kind, freq in (("activity", "1h"), ("concentration", "1D")):
         for options, name in (((), "a.png"), (("--freq", freq), "b.png")):

@@ -103,7 +103,7 @@ def test_other_variables_are_left_alone():
     [
         ("[export.x]\nlagg = '1m'", "did you mean lag?"),
         ("[export.x]\nfill-gap = true", "did you mean fill_gaps?"),
-        ("[export.x]\nlag = 5", "[export.x]: '5' is no duration"),
+        ("[export.x]\nlag = 5", "[export.x] lag: '5' is no duration"),
         ("[export.x]\nworkers = 0", "at least 1"),
         ("[export.x]\npartition = 'year'", "day or month or hour"),
         ("[export.x]\nfill_gaps = 'perhaps'", "true or false"),

@@ -101,6 +101,8 @@ def _compare(archive: Archive, client: Client, filters: Filters, window: Span) -
     loaded = PartialLoad(client, load).finish(progress=False)
     if load.head.lags(window[1]):
         return "", "the node doesn't hold all of it yet"
+    if load.incomplete:
+        return "", "the node says itself that it may lack rows of it"
     start, end = map(from_microseconds, window)
     try:
         said = _difference(archive.read(start=start, end=end), loaded)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from balance_analysis.schema import Instant
 
 
-_TAKE: Final = "read it as partial to take what there is"
+_TAKE: Final = "`partial` takes what there is"
 
 
 class Archive:
@@ -500,7 +500,7 @@ class Archive:
         stretch = f"[{from_microseconds(first)}, {from_microseconds(until)})"
         if until == first + 1:
             stretch = str(from_microseconds(first))
-        why, mend = "is not covered", f"export fills gaps; {_TAKE}"
+        why, mend = "is not covered", f"an export that fills gaps asks for it; {_TAKE}"
         if not state.missing(first, until, proven=False):
             why, mend = "was asked for when the node may have forgotten rows of it", _TAKE
         raise IncompleteError(

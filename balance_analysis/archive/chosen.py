@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from balance_analysis.archive import layout
 from balance_analysis.archive.rowfiles import FILE_ORDER, read_rows
 from balance_analysis.archive.store import Store
-from balance_analysis.errors import ArchiveError
+from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_frame
 from balance_analysis.rows import account_numbers, canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
@@ -347,6 +347,6 @@ def _opened(store: Store, name: str) -> Iterator[pq.ParquetFile]:
         ):
             yield file
     except (pa.ArrowException, OSError) as error:
-        raise ArchiveError(
+        raise ArchiveDamagedError(
             f"{store.uri}/{name} can't be read: {error}; verify the archive to see what is wrong"
         ) from error

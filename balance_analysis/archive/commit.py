@@ -20,7 +20,7 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.coverage import to_json
 from balance_analysis.archive.rowfiles import encode_rows
 from balance_analysis.archive.state import read_about, read_coverage
-from balance_analysis.errors import ArchiveError
+from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA
@@ -216,7 +216,7 @@ def read_noted(store: Store, name: str, note: FileNote | None) -> pa.Table:
     content = store.read(name)
     if content is None or not _is(content, note):
         found = "is gone" if content is None else "is not what was written"
-        raise ArchiveError(
+        raise ArchiveDamagedError(
             f"{store.uri}/{name} {found}: put back a copy of it, or mend the archive with "
             "`export --repair`"
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from balance_analysis.archive.layout import is_period
-from balance_analysis.errors import ArchiveError
+from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.schema import from_microseconds, to_microseconds
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def from_json(content: bytes, name: str) -> Coverage:
             ),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArchiveError(
+        raise ArchiveDamagedError(
             f"{name} is damaged ({error!r}): put back a copy of it, or rebuild it from the files "
             "with `export --repair`"
         ) from error

@@ -275,18 +275,22 @@ def export(
         return run
     with one_writer(store):
         _check_bound(store, about)
-        head = None
+        first = None
         if store.read(layout.ABOUT) is None:
             # A node that doesn't answer must not leave an archive that is bound to its query.
-            head = _ask_head(client, request.end, run)
+            request = replace(request, end=_ask_head(client, request.end, run))
+            first = _spans(client, Coverage(), request, overlap, run, fill_gaps=False)
             write_about(store, about)
         writer = Writer(store)
         with reported(store, writer, run, on_report):
             writer.recover()
-            request = replace(request, end=head or _ask_head(client, request.end, run))
+            if first is None:
+                request = replace(request, end=_ask_head(client, request.end, run))
             witness = Witness(client, request, writer)
             try:
-                spans = _spans(client, writer.state, request, overlap, run, fill_gaps=fill_gaps)
+                spans = first
+                if spans is None:
+                    spans = _spans(client, writer.state, request, overlap, run, fill_gaps=fill_gaps)
                 for start_at, end_at in spans:
                     run.spans.append((start_at, end_at))
                     span = replace(request, start=start_at, end=end_at)

@@ -21,7 +21,7 @@ from balance_analysis.archive.filecheck import Reading
 from balance_analysis.archive.rowfiles import encode_rows
 from balance_analysis.archive.state import read_about, read_coverage
 from balance_analysis.archive.timeline import read_limits
-from balance_analysis.errors import ArchiveError
+from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.schema import ARROW_SCHEMA
 
 if TYPE_CHECKING:
@@ -51,10 +51,9 @@ def rebuild_coverage(store: Store) -> bool:
     about = read_about(store)
     try:
         read_coverage(store)
-    except ArchiveError as error:
-        if "newer" in str(error):
-            raise
-        logger.warning("%s; rebuilding it from the files, all of it unproven", error)
+    except ArchiveDamagedError as error:
+        said = str(error).partition(": put back")[0]
+        logger.warning("%s: rebuilding it from the files, all of it unproven", said)
     else:
         return False
     damaged = store.read(layout.COVERAGE)

@@ -331,9 +331,11 @@ class _Mending:
         parts, intervals = [ARROW_SCHEMA.empty_table()], []
         for claim in claims:
             rows, load = self._load(claim.start, claim.end)
+            period = layout.period_of(claim.start, self.writer.about.partition)
             if load.head.lags(claim.end):
-                period = layout.period_of(claim.start, self.writer.about.partition)
                 raise self._refusal(period, "doesn't hold all of it yet")
+            if load.incomplete and claim.proven:
+                raise self._refusal(period, "says itself that it may lack rows of it")
             parts.append(rows)
             self.run.bad_rows |= load.bad_rows
             self.run.spans.append((claim.start, claim.end))

@@ -20,7 +20,7 @@ from balance_analysis.archive.credentials import without_credentials
 from balance_analysis.archive.timeline import snapshot
 from balance_analysis.archive.uninterrupted import uninterrupted
 from balance_analysis.archive.writing import PathLike, replacing
-from balance_analysis.errors import ArchiveError, ArchiveLockedError
+from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError
 from balance_analysis.schema import from_microseconds
 
 if TYPE_CHECKING:
@@ -324,7 +324,7 @@ def _read(store: Store, name: str) -> Report:
         content: dict[str, Any] = json.loads(store.read(name) or b"")
         return Report(**{key: value for key, value in content.items() if key in known})
     except (ValueError, TypeError, AttributeError) as error:
-        raise ArchiveError(f"{store.uri}/{name} is damaged: {error!r}; remove it") from error
+        raise ArchiveDamagedError(f"{store.uri}/{name} is damaged: {error!r}; remove it") from error
 
 
 @contextlib.contextmanager

@@ -6,11 +6,12 @@ otherwise be as good as none.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import difflib
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -124,7 +125,7 @@ def resolve(
         elif key in variables:
             values[key] = _parsed(parse, variables[key], f"environment {PREFIX}{key.upper()}")
         elif key in table:
-            values[key] = _parsed(parse, table[key], where)
+            values[key] = replace(_parsed(parse, table[key], f"{where} {key}"), origin=where)
         else:
             values[key] = Value(default, DEFAULT)
     return values
@@ -196,14 +197,17 @@ def _switch(value: object) -> bool:
 
 
 def _number(value: object) -> int:
-    number = int(value) if isinstance(value, str) else value
+    number = int(value) if isinstance(value, str) and value.isdecimal() else value
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise ValueError(f"must be a whole number of at least 1, not {value!r}")
     return number
 
 
 def _rate(value: object) -> float:
-    rate = float(value) if isinstance(value, str | int) else value
+    rate = value
+    if isinstance(value, str | int):
+        with contextlib.suppress(ValueError):
+            rate = float(value)
     if isinstance(value, bool) or not isinstance(rate, float) or not 0 < rate < float("inf"):
         raise ValueError(f"must be a number of more than 0, not {value!r}")
     return rate

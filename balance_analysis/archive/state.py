@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from balance_analysis.archive import layout
 from balance_analysis.archive.coverage import Coverage, from_json, to_json
 from balance_analysis.archive.store import is_leftover
-from balance_analysis.errors import ArchiveError
+from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.node.query import Filters
 
 if TYPE_CHECKING:
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from balance_analysis.archive.store import Store
 
 FORMAT_VERSION: Final = 1
+
+_EQUAL: Final = (
+    "put back a copy of it; an export of the same query into an empty folder makes one that is "
+    "equal"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,8 @@ def read_about(store: Store) -> About:
     """
     content = store.read(layout.ABOUT)
     where = f"{store.uri}/{layout.ABOUT}"
+    if content is None and store.read(layout.COVERAGE) is not None:
+        raise ArchiveDamagedError(f"{store.uri} has lost its {layout.ABOUT}: {_EQUAL}")
     if content is None:
         raise ArchiveError(f"{store.uri} is no archive: it has no {layout.ABOUT}; export makes one")
     try:
@@ -67,10 +74,7 @@ def read_about(store: Store) -> About:
         layout.period_of(0, about["partition"])
         return About(filters, about["partition"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArchiveError(
-            f"{where} is damaged ({error!r}): put back a copy of it; an export of the same query "
-            "into an empty folder makes one that is equal"
-        ) from error
+        raise ArchiveDamagedError(f"{where} is damaged ({error!r}): {_EQUAL}") from error
 
 
 def check_empty(store: Store) -> None:
@@ -82,6 +86,8 @@ def check_empty(store: Store) -> None:
         If there are files.
     """
     strangers = [name for name in store.names() if not _is_of_a_beginning(store, name)]
+    if layout.COVERAGE in strangers:
+        raise ArchiveDamagedError(f"{store.uri} has lost its {layout.ABOUT}: {_EQUAL}")
     if strangers:
         raise ArchiveError(
             f"{store.uri} is no archive, but has files such as {strangers[0]}: "
@@ -124,7 +130,7 @@ def read_coverage(store: Store) -> Coverage:
     """
     content = store.read(layout.COVERAGE)
     if content is None:
-        raise ArchiveError(
+        raise ArchiveDamagedError(
             f"{store.uri} has lost its {layout.COVERAGE}: put back a copy of it, or rebuild it "
             "from the files with `export --repair`"
         )

@@ -18,7 +18,7 @@ from balance_analysis.archive.credentials import without_credentials
 from balance_analysis.archive.lock import read_holder
 from balance_analysis.archive.runs import iter_reports
 from balance_analysis.archive.state import lost_files, read_about, read_coverage
-from balance_analysis.errors import ArchiveError
+from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.notebook import facts_html
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 
@@ -250,7 +250,7 @@ def _count_accounts(store: Store, about: About, state: Coverage) -> int:
         try:
             known = _distinct([known, *_accounts(store, name)])
         except (pa.ArrowException, OSError) as error:
-            raise ArchiveError(
+            raise ArchiveDamagedError(
                 f"{store.uri}/{name} can't be read: {error}; verify the archive to see what is "
                 "wrong"
             ) from error

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
-from balance_analysis.errors import ArchiveError
+from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.schema import NetworkLimits
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def read_limits(store: Store) -> pa.Table:
     try:
         return pq.read_table(pa.BufferReader(content)).cast(_SCHEMA)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise ArchiveError(
+        raise ArchiveDamagedError(
             f"{store.uri}/{layout.LIMITS} is damaged: {error}; put back a copy of it, or make it "
             "anew from the reports of the runs with `export --repair`"
         ) from error
@@ -75,7 +75,7 @@ def keep_limits(store: Store, limits: NetworkLimits, *, known: int) -> int:
     """
     rows = read_limits(store)
     if rows.num_rows < known:
-        raise ArchiveError(
+        raise ArchiveDamagedError(
             f"{store.uri}/{layout.LIMITS} has {rows.num_rows} of {known} snapshots: put back a "
             "copy of it, or make it anew from the reports of the runs with `export --repair`"
         )

@@ -58,6 +58,7 @@ _TRIES: Final = 3
 """How often an archive that somebody writes to is looked at again, where something seems wrong."""
 
 LOST: Final = "put back a copy of it, or export anew into an empty folder"
+_MONTH: Final = 31 * 86_400 * 1_000_000
 _REBUILD: Final = "put back a copy of it, or `export --repair` rebuilds it from the files"
 
 _WAITING: Final = 1 << 20
@@ -456,7 +457,9 @@ class _Checking:
                 self._add("stranger", "is no part of an archive", name, "move it elsewhere")
 
     def _is_checkpoint(self, name: str) -> bool:
-        months = layout.month_starts(*_bounds(self.state))
+        start, end = _bounds(self.state)
+        # The month after the end too: a coverage that was rebuilt ends with its last row.
+        months = layout.month_starts(start, end + _MONTH)
         return name in set(map(layout.checkpoint_file, months))
 
 

@@ -52,7 +52,7 @@ def export(
     config: Config = None,
     since: Annotated[
         str | None,
-        typer.Option(help="Start, inclusive; by default the end of coverage, at first the oldest."),
+        typer.Option(help="Start, where the archive begins later. [the oldest row]"),
     ] = None,
     until: Annotated[
         str | None, typer.Option(help="End, exclusive; by default now, less --lag.")
@@ -74,7 +74,8 @@ def export(
         bool, typer.Option("--dry-run", help="Print what would be asked for; write nothing.")
     ] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Ask again for what `verify` finds damaged.")
+        bool,
+        typer.Option("--repair", help="Ask again for what `verify` finds damaged, or --since on."),
     ] = False,
     partition: Annotated[
         PartitionName | None,

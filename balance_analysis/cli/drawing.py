@@ -149,6 +149,11 @@ def _data(picture: Picture, output: Path) -> pd.DataFrame:
     rows, what = _inside(selection, table), "rows"
     if rows.empty:
         rows, what = table.drop_duplicates([*ACCOUNT_KEY]), "accounts"
+    if picture.decimals is not None or picture.unit is not None:
+        raise ValueError(
+            f"--decimals and --unit are of one asset, and there are {table['asset_id'].nunique()}: "
+            "choose one with --asset-id"
+        )
     asset = rows["asset_id"].value_counts().idxmax()
     selection.say(f"Asset {asset}, which has most {what}; choose with --asset-id")
     return table[table["asset_id"] == asset]

@@ -25,7 +25,7 @@ from balance_analysis.cli.options import (
     Verbose,
 )
 from balance_analysis.cli.root import app
-from balance_analysis.cli.telling import say, told_errors
+from balance_analysis.cli.telling import PARTIAL, say, told_errors
 from balance_analysis.errors import BalanceAnalysisError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def fetch(
     quiet: Quiet = False,
 ) -> None:
     """Load all balance changes of an interval into one Parquet file, complete or not at all."""
-    with told_errors(verbose, quiet):
+    with told_errors(verbose, quiet) as telling:
         start, end = interval(since, until)
         check_writable(output)
         from balance_analysis.archive.download import load_to_parquet, partial_path
@@ -86,6 +86,8 @@ def fetch(
         )
         if not rows:
             say(quiet)("No row matches; the file holds an empty table")
+        if loaded["incomplete"]:
+            telling.fail(f"{output} holds what there is, but its node may lack rows of it", PARTIAL)
 
 
 @contextlib.contextmanager

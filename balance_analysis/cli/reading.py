@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from balance_analysis.archive.credentials import without_credentials
 from balance_analysis.errors import ArchiveError, BalanceAnalysisError, IncompleteError
+from balance_analysis.schema import ATTRS_KEY
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -137,8 +138,22 @@ class Selection:
         if is_archive(self.source):
             return self._read_archive()
         from balance_analysis.archive.files import read_parquet
+        from balance_analysis.load.stream import stretches
 
-        return self.filters.select(read_parquet(self.source))
+        table = read_parquet(self.source)
+        if lacking := _lacking(table):
+            self.say(f"{self.name}: the node said that it may lack rows of {stretches(lacking)}")
+        return self.filters.select(table)
+
+    def doubted(self, table: pd.DataFrame) -> list[tuple[int, int]]:
+        """Return the stretches of which `table`, as it was read, may lack rows, microseconds."""
+        if not is_archive(self.source):
+            return _lacking(table)
+        from balance_analysis.archive.archive import Archive
+        from balance_analysis.archive.state import read_coverage
+
+        state = read_coverage(Archive(self.source).store)
+        return state.missing(*state.bounds(proven=False))
 
     def _read_archive(self) -> pd.DataFrame:
         import pyarrow as pa
@@ -301,3 +316,11 @@ def _hint(value: str, column: pd.Series[str]) -> str:
     if not near and len(ids) <= _NAMED:
         return f"; it has {', '.join(ids)}" if ids else ""
     return f"; did you mean {' or '.join(near[:_NAMED])}?" if near else ""
+
+
+def _lacking(table: pd.DataFrame) -> list[tuple[int, int]]:
+    """Return the stretches that a table's load was told to lack, microseconds."""
+    from balance_analysis.schema import to_microseconds
+
+    told = table.attrs.get(ATTRS_KEY, {}).get("incomplete", [])
+    return [(to_microseconds(start), to_microseconds(end)) for start, end in told]

@@ -118,11 +118,11 @@ def series(
             partial=partial,
             say=say(quiet),
         )
-        from balance_analysis.analysis.series import balance_series
+        from balance_analysis.cli.doubting import series_of
 
-        found = balance_series(
-            selection.read(into=output), freq=freq, start=start, end=end, layout=layout.value
-        )
+        table = selection.read(into=output)
+        options = {"freq": freq, "start": start, "end": end, "layout": layout.value}
+        found = series_of(table, selection.doubted(table), **options)
         if layout is SeriesLayout.wide:
             found = one_header(found)
         write_exact(found, chosen, output)

@@ -13,6 +13,7 @@ import typer
 
 from balance_analysis.archive.credentials import without_credentials
 from balance_analysis.errors import (
+    ArchiveDamagedError,
     ArchiveError,
     ArchiveLockedError,
     BalanceAnalysisError,
@@ -31,6 +32,7 @@ BAD: Final = 5
 INTERRUPTED: Final = 130
 EXIT_CODES: Final[dict[type[Exception], int]] = {
     ArchiveLockedError: LOCKED,
+    ArchiveDamagedError: BAD,
     ArchiveError: 2,
     OSError: 2,
     ValueError: 2,

@@ -11,6 +11,7 @@ import pandas as pd
 
 from balance_analysis.analysis.grid import check_cells, make_grid
 from balance_analysis.analysis.steps import in_one_thread
+from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.chosen import FILE_KEY, add_counts, cut
 from balance_analysis.cluster.running import running
 from balance_analysis.load.progress import reporting
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from balance_analysis.analysis.grid import Frequency, Zone
-    from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.chosen import Chosen, Slice
     from balance_analysis.load.progress import Report
     from balance_analysis.schema import Instant
@@ -173,8 +173,16 @@ def make_job(archive: Archive, options: Options) -> Job:
     ------
     IncompleteError, ArchiveError, ValueError
         As `Archive.read`, or if `rows_per_task` is not positive.
+    TypeError
+        If it is no archive, or an option is unknown.
     """
     how: dict[str, Any] = {**options}
+    unknown = sorted(set(how) - set(Options.__annotations__))
+    if unknown:
+        known = ", ".join(Options.__annotations__)
+        raise TypeError(f"{unknown[0]!r} is no option of a cluster's functions: {known}")
+    if not isinstance(archive, Archive):
+        raise TypeError(f"an Archive is wanted, as ba.Archive(path), not {archive!r:.80}")
     client, progress = how.pop("client", None), how.pop("progress", None)
     rows = how.pop("rows_per_task", ROWS)
     if rows < 1:

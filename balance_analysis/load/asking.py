@@ -31,6 +31,9 @@ _decoding = threading.Lock()
 
 T = TypeVar("T")
 
+_OUTSIDE = 416
+"""The status of a range that an archive, served strictly, doesn't vouch for."""
+
 
 def _decode(body: bytes) -> DecodedPage:
     # Decoding holds the interpreter: threads that fight for it take longer than threads in a queue.
@@ -206,8 +209,14 @@ class Asking:
         """Return from when on the best node has forgotten nothing of [start, end).
 
         That is `start` where it holds an older row of any account, else the time of its oldest one.
+        A node that refuses what it doesn't vouch for remembers all that it answers.
         """
-        return self._of_best(lambda ask: _remembered(ask, start, end))
+        try:
+            return self._of_best(lambda ask: _remembered(ask, start, end))
+        except RequestError as error:
+            if error.status == _OUTSIDE:
+                return start
+            raise
 
     def block_at(self, moment: int, parts: Sequence[Filters]) -> tuple[bool, list[pa.RecordBatch]]:
         """Return whether the best node holds rows of a block, and one of them unless it is bad."""

@@ -17,7 +17,7 @@ from balance_analysis.rows import has_repeats
 from balance_analysis.schema import from_microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from balance_analysis.load.request import LoadRequest
     from balance_analysis.node.client import Client
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("balance_analysis")
 
 Span = tuple[int, int]
+
+_SHOWN = 3
+"""Stretches that a message names."""
 
 
 @dataclass(slots=True)
@@ -92,6 +95,8 @@ class Load:
             asking.stop()
             self._count(asking, time.monotonic() - began)
         logger.info("%d rows in %d requests", self.rows, self.cost["requests"])
+        if self.incomplete:
+            logger.warning("the node says that it may lack rows of %s", stretches(self.incomplete))
 
     def run_in_time_order(self, client: Client, progress: bool | Report | None) -> Iterator[Step]:
         """Yield the same steps in time order; those that come early wait."""
@@ -142,7 +147,7 @@ class Load:
             "block_time": self.head.time and from_microseconds(self.head.time).isoformat(),
             "incomplete": [
                 [from_microseconds(start).isoformat(), from_microseconds(end).isoformat()]
-                for start, end in sorted(self.incomplete)
+                for start, end in self.incomplete
             ],
             "quarantined": [{"row": bad.raw, "reason": bad.reason} for bad in self.bad_rows],
         }
@@ -152,10 +157,7 @@ class Load:
         self.rows += step.num_rows
         self.bad_rows |= dict.fromkeys(step.bad_rows)
         self.nodes[step.source] = self.nodes.get(step.source, 0) + 1
-        if step.incomplete and not self.incomplete:
-            start, end = map(from_microseconds, step.incomplete[0])
-            logger.warning("%s says that it may lack rows of [%s, %s)", step.source, start, end)
-        self.incomplete += step.incomplete
+        self.incomplete = joined([*self.incomplete, *step.incomplete])
 
     def _count(self, asking: Asking, seconds: float) -> None:
         tally = asking.tally
@@ -170,6 +172,24 @@ class Load:
         for head in asking.heads.values():
             if (head.time or 0, head.height or 0) > (self.head.time or 0, self.head.height or 0):
                 self.head = head
+
+
+def joined(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in time order, those that touch or overlap as one."""
+    found: list[Span] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
+
+
+def stretches(spans: Sequence[Span]) -> str:
+    """Return spans as text for a message: the first few, and how many more."""
+    moments = [tuple(map(from_microseconds, span)) for span in spans[:_SHOWN]]
+    more = f", and {len(spans) - _SHOWN} more" if len(spans) > _SHOWN else ""
+    return ", ".join(f"[{start}, {end})" for start, end in moments) + more
 
 
 def _without_repeats(batch: pa.RecordBatch) -> pa.RecordBatch:

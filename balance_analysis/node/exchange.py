@@ -239,6 +239,8 @@ def _advice(status: int, retry_after: float | None) -> str:
         )
     if status == requests.codes.not_found:
         return "; check that this is the address of a node"
+    if status == requests.codes.requested_range_not_satisfiable:
+        return "; ask for a start and an end that it vouches for"
     if status == requests.codes.too_many:
         return "; ask more slowly with max_requests_per_second"
     return ""

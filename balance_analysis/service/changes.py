@@ -91,15 +91,16 @@ class Changes:
         """
         check = partial(_check_time, time.monotonic() + self._timeout)
         pause = _PAUSE
+        failure = None
         for _ in range(_TRIES):
             try:
                 return self._answer(items, self._watch.now(), check)
             except StaleError as error:
-                logger.info("a file is not what the coverage said: %s", error)
+                failure = error
                 time.sleep(pause)
                 pause *= 2
                 check()
-        logger.warning("a file is damaged, or is not what the coverage says: verify the archive")
+        logger.warning("a file is not what the coverage says: %s; verify the archive", failure)
         raise away()
 
     def close(self) -> None:

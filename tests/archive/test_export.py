@@ -655,9 +655,7 @@ def test_what_was_committed_is_noted_span_by_span(node, tmp_path):
 
 def test_what_a_node_says_it_may_lack_is_unproven_until_another_has_it(tmp_path):
     lacking = [(START + HOUR, START + 2 * HOUR), (START + DAY, START + 2 * DAY), (END, END + 1)]
-    there = [
-        row for row in ROWS if not any(a <= row.timestamp_ns // 1000 < b for a, b in lacking)
-    ]
+    there = [row for row in ROWS if not any(a <= row.timestamp_ns // 1000 < b for a, b in lacking)]
     said = ", ".join(f"{start * 1000}-{end * 1000}" for start, end in lacking)
     with node_of(there, extra_headers={"X-Incomplete": said}) as node:
         run_export(node, tmp_path / "a", start=START, end=END)

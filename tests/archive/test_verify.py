@@ -483,6 +483,47 @@ def test_a_file_of_no_period_is_named(folder):
     assert "names a period '2023-13-01', which is none" in problem.what
 
 
+# A node that says itself what it lacks
+
+
+def lacking(folder, rows, start, end):
+    """Return a node without some rows, which says so."""
+    there = [row for row in rows if not start <= row.timestamp_ns // 1000 < end]
+    return node_of(there, extra_headers={"X-Incomplete": f"{start * 1000}-{end * 1000}"})
+
+
+@pytest.mark.parametrize("harm", [None, flip_a_byte, truncate])
+def test_a_node_that_may_lack_rows_repairs_nothing_of_what_is_proven(folder, harm):
+    start = START + 10 * HOUR  # in the second file
+    with lacking(folder, ROWS, start, start + 6 * HOUR) as node:
+        if harm is not None:
+            harm(folder)
+        bounds = {} if harm else {"start": text(start), "end": text(start + HOUR)}
+        with unchanged(folder), pytest.raises(ba.ArchiveError, match="says itself that it may"):
+            mend(node, folder, **bounds)
+
+
+def test_windows_of_which_a_node_may_lack_rows_are_not_compared(folder):
+    headers = {"X-Incomplete": f"{START * 1000}-{END * 1000}"}
+    changed = [replace(row, balance=row.balance + 1) for row in ROWS]
+    with node_of(changed, extra_headers=headers) as node:
+        report = compare(node, folder, sample=5)
+    assert report.is_whole
+    assert report.windows == 0
+    assert all("may lack rows" in why for why in report.not_compared)
+
+
+@pytest.mark.parametrize("harm", [lambda path: path.unlink(), lambda path: path.write_bytes(b"{")])
+def test_a_lost_description_is_named_with_the_way_back(node, undisturbed, folder, harm):
+    about = folder / "_archive.json"
+    harm(about)
+    for use in (lambda: verify(folder), lambda: run_export(node, folder, start=START)):
+        with pytest.raises(ba.ArchiveDamagedError, match="into an empty folder makes one that is"):
+            use()
+    about.write_bytes((undisturbed / "_archive.json").read_bytes())
+    assert verify(folder).is_whole
+
+
 # A coverage that is lost
 
 

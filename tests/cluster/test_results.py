@@ -111,10 +111,15 @@ def test_progress_goes_up_to_all_rows(archive, table):
 
 
 def test_an_unknown_option_is_refused(archive):
-    with pytest.raises(TypeError, match="parties"):
-        cluster.flows(archive, parties=["a"])
-    with pytest.raises(ValueError, match="rows_per_task must be positive"):
-        cluster.flows(archive, rows_per_task=0)
+    for name in ("layout", "foo"):
+        with pytest.raises(TypeError, match=f"'{name}' is no option of a cluster's functions"):
+            cluster.series(archive, **{name: 1})
+
+
+def test_what_is_no_archive_is_refused(archive, table):
+    for other in (archive.uri, table):
+        with pytest.raises(TypeError, match=r"an Archive is wanted, as ba\.Archive"):
+            cluster.totals(other)
 
 
 def test_a_malformed_opening_is_refused(archive):
