@@ -108,6 +108,8 @@ class VerifyReport:
         How many were asked for again and compared.
     not_compared
         What could not be compared, and why: a node that forgot proves nothing.
+    gaps, unproven
+        How many gaps and unproven intervals its coverage has: no problems, but not proven either.
     """
 
     uri: str
@@ -117,6 +119,8 @@ class VerifyReport:
     checkpoints: int = 0
     windows: int = 0
     not_compared: tuple[str, ...] = ()
+    gaps: int = 0
+    unproven: int = 0
 
     @property
     def is_whole(self) -> bool:
@@ -258,6 +262,8 @@ def verify_archive(
         files=checking.files,
         rows=checking.rows,
         checkpoints=checking.compared,
+        gaps=len(state.missing(*state.bounds(proven=False), proven=False)),
+        unproven=sum(not interval.proven for interval in state.intervals),
     )
 
 
@@ -511,6 +517,9 @@ def _lines(report: VerifyReport) -> Iterator[str]:
     count = len(report.problems)
     found = f"{count} problem{'' if count == 1 else 's'}" if count else "whole"
     yield f"{report.uri}: {found} ({looked})"
+    if report.gaps or report.unproven:
+        what = f"{_counted(report.gaps, 'gap')} and {_counted(report.unproven, 'unproven part')}"
+        yield f"its coverage has {what}: `status` tells which"
     for problem in report.problems:
         yield f"{problem.where}: {problem.what}"
         yield f"    {problem.mend}"

@@ -524,6 +524,14 @@ def test_a_lost_description_is_named_with_the_way_back(node, undisturbed, folder
     assert verify(folder).is_whole
 
 
+def test_a_proof_tells_of_gaps_too(node, tmp_path):
+    run_export(node, tmp_path / "a", start=MONTH, end=END)
+    run_export(node, tmp_path / "a", start=START - DAY, end=START + HOUR)
+    said = str(verify(tmp_path / "a"))
+    assert "whole" in said
+    assert "its coverage has 1 gap and 1 unproven part: `status` tells which" in said
+
+
 # A coverage that is lost
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.export import export
+from balance_analysis.errors import RequestError
 from balance_analysis.load.changes import load_balance_changes
 from balance_analysis.load.pages import iter_pages
 from balance_analysis.node.client import Client
@@ -187,3 +188,14 @@ def test_any_history_survives_any_number_of_copies(seed, size):
                 copy = folder / str(number + 1)
                 run_export(url, copy, start=START, end=END, page_size=size)
         assert lasting(folder / "2") == lasting(folder / "0")
+
+
+def test_a_strict_service_is_exported_from_its_start_on(tmp_path):
+    archive = write_archive(tmp_path / "archive", block_of(9))
+    with serve(create_app(archive, strict_coverage=True)) as url:
+        run_export(url, tmp_path / "copy", start=WHOLE[0].start, end=WHOLE[0].end)
+        with pytest.raises(RequestError, match="ask for a start and an end that it vouches for"):
+            run_export(url, tmp_path / "other", end=WHOLE[0].end)
+    assert spans_of(tmp_path / "copy") == [(WHOLE[0].start, WHOLE[0].end, True)]
+    assert content_of(tmp_path / "copy", "changes/") == content_of(tmp_path / "archive", "changes/")
+    assert not (tmp_path / "other").exists()
