@@ -13,6 +13,7 @@ from balance_analysis.analysis.balances import balance_at
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.archive.writing import replacing
 from balance_analysis.cli.options import PictureKind
+from balance_analysis.cli.reading import is_archive
 from balance_analysis.figures.activity import plot_activity
 from balance_analysis.figures.balances import plot_balances
 from balance_analysis.figures.concentration import plot_concentration
@@ -90,6 +91,12 @@ class Picture:
     def amounts(self) -> dict[str, Any]:
         """Return in which unit to draw, as the functions take it."""
         return {"decimals": self.decimals, "unit": self.unit}
+
+    def coverage(self) -> dict[str, Any]:
+        """Return what an archive holds of time, as the functions take it; nothing of a file."""
+        if not is_archive(self.selection.source):
+            return {}
+        return {"coverage": self.selection.archive("a coverage").coverage()}
 
     def check(self) -> None:
         """Raise before any work if an option doesn't go with the kind.
@@ -190,18 +197,21 @@ def _since_start(selection: Selection, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _balances(picture: Picture, table: pd.DataFrame) -> Axes:
-    return plot_balances(table, **picture.amounts(), **picture.selection.bounds())
+    bounds = picture.selection.bounds()
+    return plot_balances(table, **picture.amounts(), **picture.coverage(), **bounds)
 
 
 def _totals(picture: Picture, table: pd.DataFrame) -> Axes:
     bounds = picture.selection.bounds()
-    return plot_totals(table, freq=picture.freq, **picture.amounts(), **bounds)
+    options = {**picture.amounts(), **picture.coverage()}
+    return plot_totals(table, freq=picture.freq, **options, **bounds)
 
 
 def _flows(picture: Picture, table: pd.DataFrame) -> Axes:
     inside = _inside(picture.selection, table)
     freq = picture.freq or _fitting_freq(picture.selection, inside["timestamp"])
-    return plot_flows(table, freq=freq, **picture.amounts(), **picture.selection.bounds())
+    options = {**picture.amounts(), **picture.coverage()}
+    return plot_flows(table, freq=freq, **options, **picture.selection.bounds())
 
 
 def _fitting_freq(selection: Selection, times: pd.Series[pd.Timestamp]) -> str:
@@ -218,7 +228,7 @@ def _fitting_freq(selection: Selection, times: pd.Series[pd.Timestamp]) -> str:
 def _drawdown(picture: Picture, table: pd.DataFrame) -> Axes:
     selection = picture.selection
     rows = _since_start(selection, _one_account(selection, table))
-    return plot_drawdown(rows, end=selection.end, **picture.amounts())
+    return plot_drawdown(rows, end=selection.end, **picture.amounts(), **picture.coverage())
 
 
 def _one_account(selection: Selection, table: pd.DataFrame) -> pd.DataFrame:
@@ -254,7 +264,7 @@ def _coverage(_: Picture, coverage: pd.DataFrame) -> Axes:
 
 
 def _limits(picture: Picture, limits: pd.DataFrame) -> Axes:
-    return plot_limits(limits, end=picture.selection.end)
+    return plot_limits(limits, **picture.selection.bounds())
 
 
 _DRAW: Final[dict[PictureKind, Callable[[Picture, pd.DataFrame], Axes]]] = {

@@ -30,6 +30,10 @@ _EPOCH_DAY: Final = 3
 _SHADES: Final = (0.25, 0.55, 1.0)
 _CLASSES: Final = len(_SHADES) + 1
 _EMPTY: Final = 0.06
+_DARK_TINTS: Final = (0.7, 1.0)
+_DARK_LIGHTS: Final = (0.7, 0.4)
+_DARK_EMPTY: Final = 0.14
+"""On dark paper, each class is about 1.5 times as light as the one below it."""
 _HALF: Final = 0.46
 """Half the width of a cell; the rest is the gap between cells."""
 
@@ -92,7 +96,7 @@ def plot_activity(
     rows, _ = open_table(data, None)
     ax = new_axes(ax, size=(10, 3.2))
     if rows.empty:
-        return explain_no_changes(ax, None)
+        return explain_no_changes(ax, None, None)
     times = rows["timestamp"].to_numpy("M8[us]").view(np.int64)
     (_draw_calendar if kind == "calendar" else _draw_week)(ax, times)
     ax.yaxis.set_major_formatter(lambda day, _: _WEEK_DAYS[int(day)])
@@ -193,10 +197,8 @@ def _draw_cells(
     """Draw a square for each count, coloured by the class that it falls into."""
     bounds = class_bounds(counts)
     classes = np.searchsorted(bounds, counts, side="right")
-    paper, text = to_rgb(ax.get_facecolor()), to_rgb(ink(ax))
-    shades = [_blend(to_rgb(BLUE), paper, share) for share in _SHADES]
-    shades.append(_blend(to_rgb(BLUE), text, 0.5))
-    colours = [_blend(text, paper, _EMPTY), *shades[-len(bounds) :]]
+    empty, *shades = _scale(to_rgb(ax.get_facecolor()), to_rgb(ink(ax)))
+    colours = [empty, *shades[-len(bounds) :]]
     squares = np.array([(-1, -1), (-1, 1), (1, 1), (1, -1)]) * _HALF
     cells = np.stack([columns, rows], 1)[:, None] + squares
     ax.add_collection(
@@ -205,6 +207,17 @@ def _draw_cells(
     names = ["0", *_class_names(bounds, int(counts.max()))]
     patches = [Patch(facecolor=c, label=name) for c, name in zip(colours, names, strict=True)]
     legend_beside(ax, patches, title=title)
+
+
+def _scale(paper: Colour, text: Colour) -> list[Colour]:
+    """Return the colours of none and of each class, ever further from the paper."""
+    blue = to_rgb(BLUE)
+    if sum(paper) > sum(text):
+        tints = [_blend(blue, paper, share) for share in _SHADES]
+        return [_blend(text, paper, _EMPTY), *tints, _blend(blue, text, 0.5)]
+    tints = [_blend(blue, paper, share) for share in _DARK_TINTS]
+    lights = [_blend(blue, text, share) for share in _DARK_LIGHTS]
+    return [_blend(text, paper, _DARK_EMPTY), *tints, *lights]
 
 
 def class_bounds(counts: NDArray[np.int64]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter, ScalarFormatter
 
+from balance_analysis.analysis.units import Decimals as DecimalsOfAssets
 from balance_analysis.analysis.units import to_units
 
 if TYPE_CHECKING:
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.ticker import Formatter
     from numpy.typing import NDArray
 
-Decimals = int | Mapping[str, int]
+Decimals = int | DecimalsOfAssets
+"""How many decimals the asset of a figure has, or what `to_units` takes."""
 
 _READABLE: Final = (1e3, 1e15)
 """From 1 k to 1000 T: prefixes beyond, such as Z or m, are not what people expect of amounts."""
@@ -49,8 +52,8 @@ class Unit:
     asset
         The asset.
     decimals
-        How many it has, as a number or as {asset_id: decimals}, for whole units; `None` for its
-        smallest unit.
+        How many it has, as a number, {asset_id: decimals} or the path of a file of that, for whole
+        units; `None` for its smallest unit.
     """
 
     asset: str
@@ -65,20 +68,46 @@ def in_units(
     Raises
     ------
     ValueError
-        If the decimals lack the asset.
+        If the decimals lack the asset, or their file isn't as described in `to_units`.
+    OSError
+        If that can't be read.
     """
     places = unit.decimals
-    if not isinstance(places, Mapping):
+    if not isinstance(places, Mapping | str | os.PathLike):
         places = {unit.asset: places or 0}
     column = pd.DataFrame({"amount": amounts})
     column.insert(0, "asset_id", pd.Series(unit.asset, index=column.index, dtype="str"))
     return to_units(column, places)["amount"].to_numpy(np.float64)
 
 
+class _TicksFrom(MaxNLocator):
+    """Ticks that don't stand below a floor."""
+
+    def __init__(self, floor: float, **options: Any) -> None:  # noqa: ANN401 - of the locator
+        super().__init__(**options)
+        self._floor = floor
+
+    def tick_values(self, vmin: float, vmax: float) -> Any:  # noqa: ANN401 - an array
+        ticks = np.asarray(super().tick_values(max(vmin, self._floor), vmax))
+        return ticks[ticks >= self._floor]
+
+
+def make_room_below(ax: Axes, part: float, *, whole: bool) -> None:
+    """Make room for a part of the Axes below its amounts, where there are no ticks, nor a scale."""
+    low, high = ax.get_ylim()
+    ax.set_ylim(low - (high - low) * part / (1 - part), high)
+    ax.yaxis.set_major_locator(_TicksFrom(low, **_ticks(whole=whole)))
+    ax.axhline(low, color=ax.spines["bottom"].get_edgecolor(), linewidth=0.8)
+
+
+def _ticks(*, whole: bool) -> dict[str, Any]:
+    return {"nbins": "auto", "steps": [1, 2, 5, 10], "integer": not whole}
+
+
 def format_amounts(ax: Axes, *, whole: bool) -> None:
     """Let the y axis show amounts, with a grid; `whole` is whether they are in whole units."""
     low, high = ax.dataLim.intervaly
-    ax.yaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=not whole))
+    ax.yaxis.set_major_locator(MaxNLocator(**_ticks(whole=whole)))
     ax.yaxis.set_major_formatter(_amount_formatter(low, high))
     if low == high == 0:
         ax.set_ylim(-0.05, 1.05)

@@ -9,7 +9,13 @@ from matplotlib.patches import Rectangle
 
 from balance_analysis.analysis.integers import take, to_balances
 from balance_analysis.analysis.steps import make_steps
-from balance_analysis.figures.amounts import Unit, format_amounts, in_units, only_asset
+from balance_analysis.figures.amounts import (
+    Unit,
+    format_amounts,
+    in_units,
+    make_room_below,
+    only_asset,
+)
 from balance_analysis.figures.canvas import (
     draw_unknown,
     explain,
@@ -21,7 +27,7 @@ from balance_analysis.figures.canvas import (
 from balance_analysis.figures.labels import account_labels, axis_label
 from balance_analysis.figures.levels import find_interval, levels_in, sort_keys
 from balance_analysis.figures.palette import UNKNOWN_HATCH, account_styles
-from balance_analysis.figures.shading import shade_limits
+from balance_analysis.figures.shading import hatch_incomplete, shade_limits
 from balance_analysis.figures.thinning import count_columns, thin
 from balance_analysis.figures.times import format_times, to_dates
 
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
     from balance_analysis.analysis.steps import Steps
+    from balance_analysis.archive.archive import Archive
     from balance_analysis.figures.amounts import Decimals
     from balance_analysis.figures.levels import Interval, Level
     from balance_analysis.schema import Instant
@@ -52,6 +59,7 @@ def plot_balances(
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,
     limits: pd.DataFrame | None = None,
+    coverage: pd.DataFrame | Archive | None = None,
 ) -> Axes:
     """Draw the balances of accounts of one asset over time, as steps.
 
@@ -71,8 +79,9 @@ def plot_balances(
         stands to the right of it, two inches wide: give the figure `layout="constrained"`, or save
         it with `bbox_inches="tight"`.
     decimals
-        How many decimals the asset has, as a number or as {asset_id: decimals}: amounts are then in
-        whole units. By default they are in the asset's smallest unit.
+        How many decimals the asset has, as a number, {asset_id: decimals} or the path of a file of
+        that, see `to_units`: amounts are then in whole units. By default they are in the asset's
+        smallest unit.
     unit
         What a whole unit of the asset is called, for the axis.
     start, end
@@ -82,6 +91,9 @@ def plot_balances(
         What accounts held before the table's rows: see `balance_at`.
     limits
         The frame of `Archive.limits()`: shades when proposals were enabled.
+    coverage
+        The frame of `Archive.coverage()`, or an archive: hatches its gaps and what is unproven, as
+        changes may be missing there.
 
     Returns
     -------
@@ -117,7 +129,7 @@ def plot_balances(
     ax.set_ylabel(axis_label("balance", asset, unit=unit, whole=decimals is not None))
     interval = find_interval(steps, start, end)
     if asset is None or interval is None:
-        return explain_no_changes(ax, end)
+        return explain_no_changes(ax, start, end)
     levels = levels_in(steps, interval)
     known = [level for level in levels if len(level.times)]
     if not known:
@@ -128,8 +140,9 @@ def plot_balances(
     format_times(ax, interval.start, interval.end)
     handles: list[Artist] = [*lines]
     if start is not None or opening is not None:
-        handles += _hatch(ax, drawn, lines, interval)
+        handles += _hatch(ax, drawn, lines, interval, whole=decimals is not None)
     handles += shade_limits(ax, limits)
+    handles += hatch_incomplete(ax, coverage, interval.start, interval.end)
     legend_beside(ax, handles, title=_title(len(drawn), len(known), len(levels)))
     return ax
 
@@ -165,7 +178,9 @@ def _draw_lines(
     return lines
 
 
-def _hatch(ax: Axes, levels: list[Level], lines: list[Line2D], interval: Interval) -> list[Artist]:
+def _hatch(
+    ax: Axes, levels: list[Level], lines: list[Line2D], interval: Interval, *, whole: bool
+) -> list[Artist]:
     """Hatch when balances are unknown, and return what stands for it in the legend."""
     late = [
         (float(to_dates(level.times[0])), line)
@@ -178,9 +193,7 @@ def _hatch(ax: Axes, levels: list[Level], lines: list[Line2D], interval: Interva
     if len(levels) == 1:
         draw_unknown(ax, start, late[0][0])
         return [unknown_patch(ax)]
-    low, high = ax.get_ylim()
-    room = (len(late) + 1) * _LANE
-    ax.set_ylim(low - (high - low) * room / (1 - room), high)
+    make_room_below(ax, (len(late) + 1) * _LANE, whole=whole)
     for lane, (until, line) in enumerate(reversed(late)):
         ax.add_patch(
             Rectangle(

@@ -16,6 +16,7 @@ from balance_analysis.schema import from_microseconds, to_microseconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pandas as pd
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.legend import Legend
@@ -44,6 +45,21 @@ def ink(ax: Axes) -> Any:  # noqa: ANN401 - a colour as matplotlib has them
     return ax.xaxis.label.get_color()
 
 
+def check_columns(frame: pd.DataFrame, source: str, names: Sequence[str]) -> None:
+    """Raise where a frame that isn't what a source returns lacks columns.
+
+    Raises
+    ------
+    ValueError
+        It says which.
+    """
+    missing = [name for name in names if name not in frame]
+    if missing:
+        raise ValueError(
+            f"expected the frame of {source}; this one has no column {', '.join(missing)}"
+        )
+
+
 def explain(ax: Axes, words: str) -> Axes:
     """Say why there is nothing to see."""
     ax.text(0.5, 0.5, words, ha="center", va="center", transform=ax.transAxes)
@@ -51,10 +67,16 @@ def explain(ax: Axes, words: str) -> Axes:
     return ax
 
 
-def explain_no_changes(ax: Axes, end: Instant | None) -> Axes:
-    """Say that there is no row, before an end if there is one."""
-    before = "" if end is None else f"\nbefore {named(to_microseconds(end))}"
-    return explain(ax, f"no balance changes{before}")
+def explain_no_changes(ax: Axes, start: Instant | None, end: Instant | None) -> Axes:
+    """Say that there is no row in an interval, as far as it is bounded."""
+    first, last = (
+        None if bound is None else named(to_microseconds(bound)) for bound in (start, end)
+    )
+    if first is not None:
+        where = f"\nsince {first}" if last is None else f"\nfrom {first} to {last}"
+    else:
+        where = "" if last is None else f"\nbefore {last}"
+    return explain(ax, f"no balance changes{where}")
 
 
 def named(microseconds: int) -> str:

@@ -17,6 +17,7 @@ from balance_analysis.analysis.steps import open_table
 from balance_analysis.figures.amounts import draw_grid, format_shares, only_asset, percent
 from balance_analysis.figures.canvas import (
     draw_bands,
+    draw_unknown,
     explain,
     explain_no_changes,
     ink,
@@ -24,13 +25,15 @@ from balance_analysis.figures.canvas import (
     named,
     new_axes,
     note,
+    unknown_patch,
 )
 from balance_analysis.figures.labels import account_labels, axis_label
 from balance_analysis.figures.palette import BLUE, OTHERS, account_styles
-from balance_analysis.figures.times import format_times
+from balance_analysis.figures.times import format_times, seen_until, to_dates
 from balance_analysis.schema import from_microseconds, to_microseconds
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
@@ -68,7 +71,8 @@ def plot_concentration(
     kind
         "lorenz": the part of the total that the smallest holders have together, against how many
         they are, with the Gini coefficient. "largest": the shares of the `n` holders that held most
-        on average, over time, stacked, and that of all others.
+        on average, over time, stacked, and that of all others; hatched where nobody is known to
+        hold anything.
     when
         For "lorenz", the instant; without a time zone UTC. By default the newest timestamp.
     n
@@ -116,7 +120,7 @@ def plot_concentration(
     size = (7, 4.5) if kind == "lorenz" else (10, 4.5)
     ax = new_axes(ax, size=size)
     if asset is None:
-        return explain_no_changes(ax, None)
+        return explain_no_changes(ax, None, None)
     if kind == "lorenz":
         instant = int(steps.times.max()) if when is None else to_microseconds(when)
         return _draw_lorenz(ax, rows, asset, instant, n)
@@ -191,12 +195,18 @@ def _draw_largest(
         tops = np.vstack([tops, np.where(is_held, 1.0, np.nan)])
         labels.append(f"{len(steps) - len(largest):,} others")
         styles.append(OTHERS)
-    end = max(last, int(points[-1]))
-    bands = draw_bands(ax, np.append(points, end), tops, styles, labels)
+    start, end = int(points[0]), max(last, int(points[-1]))
+    edges = np.append(points, seen_until(start, int(points[-1]), end))
+    handles: list[Artist] = [*draw_bands(ax, edges, tops, styles, labels)[::-1]]
+    if not is_held.all():
+        handles.append(unknown_patch(ax, "nobody is known\nto hold anything"))
+        turns = np.flatnonzero(np.diff(is_held, prepend=True, append=True))
+        for first, after in turns.reshape(-1, 2):
+            draw_unknown(ax, *to_dates(edges[[first, after]]), label=None)
     ax.set_ylabel(axis_label("share of the known total", only_asset(steps.accounts), bare=True))
     format_shares(ax)
-    format_times(ax, int(points[0]), end)
-    legend_beside(ax, bands[::-1], title=f"the {len(largest)} that held most\non average:")
+    format_times(ax, start, end)
+    legend_beside(ax, handles, title=f"the {len(largest)} that held most\non average:")
     return ax
 
 

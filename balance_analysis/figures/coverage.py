@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pandas as pd
 
-from balance_analysis.figures.canvas import explain, new_axes
+from balance_analysis.figures.canvas import check_columns, explain, new_axes
 from balance_analysis.figures.palette import BLUE, ORANGE, VERMILION
 from balance_analysis.figures.times import format_times, to_dates
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _STATES: Final = {"complete": BLUE, "unproven": ORANGE, "gap": VERMILION}
 _HEIGHT: Final = 0.7
+_UNITS: Final = ("D", "h", "min", "s")
 
 
 def plot_coverage(coverage: pd.DataFrame | Archive, *, ax: Axes | None = None) -> Axes:
@@ -39,6 +41,10 @@ def plot_coverage(coverage: pd.DataFrame | Archive, *, ax: Axes | None = None) -
 
     Raises
     ------
+    TypeError
+        If it is neither.
+    ValueError
+        If the frame is another one.
     ArchiveError
         If there is no archive, or it is damaged.
 
@@ -54,7 +60,7 @@ def plot_coverage(coverage: pd.DataFrame | Archive, *, ax: Axes | None = None) -
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['complete\n3 days', 'gap\n1 day']
     """
-    frame = coverage if isinstance(coverage, pd.DataFrame) else coverage.coverage()
+    frame = coverage_frame(coverage)
     ax = new_axes(ax, size=(10, 2.4))
     ax.set_xlabel("UTC", loc="left")
     if frame.empty:
@@ -88,15 +94,45 @@ def plot_coverage(coverage: pd.DataFrame | Archive, *, ax: Axes | None = None) -
     return ax
 
 
+def coverage_frame(coverage: pd.DataFrame | Archive) -> pd.DataFrame:
+    """Return the frame of a coverage, given that or its archive.
+
+    Raises
+    ------
+    TypeError
+        If it is neither.
+    ValueError
+        If the frame is another one.
+    """
+    if not isinstance(coverage, pd.DataFrame):
+        if not callable(getattr(coverage, "coverage", None)):
+            raise TypeError(
+                "a coverage is the frame of Archive.coverage(), or an Archive, such as "
+                f"Archive('path'); not {coverage!r}"
+            )
+        coverage = coverage.coverage()
+    check_columns(coverage, "Archive.coverage()", ("start", "end", "state"))
+    return coverage
+
+
 def duration(length: pd.Timedelta) -> str:
-    """Return a length of time in words, in its two largest units.
+    """Return a length of time in words, rounded to its two largest units.
 
     Examples
     --------
     >>> duration(pd.Timedelta("25h 3s"))
     '1 day 1 hour'
+    >>> duration(pd.Timedelta("30D") - pd.Timedelta("300ms"))
+    '30 days'
     """
+    if length < pd.Timedelta("1s"):
+        return "less than a second"
+    for larger, smaller in pairwise(_UNITS):
+        rounded = length.round(smaller)
+        if rounded >= pd.Timedelta(f"1{larger}"):
+            length = rounded
+            break
     names = ("days", "hours", "minutes", "seconds")
     parts = [(getattr(length.components, name), name) for name in names]
     said = [f"{count:,} {name[:-1] if count == 1 else name}" for count, name in parts if count]
-    return " ".join(said[:2]) or "less than a second"
+    return " ".join(said[:2])

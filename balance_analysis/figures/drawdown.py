@@ -29,8 +29,9 @@ from balance_analysis.figures.canvas import (
 from balance_analysis.figures.labels import account_labels, axis_label
 from balance_analysis.figures.levels import find_interval, sort_keys
 from balance_analysis.figures.palette import VERMILION, type_style
+from balance_analysis.figures.shading import hatch_incomplete
 from balance_analysis.figures.thinning import count_columns, thin
-from balance_analysis.figures.times import format_times
+from balance_analysis.figures.times import format_times, seen_until
 from balance_analysis.schema import from_microseconds
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from balance_analysis.analysis.steps import Steps
+    from balance_analysis.archive.archive import Archive
     from balance_analysis.figures.amounts import Decimals
     from balance_analysis.figures.levels import Interval
     from balance_analysis.schema import Instant
@@ -50,6 +52,7 @@ def plot_drawdown(
     decimals: Decimals | None = None,
     unit: str | None = None,
     end: Instant | None = None,
+    coverage: pd.DataFrame | Archive | None = None,
 ) -> Axes:
     """Draw one account's balance, and below zero how far it lies under its peak so far.
 
@@ -65,6 +68,9 @@ def plot_drawdown(
     end
         The end of the interval, exclusive; without a time zone UTC. By default the newest timestamp
         of `data`, whose row is still drawn.
+    coverage
+        The frame of `Archive.coverage()`, or an archive: hatches its gaps and what is unproven, as
+        changes may be missing there.
 
     Returns
     -------
@@ -104,11 +110,12 @@ def plot_drawdown(
     ax.set_ylabel(axis_label("balance", asset, unit=unit, whole=decimals is not None))
     interval = find_interval(steps, None, end)
     if asset is None or interval is None:
-        return explain_no_changes(ax, end)
+        return explain_no_changes(ax, None, end)
     found = drawdown(rows[rows["timestamp"] < from_microseconds(interval.before)])
     _draw(ax, found, interval, Unit(asset, decimals))
     format_amounts(ax, whole=decimals is not None)
     format_times(ax, interval.start, interval.end)
+    hatch_incomplete(ax, coverage, interval.start, interval.end)
     legend_beside(ax, title=account_labels(steps.accounts)[0].replace(" · market", "\nmarket"))
     return ax
 
@@ -158,6 +165,7 @@ def _draw(ax: Axes, found: pd.DataFrame, interval: Interval, unit: Unit) -> None
         part = f" ({percent(depth[deepest] / peak[deepest])})" if peak[deepest] else ""
         moment = named(int(moments[deepest].astype(np.int64)))
         label = f"below its peak; deepest:\n{short_amount(depth[deepest])}{part}\n{moment}"
-    edges = moments.view(np.int64)
+    edges = moments.view(np.int64).copy()
+    edges[-1] = seen_until(interval.start, int(edges[-2]), interval.end)
     draw_area(ax, edges, -depth[:-1], color=VERMILION, alpha=0.45, label=label)
     ax.axhline(0, color=ink(ax), linewidth=0.8)

@@ -13,8 +13,8 @@ from balance_analysis.figures.amounts import Unit, format_amounts, in_units, onl
 from balance_analysis.figures.canvas import explain_no_changes, ink, legend_beside, new_axes, note
 from balance_analysis.figures.labels import axis_label
 from balance_analysis.figures.palette import BLUE, VERMILION
-from balance_analysis.figures.shading import shade_limits
-from balance_analysis.figures.thinning import count_columns, thin
+from balance_analysis.figures.shading import hatch_incomplete, shade_limits
+from balance_analysis.figures.thinning import COLUMNS_PER_INCH, count_columns, thin
 from balance_analysis.figures.times import format_times, to_dates
 
 if TYPE_CHECKING:
@@ -24,11 +24,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.grid import Frequency
+    from balance_analysis.archive.archive import Archive
     from balance_analysis.figures.amounts import Decimals
     from balance_analysis.schema import Instant
 
 _GAP: Final = 0.12
 """Between two bars, of the length of a period."""
+
+_NARROWEST: Final = 1.0
+"""Points: a bar or a net that is narrower gets an edge as wide, or it could not be seen."""
+
+_POINTS_PER_INCH: Final = 72
 
 
 def plot_flows(
@@ -41,12 +47,14 @@ def plot_flows(
     decimals: Decimals | None = None,
     unit: str | None = None,
     limits: pd.DataFrame | None = None,
+    coverage: pd.DataFrame | Archive | None = None,
 ) -> Axes:
     """Draw what flowed into and out of the accounts of one asset in each period, and the net.
 
     Bars above zero are inflows, bars below it outflows; the line across each period is the net.
     What one of the accounts gives another counts as in and as out. What came with an account's
-    first row is unknown and in no bar: the legend says how many such rows there are.
+    first row is unknown and in no bar: the legend says how many such rows there are. A bar that
+    would be too narrow to see is drawn a point wide.
 
     Parameters
     ----------
@@ -64,6 +72,9 @@ def plot_flows(
         As for `plot_balances`.
     limits
         The frame of `Archive.limits()`: shades when proposals were enabled.
+    coverage
+        The frame of `Archive.coverage()`, or an archive: hatches its gaps and what is unproven, as
+        changes may be missing there.
 
     Returns
     -------
@@ -97,21 +108,27 @@ def plot_flows(
     asset = only_asset(steps.accounts)
     ax = new_axes(ax)
     ax.set_xlabel("UTC", loc="left")
-    measure = "flow" if freq is None else f"flow per {_period(freq)}"
-    ax.set_ylabel(axis_label(measure, asset, unit=unit, whole=decimals is not None))
-    if asset is None:
-        return explain_no_changes(ax, None)
     found = flows(rows, freq=freq, by="asset_id", start=start, end=end)
-    if found.empty:
-        return explain_no_changes(ax, end)
-    _draw(ax, found, Unit(asset, decimals))
-    format_amounts(ax, whole=decimals is not None)
+    measure = "flow" if freq is None else f"flow per {period_name(freq)}"
+    ax.set_ylabel(axis_label(measure, asset, unit=unit, whole=decimals is not None))
+    if asset is None or found.empty:
+        return explain_no_changes(ax, start, end)
     starts, ends = (_microseconds(found[name]) for name in ("start", "end"))
     format_times(ax, int(starts[0]), int(ends[-1]))
+    _draw(ax, found, Unit(asset, decimals))
+    format_amounts(ax, whole=decimals is not None)
     handles: list[Artist] = [*ax.collections, *shade_limits(ax, limits)]
+    handles += hatch_incomplete(
+        ax,
+        coverage,
+        int(starts[0]),
+        int(ends[-1]),
+        words="not complete in the archive: what\nchanged there is in later bars or none",
+    )
     unknown = int(found["unknown"].sum())
     if unknown:
-        handles.append(note(f"in no bar, since unknown: what\ncame with {unknown:,} first rows"))
+        first_rows = "1 first row" if unknown == 1 else f"{unknown:,} first rows"
+        handles.append(note(f"in no bar, since unknown: what\ncame with {first_rows}"))
     legend_beside(ax, handles)
     return ax
 
@@ -123,13 +140,26 @@ def _draw(ax: Axes, found: pd.DataFrame, unit: Unit) -> None:
     left, right = to_dates(starts[places]), to_dates(ends[places])
     margin = (right - left) * _GAP / 2
     inflow, outflow, net = (values[places] for values in amounts)
+    is_narrow = right - left < (1 + _GAP) * _NARROWEST * _days_per_point(ax)
     for height, colour, label in ((inflow, BLUE, "inflow"), (-outflow, VERMILION, "outflow")):
         bars = _rectangles(left + margin, right - margin, height)
-        ax.add_collection(PolyCollection(list(bars), facecolor=colour, linewidth=0, label=label))
+        edges = np.where(is_narrow & (height != 0), _NARROWEST, 0)
+        ax.add_collection(PolyCollection(list(bars), color=colour, linewidth=edges, label=label))
     lines = np.stack([np.stack([left, net], 1), np.stack([right, net], 1)], 1)
-    ax.add_collection(LineCollection(list(lines), color=ink(ax), linewidth=1.8, label="net"))
+    nets = LineCollection(list(lines), color=ink(ax), linewidth=1.8, label="net")
+    if is_narrow.any():
+        nets.set(capstyle="projecting", linewidth=_NARROWEST)
+    ax.add_collection(nets)
     ax.axhline(0, color=ink(ax), linewidth=0.8)
-    ax.autoscale_view()
+    # Those that matplotlib finds are a little off, even where all is zero.
+    ax.dataLim.intervaly = -outflow.max(), inflow.max()
+    ax.autoscale_view(scalex=False)
+
+
+def _days_per_point(ax: Axes) -> float:
+    """Return how much of the x axis is a point wide, about."""
+    low, high = ax.get_xlim()
+    return (high - low) / (count_columns(ax) / COLUMNS_PER_INCH * _POINTS_PER_INCH)
 
 
 def _rectangles(
@@ -144,16 +174,33 @@ def _microseconds(times: pd.Series[pd.Timestamp]) -> NDArray[np.int64]:
     return times.to_numpy("M8[us]").view(np.int64)
 
 
-_WORDS: Final = {"D": "day", "h": "hour", "min": "minute", "s": "second"}
+_WORDS: Final = {
+    "us": "microsecond",
+    "ms": "millisecond",
+    "s": "second",
+    "min": "minute",
+    "h": "hour",
+    "D": "day",
+    "W": "week",
+    "MS": "month",
+    "QS": "quarter",
+    "YS": "year",
+}
 
 
-def _period(freq: Frequency) -> str:
-    """Return how a frequency is called, such as `day`; of others what was given."""
+def period_name(freq: Frequency) -> str:
+    """Return how a frequency is called, such as `day`; of others what was given.
+
+    Examples
+    --------
+    >>> [period_name(freq) for freq in ("1D", "6h", "W-MON", "2MS")]
+    ['day', '6 hours', 'week', '2 months']
+    """
     import pandas as pd  # noqa: PLC0415 - heavy
 
     text = pd.tseries.frequencies.to_offset(freq).freqstr
     number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-")
-    word = _WORDS.get(text[len(number) :])
+    word = _WORDS.get(text[len(number) :].split("-")[0])
     if word is None:
         return text
     return word if number in {"", "1"} else f"{number} {word}s"

@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
+from matplotlib.transforms import blended_transform_factory
 
-from balance_analysis.figures.canvas import explain, ink, legend_beside, new_axes
+from balance_analysis.figures.canvas import (
+    check_columns,
+    explain,
+    ink,
+    legend_beside,
+    named,
+    new_axes,
+)
 from balance_analysis.figures.palette import BLUE, UNKNOWN_HATCH, VERMILION
 from balance_analysis.figures.shading import KINDS, proposal_spans
 from balance_analysis.figures.times import format_times, to_dates
@@ -43,13 +51,18 @@ _STATES: Final = {
 
 
 def plot_limits(
-    limits: pd.DataFrame, *, ax: Axes | None = None, end: Instant | None = None
+    limits: pd.DataFrame,
+    *,
+    ax: Axes | None = None,
+    start: Instant | None = None,
+    end: Instant | None = None,
 ) -> Axes:
     """Draw what the network's limits were, as a timeline of each.
 
     A limit is known from when a snapshot was first seen until it was last seen. Between two
     snapshots, and from the last one to `end`, it is unknown, and hatched. Where a snapshot says
-    itself since when proposals have been enabled, that time is drawn too, paler.
+    itself since when proposals have been enabled, that time is drawn too, paler; a bar that runs to
+    the left edge began before it, at the moment that is written there.
 
     Parameters
     ----------
@@ -58,14 +71,19 @@ def plot_limits(
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`. The legend
         stands to the right of it.
-    end
-        The end of the timeline; without a time zone UTC. By default when the newest snapshot was
-        last seen.
+    start, end
+        The timeline; without a time zone UTC. By default from when proposals were enabled, as far
+        as that takes no more than half of it, to when the newest snapshot was last seen.
 
     Returns
     -------
     matplotlib.axes.Axes
         The Axes drawn into. Where there is no snapshot, it says so.
+
+    Raises
+    ------
+    ValueError
+        If the frame is another one, or `start` is after the end.
 
     Examples
     --------
@@ -82,6 +100,7 @@ def plot_limits(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['yes', 'no', 'unknown']
     """
+    check_columns(limits, "Archive.limits()", ("first_seen", "last_seen", *_FLAGS))
     ax = new_axes(ax, size=(10, 2.8))
     ax.set_xlabel("UTC", loc="left")
     if limits.empty:
@@ -93,12 +112,15 @@ def plot_limits(
     stop = int(lasts.max()) if end is None else to_microseconds(end)
     nexts = np.append(firsts[1:], max(stop, lasts[-1]))
     told = {f"propose_{kind}_enabled": proposal_spans(frame, kind) for kind in KINDS}
-    begin = _begin(firsts, nexts, told)
+    begin = _begin(firsts, nexts, told) if start is None else to_microseconds(start)
+    if start is not None and begin > nexts[-1]:
+        raise ValueError(f"start is after the end, {named(int(nexts[-1]))}: {start!r}")
     for lane, flag in enumerate(_FLAGS):
         is_set = frame[flag].to_numpy(bool)
-        spans = [(max(start, begin), end) for start, end in told.get(flag, [])]
+        spans = told.get(flag, [])
         _draw(ax, lane, list(zip(lasts, nexts, strict=True)), "unknown")
         _draw(ax, lane, spans, "told")
+        _tell_earlier(ax, lane, spans, begin)
         for state, rows in (("yes", is_set), ("no", ~is_set)):
             _draw(ax, lane, list(zip(firsts[rows], lasts[rows], strict=True)), state)
     ax.set_yticks(range(len(_FLAGS)), [flag.replace("_", " ") for flag in _FLAGS])
@@ -107,7 +129,8 @@ def plot_limits(
     ax.grid(visible=True, axis="x", alpha=0.3)
     ax.set_axisbelow(True)
     format_times(ax, begin, int(nexts[-1]))
-    states = {"yes", "no"}
+    flags = frame[list(_FLAGS)].to_numpy(bool)
+    states = {state for state, drawn in (("yes", flags), ("no", ~flags)) if drawn.any()}
     if any(
         _is_more(spans, frame[flag].to_numpy(bool), lasts - firsts) for flag, spans in told.items()
     ):
@@ -130,6 +153,15 @@ def _begin(
 def _is_more(spans: list[Span], is_set: NDArray[np.bool_], lengths: NDArray[np.int64]) -> bool:
     """Whether stretches that were told of go beyond those in which a limit was seen."""
     return sum(end - start for start, end in spans) > int(lengths[is_set].sum())
+
+
+def _tell_earlier(ax: Axes, lane: int, spans: Sequence[Span], begin: int) -> None:
+    """Write when a stretch began that began before the timeline and reaches into it."""
+    for since, until in spans:
+        if since < begin < until:
+            words = f" ◂ since {named(since)}"
+            place = blended_transform_factory(ax.transAxes, ax.transData)
+            ax.text(0, lane, words, transform=place, va="center", fontsize=7, clip_on=True)
 
 
 def _draw(ax: Axes, lane: int, spans: Sequence[tuple[int, int]], state: str) -> None:

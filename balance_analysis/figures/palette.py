@@ -31,6 +31,7 @@ COLOURS: Final = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK, GREY)
 """Okabe and Ito's, which colour-blind people can tell apart, with grey for their faint yellow."""
 
 UNKNOWN_HATCH: Final = "////"
+INCOMPLETE_HATCH: Final = "\\\\\\\\"
 
 _PAPER, _TEXT, _LINE, _GRID = "#15181d", "#e6e8eb", "#9aa3ad", "#4a525c"
 
@@ -88,8 +89,11 @@ _FAMILIES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 
-_SHADES: Final = (0.0, 0.45, -0.25)
+_SHADES: Final = (0.0, 0.45, -0.2)
 """How far each variant lies from the family's colour, towards white or black: visible on both."""
+
+_SHADES_OF_BLUE: Final = (0.0, 0.56, 0.28)
+"""The darkest hue: darker yet, it would not stand out on dark paper."""
 
 _HATCHES: Final = ("", "////", "xxxx", "....", "\\\\\\\\", "++++")
 _DASHES: Final = ("-", "--", ":", "-.", (0, (8, 2, 1, 2, 1, 2)), (0, (3, 1)))
@@ -122,7 +126,8 @@ def _variant(hue: str, place: int) -> Style:
     """Return one of the styles of a hue: shades first, then hatches and line styles."""
     turn, shade = divmod(place, len(_SHADES))
     turn %= len(_HATCHES)
-    return Style(_mix(hue, _SHADES[shade]), _HATCHES[turn], _DASHES[turn])
+    amount = (_SHADES_OF_BLUE if hue == BLUE else _SHADES)[shade]
+    return Style(_mix(hue, amount), _HATCHES[turn], _DASHES[turn])
 
 
 def _mix(colour: str, amount: float) -> str:

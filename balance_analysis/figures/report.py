@@ -70,7 +70,8 @@ def write_report(
         of each asset as well. Amounts of an asset that it doesn't tell, or without it of all, are
         in the smallest unit.
     previous
-        The last report, where it isn't the one at `path`.
+        The last report, where it isn't the one at `path`. Of one that ends when this one does,
+        movers are told since the one before it.
 
     Raises
     ------
@@ -82,7 +83,7 @@ def write_report(
         If a sum has more than 38 digits.
     ValueError, TypeError
         If an account is not in the data, an option is malformed, `start` is not before the end, or
-        `previous` is no report that ends before this one.
+        `previous` is no report, has no balance changes, or ends after this one.
     OSError
         If a file can't be read or written.
 
@@ -119,10 +120,11 @@ def _previous_end(
     note = read_note(_read(previous))
     if note is None:
         raise ValueError(f"{previous} is no report of this package")
-    found = _before(note, end)
-    if found is None and end is not None and note.end != end:
-        raise ValueError(f"{previous} ended at {note.end}, which is not before {end}")
-    return found
+    if note.end is None:
+        raise ValueError(f"{previous} has no balance changes, so no end to tell movers from")
+    if end is not None and note.end > end:
+        raise ValueError(f"{previous} ended at {note.end}, which is after {end}")
+    return _before(note, end)
 
 
 def _before(note: Note, end: dt.datetime | None) -> dt.datetime | None:

@@ -6,14 +6,17 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pandas as pd
 
 from balance_analysis.analysis.flows import active_accounts, flows
+from balance_analysis.analysis.grid import make_grid
 from balance_analysis.analysis.holders import concentration, top_movers
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.figures.report_amounts import integers
+from balance_analysis.figures.report_gaps import mark_periods
 from balance_analysis.frame import to_arrow, to_frame
-from balance_analysis.schema import ACCOUNT_KEY
+from balance_analysis.schema import ACCOUNT_KEY, from_microseconds, to_microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -49,6 +52,8 @@ class AssetContent:
         The same with what its accounts brought into the interval, as rows just before it.
     summary
         As of `summarize_accounts`, by closing balance, largest first, unknown ones last.
+    gaps
+        What gaps of the archive have to do with each row of `flows`, as of `mark_periods`.
     flows, active, concentration, movers
         As of the functions of these names; `active` of `active_accounts`.
     chosen
@@ -62,6 +67,7 @@ class AssetContent:
     held: pd.DataFrame
     summary: pd.DataFrame
     flows: pd.DataFrame
+    gaps: tuple[str, ...]
     active: pd.DataFrame
     concentration: pd.DataFrame
     movers: pd.DataFrame
@@ -83,6 +89,8 @@ class Content:
         Where the last report ended; `None` where there was none.
     freq
         The period of its flows.
+    bounds
+        Where the calendar's first period begins that the interval touches, and the last one ends.
     assets
         What is told of each asset, by id.
     are_chosen
@@ -93,8 +101,14 @@ class Content:
     since: dt.datetime | None
     previous_end: dt.datetime | None
     freq: str
+    bounds: tuple[dt.datetime, dt.datetime] | None
     assets: tuple[AssetContent, ...]
     are_chosen: bool
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the interval isn't whole periods of the calendar."""
+        return self.bounds != (self.source.start, self.source.end)
 
 
 def make_content(
@@ -119,11 +133,12 @@ def make_content(
     start, end = source.start, source.end
     if start is None or end is None:
         _check_known(wanted, ())
-        return Content(source, None, previous_end, "1D", (), are_chosen=bool(wanted))
+        return Content(source, None, previous_end, "1D", None, (), are_chosen=bool(wanted))
     since = max(start, end - _DAY if previous_end is None else previous_end)
     summary = summarize_accounts(source.table, start=start, end=end, opening=source.opening)
     _check_known(wanted, _keys(summary))
     freq = _freq_of(end - start)
+    bounds = _bounds_of(start, end, freq)
     grouped = {str(asset): rows for asset, rows in summary.groupby("asset_id", observed=True)}
     counts = source.table["asset_id"].value_counts()
     busiest = sorted(grouped, key=lambda asset: (-counts.get(asset, 0), asset))[:MOST_DRAWN]
@@ -132,13 +147,13 @@ def make_content(
             source,
             rows,
             (start, since, end),
-            freq,
+            {"freq": freq, "start": bounds[0], "end": bounds[1]},
             _choose(_ranked(rows), wanted, largest if asset in busiest else 0),
             is_drawn=asset in busiest,
         )
         for asset, rows in grouped.items()
     )
-    return Content(source, since, previous_end, freq, assets, are_chosen=bool(wanted))
+    return Content(source, since, previous_end, freq, bounds, assets, are_chosen=bool(wanted))
 
 
 def _to_accounts(accounts: pd.DataFrame | Iterable[Account]) -> tuple[Account, ...]:
@@ -170,11 +185,17 @@ def _freq_of(length: dt.timedelta) -> str:
     return next((freq for days, freq in _SPANS if length <= dt.timedelta(days)), "MS")
 
 
+def _bounds_of(start: dt.datetime, end: dt.datetime, freq: str) -> tuple[dt.datetime, dt.datetime]:
+    extent = np.array([to_microseconds(start), to_microseconds(end) - 1])
+    edges = make_grid(extent, freq=freq, start=None, end=None, tz=None).edges
+    return from_microseconds(int(edges[0])), from_microseconds(int(edges[-1]))
+
+
 def _of_asset(
     source: Source,
     summary: pd.DataFrame,
     moments: tuple[dt.datetime, dt.datetime, dt.datetime],
-    freq: str,
+    periods: dict[str, Any],
     chosen: pd.DataFrame,
     *,
     is_drawn: bool,
@@ -183,14 +204,15 @@ def _of_asset(
     asset = str(summary["asset_id"].iloc[0])
     table = _only(source.table, asset)
     opening = None if source.opening is None else _only(source.opening, asset)
-    span: dict[str, Any] = {"start": start, "end": end, "opening": opening}
+    flowed = flows(table, by="asset_id", opening=opening, **periods)
     return AssetContent(
         asset_id=asset,
         table=table,
         held=_with_opening(table, opening, start),
         summary=_ranked(summary),
-        flows=flows(table, freq=freq, by="asset_id", **span),
-        active=active_accounts(table, freq, by="asset_id", **span),
+        flows=flowed,
+        gaps=mark_periods(flowed, table, opening, (*source.earlier, *source.holes)),
+        active=active_accounts(table, by="asset_id", opening=opening, **periods),
         concentration=concentration(
             table,
             [moment - _MICROSECOND for moment in (since, end) if moment > start],

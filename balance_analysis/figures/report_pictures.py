@@ -15,8 +15,9 @@ from balance_analysis.figures.canvas import draw_unknown
 from balance_analysis.figures.concentration import plot_concentration
 from balance_analysis.figures.coverage import plot_coverage
 from balance_analysis.figures.drawdown import plot_drawdown
-from balance_analysis.figures.flows import plot_flows
+from balance_analysis.figures.flows import period_name, plot_flows
 from balance_analysis.figures.limits import plot_limits
+from balance_analysis.figures.report_gaps import COUNTS_NOTE, FLOWS_NOTE, STEPS_NOTE
 from balance_analysis.figures.report_svg import Picture, to_svg
 from balance_analysis.figures.times import format_times, to_dates
 from balance_analysis.figures.totals import plot_totals
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _SIZE: Final = (7.0, 3.2)
 _FLAT: Final = (7.0, 1.6)
 _SHORTEST: Final = dt.timedelta(seconds=1)
+_MICROSECOND: Final = dt.timedelta(microseconds=1)
 
 
 @dataclass(slots=True)
@@ -73,21 +75,41 @@ class Artist:
     def totals(self, asset: AssetContent, unit: AssetUnit) -> Picture:
         """Draw the totals of an asset by account type."""
         return self._draw(
-            lambda ax: plot_totals(asset.held, ax=ax, **self._span, **_in(unit)),
+            lambda ax: plot_totals(
+                asset.held, ax=ax, **self._span, coverage=self._source.coverage, **_in(unit)
+            ),
             f"Totals by account type, {unit.label}",
             "Stacked steps over time, one for each account type; the table of totals has the "
             "amounts at the end.",
+            note=self._if_torn(STEPS_NOTE),
         )
 
     def flows(self, asset: AssetContent, unit: AssetUnit) -> Picture:
         """Draw what flowed in and out of an asset's accounts."""
-        freq = self.content.freq
+        freq, (start, end) = self.content.freq, self.content.bounds or (None, None)
+        period, rows = period_name(freq), self._before_periods(asset.held)
         return self._draw(
-            lambda ax: plot_flows(asset.held, ax=ax, freq=freq, **_in(unit)),
-            f"Inflow, outflow and net, {unit.label}",
-            "Bars for each period, inflows up and outflows down, with the net as a line; the "
+            lambda ax: plot_flows(
+                rows,
+                ax=ax,
+                freq=freq,
+                start=start,
+                end=end,
+                coverage=self._source.coverage,
+                **_in(unit),
+            ),
+            f"Inflow, outflow and net by {period}, {unit.label}",
+            f"Bars for each {period}, inflows up and outflows down, with the net as a line; the "
             "table of flows has the amounts.",
+            note=FLOWS_NOTE if any(asset.gaps) else "",
         )
+
+    def _before_periods(self, held: pd.DataFrame) -> pd.DataFrame:
+        """Let what was brought into the interval lie before the period in which that begins."""
+        if self.content.bounds is None:
+            return held
+        times, first = held["timestamp"], self.content.bounds[0]
+        return held.assign(timestamp=times.where(times >= self._source.start, first - _MICROSECOND))
 
     def lorenz(self, asset: AssetContent) -> Picture:
         """Draw how unevenly an asset is held."""
@@ -106,6 +128,7 @@ class Artist:
             lambda ax: plot_concentration(asset.held, ax=ax, kind="largest", freq=freq),
             "The largest holders over time",
             "Which part of the whole the largest accounts held over time.",
+            note=self._if_torn(STEPS_NOTE),
         )
 
     def activity(self, asset: AssetContent, kind: Literal["calendar", "week"]) -> Picture:
@@ -115,13 +138,16 @@ class Artist:
             lambda ax: plot_activity(asset.table, ax=ax, kind=kind),
             captions[kind],
             f"A heat map of {len(asset.table):,} balance changes, in UTC.",
+            note=self._if_torn(COUNTS_NOTE),
         )
 
     def account(self, rows: pd.DataFrame, unit: AssetUnit) -> Picture:
         """Draw the balance of one account, and how far it lies below its peak."""
 
         def plot(ax: Axes) -> None:
-            plot_drawdown(rows, ax=ax, end=self._span.get("end"), **_in(unit))
+            plot_drawdown(
+                rows, ax=ax, end=self._span.get("end"), coverage=self._source.coverage, **_in(unit)
+            )
             legend = ax.get_legend()
             if legend is not None:
                 legend.set_title("")  # the heading names the account
@@ -132,6 +158,7 @@ class Artist:
             f"Balance and, below zero, how far it lies under its peak so far, {unit.label}",
             "Steps over time; a stretch in which the balance is unknown is hatched. The facts "
             "beside it have the amounts.",
+            note=self._if_torn(STEPS_NOTE),
         )
 
     def _show_interval(self, ax: Axes, first: int) -> None:
@@ -155,6 +182,9 @@ class Artist:
             return {}
         return {"start": start, "end": end}
 
+    def _if_torn(self, note: str) -> str:
+        return note if self._source.holes else ""
+
     def _draw(
         self,
         plot: Callable[[Axes], object],
@@ -162,11 +192,12 @@ class Artist:
         description: str,
         *,
         size: tuple[float, float] = _SIZE,
+        note: str = "",
     ) -> Picture:
         figure = Figure(figsize=size, layout="constrained")
         plot(figure.add_subplot())
         svg = to_svg(figure, key=f"f{next(self._numbers)}", title=caption, description=description)
-        return Picture(caption, svg)
+        return Picture(caption, svg, note)
 
 
 def _in(unit: AssetUnit) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import matplotlib as mpl
 
+from balance_analysis.figures.flows import period_name
 from balance_analysis.figures.labels import type_label
 from balance_analysis.figures.report_amounts import asset_names
 from balance_analysis.figures.report_content import MOST_DRAWN, TOP
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from balance_analysis.figures.report_content import Account, AssetContent, Content
     from balance_analysis.figures.report_sheets import Names
     from balance_analysis.figures.report_source import Source
+    from balance_analysis.figures.report_tables import Sheet
 
 MOST_LISTED: Final = 5000
 """How many accounts the page lists at most, of all assets together."""
@@ -178,12 +180,12 @@ class _Sections:
             "Totals and flows",
             pictures=(artist.totals(asset, unit), artist.flows(asset, unit)) if artist else (),
             sheets=(totals_sheet(asset, unit),),
-            folded=(flows_sheet(asset, unit),),
+            folded=(self._flows(asset, unit),),
         )
         movers = movers_sheet(asset, unit, self.names, said=self._said())
         yield Part(
             "Movers",
-            "" if len(movers) else "No account holds more or less than it did then.",
+            "" if len(movers) else self._none_moved(),
             sheets=(movers,) if len(movers) else (),
         )
         yield Part("Accounts", sheets=(accounts_sheet(asset, unit, self.names, most=most),))
@@ -196,6 +198,10 @@ class _Sections:
             pictures = (artist.activity(asset, "calendar"), artist.activity(asset, "week"))
             yield Part("Activity", pictures=pictures)
 
+    def _flows(self, asset: AssetContent, unit: AssetUnit) -> Sheet:
+        period = period_name(self.content.freq)
+        return flows_sheet(asset, unit, period=period, is_cut=self.content.is_cut)
+
     def _said(self) -> str:
         """Return since when movers are told."""
         since = f"{write_moment(self.content.since)} UTC"
@@ -204,6 +210,10 @@ class _Sections:
         if self.content.previous_end == self.content.since:
             return f"since the last report, which ended at {since}"
         return f"since this report begins, at {since}: the last one ended before"
+
+    def _none_moved(self) -> str:
+        since = f"{write_moment(self.content.since)} UTC"
+        return f"At the end no account is known to hold more or less than at {since}."
 
     def _accounts_title(self, asset: AssetContent) -> str:
         if not len(asset.chosen):

@@ -10,6 +10,7 @@ import pandas as pd
 
 from balance_analysis.figures.labels import short_ids
 from balance_analysis.figures.report_amounts import integers
+from balance_analysis.figures.report_gaps import CUT_NOTE, FLOWS_NOTE
 from balance_analysis.figures.report_tables import (
     NOTHING,
     Cell,
@@ -125,19 +126,23 @@ def _sum(values: Sequence[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def flows_sheet(asset: AssetContent, unit: AssetUnit) -> Sheet:
+def flows_sheet(asset: AssetContent, unit: AssetUnit, *, period: str, is_cut: bool) -> Sheet:
     """Return what flowed in each period, and how many accounts were active."""
     found = asset.flows.merge(asset.active, on=["asset_id", "start", "end"], how="left")
+    is_torn = any(asset.gaps)
+    notes = ["A first row is one before which the account's balance is unknown: it adds no flow."]
+    notes += [CUT_NOTE] * is_cut + [FLOWS_NOTE] * is_torn
     return Sheet(
-        "Flows and activity by period",
+        f"Flows and activity by {period}",
         (
             moments("from", found["start"]),
+            *([words("gaps", asset.gaps)] if is_torn else []),
             *(amounts(name, integers(found[name]), unit) for name in ("inflow", "outflow", "net")),
             counts("changes", found["changes"]),
             counts("active accounts", found["active"]),
             counts("first rows", found["unknown"]),
         ),
-        note="A first row is one before which the account's balance is unknown: it adds no flow.",
+        note=" ".join(notes),
         sorted_by="from",
     )
 
@@ -160,7 +165,7 @@ def accounts_sheet(asset: AssetContent, unit: AssetUnit, names: Names, *, most: 
         (
             *names.keys(rows),
             amounts("closing", closing, unit),
-            ratios("share", shares),
+            ratios("share", shares, places=2),
             amounts("net", integers(rows["net"]), unit),
             counts("changes", rows["changes"]),
             moments("last row", rows["last_seen"]),

@@ -87,6 +87,8 @@ class Source:
         Whether something shows that no row of the interval is missing: an archive does.
     holes
         Where it doesn't.
+    earlier
+        Where it doesn't before the interval: what moved there shows up in it.
     checked
         What was checked, in words.
     problems
@@ -109,6 +111,7 @@ class Source:
     checked: str
     problems: tuple[str, ...]
     holes: tuple[Hole, ...] = ()
+    earlier: tuple[Hole, ...] = ()
     coverage: pd.DataFrame | None = None
     limits: pd.DataFrame | None = None
     digests: tuple[Digest, ...] = field(default=())
@@ -138,9 +141,10 @@ def _of_archive(archive: Archive, start: dt.datetime | None, end: dt.datetime | 
     last = None if coverage.empty else coverage["end"].iloc[-1].to_pydatetime()
     begin, stop = _interval(start or first, end or last)
     table = archive.read(start=begin, end=stop, partial=True)
-    opening = None
+    opening, earlier = None, tuple[Hole, ...]()
     if begin is not None and first is not None and first < begin:
         opening = archive.opening_balances(at=begin, partial=True)
+        earlier = tuple(_holes(state, first, begin))
     verified = archive.verify()
     problems = tuple(
         f"{problem.where}: {problem.what}; {problem.mend}" for problem in verified.problems
@@ -159,6 +163,7 @@ def _of_archive(archive: Archive, start: dt.datetime | None, end: dt.datetime | 
         ),
         problems=problems,
         holes=() if begin is None or stop is None else tuple(_holes(state, begin, stop)),
+        earlier=earlier,
         coverage=coverage,
         limits=archive.limits(),
         digests=tuple(_digests(archive)),

@@ -46,10 +46,13 @@ class Picture:
         What stands under it.
     svg
         Its markup.
+    note
+        What is to be known of it.
     """
 
     caption: str
     svg: Markup
+    note: str = ""
 
 
 def to_svg(figure: Figure, *, key: str, title: str, description: str) -> Markup:

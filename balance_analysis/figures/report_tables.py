@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -132,12 +133,22 @@ def counts(label: str, values: Iterable[int], *, total: int | None = None) -> Co
 
 
 def ratios(label: str, values: Iterable[float | None], *, places: int = 4) -> Column:
-    """Return a column of parts of a whole, in percent; `None` and NaN are unknown."""
-    cells = [
-        Cell(UNKNOWN if value is None or value != value else f"{100 * value:,.{places}f}")  # noqa: PLR0124 - NaN differs from itself
-        for value in values
-    ]
-    return Column(label, cells, "%", is_number=True)
+    """Return a column of parts of a whole, in percent; `None` and NaN are unknown.
+
+    What would be rounded to nothing or to the whole, but isn't, is "<0.0001" or ">99.9999".
+    """
+    return Column(label, [Cell(_ratio(value, places)) for value in values], "%", is_number=True)
+
+
+def _ratio(value: float | None, places: int) -> str:
+    if value is None or math.isnan(value):
+        return UNKNOWN
+    text, least = f"{100 * value:.{places}f}", 10**-places
+    if 0 < value < 1 and float(text) == 0:
+        return f"<{least:.{places}f}"
+    if 0 < value < 1 and float(text) == 100:  # noqa: PLR2004 - the whole
+        return f">{100 - least:.{places}f}"
+    return text
 
 
 def moments(label: str, values: Iterable[Any]) -> Column:

@@ -1,4 +1,4 @@
-"""Behind other figures: when proposals were enabled, as far as snapshots of the limits tell."""
+"""Stretches of time in other figures: proposals enabled, and what an archive doesn't know."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from matplotlib.colors import to_rgba
 
 from balance_analysis.figures.canvas import ink
-from balance_analysis.figures.times import to_dates
+from balance_analysis.figures.coverage import coverage_frame
+from balance_analysis.figures.palette import INCOMPLETE_HATCH
+from balance_analysis.figures.times import sliver, to_dates
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+
+    from balance_analysis.archive.archive import Archive
 
 Span = tuple[int, int]
 
@@ -92,3 +97,64 @@ def shade_limits(ax: Axes, limits: pd.DataFrame | None) -> list[Artist]:
             )
             handles.setdefault(label, patch)
     return list(handles.values())
+
+
+def hatch_incomplete(
+    ax: Axes,
+    coverage: pd.DataFrame | Archive | None,
+    start: int,
+    end: int,
+    *,
+    words: str = "not complete in the archive:\nchanges may be missing",
+) -> list[Artist]:
+    """Hatch the gaps and unproven stretches of an archive over what is drawn.
+
+    Parameters
+    ----------
+    coverage
+        The frame of `Archive.coverage()`, or an archive; `None` hatches nothing.
+    start, end
+        The interval that is shown, microseconds.
+    words
+        What the legend says.
+
+    Returns
+    -------
+    list
+        What a legend shows for it: nothing where all is complete.
+    """
+    if coverage is None:
+        return []
+    paper, lines = to_rgba(ax.get_facecolor(), 0.6), to_rgba(ink(ax), 0.4)
+    patches = [
+        ax.axvspan(
+            *to_dates(np.array(span)),
+            facecolor=paper,
+            edgecolor=lines,
+            hatch=INCOMPLETE_HATCH,
+            linewidth=0.8,
+            zorder=2.5,
+            label=words,
+        )
+        for span in incomplete_spans(coverage_frame(coverage), start, end)
+    ]
+    return [*patches[:1]]
+
+
+def incomplete_spans(coverage: pd.DataFrame, start: int, end: int) -> list[Span]:
+    """Return what of an interval is not complete, ascending, microseconds.
+
+    What lacks before the first or after the last stretch of a coverage, and is too short to see, is
+    left out: periods begin at midnight, an archive where it was first asked for.
+    """
+    is_complete = coverage["state"] == "complete"
+    complete = coverage[is_complete].sort_values("start", kind="stable")
+    spans: list[Span] = []
+    since = start
+    starts, ends = (_microseconds(complete[name]) for name in ("start", "end"))
+    for begin, stop in zip([*starts, end], [*ends, end], strict=True):
+        if since < min(begin, end):
+            spans.append((since, min(begin, end)))
+        since = max(since, stop)
+    least = sliver(start, end)
+    return [s for s in spans if s[1] - s[0] >= least or (s[0] != start and s[1] != end)]

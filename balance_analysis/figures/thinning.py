@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-_COLUMNS_PER_INCH: Final = 600
+COLUMNS_PER_INCH: Final = 600
 """As fine as print: a screen has a sixth of it."""
 
 _POINTS: Final = 4
@@ -20,7 +20,7 @@ def count_columns(ax: Axes) -> int:
     """Return how many columns an Axes has that nobody can tell apart."""
     figure = ax.get_figure(root=True)
     width = 10.0 if figure is None else figure.get_figwidth() * ax.get_position().width
-    return max(int(width * _COLUMNS_PER_INCH), 1)
+    return max(int(width * COLUMNS_PER_INCH), 1)
 
 
 def thin(

@@ -34,9 +34,10 @@ from balance_analysis.figures.canvas import (
 from balance_analysis.figures.labels import axis_label, group_labels
 from balance_analysis.figures.levels import find_interval, sort_keys
 from balance_analysis.figures.palette import OTHERS, group_styles
-from balance_analysis.figures.shading import shade_limits
+from balance_analysis.figures.shading import hatch_incomplete, shade_limits
 from balance_analysis.figures.thinning import count_columns, thin
-from balance_analysis.figures.times import format_times, to_dates
+from balance_analysis.figures.times import format_times, seen_until, to_dates
+from balance_analysis.schema import from_microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.analysis.grid import Frequency
     from balance_analysis.analysis.steps import Steps
+    from balance_analysis.archive.archive import Archive
     from balance_analysis.figures.amounts import Decimals
     from balance_analysis.figures.levels import Interval
     from balance_analysis.figures.palette import Style
@@ -68,6 +70,7 @@ def plot_totals(
     decimals: Decimals | None = None,
     unit: str | None = None,
     limits: pd.DataFrame | None = None,
+    coverage: pd.DataFrame | Archive | None = None,
 ) -> Axes:
     """Draw the sums of balances of groups of accounts of one asset, stacked, as steps.
 
@@ -81,7 +84,7 @@ def plot_totals(
         A table of balance changes of one asset, its rows in any order.
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`. The legend
-        stands to the right of it, with what each group holds at the end.
+        stands to the right of it, with what each group holds at the end, whatever `freq` is.
     by
         The columns of `ACCOUNT_KEY` that make a group, "asset_id" among them.
     freq
@@ -95,6 +98,9 @@ def plot_totals(
         As for `plot_balances`.
     limits
         The frame of `Archive.limits()`: shades when proposals were enabled.
+    coverage
+        The frame of `Archive.coverage()`, or an archive: hatches its gaps and what is unproven, as
+        changes may be missing there.
 
     Returns
     -------
@@ -133,9 +139,9 @@ def plot_totals(
     ax.set_ylabel(axis_label(measure, asset, unit=unit, whole=decimals is not None, bare=shares))
     interval = find_interval(steps, start, end)
     if asset is None or interval is None:
-        return explain_no_changes(ax, end)
+        return explain_no_changes(ax, start, end)
     window = {"freq": freq, "start": start, "end": end}
-    bands = _largest(rows, [by] if isinstance(by, str) else list(by), window)
+    bands = _largest(rows, [by] if isinstance(by, str) else list(by), window, interval)
     if not bands:
         return explain(ax, f"no balance is known\n{interval.words}")
     if shares and not any(band.words.any() for band in bands):
@@ -152,6 +158,7 @@ def plot_totals(
         draw_unknown(ax, float(to_dates(interval.start)), float(to_dates(first)))
         handles.append(unknown_patch(ax))
     handles += shade_limits(ax, limits)
+    handles += hatch_incomplete(ax, coverage, interval.start, interval.end)
     handles += _lacks(steps, interval)
     legend_beside(ax, handles, title="at the end:")
     return ax
@@ -167,19 +174,25 @@ class Band:
         What it is called, and how it is drawn.
     times, words
         From when on the total was which amount, as far as one is known.
+    last
+        The total at the end, which may differ from that at the last point of a frequency.
     """
 
     label: str
     style: Style
     times: NDArray[np.int64]
     words: NDArray[np.int64]
+    last: NDArray[np.int64]
 
 
-def _largest(rows: pd.DataFrame, by: list[str], window: dict[str, Any]) -> list[Band]:
+def _largest(
+    rows: pd.DataFrame, by: list[str], window: dict[str, Any], interval: Interval
+) -> list[Band]:
     """Return the bands to draw, from the bottom up: the largest first."""
     found = totals(rows, by=by, **window)
-    found = found[found["known"] > 0]
-    numbers = found.groupby(by, observed=True, sort=True).ngroup().to_numpy()
+    is_known = found["known"].to_numpy() > 0
+    numbers = found.groupby(by, observed=True, sort=True).ngroup().to_numpy()[is_known]
+    found = found[is_known]
     heads = np.flatnonzero(np.diff(numbers, prepend=-1))
     if not len(heads):
         return []
@@ -189,8 +202,12 @@ def _largest(rows: pd.DataFrame, by: list[str], window: dict[str, Any]) -> list[
     most, rest = (held, held[:0]) if len(held) <= MOST_BANDS else np.split(held, [MOST_BANDS - 1])
     ranked = found[by].iloc[heads[held]].reset_index(drop=True)
     stops = np.append(heads[1:], len(found))
+    if window["freq"] is None:
+        lasts = found["total"].iloc[stops - 1]
+    else:
+        lasts = _at_end(rows, by, interval).iloc[numbers[heads]]
     bands = [
-        _band(label, style, found.iloc[heads[group] : stops[group]])
+        _band(label, style, found.iloc[heads[group] : stops[group]], lasts.iloc[[group]])
         for group, label, style in zip(
             most, group_labels(ranked), group_styles(ranked.iloc[: len(most)]), strict=False
         )
@@ -199,13 +216,21 @@ def _largest(rows: pd.DataFrame, by: list[str], window: dict[str, Any]) -> list[
         others = pd.MultiIndex.from_frame(ranked.iloc[len(most) :].astype("str"))
         is_other = pd.MultiIndex.from_frame(rows[by].astype("str")).isin(others)
         summed = totals(rows[is_other], by="asset_id", **window)
-        bands.append(_band(f"{len(rest):,} others", OTHERS, summed[summed["known"] > 0]))
+        last = _at_end(rows[is_other], ["asset_id"], interval)
+        bands.append(_band(f"{len(rest):,} others", OTHERS, summed[summed["known"] > 0], last))
     return bands
 
 
-def _band(label: str, style: Style, known: pd.DataFrame) -> Band:
+def _at_end(rows: pd.DataFrame, by: list[str], interval: Interval) -> pd.Series[Any]:
+    """Return the total of every group just before the end."""
+    start, end = (from_microseconds(moment) for moment in (interval.before - 1, interval.before))
+    return totals(rows, by=by, start=start, end=end)["total"]
+
+
+def _band(label: str, style: Style, known: pd.DataFrame, last: pd.Series[Any]) -> Band:
     times = known["timestamp"].to_numpy("M8[us]").view(np.int64)
-    return Band(label, style, times, words_of(pa.array(known["total"])))
+    amounts, at_end = (words_of(pa.array(each)) for each in (known["total"], last))
+    return Band(label, style, times, amounts, at_end)
 
 
 def _draw(
@@ -228,12 +253,15 @@ def _draw(
     amounts = np.array(
         [_amounts(band, rows[places], unit) for band, rows in zip(bands, held, strict=True)]
     )
-    last = [short_amount(amount) for amount in amounts[:, -1]]
+    held_last = np.array([in_units(to_balances(band.last), unit)[0] for band in bands])
+    last = [short_amount(amount) for amount in held_last]
     if shares:
         whole = amounts.sum(axis=0)
         amounts = amounts / np.where(whole, whole, np.nan)
-        last = [percent(part) for part in np.nan_to_num(amounts[:, -1])]
-    edges = np.append(np.maximum(times[places], interval.start), interval.end)
+        last = [percent(part) for part in held_last / (held_last.sum() or 1)]
+    begins = np.maximum(times[places], interval.start)
+    until = seen_until(interval.start, int(begins[-1]), interval.end)
+    edges = np.append(begins, until)
     labels = [f"{band.label}, {amount}" for band, amount in zip(bands, last, strict=True)]
     styles = [band.style for band in bands]
     return draw_bands(ax, edges, np.cumsum(amounts, axis=0), styles, labels)[::-1]

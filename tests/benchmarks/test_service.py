@@ -151,9 +151,9 @@ def test_many_clients_at_once_get_as_many_rows_as_one(service, figures):
     for clients in (1, CLIENTS):
         began = time.perf_counter()
         with ThreadPoolExecutor(clients) as pool:
-            rows = sum(pool.map(pull, range(clients)))
+            rows = sum(pool.map(pull, range(CLIENTS)))
         rates.append(rows / (time.perf_counter() - began))
-        assert rows == clients * PAGES_EACH * PAGE
+        assert rows == CLIENTS * PAGES_EACH * PAGE
     one, many = rates
     figures.append(Figure("one client, first pages of many days", one, "rows/s"))
     figures.append(Figure(f"{CLIENTS} clients at once, the same", many, "rows/s", least=one))

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from balance_analysis.figures.report import write_report
+from tests.analysis import tables
 from tests.browser.conftest import MARKET, SCRIPT, party
 
 ACCOUNTS = "All 12 accounts, by balance"
@@ -42,7 +44,7 @@ def test_a_page_is_no_wider_than_its_window_and_says_nothing_to_the_console(
     open_page, seen, report, width, theme
 ):
     page = open_page(width=width, theme=theme)
-    page.get_by_text("Flows and activity by period").first.click()
+    page.get_by_text("Flows and activity by day").first.click()
     assert page.evaluate("document.documentElement.scrollWidth") == width
     page.mouse.wheel(0, 100_000)
     assert seen.said == []
@@ -57,6 +59,20 @@ def test_numbers_sort_by_size_and_back_to_the_last_of_38_digits(open_page):
     head(page, "closing").get_by_role("button").click()
     assert numbers(column(page, "closing")) == closing[::-1]
     assert head(page, "closing").get_attribute("aria-sort") == "ascending"
+
+
+def test_what_is_less_than_a_share_that_can_be_written_sorts_below_it(tmp_path, open_page):
+    key = ("VOTE", "ACCOUNT_TYPE_GENERAL")
+    amounts = (10**7, 1000, 10, 0)
+    rows = [(*key, party(place), "", tables.START, held) for place, held in enumerate(amounts)]
+    path = tmp_path / "report.html"
+    write_report(tables.table_of(rows), path, largest=0)
+    page = open_page(path=path)
+    caption = "All 4 accounts, by balance"
+    share = table_of(page, caption).get_by_role("columnheader").filter(has_text="share")
+    for order in (1, -1):
+        share.get_by_role("button").click()
+        assert column(page, "share", caption)[::order] == ["99.99", "0.01", "<0.01", "0.00"]
 
 
 def test_a_new_column_of_numbers_sorts_by_the_largest_first_with_the_keys_alone(open_page):
@@ -200,7 +216,7 @@ def test_one_id_is_copied_whole(open_page):
 
 def test_a_box_that_scrolls_can_be_reached_by_the_keys(open_page):
     page = open_page(width=375)
-    page.get_by_text("Flows and activity by period").first.click()
+    page.get_by_text("Flows and activity by day").first.click()
     page.wait_for_function(
         """() => Array.from(document.querySelectorAll(":not(details:not([open]) *).box")).every(
             (box) => (box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight)
@@ -244,7 +260,7 @@ def test_it_prints_without_what_is_for_the_screen(open_page):
 @pytest.mark.parametrize("width", [375, 1440])
 def test_axe_finds_no_serious_violation(open_page, axe, theme, width):
     page = open_page(width=width, theme=theme)
-    page.get_by_text("Flows and activity by period").first.click()
+    page.get_by_text("Flows and activity by day").first.click()
     page.evaluate(axe)
     found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
     serious = [

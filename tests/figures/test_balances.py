@@ -343,3 +343,26 @@ def test_every_extreme_of_a_long_history_is_drawn():
     )
     assert points[0] == (START, 1000.0)
     assert points[-1][0] == START + (count - 1) * 1_000_000
+
+
+def test_unknown_stretches_stand_below_the_scale_of_amounts():
+    rows = [(*GENERAL, us("2023-04-03"), 4 * 10**6), (*GENERAL, us("2023-04-05"), 0)]
+    rows += [(*MARGIN, us("2023-04-04"), 10**6)]
+    ax = plot_balances(table_of(rows), start="2023-04-01")
+    ax.figure.canvas.draw()
+    assert ax.get_ylim()[0] < -400_000
+    assert min(label.get_position()[1] for label in visible_labels(ax.yaxis)) >= 0
+    assert "0" in [label.get_text() for label in visible_labels(ax.yaxis)]
+
+
+def test_decimals_may_stand_in_a_file_as_for_to_units(tmp_path):
+    path = tmp_path / "assets.toml"
+    path.write_text("[VOTE]\ndecimals = 18\n")
+    table = table_of([(*GENERAL, START, 15 * 10**17)])
+    for given_path in (path, str(path)):
+        ax = plot_balances(table, decimals=given_path)
+        assert lines(ax)["general · a1"][0][1] == 1.5
+        assert ax.get_ylabel().startswith("balance (whole units)")
+    path.write_text("[other]\ndecimals = 18\n")
+    with pytest.raises(ValueError, match="no entry for the assets"):
+        plot_balances(table, decimals=path)

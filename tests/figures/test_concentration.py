@@ -10,7 +10,7 @@ import balance_analysis as ba
 from balance_analysis.figures.concentration import lorenz
 from balance_analysis.frame import empty_table
 from tests.analysis.tables import START, table_of
-from tests.figures.drawn import DAY, HOUR, areas, entries, title, us
+from tests.figures.drawn import DAY, HOUR, areas, entries, shaded, title, us
 
 
 def holders(balances, *, time=START):
@@ -137,3 +137,18 @@ def test_no_rows_give_axes_that_say_so(kind):
 def test_nobody_holding_anything_gives_axes_that_say_so(kind):
     ax = ba.plot_concentration(holders([0, 0]), kind=kind)
     assert ax.texts[0].get_text().startswith("nobody is known to hold anything")
+
+
+def test_it_is_hatched_where_nobody_is_known_to_hold_anything():
+    rows = [
+        (*row[:4], us(day), b)
+        for row, day, b in (
+            (("VOTE", "ACCOUNT_TYPE_GENERAL", "p1", ""), "2023-04-01T12:00", 5),
+            (("VOTE", "ACCOUNT_TYPE_GENERAL", "p1", ""), "2023-04-09", 5),
+        )
+    ]
+    ax = ba.plot_concentration(table_of(rows), kind="largest", freq="1D")
+    assert [span[1:] for span in shaded(ax, "////")] == [(us("2023-04-01"), us("2023-04-02"))]
+    assert entries(ax)[-1] == "nobody is known\nto hold anything"
+    ax = ba.plot_concentration(holders([1, 2]), kind="largest")
+    assert not any("nobody" in entry for entry in entries(ax))

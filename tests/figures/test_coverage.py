@@ -10,7 +10,8 @@ from matplotlib import pyplot as plt
 import balance_analysis as ba
 from balance_analysis.archive.coverage import Coverage, Interval
 from balance_analysis.figures.coverage import duration
-from tests.figures.drawn import HOUR, micros, us
+from tests.analysis.tables import table_of
+from tests.figures.drawn import GENERAL, HOUR, micros, us
 
 START = us("2023-04-01")
 
@@ -102,7 +103,23 @@ def test_the_given_axes_are_drawn_into():
         ("61s", "1 minute 1 second"),
         ("5us", "less than a second"),
         ("1200D", "1,200 days"),
+        ("29D 23h 59min 59.7s", "30 days"),
+        ("29D 23h 31min", "30 days"),
+        ("29D 23h 29min", "29 days 23 hours"),
+        ("23h 59min 40s", "1 day"),
+        ("59.9s", "1 minute"),
     ],
 )
 def test_lengths_are_told_in_two_units(length, words):
     assert duration(pd.Timedelta(length)) == words
+
+
+@pytest.mark.parametrize("wrong", ["demo/archive", 5, None])
+def test_what_is_neither_frame_nor_archive_is_refused(wrong):
+    with pytest.raises(TypeError, match="an Archive, such as"):
+        ba.plot_coverage(wrong)
+
+
+def test_a_frame_that_is_no_coverage_is_refused():
+    with pytest.raises(ValueError, match=r"Archive\.coverage.*no column start, end, state"):
+        ba.plot_coverage(table_of([(*GENERAL, START, 5)]))

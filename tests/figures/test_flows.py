@@ -11,7 +11,18 @@ from matplotlib import pyplot as plt
 import balance_analysis as ba
 from balance_analysis.frame import empty_table
 from tests.analysis.tables import START, by_account, table_of
-from tests.figures.drawn import DAY, GENERAL, HOUR, MARGIN, entries, micros, shaded, snapshots, us
+from tests.figures.drawn import (
+    DAY,
+    GENERAL,
+    HOUR,
+    MARGIN,
+    entries,
+    history,
+    micros,
+    shaded,
+    snapshots,
+    us,
+)
 
 
 def bars(ax, label):
@@ -70,7 +81,9 @@ def test_first_rows_are_in_no_bar_and_counted():
         ("1D", "flow per day"),
         ("1h", "flow per hour"),
         ("6h", "flow per 6 hours"),
-        ("MS", "flow per MS"),
+        ("MS", "flow per month"),
+        ("W-MON", "flow per week"),
+        ("2QS", "flow per 2 quarters"),
         (None, "flow"),
     ],
 )
@@ -121,3 +134,51 @@ def test_rows_before_the_start_tell_what_came_with_the_first_row_in_it():
     assert not any("unknown" in text.get_text() for text in ax.get_legend().get_texts())
     empty = ba.plot_flows(table_of(rows), start="2023-04-08", end="2023-04-09", freq="1h")
     assert empty.texts or not any(bar[2] for bar in bars(empty, "inflow"))
+
+
+def topmost(ax):
+    """Return the amount at which the highest blue pixel is, and how many columns have blue."""
+    ax.figure.canvas.draw()
+    image = np.asarray(ax.figure.canvas.buffer_rgba()).astype(int)
+    box = ax.get_window_extent()
+    inside = image[:, int(box.x0) + 2 : int(box.x1) - 2]
+    rows, columns = np.nonzero(inside[..., 2] > inside[..., 0] + 60)
+    y = len(image) - rows.min()
+    return ax.transData.inverted().transform((0, y))[1], len(set(columns))
+
+
+@pytest.mark.parametrize("freq", ["1min", "10min", "1h"])
+def test_the_largest_inflow_is_seen_where_bars_are_narrower_than_a_pixel(freq):
+    table = history(3000, days=60)
+    found = ba.flows(table, freq=freq, by="asset_id")
+    top, columns = topmost(ba.plot_flows(table, freq=freq))
+    assert top == pytest.approx(float(found["inflow"].max()), rel=0.02)
+    assert columns > 200
+
+
+def test_a_single_inflow_in_years_of_days_is_seen():
+    table = table_of([(*GENERAL, us("2015-04-01"), 10), (*GENERAL, us("2023-04-01"), 12)])
+    top, columns = topmost(ba.plot_flows(table))
+    assert top == pytest.approx(2, rel=0.02)
+    assert columns >= 1
+
+
+def test_the_legend_tells_a_single_first_row_as_one():
+    ax = ba.plot_flows(table_of([(*GENERAL, START, 5)]))
+    assert entries(ax)[-1] == "in no bar, since unknown: what\ncame with 1 first row"
+
+
+def test_an_empty_interval_is_named_with_both_its_bounds():
+    table = table_of([(*GENERAL, us("2023-04-01"), 5), (*GENERAL, us("2023-04-09"), 5)])
+    ax = ba.plot_flows(table, start="2023-04-02", end="2023-04-05")
+    assert [text.get_text() for text in ax.texts] == [
+        "no balance changes\nfrom 2023-04-02 to 2023-04-05"
+    ]
+    ax = ba.plot_flows(empty_table(), start="2023-04-02")
+    assert [text.get_text() for text in ax.texts] == ["no balance changes\nsince 2023-04-02"]
+
+
+@pytest.mark.parametrize("table", [empty_table(), table_of([(*GENERAL, START, 5)])])
+def test_what_is_no_frequency_is_refused_in_plain_words(table):
+    with pytest.raises(ValueError, match="'nonsense' is no frequency of pandas, such as"):
+        ba.plot_flows(table, freq="nonsense")

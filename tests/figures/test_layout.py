@@ -217,3 +217,33 @@ def test_the_years_of_a_calendar_draw_in_cells_that_tell_days_apart():
     ax = ba.plot_activity(table, ax=axes_of((12, 3)))
     check_layout(ax)
     assert len(ax.collections[0].get_paths()) == pd.Timedelta(days=59 * 40).days + 1
+
+
+@pytest.mark.parametrize("width", [5, 7, 10])
+def test_the_end_of_a_month_and_the_first_of_the_next_are_not_both_named(width):
+    ax = axes_of((width, 4))
+    ba.plot_balances(TABLES["one row"], ax=ax, start="2023-03-29", end="2023-04-02")
+    check_layout(ax)
+    ax = axes_of((width, 4))
+    ba.plot_balances(history(60, days=30), ax=ax, start="2023-04-01", end="2023-05-01")
+    check_layout(ax)
+
+
+@pytest.mark.parametrize("plot", [ba.plot_balances, ba.plot_flows, ba.plot_drawdown])
+@pytest.mark.parametrize("length", [1, 7, 900])
+def test_microseconds_are_an_axis_like_any_other(plot, length):
+    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + length, 7)])
+    ax = axes_of((7, 4))
+    if plot is ba.plot_flows:
+        plot(table, ax=ax, freq=None)
+    else:
+        plot(table, ax=ax)
+    check_layout(ax)
+    ticks = [label.get_text() for label in visible_labels(ax.xaxis)]
+    assert len(ticks) == len(set(ticks)) >= 2
+
+
+def test_flows_of_nothing_have_an_axis_of_nothing():
+    for freq in ("1D", "1h", None):
+        ax = ba.plot_flows(table_of([(*GENERAL, START + 7, 5)]), freq=freq, decimals=6)
+        assert ax.get_ylim() == (-0.05, 1.05)

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import matplotlib as mpl
 import pandas as pd
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib import pyplot as plt
@@ -12,7 +13,8 @@ import balance_analysis as ba
 from balance_analysis.figures.limits import plot_limits
 from balance_analysis.figures.palette import BLUE, VERMILION
 from balance_analysis.figures.shading import proposal_spans, shade_limits
-from tests.figures.drawn import entries, micros, shaded, snapshots, us
+from tests.analysis.tables import table_of
+from tests.figures.drawn import GENERAL, entries, micros, shaded, snapshots, us
 
 
 def spans_of(limits, kind="market"):
@@ -174,3 +176,29 @@ def test_no_limits_shade_nothing():
 def test_limits_of_an_archive_are_a_frame_that_can_be_drawn(tmp_path):
     limits = snapshots(("2023-04-01", "2023-04-03", True, True))
     assert isinstance(ba.plot_limits(limits), plt.Axes)
+
+
+def test_a_bar_that_began_before_the_timeline_has_no_edge_in_it_and_says_when():
+    limits = snapshots(("2023-04-26", "2023-04-26", True, True), since=["2023-03-01T12:00"])
+    ax = plot_limits(limits)
+    (told,) = [bar for bar in lane(ax, "propose market enabled") if bar[0] != BLUE]
+    assert told[2] == us("2023-03-01T12:00") < micros([ax.get_xlim()[0]])[0]
+    said = [text.get_text().strip() for text in ax.texts]
+    assert said == ["◂ since 2023-03-01 12:00:00 UTC"] * 2
+
+
+def test_the_legend_has_no_state_that_is_not_drawn():
+    assert entries(plot_limits(snapshots(("2023-04-01", "2023-04-03", True, True)))) == ["yes"]
+
+
+def test_the_timeline_begins_where_it_is_asked_to():
+    limits = snapshots(("2023-04-16", "2023-04-26", True, True), since=["2023-03-01"])
+    left = micros([plot_limits(limits, start="2023-04-10", end="2023-05-01").get_xlim()[0]])[0]
+    assert us("2023-04-09T12:00") < left < us("2023-04-10")
+    with pytest.raises(ValueError, match="start is after the end, 2023-04-26"):
+        plot_limits(limits, start="2023-04-27")
+
+
+def test_a_frame_that_is_no_limits_is_refused():
+    with pytest.raises(ValueError, match=r"Archive\.limits.*no column first_seen, last_seen"):
+        plot_limits(table_of([(*GENERAL, us("2023-04-01"), 5)]))

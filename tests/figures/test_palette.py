@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -135,3 +135,23 @@ def test_a_dark_figure_has_no_dark_words():
         texts = [*ax.get_legend().get_texts(), *ax.get_xticklabels(), ax.xaxis.label]
         assert all(contrast(text.get_color(), ax.get_facecolor()) > 7 for text in texts)
     assert plt.rcParams["figure.facecolor"] != ba.DARK_STYLE["figure.facecolor"]
+
+
+@pytest.mark.parametrize("account_type", LARGE_TYPES)
+def test_further_accounts_of_a_type_stand_out_on_dark_and_can_be_told_apart(account_type):
+    styles = account_styles([f"ACCOUNT_TYPE_{account_type}"] * 3)
+    colours = [style.colour for style in styles]
+    assert min(contrast(each, ba.DARK_STYLE["figure.facecolor"]) for each in colours) > 3
+    for seen in SEEN_BY.values():
+        pairs = combinations([lab(colour, seen) for colour in colours], 2)
+        assert min(np.linalg.norm(a - b) for a, b in pairs) > 10
+
+
+@pytest.mark.parametrize("kind", ["calendar", "week"])
+def test_classes_of_activity_can_be_told_apart_on_dark(kind):
+    with mpl.rc_context(ba.DARK_STYLE):
+        ax = ba.plot_activity(history(4000, days=60), kind=kind)
+    patches = ax.get_legend().get_patches()
+    colours = [ax.get_facecolor()[:3], *(patch.get_facecolor()[:3] for patch in patches)]
+    assert len(colours) == 6
+    assert all(contrast(a, b) > 1.4 for a, b in pairwise(colours))

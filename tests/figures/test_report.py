@@ -20,6 +20,7 @@ import balance_analysis as ba
 from balance_analysis.figures.report import write_report
 from balance_analysis.figures.report_amounts import read_units
 from balance_analysis.figures.report_content import make_content
+from balance_analysis.figures.report_gaps import CUT_NOTE
 from balance_analysis.figures.report_sections import make_report
 from balance_analysis.figures.report_source import read_source
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
@@ -113,13 +114,14 @@ def test_the_accounts_are_those_of_the_summary(table, page):
     assert [row["party"] for row in rows] == list(summary["party_id"])
     for name in ("closing", "net", "inflow", "outflow", "changes"):
         assert [number(row[name]) for row in rows] == whole(summary[name])
-    assert [row["share"] for row in rows] == ["87.5000", "12.5000"]
+    assert [row["share"] for row in rows] == ["87.50", "12.50"]
 
 
-def test_the_flows_are_those_of_flows(table, page):
-    bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
-    found = of_vote(ba.flows(table, by="asset_id", **bounds))
-    rows = page.table("Flows and activity")
+def test_the_flows_are_those_of_flows_by_calendar_day(table, page):
+    found = of_vote(ba.flows(table, by="asset_id"))
+    rows = page.table("Flows and activity by day")
+    assert CUT_NOTE in page.text("p")
+    assert [row["from"] for row in rows] == [f"{day:%Y-%m-%d}" for day in found["start"]]
     for name in ("inflow", "outflow", "net", "changes"):
         assert [number(row[name]) for row in rows] == whole(found[name])
     assert [number(row["first rows"]) for row in rows] == list(found["unknown"])
@@ -141,6 +143,34 @@ def test_the_concentration_is_that_of_concentration(table, page):
     assert [number(row["holders"]) for row in rows] == list(found["holders"])
     for head, name in (("largest 10", "largest"), ("Gini coefficient", "gini")):
         assert [row[head] for row in rows] == [f"{100 * value:.4f}" for value in found[name]]
+
+
+@pytest.mark.parametrize(
+    ("days", "period"), [(1, "hour"), (30, "day"), (200, "week"), (2000, "month")]
+)
+def test_periods_are_those_of_the_calendar_and_called_by_their_names(tmp_path, days, period):
+    rows = [(*GENERAL, START + place * days * DAY // 3, place) for place in range(4)]
+    page = read_page(write(table_of(rows), tmp_path, largest=0))
+    freq = {"hour": "1h", "day": "1D", "week": "W-MON", "month": "MS"}[period]
+    starts = ba.flows(table_of(rows), freq=freq, by="asset_id")["start"]
+    shown = [pd.Timestamp(row["from"], tz="UTC") for row in page.table("Flows and activity by ")]
+    assert shown == list(starts)
+    assert f"Flows and activity by {period}" in page.tables
+    assert f"by {period}, smallest unit" in page.text("figcaption")
+
+
+def test_a_picture_of_flows_has_no_bar_for_what_was_brought_into_the_interval(vote):
+    start = from_microseconds(START + 2 * DAY)
+    source = read_source(vote, start=start, end=None)
+    content = make_content(source, previous_end=None, accounts=(), largest=0)
+    (picture,) = (
+        picture
+        for asset in make_report(content, read_units(["VOTE"], None)).assets
+        for part in asset.parts
+        for picture in part.pictures
+        if picture.caption.startswith("Inflow")
+    )
+    assert "first row" not in picture.svg
 
 
 def test_an_account_has_every_fact_of_its_summary(table, page):

@@ -8,6 +8,7 @@ import pytest
 
 from balance_analysis.archive.archive import Archive
 from balance_analysis.figures.report import write_report
+from balance_analysis.figures.report_gaps import COUNTS_NOTE, CUT_NOTE, FLOWS_NOTE, STEPS_NOTE
 from balance_analysis.schema import from_microseconds, to_microseconds
 from tests.archive.exporting import DAY, HOUR, node_of, run_export, spread_history
 from tests.figures.report_reading import number, read_page
@@ -38,6 +39,35 @@ def test_a_gap_stands_at_the_top(archived):
     assert "not complete" in archived.text("p")
     (said,) = (text for tag, text in archived.texts if tag == "li" and "never asked for" in text)
     assert all(f"{moment:%Y-%m-%d %H:%M:%S}" in said for moment in gap)
+
+
+def test_periods_beside_a_gap_say_so(folder, archived):
+    (caption,) = (name for name in archived.tables if name.startswith("Flows and activity by day"))
+    marks = {row["from"]: row["gaps"] for row in archived.tables[caption]}
+    days = [f"{from_microseconds(START + day * DAY):%Y-%m-%d}" for day in range(5)]
+    assert marks[days[0]] == ""
+    assert days[1] not in marks
+    assert marks[days[2]] == "follows a gap"
+    assert FLOWS_NOTE in " ".join(text for tag, text in archived.texts if tag == "p")
+
+
+def test_pictures_of_a_time_with_a_gap_say_so(folder, archived, tmp_path):
+    said = archived.text("figcaption")
+    assert all(said.count(note) for note in (FLOWS_NOTE, STEPS_NOTE, COUNTS_NOTE))
+    assert archived.text("text", "tspan").count("archive") >= 2
+    write_report(Archive(folder), tmp_path / "r.html", end=from_microseconds(START + DAY))
+    whole = read_page(tmp_path / "r.html")
+    assert "Part of the time" not in whole.text("figcaption", "p")
+    assert whole.text("text", "tspan").count("archive") == 0
+
+
+def test_what_moved_in_a_gap_before_the_interval_is_told_where_it_shows_up(folder, tmp_path):
+    write_report(
+        Archive(folder), tmp_path / "r.html", start=from_microseconds(START + 2 * DAY), largest=0
+    )
+    page = read_page(tmp_path / "r.html")
+    assert page.table("Flows and activity by")[0]["gaps"] == "follows a gap"
+    assert CUT_NOTE not in page.text("p")
 
 
 def test_an_archive_s_coverage_digests_and_limits_are_told(folder, archived):

@@ -18,7 +18,7 @@ from balance_analysis.figures.palette import COLOURS
 from balance_analysis.figures.report_amounts import AssetUnit, read_units
 from balance_analysis.figures.report_page import Note, dark_of, read_note
 from balance_analysis.figures.report_svg import to_svg
-from balance_analysis.figures.report_tables import write_moment
+from balance_analysis.figures.report_tables import ratios, write_moment
 from tests.figures.report_reading import read_page
 
 LARGEST = 10**38 - 1
@@ -72,6 +72,23 @@ def test_a_csv_tells_decimals_without_symbols(tmp_path):
     file = tmp_path / "assets.csv"
     file.write_text("asset_id,decimals\nA,6\n", encoding="utf-8")
     assert read_units(["A", "B"], file) == {"A": AssetUnit("A", 6), "B": AssetUnit("B")}
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        (0.0, "0.00"),
+        (1e-30, "<0.01"),
+        (0.0001, "0.01"),
+        (0.5, "50.00"),
+        (0.99999999, ">99.99"),
+        (1.0, "100.00"),
+        (None, "unknown"),
+    ],
+)
+def test_a_part_of_a_whole_is_neither_rounded_to_nothing_nor_to_all(part, text):
+    (cell,) = ratios("share", [part], places=2).cells
+    assert cell.text == text
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,22 @@ def test_what_is_no_report_is_no_last_report(tmp_path):
         write(path, 8, previous=tmp_path / "none.html")
 
 
-def test_a_last_report_that_is_named_must_end_before_this_one(tmp_path):
-    write(tmp_path / "old.html", 8)
-    with pytest.raises(ValueError, match="which is not before"):
+@pytest.mark.parametrize("days", [[8], [3, 8]])
+def test_a_last_report_that_is_named_must_not_end_after_this_one(tmp_path, days):
+    for day in days:
+        write(tmp_path / "old.html", day)
+    with pytest.raises(ValueError, match="which is after"):
         write(tmp_path / "report.html", 5, previous=tmp_path / "old.html")
+
+
+def test_a_report_of_nothing_is_no_last_report(tmp_path):
+    write_report(table_of([]), tmp_path / "old.html")
+    with pytest.raises(ValueError, match="has no balance changes, so no end"):
+        write(tmp_path / "report.html", 5, previous=tmp_path / "old.html")
+
+
+def test_where_nothing_moved_the_page_says_since_when(tmp_path):
+    path = tmp_path / "report.html"
+    write_report(table_of([(*GENERAL, START - DAY, 5)]), path, end=upto(5), largest=0)
+    said = f"At the end no account is known to hold more or less than at {upto(4):%Y-%m-%d %H:%M}"
+    assert said in read_page(path).text("p")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -77,10 +78,11 @@ def test_the_last_total_is_drawn_to_the_end():
 
 def test_shares_add_up_to_the_whole():
     rows = [(*GENERAL, START, 1), (*MARGIN, START, 3), (*MARGIN, START + DAY, 1)]
-    ax = ba.plot_totals(table_of(rows), shares=True)
+    end = START + 2 * DAY
+    ax = ba.plot_totals(table_of(rows), shares=True, end=pd.Timestamp(end, unit="us"))
     assert areas(ax) == {
-        "margin, 50%": [(START, 0.75), (START + DAY, 0.5), (START + DAY, 0.5)],
-        "general, 50%": [(START, 1.0), (START + DAY, 1.0), (START + DAY, 1.0)],
+        "margin, 50%": [(START, 0.75), (START + DAY, 0.5), (end, 0.5)],
+        "general, 50%": [(START, 1.0), (START + DAY, 1.0), (end, 1.0)],
     }
     assert ax.get_ylim() == (0, 1)
 
@@ -202,3 +204,58 @@ def test_a_lower_band_covers_the_higher_ones_that_reach_down_behind_it():
     orders = [patch.get_zorder() for patch in ax.patches]
     assert orders == sorted(orders, reverse=True)
     assert len(set(orders)) == 3
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_the_legend_tells_what_is_held_at_the_end_whatever_the_points_are(shares):
+    rows = [
+        (*GENERAL, us("2023-04-01"), 5),
+        (*MARGIN, us("2023-04-01"), 5),
+        (*GENERAL, us("2023-04-03T18:00"), 15),
+        (*GENERAL, us("2023-04-04"), 99),
+    ]
+    ax = ba.plot_totals(
+        table_of(rows), freq="1D", start="2023-04-01", end="2023-04-04", shares=shares
+    )
+    said = ["general, 75%", "margin, 25%"] if shares else ["general, 15", "margin, 5"]
+    assert sorted(entries(ax)) == said
+
+
+def test_the_others_of_many_groups_are_told_at_the_end_as_well():
+    rows = [("VOTE", "ACCOUNT_TYPE_GENERAL", f"p{i:02}", "", START, 10) for i in range(12)]
+    rows += [(*row[:4], START + DAY + HOUR, 20) for row in rows]
+    ax = ba.plot_totals(table_of(rows), by=("asset_id", "party_id"), freq="1D")
+    assert "3 others, 60" in entries(ax)
+
+
+def painted(ax):
+    """Return how many pixels within an Axes are coloured."""
+    ax.figure.canvas.draw()
+    image = np.asarray(ax.figure.canvas.buffer_rgba()).astype(int)[..., :3]
+    box, height = ax.get_window_extent(), len(image)
+    inside = image[height - int(box.y1) + 3 : height - int(box.y0) - 3, int(box.x0) + 3 :]
+    inside = inside[:, : int(box.width) - 6]
+    return int(((inside.max(axis=2) - inside.min(axis=2)) > 40).sum())
+
+
+@pytest.mark.parametrize(
+    "plot",
+    [
+        ba.plot_totals,
+        lambda data: ba.plot_totals(data, shares=True),
+        lambda data: ba.plot_concentration(data, kind="largest"),
+    ],
+    ids=["totals", "shares", "largest"],
+)
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_is_held_at_a_single_instant_is_seen(plot, count):
+    assert painted(plot(table_of([(*GENERAL, START, 5), (*MARGIN, START, 7)][:count]))) > 200
+
+
+def test_the_last_row_is_seen_without_an_end():
+    rows = [(*GENERAL, us("2015-04-01"), 10), (*GENERAL, us("2023-04-01"), 12)]
+    ax = ba.plot_totals(table_of(rows))
+    (steps,) = areas(ax).values()
+    (before, _), (last, level), (until, _) = steps[-3:]
+    assert (before, last, level) == (us("2015-04-01"), us("2023-04-01"), 12)
+    assert until - last > (last - before) / 400

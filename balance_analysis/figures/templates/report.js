@@ -2,8 +2,13 @@
 (() => {
   const FEW = 10;
 
-  // Numbers of a column have the same number of decimals, so their digits alone tell their order.
-  const toNumber = (text) => (/\d/.test(text) ? BigInt(text.replace(/[^\d-]/g, "")) : null);
+  // Numbers of a column have the same number of decimals, so their digits alone tell their order:
+  // twice what they say, for there to be room for what is less or more than that.
+  const toNumber = (text) => {
+    if (!/\d/.test(text)) return null;
+    const digits = 2n * BigInt(text.replace(/[^\d-]/g, ""));
+    return digits + ({ "<": -1n, ">": 1n }[text[0]] ?? 0n);
+  };
   const compareText = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
 
   const keyOf = (cell, isNumber) => {
