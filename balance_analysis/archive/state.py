@@ -56,7 +56,7 @@ def read_about(store: Store) -> About:
     """
     content = store.read(layout.ABOUT)
     where = f"{store.uri}/{layout.ABOUT}"
-    if content is None and store.read(layout.COVERAGE) is not None:
+    if content is None and store.read(layout.COVERAGE) not in (None, to_json(Coverage())):
         raise ArchiveDamagedError(f"{store.uri} has lost its {layout.ABOUT}: {_EQUAL}")
     if content is None:
         raise ArchiveError(f"{store.uri} is no archive: it has no {layout.ABOUT}; export makes one")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from balance_analysis.archive.credentials import without_credentials
 from balance_analysis.errors import ArchiveError, BalanceAnalysisError, IncompleteError
-from balance_analysis.schema import ATTRS_KEY
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -320,7 +319,7 @@ def _hint(value: str, column: pd.Series[str]) -> str:
 
 def _lacking(table: pd.DataFrame) -> list[tuple[int, int]]:
     """Return the stretches that a table's load was told to lack, microseconds."""
-    from balance_analysis.schema import to_microseconds
+    from balance_analysis.schema import ATTRS_KEY, to_microseconds
 
     told = table.attrs.get(ATTRS_KEY, {}).get("incomplete", [])
     return [(to_microseconds(start), to_microseconds(end)) for start, end in told]

@@ -103,7 +103,7 @@ def told_errors(verbose: int, quiet: bool, interrupted: int = INTERRUPTED) -> It
     telling, handler = Telling(quiet=quiet), logging.StreamHandler()
     handler.setFormatter(telling)
     logger.addHandler(handler)
-    terminated = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    terminated, level = signal.signal(signal.SIGTERM, signal.default_int_handler), logger.level
     logger.setLevel(logging.ERROR if quiet else max(logging.WARNING - 10 * verbose, logging.DEBUG))
     try:
         yield telling
@@ -120,6 +120,7 @@ def told_errors(verbose: int, quiet: bool, interrupted: int = INTERRUPTED) -> It
         raise
     finally:
         logger.removeHandler(handler)
+        logger.setLevel(level)
         signal.signal(signal.SIGTERM, terminated)
 
 
