@@ -110,7 +110,7 @@ def test_an_archive_and_a_file_of_the_same_rows_give_the_same_picture(whole, tmp
     [
         ("balances", [USD, "--asset-id"]),
         ("totals", [USD]),
-        ("flows", [USD, "A bar for each 1D", "--freq"]),
+        ("flows", [USD, "A bar for each day (--freq 1D)", "--freq"]),
         ("drawdown", [USD, "which held most"]),
         ("concentration", [USD]),
     ],
@@ -146,7 +146,7 @@ def test_what_is_given_is_not_chosen(tmp_path):
 def test_the_period_of_flows_fits_the_interval(bounds, freq, tmp_path):
     arguments = ("plot", SAMPLE, "--kind", "flows", "-o", tmp_path / "x.png")
     said = run(*arguments, "--asset", USD, "--since", bounds[0], "--until", bounds[1])
-    assert f"A bar for each {freq};" in said
+    assert f" (--freq {freq})" in said
 
 
 def test_of_a_quiet_interval_the_asset_of_most_accounts_is_chosen(tmp_path):

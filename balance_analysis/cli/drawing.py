@@ -19,7 +19,7 @@ from balance_analysis.figures.balances import plot_balances
 from balance_analysis.figures.concentration import plot_concentration
 from balance_analysis.figures.coverage import plot_coverage
 from balance_analysis.figures.drawdown import plot_drawdown
-from balance_analysis.figures.flows import plot_flows
+from balance_analysis.figures.flows import period_name, plot_flows
 from balance_analysis.figures.labels import account_labels
 from balance_analysis.figures.limits import plot_limits
 from balance_analysis.figures.palette import DARK_STYLE
@@ -221,7 +221,7 @@ def _fitting_freq(selection: Selection, times: pd.Series[pd.Timestamp]) -> str:
     seconds = 0.0 if pd.isna(length) else length.total_seconds()
     fitting = (freq for freq, length in _FREQS.items() if seconds <= length * _MOST_BARS)
     freq = next(fitting, "MS")
-    selection.say(f"A bar for each {freq}; choose with --freq")
+    selection.say(f"A bar for each {period_name(freq)} (--freq {freq})")
     return freq
 
 
