@@ -16,7 +16,7 @@ from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.schema import from_microseconds, to_microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 VERSION: Final = 1
 
@@ -220,6 +220,17 @@ def _join(before: Interval, after: Interval) -> Interval:
         block_height=max(heights, default=None),
         asked_at=max(before.asked_at, after.asked_at),
     )
+
+
+def joined(intervals: Iterable[Interval]) -> list[Span]:
+    """Return intervals, those that touch as one."""
+    joined: list[Span] = []
+    for interval in intervals:
+        start = interval.start
+        if joined and joined[-1][1] == start:
+            start = joined.pop()[0]
+        joined.append((start, interval.end))
+    return joined
 
 
 def to_json(coverage: Coverage) -> bytes:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
+from balance_analysis.archive.coverage import joined
 from balance_analysis.archive.credentials import without_credentials
 from balance_analysis.archive.lock import read_holder
 from balance_analysis.archive.runs import iter_reports
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from balance_analysis.archive.archive import Archive
-    from balance_analysis.archive.coverage import Coverage, Interval, Span
+    from balance_analysis.archive.coverage import Coverage, Span
     from balance_analysis.archive.runs import Report as RunReport
     from balance_analysis.archive.state import About
     from balance_analysis.archive.store import Store
@@ -176,9 +177,9 @@ def read_status(
     return ArchiveStatus(
         uri=without_credentials(archive.uri),
         about=about,
-        complete=_stretches(_spans(proven)),
+        complete=_stretches(joined(proven)),
         gaps=_stretches(state.missing(*bounds, proven=False)),
-        unproven=_stretches(_spans(unproven)),
+        unproven=_stretches(joined(unproven)),
         rows=sum(note.rows for note in state.files.values()),
         accounts=_count_accounts(store, about, state) if count_accounts and not lost else None,
         files=len(state.files),
@@ -219,17 +220,6 @@ def _is_alive(pid: object) -> bool:
 
 def _utc(moment: dt.datetime) -> dt.datetime:
     return moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment.astimezone(dt.UTC)
-
-
-def _spans(intervals: Iterable[Interval]) -> list[Span]:
-    """Return intervals, those that touch as one."""
-    joined: list[Span] = []
-    for interval in intervals:
-        start = interval.start
-        if joined and joined[-1][1] == start:
-            start = joined.pop()[0]
-        joined.append((start, interval.end))
-    return joined
 
 
 def _stretches(spans: Iterable[Span]) -> tuple[Stretch, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.coverage import from_json
+from balance_analysis.archive.coverage import from_json, joined
 from balance_analysis.archive.state import read_about, read_coverage
 from balance_analysis.errors import ArchiveError
 from balance_analysis.service.refusals import Code, RefusedError
@@ -171,13 +171,8 @@ def _hold(about: About, coverage: Coverage) -> Held:
         for period, found in notes.items()
     )
     return Held(
-        about, coverage, tuple(_joined(coverage)), tuple(sorted(files, key=lambda file: file.start))
+        about,
+        coverage,
+        tuple(joined(coverage.intervals)),
+        tuple(sorted(files, key=lambda file: file.start)),
     )
-
-
-def _joined(coverage: Coverage) -> list[Span]:
-    spans: list[Span] = []
-    for interval in coverage.intervals:
-        start = spans.pop()[0] if spans and spans[-1][1] == interval.start else interval.start
-        spans.append((start, interval.end))
-    return spans
