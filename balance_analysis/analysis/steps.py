@@ -135,6 +135,17 @@ class Steps:
         """Return each account's four ids."""
         return list(self.accounts.astype("str").itertuples(index=False, name=None))
 
+    def part(self, first: int, stop: int) -> Steps:
+        """Return the accounts from one number to before another."""
+        rows = slice(self.bounds[first], self.bounds[stop])
+        return Steps(
+            self.accounts.iloc[first:stop],
+            self.bounds[first : stop + 1] - self.bounds[first],
+            self.times[rows],
+            self.words[rows],
+            self.is_row[rows],
+        )
+
     def blocks(self, points: int = 0) -> Iterator[tuple[int, Steps]]:
         """Yield some accounts after the other, each time with the number of the first.
 
@@ -150,17 +161,7 @@ class Steps:
         while first < len(self):
             stop = int(np.searchsorted(sizes, sizes[first] + _BLOCK, side="right")) - 1
             stop = max(stop, first + 1)
-            rows = slice(self.bounds[first], self.bounds[stop])
-            yield (
-                first,
-                Steps(
-                    self.accounts.iloc[first:stop],
-                    self.bounds[first : stop + 1] - self.bounds[first],
-                    self.times[rows],
-                    self.words[rows],
-                    self.is_row[rows],
-                ),
-            )
+            yield first, self.part(first, stop)
             first = stop
 
 

@@ -16,6 +16,7 @@ from balance_analysis.analysis.steps import check_fits, make_steps, map_blocks
 from balance_analysis.schema import from_microseconds
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
@@ -101,19 +102,11 @@ def totals(
     grid = make_grid(steps.extent, freq=freq, start=start, end=end, tz=tz)
     groups = make_groups(steps.accounts, by)
     if freq is None:
-        sums = _sum_at_changes(steps, groups, grid, from_start=start is not None)
+        points = change_points(steps, groups, grid, from_start=start is not None)
+        sums = sum_at_changes(steps, groups, *points)
     else:
         sums = sum_at(steps, groups, grid.points)
-    return pd.DataFrame(
-        {
-            **groups.columns(sums.groups),
-            "timestamp": to_times(sums.times, grid.zone),
-            "total": sums.total,
-            "known": sums.known,
-            "unknown": sums.unknown,
-        },
-        copy=False,
-    )
+    return to_frame(groups, sums, grid.zone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +130,20 @@ class Sums:
     unknown: NDArray[np.int64]
 
 
+def to_frame(groups: Groups, sums: Sums, zone: dt.tzinfo) -> pd.DataFrame:
+    """Return sums as the columns of `totals`."""
+    return pd.DataFrame(
+        {
+            **groups.columns(sums.groups),
+            "timestamp": to_times(sums.times, zone),
+            "total": sums.total,
+            "known": sums.known,
+            "unknown": sums.unknown,
+        },
+        copy=False,
+    )
+
+
 def sum_at(steps: Steps, groups: Groups, points: NDArray[np.int64]) -> Sums:
     """Return the sums of all groups at some points, ascending.
 
@@ -156,8 +163,16 @@ def sum_at(steps: Steps, groups: Groups, points: NDArray[np.int64]) -> Sums:
     return _sum_cells(steps, groups, owners, np.tile(points, len(groups)), place)
 
 
-def _sum_at_changes(steps: Steps, groups: Groups, grid: Grid, *, from_start: bool) -> Sums:
-    """Return the sums of each group at the times of its own rows, and at the start if wanted."""
+def change_points(
+    steps: Steps, groups: Groups, grid: Grid, *, from_start: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where each group's own rows are, and the start if wanted.
+
+    Returns
+    -------
+    tuple of numpy.ndarray
+        The group and the time, microseconds, of each point, group by group, times ascending.
+    """
     begin, stop = (int(grid.edges[0]), int(grid.edges[-1])) if len(grid) else (0, 0)
     is_inside = steps.is_row & (begin <= steps.times) & (steps.times < stop)
     owners, times = groups.numbers[steps.numbers[is_inside]], steps.times[is_inside]
@@ -166,14 +181,29 @@ def _sum_at_changes(steps: Steps, groups: Groups, grid: Grid, *, from_start: boo
         times = np.append(times, np.full(len(groups), begin))
     moments = _distinct(times)
     room = len(moments) + 1
-    keys = _distinct(owners * room + np.searchsorted(moments, times))
-    owners, ranks = np.divmod(keys, room)
+    owners, ranks = np.divmod(_distinct(owners * room + np.searchsorted(moments, times)), room)
+    return owners, moments[ranks]
+
+
+def sum_at_changes(
+    steps: Steps, groups: Groups, owners: NDArray[np.int64], times: NDArray[np.int64]
+) -> Sums:
+    """Return the sums of groups at points of their own, as `change_points` returns them.
+
+    Raises
+    ------
+    OverflowError
+        If a sum has more than 38 digits.
+    """
+    moments = _distinct(times)
+    room = len(moments) + 1
+    keys = owners * room + np.searchsorted(moments, times)
 
     def place(group: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
         found = np.searchsorted(keys, group * room + np.searchsorted(moments, times))
         return np.where(np.append(owners, _NOWHERE)[found] == group, found, _NOWHERE)
 
-    return _sum_cells(steps, groups, owners, moments[ranks], place)
+    return _sum_cells(steps, groups, owners, times, place)
 
 
 def _distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:

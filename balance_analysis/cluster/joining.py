@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from balance_analysis.analysis.groups import make_groups
 from balance_analysis.analysis.integers import sum_words, to_balances, words_of
-from balance_analysis.analysis.steps import check_fits, make_steps
-from balance_analysis.analysis.totals import totals
+from balance_analysis.analysis.steps import check_fits
 from balance_analysis.archive.chosen import FILE_KEY
 from balance_analysis.archive.writing import PathLike, make_note, replacing
 from balance_analysis.rows import account_numbers
-from balance_analysis.schema import ACCOUNT_KEY, ID_TYPE
+from balance_analysis.schema import ID_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-SIZE: Final = "size"
-
-Sums = list[tuple[pd.DataFrame, pd.DataFrame]]
-"""Totals of some accounts each, and how many accounts each of their groups has."""
-
 
 def in_order(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:
-    """Return the rows of frames sorted by columns of ids; of the same ids as they come.
-
-    Categories are those of all frames, sorted.
-    """
-    whole = _joined(frames, names)
+    """Return the rows of frames sorted by columns of ids; of the same ids as they come."""
+    whole = stacked(frames, names)
     return whole.take(np.argsort(_numbers(whole, names), kind="stable")).reset_index(drop=True)
 
 
-def _joined(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:
+def stacked(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:
+    """Return the rows of frames one after the other; categories are those of all, sorted."""
     dtypes = {}
     for name in names:
         categories = {str(each) for frame in frames for each in frame[name].cat.categories}
@@ -61,7 +52,7 @@ def add_flows(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> pd.DataFr
     OverflowError
         If a sum has more than 38 digits.
     """
-    whole = _joined(frames, names)
+    whole = stacked(frames, names)
     starts = whole["start"].dt.tz_convert("UTC").dt.tz_localize(None).to_numpy("M8[us]")
     moments, places = np.unique(starts, return_inverse=True)
     cells = _numbers(whole, names) * len(moments) + places
@@ -81,85 +72,6 @@ def add_flows(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> pd.DataFr
 def _name(frame: pd.DataFrame, names: Sequence[str], what: str, row: int) -> str:
     ids = ", ".join(f"{name}={frame[name].iloc[row]!r}" for name in names)
     return f"the {what} of {ids}"
-
-
-def partial_totals(
-    table: pd.DataFrame,
-    *,
-    by: Sequence[str],
-    opening: pd.DataFrame | None,
-    **asked: Any,  # noqa: ANN401 - what `totals` takes
-) -> Sums:
-    """Return totals of a slice, to be added to those of others by `add_totals`.
-
-    Of negative balances a part may have more than 38 digits where the whole has not: then there
-    are more parts, of fewer accounts.
-    """
-    accounts = make_steps(table, opening).accounts
-    try:
-        found = totals(table, by=by, opening=opening, **asked)
-    except OverflowError:
-        keys = list(accounts.astype("str").itertuples(index=False, name=None))
-        halves = keys[: len(keys) // 2], keys[len(keys) // 2 :]
-        parts: Sums = []
-        for half in halves:
-            held = None if opening is None else _of(opening, half)
-            parts += partial_totals(_of(table, half), by=by, opening=held, **asked)
-        return parts
-    groups = make_groups(accounts, by)
-    return [(found, groups.ids.assign(**{SIZE: groups.sizes}))]
-
-
-def _of(frame: pd.DataFrame, accounts: Sequence[tuple[str, ...]]) -> pd.DataFrame:
-    keys = pd.MultiIndex.from_frame(frame[list(ACCOUNT_KEY)].astype("str"))
-    return frame[keys.isin(accounts)]
-
-
-def add_totals(
-    parts: Sums,
-    *,
-    by: Sequence[str],
-    **asked: Any,  # noqa: ANN401 - what `totals` takes
-) -> pd.DataFrame:
-    """Return totals of groups, which may have accounts in several slices, added up.
-
-    A group of a slice is itself a step function, of an account whose balance is the group's total:
-    `totals` of such accounts are the totals of all.
-
-    Raises
-    ------
-    OverflowError
-        If a total has more than 38 digits.
-    """
-    spare = [name for name in ACCOUNT_KEY if name not in by]
-    if not spare:
-        return in_order([found for found, _ in parts], by)
-    rows = _labelled([found for found, _ in parts], by, spare)
-    rows["timestamp"] = rows["timestamp"].dt.tz_convert("UTC")
-    groups = _labelled([sizes for _, sizes in parts], by, spare)
-
-    def added(what: str, before: Any) -> pd.DataFrame:  # noqa: ANN401 - a column
-        table = rows[rows[what].notna()].assign(balance=lambda some: some[what])
-        opening = groups.assign(balance=before)
-        return totals(table, by=by, opening=opening, **asked)
-
-    nothing = to_balances(np.zeros((len(groups), 2), np.int64), np.zeros(len(groups), bool))
-    found = added("total", nothing)
-    for what, before in (("known", 0), ("unknown", groups[SIZE])):
-        counts = pa.array(added(what, before)["total"]).cast(pa.int64())
-        found[what] = counts.to_numpy(zero_copy_only=False)
-    return found
-
-
-def _labelled(
-    frames: Sequence[pd.DataFrame], by: Sequence[str], spare: Sequence[str]
-) -> pd.DataFrame:
-    """Return frames as one whose rows are of accounts of their own, frame by frame."""
-    whole = _joined(frames, by)
-    numbers = np.repeat(np.arange(len(frames)), [len(frame) for frame in frames])
-    names = pd.Index([f"{number:09}" for number in range(len(frames))], dtype="str")
-    labels = pd.Categorical.from_codes(numbers, names)
-    return whole.assign(**dict.fromkeys(spare[1:], ""), **{spare[0]: labels})
 
 
 def write_frames(frames: Iterable[pd.DataFrame], path: PathLike, *, is_by_account: bool) -> None:

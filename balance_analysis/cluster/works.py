@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, Unpack
 from balance_analysis.analysis import averages, summary
 from balance_analysis.analysis import flows as changes
 from balance_analysis.analysis.series import balance_series
-from balance_analysis.cluster.joining import (
-    add_flows,
-    add_totals,
-    in_order,
-    partial_totals,
-    write_frames,
-)
+from balance_analysis.cluster.adding import add_totals, partial_totals
+from balance_analysis.cluster.joining import add_flows, in_order, write_frames
 from balance_analysis.cluster.slicing import make_job, period_bounds, point_bounds
 from balance_analysis.schema import ACCOUNT_KEY
 
@@ -238,10 +233,19 @@ def totals(
     """
     names = [by] if isinstance(by, str) else list(by)
     job = make_job(archive, options)
-    bounds = point_bounds(job.chosen, freq=freq, start=start, end=end, tz=tz)
+    find = period_bounds if freq is None else point_bounds
+    bounds = find(job.chosen, freq=freq, start=start, end=end, tz=tz)
     work = partial(partial_totals, by=names, freq=freq, tz=tz)
-    parts = [part for some in job.each_slice(work, bounds, opening=opening) for part in some]
-    found = add_totals(parts, by=names, freq=freq, start=bounds.start, end=bounds.end, tz=tz)
+    slices = list(job.each_slice(work, bounds, opening=opening))
+    found = add_totals(
+        [part for parts in slices for part in parts],
+        by=names,
+        freq=freq,
+        start=bounds.start,
+        end=bounds.end,
+        tz=tz,
+        from_start=start is not None,
+    )
     return _kept(found, to)
 
 

@@ -142,3 +142,22 @@ def test_totals_at_changes_know_the_accounts_of_other_slices(pool, how, by):
     with archive_of(table) as archive:
         found = cluster.totals(archive, by=by, rows_per_task=30, client=pool, **how)
     assert_same(found, ba.totals(table, by=by, **how))
+
+
+@pytest.mark.parametrize("how", [{}, {"start": instant(START + 50)}, {"end": instant(START + 100)}])
+@pytest.mark.parametrize("by", ["asset_id", ["party_id", "asset_id"], list(ba.ACCOUNT_KEY)])
+def test_totals_at_changes_count_what_is_known_from_openings_alone(pool, how, by):
+    rows = [row for row in many_rows(300) if row[4] > START + 30]
+    accounts = sorted({row[:4] for row in rows})
+    firsts = {account: min(row[4] for row in rows if row[:4] == account) for account in accounts}
+    opening = {
+        **{account: (7, None) for account in accounts[::4]},
+        **{account: (10**37, firsts[account] - 1) for account in accounts[1::4]},
+        **{account: (None, None) for account in accounts[2::4]},
+        ("VOTE", "T", "quiet", ""): (3, START + 60),
+        ("VOTE", "T", "unknown", ""): (None, None),
+    }
+    table, how = table_of(rows), {**how, "by": by, "opening": opening_frame(opening)}
+    with archive_of(table) as archive:
+        found = cluster.totals(archive, rows_per_task=30, client=pool, **how)
+    assert_same(found, ba.totals(table, **how))

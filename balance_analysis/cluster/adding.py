@@ -1,0 +1,181 @@
+"""Totals of slices, added up to those of the whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from balance_analysis.analysis.grid import make_grid
+from balance_analysis.analysis.groups import Groups, make_groups
+from balance_analysis.analysis.integers import words_of
+from balance_analysis.analysis.steps import Steps, make_steps
+from balance_analysis.analysis.totals import (
+    Sums,
+    change_points,
+    sum_at,
+    sum_at_changes,
+    to_frame,
+)
+from balance_analysis.cluster.joining import stacked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from balance_analysis.analysis.grid import Frequency, Grid, Zone
+    from balance_analysis.schema import Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The totals of some accounts: a step function for each of their groups.
+
+    Attributes
+    ----------
+    ids
+        What the groups have in common, sorted.
+    sizes
+        How many of the accounts each group has.
+    groups, times, words, known
+        The group, time, total and number of known balances of each step.
+    is_own
+        Which steps are at rows of the group; the others are where an opening balance begins.
+    """
+
+    ids: pd.DataFrame
+    sizes: NDArray[np.int64]
+    groups: NDArray[np.int64]
+    times: NDArray[np.int64]
+    words: NDArray[np.int64]
+    known: NDArray[np.int64]
+    is_own: NDArray[np.bool_]
+
+
+def partial_totals(
+    table: pd.DataFrame,
+    *,
+    by: Sequence[str],
+    freq: Frequency | None,
+    start: Instant | None,
+    end: Instant | None,
+    opening: pd.DataFrame | None,
+    tz: Zone | None,
+) -> list[Part]:
+    """Return totals of a slice, to be added to those of others by `add_totals`.
+
+    Of negative balances a part may have more than 38 digits where the whole has not: then there
+    are more parts, of fewer accounts.
+
+    Parameters
+    ----------
+    table, by, freq, opening, tz
+        As for `totals`.
+    start, end
+        The bounds of all slices, or none where no slice has rows.
+    """
+    steps = make_steps(table, opening)
+    grid = make_grid(steps.extent, freq=freq, start=start, end=end, tz=tz)
+    return list(_parts(steps, grid, by, is_at_changes=freq is None))
+
+
+def _parts(steps: Steps, grid: Grid, by: Sequence[str], *, is_at_changes: bool) -> Iterator[Part]:
+    groups = make_groups(steps.accounts, by)
+    try:
+        sums, is_own = (_changing if is_at_changes else _gridded)(steps, groups, grid)
+    except OverflowError:
+        middle = len(steps) // 2  # the total of a single account is its balance, which fits
+        for half in (steps.part(0, middle), steps.part(middle, len(steps))):
+            yield from _parts(half, grid, by, is_at_changes=is_at_changes)
+        return
+    some = np.flatnonzero(sums.known)
+    yield Part(
+        groups.ids,
+        groups.sizes,
+        sums.groups[some],
+        sums.times[some],
+        words_of(pa.array(sums.total))[some],
+        sums.known[some],
+        is_own[some],
+    )
+
+
+def _gridded(steps: Steps, groups: Groups, grid: Grid) -> tuple[Sums, NDArray[np.bool_]]:
+    sums = sum_at(steps, groups, grid.points)
+    return sums, np.ones(len(sums.times), bool)
+
+
+def _changing(steps: Steps, groups: Groups, grid: Grid) -> tuple[Sums, NDArray[np.bool_]]:
+    """Return sums wherever they change, and which of these points are at rows."""
+    anywhere = replace(steps, is_row=np.ones(len(steps.times), bool))
+    owners, times = change_points(anywhere, groups, grid, from_start=True)
+    own, own_times = change_points(steps, groups, grid, from_start=False)
+    points = pd.MultiIndex.from_arrays([owners, times])
+    is_own = points.isin(pd.MultiIndex.from_arrays([own, own_times]))
+    return sum_at_changes(steps, groups, owners, times), is_own
+
+
+def add_totals(
+    parts: Sequence[Part],
+    *,
+    by: Sequence[str],
+    freq: Frequency | None,
+    start: Instant | None,
+    end: Instant | None,
+    tz: Zone | None,
+    from_start: bool,
+) -> pd.DataFrame:
+    """Return totals of groups, which may have accounts in several slices, added up.
+
+    A group of a slice is itself a step function, of an account whose balance is the group's total.
+
+    Parameters
+    ----------
+    parts
+        What `partial_totals` returned, with the same arguments.
+    by, freq, start, end, tz
+        These arguments.
+    from_start
+        Without `freq`: whether there is a point at `start` for each group.
+
+    Raises
+    ------
+    OverflowError
+        If a total has more than 38 digits.
+    """
+    ids = stacked([part.ids for part in parts], by)
+    groups = make_groups(ids, by)
+    sizes = np.zeros(len(groups), np.int64)
+    np.add.at(sizes, groups.numbers, np.concatenate([part.sizes for part in parts]))
+
+    firsts = np.cumsum([0, *(len(part.ids) for part in parts)])
+    numbers = np.concatenate([first + p.groups for first, p in zip(firsts, parts, strict=False)])
+    heads = np.flatnonzero(np.diff(numbers, prepend=-1))
+    steps = Steps(
+        ids.iloc[numbers[heads]],
+        np.append(heads, len(numbers)),
+        np.concatenate([part.times for part in parts]),
+        np.concatenate([part.words for part in parts]),
+        np.concatenate([part.is_own for part in parts]),
+    )
+    held = Groups(groups.ids, groups.numbers[numbers[heads]])
+    grid = make_grid(steps.times, freq=freq, start=start, end=end, tz=tz)
+    points = change_points(steps, held, grid, from_start=from_start)
+
+    def added(words: NDArray[np.int64]) -> Sums:
+        whole = replace(steps, words=words)
+        if freq is None:
+            return sum_at_changes(whole, held, *points)
+        return sum_at(whole, held, grid.points)
+
+    sums = added(steps.words)
+    known = np.concatenate([part.known for part in parts])
+    counts = words_of(pa.array(added(np.column_stack([known, np.zeros_like(known)])).total))[:, 0]
+    counts = np.where(sums.known > 0, counts, 0)
+    return to_frame(
+        groups, replace(sums, known=counts, unknown=sizes[sums.groups] - counts), grid.zone
+    )
