@@ -169,7 +169,11 @@ def to_frame(arrow: pa.Table, *, sort: bool = True) -> pd.DataFrame:
         (decimal128(38, 0)[pyarrow], in the asset's smallest unit), sorted by `ACCOUNT_KEY`, then
         `timestamp`. The same rows give an equal table, whatever order and chunks they came in.
     """
-    rows = canonical(arrow, sort=sort)
+    return frame_of(canonical(arrow, sort=sort))
+
+
+def frame_of(rows: pa.Table) -> pd.DataFrame:
+    """Return canonical rows, in the table's order, as a table; see `to_frame`."""
     ids = {name: rows[name].chunk(0) for name in ACCOUNT_KEY}
     times = rows["timestamp"].cast(pa.int64()).to_numpy()
     return pd.DataFrame(

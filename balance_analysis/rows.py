@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _ROOM: Final = 1 << 62
 
 
-def canonical(rows: pa.Table, *, sort: bool = True) -> pa.Table:
+def canonical(rows: pa.Table, *, sort: bool = True, is_by_time: bool = False) -> pa.Table:
     """Return rows in one form, whatever order, chunks and dictionaries they came in.
 
     Parameters
@@ -31,6 +31,8 @@ def canonical(rows: pa.Table, *, sort: bool = True) -> pa.Table:
         The columns of `ARROW_SCHEMA`; ids may be plain strings.
     sort
         Whether to bring the rows into the table's order. Without, they stand as they came.
+    is_by_time
+        Whether each account's rows already stand in time order, wherever they are.
 
     Returns
     -------
@@ -38,17 +40,17 @@ def canonical(rows: pa.Table, *, sort: bool = True) -> pa.Table:
         `ARROW_SCHEMA`, one chunk a column; dictionaries sorted, all values in use.
     """
     codes, values = zip(*(_sorted_codes(rows[name]) for name in ACCOUNT_KEY), strict=True)
-    others = [_one_chunk(rows[name]) for name in COLUMNS[len(ACCOUNT_KEY) :]]
+    others = [rows[name] for name in COLUMNS[len(ACCOUNT_KEY) :]]
     if sort:
-        times = others[0].cast(pa.int64()).to_numpy()
-        order = _order(account_numbers(codes, [len(distinct) for distinct in values]), times)
+        accounts = account_numbers(codes, [len(distinct) for distinct in values])
+        order = _order(accounts, None if is_by_time else others[0].cast(pa.int64()).to_numpy())
         codes = tuple(code[order] for code in codes)
         others = [column.take(pa.array(order)) for column in others]
     ids = [
         pa.DictionaryArray.from_arrays(pa.array(code), distinct)
         for code, distinct in zip(codes, values, strict=True)
     ]
-    return pa.table([*ids, *others], schema=ARROW_SCHEMA)
+    return pa.table([*ids, *map(_one_chunk, others)], schema=ARROW_SCHEMA)
 
 
 def account_numbers(
@@ -83,8 +85,8 @@ def has_repeats(rows: pa.RecordBatch) -> bool:
     return bool(np.any(both[1:] == both[:-1]))
 
 
-def _order(accounts: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[Any]:
-    if np.all(times[1:] >= times[:-1]):
+def _order(accounts: NDArray[np.int64], times: NDArray[np.int64] | None) -> NDArray[Any]:
+    if times is None or np.all(times[1:] >= times[:-1]):
         return np.argsort(accounts, kind="stable")
     return np.lexsort([times, accounts])
 
@@ -108,4 +110,6 @@ def _unified(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -20,8 +20,9 @@ from balance_analysis.archive.store import Store
 from balance_analysis.archive.timeline import read_limits
 from balance_analysis.archive.verify import verify_archive
 from balance_analysis.errors import ArchiveError, IncompleteError
-from balance_analysis.frame import to_frame
+from balance_analysis.frame import frame_of, to_frame
 from balance_analysis.node.query import Filters, make_filters
+from balance_analysis.rows import canonical
 from balance_analysis.schema import (
     ARROW_SCHEMA,
     COLUMNS,
@@ -154,7 +155,8 @@ class Archive:
         schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
         rows = pa.Table.from_batches(batches, schema)
         if set(columns) == set(COLUMNS):
-            return to_frame(rows)[list(columns)]
+            # An account's rows stand in time order, in each file and from file to file.
+            return frame_of(canonical(rows, is_by_time=True))[list(columns)]
         return to_columns(rows)
 
     def iter_batches(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 from bisect import bisect_left
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.rowfiles import FILE_ORDER, read_rows
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
-from balance_analysis.frame import to_frame
+from balance_analysis.frame import frame_of
 from balance_analysis.rows import account_numbers, canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
 
@@ -114,6 +114,16 @@ class Chosen:
     filters: Filters
     files: tuple[File, ...]
 
+    def __str__(self) -> str:
+        if len(self.files) <= 1:
+            return "".join(map(str, self.files))
+        return f"{self.files[0]} to {self.files[-1]}"
+
+    def split(self, count: int) -> list[Chosen]:
+        """Return choices of so many of the files each, that are together all."""
+        starts = range(0, len(self.files), count)
+        return [replace(self, files=self.files[start : start + count]) for start in starts]
+
     def batches(self, file: File, columns: Sequence[str] = COLUMNS) -> Iterator[pa.Table]:
         """Yield the rows of a file that are asked for, in its order.
 
@@ -151,8 +161,8 @@ class Chosen:
             ends += itertools.islice(found, 1)
         return ends
 
-    def count(self, file: File) -> pa.Table:
-        """Return the accounts of a file, and how many rows each has there.
+    def count(self) -> pa.Table:
+        """Return the accounts of all files, and how many rows each has there.
 
         Returns
         -------
@@ -163,8 +173,11 @@ class Chosen:
         Raises
         ------
         ArchiveError
-            If it can't be read.
+            If a file can't be read.
         """
+        return add_counts(map(self._count, self.files))
+
+    def _count(self, file: File) -> pa.Table:
         with _opened(self.store, file.name) as source:
             rows = source.read_row_groups(self._needed(source), FILE_KEY, use_threads=False)
         rows = self._of_accounts(rows).unify_dictionaries().combine_chunks()
@@ -188,10 +201,10 @@ class Chosen:
             If a file can't be read.
         """
         parts = [rows for file in self.files for rows in self._read_file(file, part)]
-        rows = canonical(pa.concat_tables([ARROW_SCHEMA.empty_table(), *parts]), sort=False)
+        rows = pa.concat_tables([ARROW_SCHEMA.empty_table(), *parts])
+        del parts  # or what was read stays in memory beside what is made of it
         # An account's rows stand in time order, in each file and from file to file.
-        order = np.argsort(numbers_of(rows, ACCOUNT_KEY), kind="stable")
-        return to_frame(rows.take(pa.array(order)), sort=False)
+        return frame_of(canonical(rows, is_by_time=True))
 
     def _needed(self, file: pq.ParquetFile, part: Slice | None = None) -> list[int]:
         """Return the row groups that can have accounts that are asked for."""
@@ -270,7 +283,7 @@ def checkpoint_of(moment: int, note: FileNote) -> File:
 
 
 def add_counts(counts: Iterable[pa.Table]) -> pa.Table:
-    """Return each account once, in the order of files, of what `Chosen.count` returns for each."""
+    """Return each account once, in the order of files, with the sum of its counts."""
     total, waiting, size = _NOTHING, [_NOTHING], 0
     for part in counts:
         waiting.append(part)
@@ -290,7 +303,7 @@ def _added(parts: Sequence[pa.Table]) -> pa.Table:
     return rows.take(pa.array(firsts)).set_column(len(FILE_KEY), "rows", pa.array(counts))
 
 
-def cut(counts: pa.Table, *, rows: int, accounts: float) -> list[Slice]:
+def cut(counts: pa.Table, *, rows: int, accounts: float, width: int) -> list[Slice]:
     """Return slices of about equal work that are together all accounts.
 
     Parameters
@@ -299,21 +312,18 @@ def cut(counts: pa.Table, *, rows: int, accounts: float) -> list[Slice]:
         What `add_counts` returns.
     rows, accounts
         How many a slice may have. An account is never split, whatever rows it has.
+    width
+        How many slices are worked on at once: if there are more, so many that all are busy in the
+        last round as well.
     """
     work = np.cumsum(counts["rows"].to_numpy() / rows + 1 / accounts)
     parts = int(np.ceil(work[-1])) if len(work) else 1
+    parts += -parts % width if parts > width else 0
     ends = work[-1] / parts * np.arange(1, parts) if parts > 1 else []
     places = {int(place) for place in np.searchsorted(work, ends)} - {0}
     keys = counts.select(FILE_KEY).take(pa.array(sorted(places), pa.int64()))
     bounds = [(), *zip(*keys.to_pydict().values(), strict=True), _LAST]
     return [Slice(low, high) for low, high in itertools.pairwise(bounds)]
-
-
-def numbers_of(rows: pa.Table, names: Sequence[str]) -> Any:  # noqa: ANN401 - int64
-    """Return a number for each of canonical rows, which sorts as its ids in some columns do."""
-    ids = [rows[name].chunk(0) for name in names]
-    codes = [column.indices.to_numpy() for column in ids]
-    return account_numbers(codes, [len(column.dictionary) for column in ids])
 
 
 def _edges(group: pq.RowGroupMetaData) -> tuple[Key, Key]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar
 
@@ -12,7 +12,7 @@ import pandas as pd
 from balance_analysis.analysis.grid import check_cells, make_grid
 from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.archive.archive import Archive
-from balance_analysis.archive.chosen import FILE_KEY, add_counts, cut
+from balance_analysis.archive.chosen import FILE_KEY, Chosen, add_counts, cut
 from balance_analysis.cluster.running import running
 from balance_analysis.load.progress import reporting
 from balance_analysis.schema import from_microseconds
@@ -24,15 +24,18 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from balance_analysis.analysis.grid import Frequency, Zone
-    from balance_analysis.archive.chosen import Chosen, Slice
+    from balance_analysis.archive.chosen import Slice
     from balance_analysis.load.progress import Report
     from balance_analysis.schema import Instant
 
-ROWS: Final = 4_000_000
+ROWS: Final = 3_000_000
 """How many rows a task has: with what is made of them, a worker needs a gigabyte."""
 
 _CELLS: Final = 2
 """How many accounts times points, for each of these rows, a task has: likewise."""
+
+_FILES: Final = 8
+"""How many files a task counts the accounts of."""
 
 T = TypeVar("T")
 
@@ -45,7 +48,7 @@ class Options(TypedDict, total=False):
     asset_id, party_ids, market_ids, account_types, partial
         As for `Archive.read`: the table is what that returns.
     rows_per_task
-        How many rows a task may read at once. The default, 4,000,000, takes a gigabyte of memory;
+        How many rows a task may read at once. The default, 3,000,000, takes a gigabyte of memory;
         more take in proportion, and read a little less twice.
     client
         Where to run: a `distributed.Client`, or an executor of `concurrent.futures`; by default
@@ -152,13 +155,13 @@ class Job:
         """
         asked = partial(function, start=bounds.start, end=bounds.end)
         task = Task(self.chosen, asked, opening)
-        counter = replace(self.chosen, files=())  # each task carries what it is a method of
         with running(self.client) as runner, reporting(self.progress) as show:
-            counts = add_counts(runner.map(counter.count, self.chosen.files))
+            counts = add_counts(runner.map(Chosen.count, self.chosen.split(_FILES)))
             if is_kept:
                 check_cells(counts.num_rows, bounds.cells)
             rows = self.rows_per_task
-            parts = cut(counts, rows=rows, accounts=_CELLS * rows / max(bounds.cells, 1))
+            accounts = _CELLS * rows / max(bounds.cells, 1)
+            parts = cut(counts, rows=rows, accounts=accounts, width=runner.width)
             done = 0
             for number, (size, result) in enumerate(runner.map(task, parts), start=1):
                 done += size

@@ -151,9 +151,9 @@ def test_totals_at_changes_count_what_is_known_from_openings_alone(pool, how, by
     accounts = sorted({row[:4] for row in rows})
     firsts = {account: min(row[4] for row in rows if row[:4] == account) for account in accounts}
     opening = {
-        **{account: (7, None) for account in accounts[::4]},
+        **dict.fromkeys(accounts[::4], (7, None)),
         **{account: (10**37, firsts[account] - 1) for account in accounts[1::4]},
-        **{account: (None, None) for account in accounts[2::4]},
+        **dict.fromkeys(accounts[2::4], (None, None)),
         ("VOTE", "T", "quiet", ""): (3, START + 60),
         ("VOTE", "T", "unknown", ""): (None, None),
     }

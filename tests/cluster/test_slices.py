@@ -1,0 +1,78 @@
+"""Slices: together all accounts, none too large, and so many that all workers are busy."""
+
+from __future__ import annotations
+
+import pickle
+from bisect import bisect_right
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from balance_analysis.archive.chosen import FILE_KEY, Chosen, add_counts, cut
+from balance_analysis.schema import ACCOUNT_KEY
+from tests.analysis.tables import HOUR, many_rows, table_of
+from tests.cluster.archives import write_archive
+
+ids = st.tuples(*[st.text("ab", max_size=3)] * len(FILE_KEY))
+counted = st.dictionaries(ids, st.integers(1, 50), max_size=40)
+
+
+def counts_of(numbers):
+    """Return {account: rows} as `Chosen.count` does."""
+    keys = sorted(numbers)
+    columns = {name: [key[place] for key in keys] for place, name in enumerate(FILE_KEY)}
+    schema = pa.schema([*((name, pa.string()) for name in FILE_KEY), ("rows", pa.int64())])
+    return pa.table({**columns, "rows": [numbers[key] for key in keys]}, schema)
+
+
+@given(counted, st.integers(1, 80), st.integers(1, 10), st.integers(1, 7))
+def test_slices_are_all_accounts_and_none_is_too_large(numbers, rows, accounts, width):
+    slices = cut(counts_of(numbers), rows=rows, accounts=accounts, width=width)
+    lows = [part.low for part in slices]
+    assert lows == sorted(set(lows))
+    assert [part.high for part in slices[:-1]] == lows[1:]
+    own = [[] for _ in slices]
+    for key in sorted(numbers):
+        part = bisect_right(lows, key) - 1
+        assert slices[part].low <= key < slices[part].high
+        own[part].append(key)
+    for keys in own:
+        # An account is never split: the one that an edge falls into stands behind it, whole.
+        others = keys[1:]
+        assert sum(numbers[key] for key in others) <= rows
+        assert len(others) <= accounts
+
+
+@pytest.mark.parametrize(("width", "parts"), [(1, 5), (2, 6), (3, 6), (4, 8), (5, 5), (8, 5)])
+def test_the_last_round_keeps_all_workers_busy(width, parts):
+    numbers = {("p", "a", "t", f"{place:04}"): 1 for place in range(900)}
+    slices = cut(counts_of(numbers), rows=200, accounts=1e9, width=width)
+    assert len(slices) == parts
+
+
+def test_counts_of_some_files_add_up_to_those_of_all(tmp_path):
+    rows = many_rows(500)
+    archive = write_archive(tmp_path / "archive", table_of(rows), "hour")
+    chosen = archive.choose()
+    expected = {}
+    for row in rows:
+        ids = dict(zip(ACCOUNT_KEY, row, strict=False))
+        key = tuple(ids[name] for name in FILE_KEY)
+        expected[key] = expected.get(key, 0) + 1
+    for size in (1, 2, 100):
+        parts = [pickle.loads(pickle.dumps(part)) for part in chosen.split(size)]
+        assert [file for part in parts for file in part.files] == list(chosen.files)
+        found = add_counts(map(Chosen.count, parts))
+        assert found.equals(counts_of(expected))
+
+
+def test_some_files_are_named_by_the_first_and_the_last(tmp_path):
+    rows = [(*row[:4], row[4] + n * HOUR, row[5]) for n, row in enumerate(many_rows(500))]
+    archive = write_archive(tmp_path / "archive", table_of(rows))
+    chosen = archive.choose()
+    names = [file.name for file in chosen.files]
+    assert len(names) > 2
+    assert str(chosen) == f"{names[0]} to {names[-1]}"
+    assert [str(part) for part in chosen.split(1)] == names
