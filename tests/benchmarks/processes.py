@@ -49,6 +49,14 @@ def environment() -> dict[str, str]:
     }
 
 
+def kept_memory() -> dict[str, str]:
+    """Return the environment of a cluster's workers: as `environment`, and what README advises."""
+    return environment() | {
+        "MALLOC_MMAP_THRESHOLD_": str(1 << 26),
+        "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+    }
+
+
 def run(command: Sequence[str]) -> Cost:
     """Run a command to its end.
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.benchmarks.clustered import WORKS, make_archive
-from tests.benchmarks.processes import Cost, environment
+from tests.benchmarks.processes import Cost, kept_memory
 
 ACCOUNTS = 5000
 SIZES = (5_000_000, 20_000_000, 50_000_000)
@@ -25,6 +25,7 @@ def archive(request, tmp_path_factory):
     shutil.rmtree(folder)
 
 
+@pytest.mark.usefixtures("round_number")
 @pytest.mark.parametrize("work", WORKS)
 def test_workers_find_what_one_machine_finds(work, archive, report):
     folder, rows = archive
@@ -33,7 +34,7 @@ def test_workers_find_what_one_machine_finds(work, archive, report):
         began = time.perf_counter()
         done = subprocess.run(
             [sys.executable, "-P", "-m", "tests.benchmarks.clustered", work, folder, str(workers)],
-            env=environment(),
+            env=kept_memory(),
             check=True,
             capture_output=True,
             text=True,

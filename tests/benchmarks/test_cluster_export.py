@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.benchmarks.contestants import loaded, serve
-from tests.benchmarks.processes import Cost, environment
+from tests.benchmarks.processes import Cost, kept_memory
 
 LATENCY = 0.05
 SIZES = ((1_008_000, 5000), (720_000, 500))
@@ -34,7 +34,7 @@ def test_worker_processes_export_the_same_rows_from_a_slow_node(workers, slow, t
     began = time.perf_counter()
     done = subprocess.run(
         [*command, *where, str(workers), str(page_size)],
-        env=environment(),
+        env=kept_memory(),
         check=True,
         capture_output=True,
         text=True,
