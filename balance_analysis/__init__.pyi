@@ -21,7 +21,7 @@ from .archive.files import (
 )
 from .archive.repair import Repaired, repair
 from .archive.status import ArchiveStatus
-from .archive.verify import VerifyReport
+from .archive.verdict import VerifyReport
 from .errors import (
     ArchiveDamagedError,
     ArchiveError,

@@ -11,22 +11,24 @@ import pandas as pd
 from balance_analysis.archive import layout
 from balance_analysis.archive.credentials import without_credentials
 from balance_analysis.archive.state import read_about, read_coverage
-from balance_analysis.archive.verify import Problem, VerifyReport
+from balance_analysis.archive.verdict import Problem, VerifyReport
 from balance_analysis.errors import ArchiveError
 from balance_analysis.load.asking import Asking
 from balance_analysis.load.changes import PartialLoad
 from balance_analysis.load.request import LoadRequest, check_positive
 from balance_analysis.load.stream import Load
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
+from balance_analysis.spans import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from balance_analysis.archive.archive import Archive
-    from balance_analysis.archive.coverage import Coverage, Span
+    from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.layout import Partition
     from balance_analysis.node.client import Client
     from balance_analysis.node.query import Filters
+    from balance_analysis.spans import Span
 
 _PAGE: Final = 5000
 _FILL: Final = 0.5
@@ -133,7 +135,7 @@ def _windows(
         if number % 2 == 0 and files:
             period = rng.choices(list(files), weights=list(files.values()))[0]
             note = state.files[period]
-            inside = _clip(spans, note.first, note.last + 1)
+            inside = list(clipped(spans, note.first, note.last + 1))
         else:
             inside = spans
         moment = _moment_in(inside, rng)
@@ -145,11 +147,6 @@ def _windows(
             width = max(1, int(width * _PAGE * _FILL / rows))
         span = next(span for span in spans if span[0] <= moment < span[1])
         yield moment, min(moment + width, span[1], stop)
-
-
-def _clip(spans: list[Span], start: int, end: int) -> list[Span]:
-    parts = [(max(start, first), min(end, last)) for first, last in spans]
-    return [(first, last) for first, last in parts if first < last]
 
 
 def _moment_in(spans: list[Span], rng: random.Random) -> int:

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.state import About
     from balance_analysis.archive.status import ArchiveStatus
-    from balance_analysis.archive.verify import Looking, VerifyReport
+    from balance_analysis.archive.verdict import VerifyReport
+    from balance_analysis.archive.verify import Looking
     from balance_analysis.archive.writing import PathLike
     from balance_analysis.load.progress import Report
     from balance_analysis.node.client import Client

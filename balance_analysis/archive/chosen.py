@@ -25,13 +25,15 @@ from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import frame_of
 from balance_analysis.rows import account_numbers, canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
+from balance_analysis.spans import clipped, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from balance_analysis.archive.coverage import Coverage, FileNote, Span
+    from balance_analysis.archive.coverage import Coverage, FileNote
     from balance_analysis.archive.state import About
     from balance_analysis.node.query import Filters
+    from balance_analysis.spans import Span
 
 FILE_KEY: Final = FILE_ORDER[: len(ACCOUNT_KEY)]
 
@@ -263,14 +265,7 @@ def files_of(about: About, state: Coverage, span: Span) -> Iterator[File]:
     for period, note in state.files.items():
         begin, stop = layout.bounds_of(period, about.partition)
         start, end = max(begin, span[0]), min(stop, span[1])
-        spans: list[Span] = []
-        for interval in state.intervals:
-            first, last = max(start, interval.start), min(end, interval.end)
-            if first >= last:
-                continue
-            if spans and spans[-1][1] == first:
-                first = spans.pop()[0]
-            spans.append((first, last))
+        spans = joined(clipped((interval.span for interval in state.intervals), start, end))
         if spans:
             name = layout.changes_file(period, about.partition)
             yield File(name, note.sha256, begin, stop, tuple(spans))

@@ -16,11 +16,11 @@ from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.schema import from_microseconds, to_microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
+
+    from balance_analysis.spans import Span
 
 VERSION: Final = 1
-
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,11 @@ class Interval:
     source: str
     block_height: int | None
     asked_at: str
+
+    @property
+    def span(self) -> Span:
+        """Its bounds."""
+        return self.start, self.end
 
     def joins(self, other: Interval) -> bool:
         """Whether another, later interval goes on where this one ends, in the same way."""
@@ -220,17 +225,6 @@ def _join(before: Interval, after: Interval) -> Interval:
         block_height=max(heights, default=None),
         asked_at=max(before.asked_at, after.asked_at),
     )
-
-
-def joined(intervals: Iterable[Interval]) -> list[Span]:
-    """Return intervals, those that touch as one."""
-    joined: list[Span] = []
-    for interval in intervals:
-        start = interval.start
-        if joined and joined[-1][1] == start:
-            start = joined.pop()[0]
-        joined.append((start, interval.end))
-    return joined
 
 
 def to_json(coverage: Coverage) -> bytes:

@@ -41,6 +41,7 @@ from balance_analysis.node.client import NETWORK_LIMITS, Tally
 from balance_analysis.node.limits import decode_limits, network_limits
 from balance_analysis.notebook import facts_html, plain
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
+from balance_analysis.spans import joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from distributed import Client as Cluster
 
     from balance_analysis.archive.archive import Archive
-    from balance_analysis.archive.coverage import Span
     from balance_analysis.archive.executors import Executor
     from balance_analysis.archive.layout import Partition
     from balance_analysis.archive.runs import Report as RunReport
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from balance_analysis.node.exchange import Answer
     from balance_analysis.node.walk import Step
     from balance_analysis.schema import Instant, NetworkLimits
+    from balance_analysis.spans import Span
 
 logger = logging.getLogger("balance_analysis")
 
@@ -116,9 +117,7 @@ class Run:
 
     def commits(self, start: int, end: int) -> None:
         """Note that [start, end) is in the archive."""
-        if self.committed and self.committed[-1][1] == start:
-            start = self.committed.pop()[0]
-        self.committed.append((start, end))
+        self.committed = joined([*self.committed, (start, end)])
 
     def _repr_html_(self) -> str:
         facts = {

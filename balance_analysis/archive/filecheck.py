@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from balance_analysis.archive.coverage import FileNote, Span
+    from balance_analysis.archive.coverage import FileNote
     from balance_analysis.archive.store import Store
+    from balance_analysis.spans import Span
 
 EMPTY: Final = ARROW_SCHEMA.empty_table()
 

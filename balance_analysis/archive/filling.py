@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from balance_analysis.archive.commit import Writer
-    from balance_analysis.archive.coverage import FileNote, Span
+    from balance_analysis.archive.coverage import FileNote
     from balance_analysis.archive.export import Run
     from balance_analysis.archive.store import Store
     from balance_analysis.archive.witness import Witness
     from balance_analysis.node.decode import BadRow
     from balance_analysis.node.walk import Step
+    from balance_analysis.spans import Span
 
 logger = logging.getLogger("balance_analysis")
 

@@ -27,7 +27,7 @@ from balance_analysis.archive.runs import iter_reports, reported
 from balance_analysis.archive.state import read_about
 from balance_analysis.archive.timeline import restore_limits
 from balance_analysis.archive.uninterrupted import uninterrupted
-from balance_analysis.archive.verify import LOST, VerifyReport, verify_archive
+from balance_analysis.archive.verify import LOST, verify_archive
 from balance_analysis.errors import ArchiveError
 from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.load.asking import Asking
@@ -39,13 +39,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from balance_analysis.archive.archive import Archive
-    from balance_analysis.archive.coverage import Interval, Span
+    from balance_analysis.archive.coverage import Interval
     from balance_analysis.archive.runs import Report
     from balance_analysis.archive.store import Store
+    from balance_analysis.archive.verdict import VerifyReport
     from balance_analysis.load.request import LoadRequest
     from balance_analysis.node.client import Client
     from balance_analysis.node.decode import BadRow
     from balance_analysis.schema import Instant
+    from balance_analysis.spans import Span
 
 logger = logging.getLogger("balance_analysis")
 

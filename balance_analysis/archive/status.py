@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.coverage import joined
 from balance_analysis.archive.credentials import without_credentials
 from balance_analysis.archive.lock import read_holder
 from balance_analysis.archive.runs import iter_reports
@@ -22,15 +21,17 @@ from balance_analysis.archive.state import lost_files, read_about, read_coverage
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.notebook import facts_html
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
+from balance_analysis.spans import joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from balance_analysis.archive.archive import Archive
-    from balance_analysis.archive.coverage import Coverage, Span
+    from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.runs import Report as RunReport
     from balance_analysis.archive.state import About
     from balance_analysis.archive.store import Store
+    from balance_analysis.spans import Span
 
 Stretch = tuple[dt.datetime, dt.datetime]
 
@@ -177,9 +178,9 @@ def read_status(
     return ArchiveStatus(
         uri=without_credentials(archive.uri),
         about=about,
-        complete=_stretches(joined(proven)),
+        complete=_stretches(joined(interval.span for interval in proven)),
         gaps=_stretches(state.missing(*bounds, proven=False)),
-        unproven=_stretches(joined(unproven)),
+        unproven=_stretches(joined(interval.span for interval in unproven)),
         rows=sum(note.rows for note in state.files.values()),
         accounts=_count_accounts(store, about, state) if count_accounts and not lost else None,
         files=len(state.files),

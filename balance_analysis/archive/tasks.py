@@ -22,11 +22,12 @@ from balance_analysis.load.stream import Load
 from balance_analysis.schema import ARROW_SCHEMA
 
 if TYPE_CHECKING:
-    from balance_analysis.archive.coverage import FileNote, Span
+    from balance_analysis.archive.coverage import FileNote
     from balance_analysis.archive.store import Store
     from balance_analysis.load.request import LoadRequest
     from balance_analysis.node.client import Client
     from balance_analysis.node.decode import BadRow
+    from balance_analysis.spans import Span
 
 
 @dataclass(frozen=True, slots=True)

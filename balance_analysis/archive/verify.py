@@ -6,11 +6,10 @@ coverage against itself.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,29 +29,21 @@ from balance_analysis.archive.filecheck import (
 from balance_analysis.archive.state import read_about, read_coverage
 from balance_analysis.archive.store import is_leftover
 from balance_analysis.archive.timeline import read_limits
+from balance_analysis.archive.verdict import Problem, VerifyReport
 from balance_analysis.errors import ArchiveError
 from balance_analysis.load.progress import reporting
-from balance_analysis.notebook import rows_html
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
+from balance_analysis.spans import clipped, joined
 
 if TYPE_CHECKING:
     from balance_analysis.archive.archive import Archive
-    from balance_analysis.archive.coverage import Coverage, FileNote, Interval, Span
+    from balance_analysis.archive.coverage import Coverage, FileNote, Interval
     from balance_analysis.archive.state import About
     from balance_analysis.archive.store import Store
+    from balance_analysis.archive.verdict import Kind
     from balance_analysis.load.progress import Report
-
-Kind = Literal[
-    "rows",
-    "coverage",
-    "checkpoint",
-    "limits",
-    "difference",
-    "interrupted",
-    "leftover",
-    "stranger",
-]
+    from balance_analysis.spans import Span
 
 _TRIES: Final = 3
 """How often an archive that somebody writes to is looked at again, where something seems wrong."""
@@ -63,94 +54,6 @@ _REBUILD: Final = "put back a copy of it, or `export --repair` rebuilds it from 
 
 _WAITING: Final = 1 << 20
 """How many rows wait to be reduced to each account's last one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong with an archive.
-
-    Attributes
-    ----------
-    kind
-        "rows" (a file of balance changes), "coverage", "checkpoint", "limits", "difference" (from
-        what a node says), "interrupted" (a run that was cut off, or is under way), "leftover" (of
-        an interrupted write), "stranger" (a file that is no part of an archive).
-    what
-        What is wrong, in words.
-    where
-        The file, or the window that was compared.
-    mend
-        What to do about it.
-    periods
-        The periods that are to be asked for again.
-    """
-
-    kind: Kind
-    what: str
-    where: str
-    mend: str
-    periods: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyReport:
-    """What was found out about an archive. As text it is a list for the terminal.
-
-    Attributes
-    ----------
-    uri
-        Its address.
-    problems
-        What is wrong; nothing where the archive is proven to be whole.
-    files, rows, checkpoints
-        How many were checked.
-    windows
-        How many were asked for again and compared.
-    not_compared
-        What could not be compared, and why: a node that forgot proves nothing.
-    gaps, unproven
-        How many gaps and unproven intervals its coverage has: no problems, but not proven either.
-    """
-
-    uri: str
-    problems: tuple[Problem, ...] = ()
-    files: int = 0
-    rows: int = 0
-    checkpoints: int = 0
-    windows: int = 0
-    not_compared: tuple[str, ...] = ()
-    gaps: int = 0
-    unproven: int = 0
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.problems
-
-    def and_(self, other: VerifyReport) -> VerifyReport:
-        """Return this report with what another one found out about the same archive."""
-        return replace(
-            self,
-            problems=self.problems + other.problems,
-            files=self.files + other.files,
-            rows=self.rows + other.rows,
-            checkpoints=self.checkpoints + other.checkpoints,
-            windows=self.windows + other.windows,
-            not_compared=self.not_compared + other.not_compared,
-        )
-
-    def to_json(self) -> str:
-        """Return the report as JSON."""
-        return json.dumps({"is_whole": self.is_whole, **asdict(self)}, indent=2)
-
-    def __str__(self) -> str:
-        return "\n".join(_lines(self))
-
-    def _repr_html_(self) -> str:
-        title, *_ = _lines(self)
-        found = [(each.where, each.what, each.mend) for each in self.problems]
-        found += [("not compared", said, "") for said in self.not_compared]
-        return rows_html(title, ("where", "what", "what to do"), found)
 
 
 Looking = Callable[
@@ -352,8 +255,11 @@ class _Checking:
                 self._add("coverage", said, where, mend, *sorted(self._periods_of(before, after)))
 
     def _periods_of(self, *intervals: Interval) -> set[str]:
-        spans = [(each.start, each.end) for each in intervals]
-        return {p for span in spans for p in layout.periods_between(*span, self.about.partition)}
+        return {
+            p
+            for each in intervals
+            for p in layout.periods_between(*each.span, self.about.partition)
+        }
 
     def _periods(self) -> list[str]:
         """Return the periods that have a file, in time order."""
@@ -375,7 +281,10 @@ class _Checking:
     def _file(self, period: str) -> FileToCheck:
         begin, stop = layout.bounds_of(period, self.about.partition)
         name, note = layout.changes_file(period, self.about.partition), self.state.files[period]
-        return FileToCheck(self.store, name, note, begin, stop, _covered(self.state, begin, stop))
+        covered = (interval.span for interval in self.state.intervals)
+        return FileToCheck(
+            self.store, name, note, begin, stop, joined(clipped(covered, begin, stop))
+        )
 
     def _take(self, period: str, file: FileToCheck, checked: CheckedFile) -> None:
         self.files += 1
@@ -469,22 +378,8 @@ class _Checking:
         return name in set(map(layout.checkpoint_file, months))
 
 
-def _covered(state: Coverage, begin: int, stop: int) -> list[Span]:
-    """Return the covered parts of [begin, stop), disjoint and in time order."""
-    parts: list[Span] = []
-    for interval in sorted(state.intervals, key=lambda interval: interval.start):
-        start, end = max(begin, interval.start), min(stop, interval.end)
-        if start >= end:
-            continue
-        if parts and parts[-1][1] >= start:
-            last = parts.pop()
-            start, end = last[0], max(last[1], end)
-        parts.append((start, end))
-    return parts
-
-
 def _bounds(state: Coverage) -> Span:
-    starts, ends = zip(*((each.start, each.end) for each in state.intervals), strict=True)
+    starts, ends = zip(*(each.span for each in state.intervals), strict=True)
     return min(starts), max(ends)
 
 
@@ -499,29 +394,3 @@ def _first_difference(rows: pa.Table, expected: pa.Table) -> str:
 
 def _span_text(interval: Interval) -> str:
     return f"[{moment_text(interval.start)}, {moment_text(interval.end)})"
-
-
-def _counted(count: int, what: str) -> str:
-    first, *rest = what.split(" ", 1)
-    return " ".join([f"{count:,}", first if count == 1 else f"{first}s", *rest])
-
-
-def _lines(report: VerifyReport) -> Iterator[str]:
-    counts = {
-        "file": report.files,
-        "row": report.rows,
-        "checkpoint": report.checkpoints,
-        "window asked again": report.windows,
-    }
-    looked = ", ".join(_counted(count, what) for what, count in counts.items())
-    count = len(report.problems)
-    found = f"{count} problem{'' if count == 1 else 's'}" if count else "whole"
-    yield f"{report.uri}: {found} ({looked})"
-    if report.gaps or report.unproven:
-        what = f"{_counted(report.gaps, 'gap')} and {_counted(report.unproven, 'unproven part')}"
-        yield f"its coverage has {what}: `status` tells which"
-    for problem in report.problems:
-        yield f"{problem.where}: {problem.what}"
-        yield f"    {problem.mend}"
-    for said in report.not_compared:
-        yield f"not compared: {said}"

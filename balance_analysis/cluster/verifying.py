@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from balance_analysis.archive.verify import VerifyReport
+    from balance_analysis.archive.verdict import VerifyReport
     from balance_analysis.load.progress import Report
     from balance_analysis.node.client import Client as Node
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from balance_analysis.figures.shading import Span
     from balance_analysis.schema import Instant
+    from balance_analysis.spans import Span
 
 _FLAGS: Final = (
     "can_propose_market",

@@ -17,6 +17,7 @@ from balance_analysis.archive.state import read_about, read_coverage
 from balance_analysis.errors import CheckError
 from balance_analysis.figures.report_tables import write_moment
 from balance_analysis.schema import ATTRS_KEY, from_microseconds, to_microseconds
+from balance_analysis.spans import clipped
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -206,10 +207,8 @@ def _holes(state: Coverage, start: dt.datetime, end: dt.datetime) -> Iterator[Ho
     """Yield what is not known to be complete of an interval, in time order."""
     begin, stop = to_microseconds(start), to_microseconds(end)
     holes = [(*gap, "gap") for gap in state.missing(begin, stop, proven=False)]
-    for interval in state.intervals:
-        first, last = max(begin, interval.start), min(stop, interval.end)
-        if first < last and not interval.proven:
-            holes.append((first, last, "unproven"))
+    unproven = (interval.span for interval in state.intervals if not interval.proven)
+    holes += [(*span, "unproven") for span in clipped(unproven, begin, stop)]
     for first, last, kind in sorted(holes):
         yield Hole(from_microseconds(first), from_microseconds(last), kind)
 

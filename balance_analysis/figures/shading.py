@@ -12,6 +12,7 @@ from balance_analysis.figures.canvas import ink
 from balance_analysis.figures.coverage import coverage_frame
 from balance_analysis.figures.palette import INCOMPLETE_HATCH
 from balance_analysis.figures.times import sliver, to_dates
+from balance_analysis.spans import joined
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from balance_analysis.archive.archive import Archive
+    from balance_analysis.spans import Span
 
-Span = tuple[int, int]
 
 KINDS: Final = ("market", "asset")
 
@@ -60,11 +61,9 @@ def proposal_spans(limits: pd.DataFrame, kind: str) -> list[Span]:
     ):
         begin = since if seen is None else max(since, seen)
         if is_enabled and begin <= last:
-            if spans and spans[-1][1] >= begin:
-                begin = spans.pop()[0]
             spans.append((begin, last))
         seen = last
-    return spans
+    return joined(spans)
 
 
 def _microseconds(times: pd.Series[pd.Timestamp]) -> list[int]:

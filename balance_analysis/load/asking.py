@@ -15,6 +15,7 @@ from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
 from balance_analysis.node.query import Filters, page_parameters
 from balance_analysis.node.walk import Step, find_oldest, take_step
 from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW, Window, fetch
+from balance_analysis.spans import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from balance_analysis.load.request import LoadRequest, OnBadRows
     from balance_analysis.node.exchange import Answer
     from balance_analysis.node.window import Ask, Question
+    from balance_analysis.spans import Span
 
 logger = logging.getLogger("balance_analysis")
 
@@ -81,12 +83,11 @@ class Seen:
     """
 
     heads: list[int] = field(default_factory=list)
-    incomplete: list[tuple[int, int]] = field(default_factory=list)
+    incomplete: list[Span] = field(default_factory=list)
 
-    def within(self, start: int, end: int) -> tuple[tuple[int, int], ...]:
+    def within(self, start: int, end: int) -> tuple[Span, ...]:
         """Return the incomplete parts of [start, end)."""
-        parts = {(max(start, begin), min(end, stop)) for begin, stop in self.incomplete}
-        return tuple(sorted((begin, stop) for begin, stop in parts if begin < stop))
+        return tuple(sorted({*clipped(self.incomplete, start, end)}))
 
 
 class Asking:

@@ -15,18 +15,18 @@ from balance_analysis.load.windows import settle_windows
 from balance_analysis.node.window import Window
 from balance_analysis.rows import has_repeats
 from balance_analysis.schema import from_microseconds
+from balance_analysis.spans import joined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from balance_analysis.load.request import LoadRequest
     from balance_analysis.node.client import Client
     from balance_analysis.node.decode import BadRow
     from balance_analysis.node.walk import Step
+    from balance_analysis.spans import Span
 
 logger = logging.getLogger("balance_analysis")
-
-Span = tuple[int, int]
 
 _SHOWN = 3
 """Stretches that a message names."""
@@ -172,17 +172,6 @@ class Load:
         for head in asking.heads.values():
             if (head.time or 0, head.height or 0) > (self.head.time or 0, self.head.height or 0):
                 self.head = head
-
-
-def joined(spans: Iterable[Span]) -> list[Span]:
-    """Return spans in time order, those that touch or overlap as one."""
-    found: list[Span] = []
-    for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
-        else:
-            found.append((start, end))
-    return found
 
 
 def stretches(spans: Sequence[Span]) -> str:

@@ -16,11 +16,11 @@ from balance_analysis.service.reading import Wanted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from balance_analysis.archive.coverage import Span
     from balance_analysis.service.cursors import Place
     from balance_analysis.service.held import Held
     from balance_analysis.service.parameters import Filters, Paging
     from balance_analysis.service.reading import Allowed, Reader
+    from balance_analysis.spans import Span
 
 AHEAD: Final = 8
 """The most files that are read at once for one page."""

@@ -9,17 +9,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.coverage import from_json, joined
+from balance_analysis.archive.coverage import from_json
 from balance_analysis.archive.state import read_about, read_coverage
 from balance_analysis.errors import ArchiveError
 from balance_analysis.service.refusals import Code, RefusedError
+from balance_analysis.spans import clipped, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from balance_analysis.archive.coverage import Coverage, FileNote, Span
+    from balance_analysis.archive.coverage import Coverage, FileNote
     from balance_analysis.archive.state import About
     from balance_analysis.archive.store import Store
+    from balance_analysis.spans import Span
 
 logger = logging.getLogger("balance_analysis")
 
@@ -77,10 +79,7 @@ class Held:
 
         Each comes with the part of it that is asked for.
         """
-        for first, last in self.spans[:: -1 if descending else 1]:
-            begin, stop = max(first, start), min(last, end)
-            if begin >= stop:
-                continue
+        for begin, stop in clipped(self.spans[:: -1 if descending else 1], start, end):
             low = bisect.bisect_right(self.files, begin, key=lambda file: file.end)
             high = bisect.bisect_left(self.files, stop, key=lambda file: file.start)
             for file in self.files[low:high][:: -1 if descending else 1]:
@@ -157,7 +156,9 @@ def away() -> RefusedError:
 
 
 def _hold(about: About, coverage: Coverage) -> Held:
-    notes = {period: (note,) for period, note in coverage.files.items()}
+    notes: dict[str, tuple[FileNote, ...]] = {
+        period: (note,) for period, note in coverage.files.items()
+    }
     pending = coverage.pending
     if pending is not None:
         notes[pending.period] = (*notes.get(pending.period, ()), pending.file)
@@ -173,6 +174,6 @@ def _hold(about: About, coverage: Coverage) -> Held:
     return Held(
         about,
         coverage,
-        tuple(joined(coverage.intervals)),
+        tuple(joined(interval.span for interval in coverage.intervals)),
         tuple(sorted(files, key=lambda file: file.start)),
     )

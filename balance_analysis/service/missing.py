@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from balance_analysis.schema import from_microseconds
+from balance_analysis.spans import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from balance_analysis.archive.coverage import Coverage, Span
+    from balance_analysis.archive.coverage import Coverage
     from balance_analysis.service.held import Held
     from balance_analysis.service.parameters import Filters
     from balance_analysis.service.reading import Allowed
+    from balance_analysis.spans import Span
 
 SHOWN: Final = 3
 """Stretches that are named; of more, how many."""
@@ -87,12 +89,8 @@ def _times(coverage: Coverage, start: int | None, end: int | None) -> Iterator[s
         first, last = _range(coverage, start, end)
         gaps = _without_margin(coverage.missing(first, last, proven=False), first, last)
         yield from (f"not covered: {_iso(begin)} to {_iso(stop)}" for begin, stop in gaps)
-        parts = [
-            (max(first, interval.start), min(last, interval.end))
-            for interval in intervals
-            if not interval.proven
-        ]
-        doubted = [(begin, stop) for begin, stop in parts if begin < stop]
+        unproven = (interval.span for interval in intervals if not interval.proven)
+        doubted = list(clipped(unproven, first, last))
         for begin, stop in _without_margin(doubted, first, last):
             yield f"not known to be complete: {_iso(begin)} to {_iso(stop)}"
 

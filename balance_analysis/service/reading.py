@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from balance_analysis.archive.coverage import FileNote, Span
+    from balance_analysis.archive.coverage import FileNote
     from balance_analysis.archive.store import Store
     from balance_analysis.service.held import File
+    from balance_analysis.spans import Span
 
 _FOOTERS: Final = 2000
 """Footers that are kept, some 30 KB each."""

@@ -1,0 +1,29 @@
+"""Intervals of time: half-open, in microseconds since 1970-01-01 UTC."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Span = tuple[int, int]
+
+
+def joined(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in time order, those that touch or overlap as one."""
+    found: list[Span] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
+
+
+def clipped(spans: Iterable[Span], start: int, end: int) -> Iterator[Span]:
+    """Yield what of spans lies in [start, end)."""
+    for first, last in spans:
+        begin, stop = max(start, first), min(end, last)
+        if begin < stop:
+            yield begin, stop
