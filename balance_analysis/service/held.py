@@ -160,8 +160,8 @@ def _hold(about: About, coverage: Coverage) -> Held:
         period: (note,) for period, note in coverage.files.items()
     }
     pending = coverage.pending
-    if pending is not None:
-        notes[pending.period] = (*notes.get(pending.period, ()), pending.file)
+    if pending is not None and pending.period in notes:
+        notes[pending.period] = (*notes[pending.period], pending.file)
     files = (
         File(
             period,

@@ -64,6 +64,14 @@ def assert_right_or_unavailable(response, whole):
         assert (response.status_code, read_error(response.json())[0]) == (503, 14)
 
 
+@pytest.mark.parametrize("torn", [False, True])
+def test_what_an_export_was_about_to_write_first_of_a_day_is_not_missed(tmp_path, torn):
+    quiet, rows = Stretch(BASE + 1, BASE + 2), [*block_of(1, BASE), *block_of(1, BASE + 2)]
+    archive = write_archive(tmp_path / "archive", stretches=(quiet,), beyond=rows, torn=torn)
+    with serve(create_app(archive)) as url:
+        assert _page(url, first=5)["edges"] == []
+
+
 @pytest.mark.parametrize("partition", ["day", "month"])
 def test_an_export_is_served_as_soon_as_it_is_committed(tmp_path, partition):
     folder, middle = tmp_path / "archive", exporting.START + 2 * DAY
