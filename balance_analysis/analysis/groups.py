@@ -70,6 +70,23 @@ def make_groups(
     ValueError
         If `by` has another name, one twice, or lacks `asset_id` where it is needed.
     """
+    names = group_names(by, mixes_assets=mixes_assets)
+    if not names:
+        return Groups(accounts[[]].iloc[:1], np.zeros(len(accounts), np.int64))
+    columns = [accounts[name].array for name in names]
+    keys = account_numbers([c.codes for c in columns], [len(c.categories) for c in columns])
+    _, heads, numbers = np.unique(keys, return_index=True, return_inverse=True)
+    return Groups(pd.DataFrame({n: c[heads] for n, c in zip(names, columns, strict=True)}), numbers)
+
+
+def group_names(by: str | Sequence[str], *, mixes_assets: bool = False) -> list[str]:
+    """Return the columns that make a group, as a list; see `make_groups`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are not some of `ACCOUNT_KEY`, each once, `asset_id` among them where it is needed.
+    """
     if not isinstance(by, Iterable):
         raise TypeError(f"by must name columns of {list(ACCOUNT_KEY)}, not {by!r}")
     names = [by] if isinstance(by, str) else list(by)
@@ -80,12 +97,7 @@ def make_groups(
         raise ValueError(
             f"by must include 'asset_id', not only {names}: amounts of different assets never mix"
         )
-    if not names:
-        return Groups(accounts[[]].iloc[:1], np.zeros(len(accounts), np.int64))
-    columns = [accounts[name].array for name in names]
-    keys = account_numbers([c.codes for c in columns], [len(c.categories) for c in columns])
-    _, heads, numbers = np.unique(keys, return_index=True, return_inverse=True)
-    return Groups(pd.DataFrame({n: c[heads] for n, c in zip(names, columns, strict=True)}), numbers)
+    return names
 
 
 def used_cells(cells: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

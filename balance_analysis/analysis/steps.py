@@ -311,8 +311,14 @@ def _is_ascending(columns: Sequence[pd.Categorical]) -> bool:
     return bool(is_less.all())
 
 
-def _read_opening(opening: pd.DataFrame) -> dict[Account, tuple[int, int | None]]:
-    """Return for each account its opening balance and from when on; `None` is unknown."""
+def check_opening(opening: pd.DataFrame) -> pd.DataFrame:
+    """Return the accounts of opening balances, as text, if they are such.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no frame, lacks a column or an id, or has an account twice.
+    """
     if not isinstance(opening, pd.DataFrame):
         raise TypeError(f"opening must be a pandas DataFrame, not {type(opening).__name__}")
     missing = [name for name in (*ACCOUNT_KEY, "balance") if name not in opening]
@@ -320,13 +326,19 @@ def _read_opening(opening: pd.DataFrame) -> dict[Account, tuple[int, int | None]
         raise ValueError(
             f"opening has no column {', '.join(missing)}; balance_at makes such frames"
         )
-    balances = to_amounts(opening["balance"], may_lack=True).to_pylist()
     keys = opening[list(ACCOUNT_KEY)].astype("str")
     if keys.isna().to_numpy().any():
         raise ValueError("opening has an account with a missing id; no market is '', not missing")
     if keys.duplicated().any():
         twice = keys.loc[keys.duplicated()].iloc[0].to_dict()
         raise ValueError(f"opening has more than one balance of the account {twice}")
+    return keys
+
+
+def _read_opening(opening: pd.DataFrame) -> dict[Account, tuple[int, int | None]]:
+    """Return for each account its opening balance and from when on; `None` is unknown."""
+    keys = check_opening(opening)
+    balances = to_amounts(opening["balance"], may_lack=True).to_pylist()
     times = np.full(len(opening), ALWAYS)
     if "since" in opening:
         since = pd.to_datetime(opening["since"], utc=True)

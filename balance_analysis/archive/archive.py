@@ -271,8 +271,10 @@ class Archive:
             (datetime64[us, UTC]; or month, or hour: what the archive has files of), so divisions
             are known and `.loc["2023-04-01":"2023-04-07"]` reads seven days. Inside a partition
             rows stand as `read` returns them. Categories are those of each partition, and unknown
-            to dask until they are computed or `categorize` has looked. Dask's own reductions, such
-            as `sum`, don't know decimals: use `map_partitions`, or the functions of `cluster`.
+            to dask until they are computed or `categorize(columns=ACCOUNT_KEY)` has looked. Dask's
+            own reductions of a column, such as `sum` and `max`, don't know decimals, but those of
+            `groupby` do; else use `map_partitions`, or the functions of `cluster`. `to_parquet`
+            wants `schema=None`, as the categories differ from file to file.
 
         Raises
         ------

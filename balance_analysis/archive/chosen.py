@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.rowfiles import FILE_ORDER, read_rows
+from balance_analysis.archive.state import check_seen
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import frame_of
@@ -37,10 +38,11 @@ if TYPE_CHECKING:
 
 FILE_KEY: Final = FILE_ORDER[: len(ACCOUNT_KEY)]
 
-_LAST: Final = ("\U0010ffff",)
-
 _WAITING: Final = 1 << 20
 """How many accounts of files wait to be added up."""
+
+_ROUND: Final = 4
+"""Of so many slices there is a multiple: two workers, or four, are all busy to the end."""
 
 Key = tuple[str, ...]
 """An account's ids in the order of files, or the first few of them."""
@@ -55,14 +57,14 @@ class Slice:
     low
         The first of them, or what stands before it.
     high
-        What stands behind the last of them.
+        What stands behind the last of them; `None` where nothing does.
     """
 
     low: Key = ()
-    high: Key = _LAST
+    high: Key | None = None
 
     def __str__(self) -> str:
-        bounds = {"from": self.low, "before": () if self.high == _LAST else self.high}
+        bounds = {"from": self.low, "before": self.high}
         said = [f"{word} {' '.join(map(repr, key))}" for word, key in bounds.items() if key]
         return f"accounts {' '.join(said)}" if said else "all accounts"
 
@@ -216,10 +218,10 @@ class Chosen:
     def _may_have(self, group: pq.RowGroupMetaData, part: Slice | None = None) -> bool:
         """Whether a row group can have accounts that are asked for, by its statistics."""
         low, high = _edges(group)
-        if part is not None and (low >= part.high or high < part.low):
-            return False
-        if len(low) < len(FILE_KEY):
+        if low is None or high is None:
             return True
+        if part is not None and (high < part.low or not _is_before(low, part.high)):
+            return False
         ends = dict(zip(FILE_KEY, zip(low, high, strict=True), strict=True))
         return all(
             any(ends[name][0] <= value <= ends[name][1] for value in values)
@@ -298,7 +300,7 @@ def _added(parts: Sequence[pa.Table]) -> pa.Table:
     return rows.take(pa.array(firsts)).set_column(len(FILE_KEY), "rows", pa.array(counts))
 
 
-def cut(counts: pa.Table, *, rows: int, accounts: float, width: int) -> list[Slice]:
+def cut(counts: pa.Table, *, rows: int, accounts: float) -> list[Slice]:
     """Return slices of about equal work that are together all accounts.
 
     Parameters
@@ -307,26 +309,27 @@ def cut(counts: pa.Table, *, rows: int, accounts: float, width: int) -> list[Sli
         What `add_counts` returns.
     rows, accounts
         How many a slice may have. An account is never split, whatever rows it has.
-    width
-        How many slices are worked on at once: if there are more, so many that all are busy in the
-        last round as well.
     """
     work = np.cumsum(counts["rows"].to_numpy() / rows + 1 / accounts)
     parts = int(np.ceil(work[-1])) if len(work) else 1
-    parts += -parts % width if parts > width else 0
+    parts += -parts % _ROUND if parts > _ROUND else 0
     ends = work[-1] / parts * np.arange(1, parts) if parts > 1 else []
     places = {int(place) for place in np.searchsorted(work, ends)} - {0}
     keys = counts.select(FILE_KEY).take(pa.array(sorted(places), pa.int64()))
-    bounds = [(), *zip(*keys.to_pydict().values(), strict=True), _LAST]
-    return [Slice(low, high) for low, high in itertools.pairwise(bounds)]
+    lows: list[Key] = [(), *zip(*keys.to_pydict().values(), strict=True)]
+    return [Slice(low, high) for low, high in zip(lows, [*lows[1:], None], strict=True)]
 
 
-def _edges(group: pq.RowGroupMetaData) -> tuple[Key, Key]:
+def _is_before(key: Key, bound: Key | None) -> bool:
+    return bound is None or key < bound
+
+
+def _edges(group: pq.RowGroupMetaData) -> tuple[Key, Key] | tuple[None, None]:
     """Return what no account of a row group stands before, and behind, by its statistics."""
     columns = {group.column(place).path_in_schema: place for place in range(group.num_columns)}
     ends = [group.column(columns[name]).statistics for name in FILE_KEY]
     if any(found is None or not found.has_min_max for found in ends):
-        return (), _LAST
+        return None, None
     return tuple(found.min for found in ends), tuple(found.max for found in ends)
 
 
@@ -338,7 +341,8 @@ def _stretch(rows: pa.Table, part: Slice) -> pa.Table:
         return tuple(column[place].as_py() for column in columns)
 
     low, high = (
-        bisect_left(range(rows.num_rows), bound, key=key) for bound in (part.low, part.high)
+        rows.num_rows if bound is None else bisect_left(range(rows.num_rows), bound, key=key)
+        for bound in (part.low, part.high)
     )
     return rows.slice(low, high - low)
 
@@ -352,6 +356,7 @@ def _opened(store: Store, name: str) -> Iterator[pq.ParquetFile]:
         ):
             yield file
     except (pa.ArrowException, OSError) as error:
+        check_seen(store, layout.ABOUT)
         raise ArchiveDamagedError(
             f"{store.uri}/{name} can't be read: {error}; verify the archive to see what is wrong"
         ) from error

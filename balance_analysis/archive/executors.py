@@ -8,137 +8,28 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-from collections import deque
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.filling import keeping
 from balance_analysis.archive.tasks import Task, load_part
 from balance_analysis.load.progress import reporting
+from balance_analysis.load.stream import stretches
+from balance_analysis.spans import joined
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Iterator
 
     from balance_analysis.archive.filling import Filling, Part
+    from balance_analysis.archive.pool import Pool
     from balance_analysis.archive.store import Store
     from balance_analysis.load.progress import Report
     from balance_analysis.load.request import LoadRequest
     from balance_analysis.node.client import Client
 
 logger = logging.getLogger("balance_analysis")
-
-AHEAD: Final = 8
-"""How many times as many tasks as run at once may be done before the next one to be taken is."""
-
-S = TypeVar("S")
-T = TypeVar("T")
-
-
-class Executor(Protocol):
-    """What runs a function elsewhere, as the executors of `concurrent.futures` do."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future[Any]:  # noqa: ANN401
-        """Run a function, and return what its result comes in."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """An executor, and how much of it there is.
-
-    Attributes
-    ----------
-    executor
-        What takes the tasks.
-    width
-        How many it runs at once.
-    """
-
-    executor: Executor
-    width: int
-
-    @classmethod
-    def of(cls, executor: Any) -> Pool:  # noqa: ANN401 - a Client is of a package that may not be there
-        """Return the pool of an executor, or of a `distributed.Client`.
-
-        Raises
-        ------
-        TypeError
-            If it is neither.
-        """
-        if hasattr(executor, "get_executor"):
-            # Each call is a task of its own: a result that is still there is of another run.
-            executor = executor.get_executor(pure=False)
-        if not hasattr(executor, "submit"):
-            raise TypeError(
-                "executor must be one of concurrent.futures, or a distributed.Client, "
-                f"not {executor!r}"
-            )
-        return cls(executor, max(1, _width(executor)))
-
-    def run_in_order(
-        self, function: Callable[[S], T], items: Iterable[S], at_once: int
-    ) -> Generator[tuple[S, T]]:
-        """Yield each item and what a function makes of it elsewhere, in their order.
-
-        Parameters
-        ----------
-        at_once
-            How many tasks may be on their way at a time.
-
-        Raises
-        ------
-        Exception
-            What a task failed with, with a note of the item; the others are cancelled.
-        """
-        waiting = iter(items)
-        running: deque[tuple[S, Future[T]]] = deque()
-        try:
-            while True:
-                under_way = [future for _, future in running if not future.done()]
-                has_room = len(under_way) < at_once and len(running) < AHEAD * at_once
-                if has_room and (item := next(waiting, None)) is not None:
-                    running.append((item, self._submit(function, item)))
-                    continue
-                if not running:
-                    return
-                item, future = running[0]
-                if not future.done():
-                    wait(under_way, return_when=FIRST_COMPLETED)
-                    continue
-                running.popleft()
-                yield item, _result(item, future)
-        finally:
-            for _, future in running:
-                future.cancel()
-
-    def _submit(self, function: Callable[[S], T], item: S) -> Future[T]:
-        """Submit; an executor that takes no more fails the task, when its turn has come."""
-        try:
-            return self.executor.submit(function, item)
-        except Exception as error:  # noqa: BLE001 - it is raised in its turn
-            failed: Future[T] = Future()
-            failed.set_exception(error)
-            return failed
-
-
-def _result(item: object, future: Future[T]) -> T:
-    try:
-        return future.result()
-    except Exception as error:
-        error.add_note(f"in {item}")
-        logger.warning("%s can't be completed", item)
-        raise
-
-
-def _width(executor: Any) -> int:  # noqa: ANN401 - each kind tells it in its own way
-    cluster = getattr(executor, "_client", None)
-    if cluster is not None and hasattr(cluster, "nthreads"):
-        return sum(cluster.nthreads().values())
-    return int(getattr(executor, "_max_workers", None) or os.cpu_count() or 1)
 
 
 def fill_elsewhere(
@@ -167,6 +58,10 @@ def fill_elsewhere(
             report((end - start) / (request.end - start), rows)
             if end < task.request.end:
                 break
+        logger.info("%d new rows in %d requests", rows, filling.run.requests)
+        if filling.doubted:
+            lacking = stretches(joined(filling.doubted))
+            logger.warning("the node says that it may lack rows of %s", lacking)
         filling.tell_end(end, request.end)
 
 

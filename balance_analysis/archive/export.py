@@ -19,9 +19,10 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer, within
 from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.credentials import without_credentials
-from balance_analysis.archive.executors import Pool, fill_elsewhere
+from balance_analysis.archive.executors import fill_elsewhere
 from balance_analysis.archive.filling import Filling, keeping, make_part, until_behind
 from balance_analysis.archive.lock import one_writer
+from balance_analysis.archive.pool import Pool
 from balance_analysis.archive.runs import new_id, reported
 from balance_analysis.archive.state import (
     About,
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
     from distributed import Client as Cluster
 
     from balance_analysis.archive.archive import Archive
-    from balance_analysis.archive.executors import Executor
     from balance_analysis.archive.layout import Partition
+    from balance_analysis.archive.pool import Executor
     from balance_analysis.archive.runs import Report as RunReport
     from balance_analysis.archive.store import Store
     from balance_analysis.load.progress import Report

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -44,6 +45,21 @@ class About:
         allowed = self.filters.allowed().items()
         accounts = "; ".join(f"{name} {', '.join(values)}" for name, values in allowed)
         return f"{accounts or 'all accounts'}, a file for each {self.partition}"
+
+
+def check_seen(store: Store, name: str) -> None:
+    """Raise if a file that an archive has is not there: another machine may not reach its folder.
+
+    Raises
+    ------
+    ArchiveError
+        With the machine and the file.
+    """
+    if store.read(name) is None:
+        raise ArchiveError(
+            f"{platform.node()} does not find {store.uri}/{name}: whoever works on an archive must "
+            "reach it, in an object store or in a folder that has the same path everywhere"
+        )
 
 
 def read_about(store: Store) -> About:

@@ -6,7 +6,6 @@ content: to run it twice, or to kill it in the middle, changes nothing.
 
 from __future__ import annotations
 
-import platform
 import time
 from copy import copy
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ import pyarrow as pa
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import read_noted, within
 from balance_analysis.archive.filling import Part, make_part, until_behind
-from balance_analysis.errors import ArchiveError
+from balance_analysis.archive.state import check_seen
 from balance_analysis.load.stream import Load
 from balance_analysis.schema import ARROW_SCHEMA
 
@@ -77,18 +76,13 @@ def load_part(task: Task) -> Part:
         If the file can't be written.
     """
     store, request = task.store, task.request
-    if store.read(task.mark) is None:
-        raise ArchiveError(
-            f"a worker on {platform.node()} does not find {store.uri}/{task.mark}, which this run "
-            "has written: the archive must be an object store, or a folder that all workers reach "
-            "under the same path"
-        )
+    check_seen(store, task.mark)
     known = read_noted(store, task.file, task.note)
     start = end = request.start or 0
     batches: list[pa.RecordBatch] = []
     incomplete: list[Span] = []
     bad_rows: list[BadRow] = []
-    load = Load(request)
+    load = Load(request, is_part=True)
     if task.client.max_requests_per_second is not None:
         # For the last request of the task before, and for the driver's own before it commits.
         time.sleep(2 / task.client.max_requests_per_second)

@@ -26,7 +26,7 @@ from balance_analysis.archive.filecheck import (
     wrong_note,
     wrong_schema,
 )
-from balance_analysis.archive.state import read_about, read_coverage
+from balance_analysis.archive.state import check_seen, read_about, read_coverage
 from balance_analysis.archive.store import is_leftover
 from balance_analysis.archive.timeline import read_limits
 from balance_analysis.archive.verdict import Problem, VerifyReport
@@ -110,9 +110,17 @@ class CheckedFile:
 
 
 def check_file(file: FileToCheck) -> CheckedFile:
-    """Read a file of rows, and return what is wrong with it."""
+    """Read a file of rows, and return what is wrong with it.
+
+    Raises
+    ------
+    ArchiveError
+        If the archive is not there: a worker may not reach its folder.
+    """
     reading = Reading(file.begin, file.stop, file.spans)
     damage = wrong_bytes(file.store, file.name, file.note)
+    if damage is not None:
+        check_seen(file.store, layout.ABOUT)
     wrong = damage or reading.read(file.store, file.name, file.note)
     last = pa.concat_tables([EMPTY, *reading.last]) if wrong is None else EMPTY
     return CheckedFile(wrong, damage is not None, reading.rows, last)

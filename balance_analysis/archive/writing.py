@@ -7,6 +7,7 @@ Parquet file has a note in JSON.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -40,6 +41,27 @@ def read_note(file: pq.ParquetFile) -> dict[str, Any]:
     return note if isinstance(note, dict) else {}
 
 
+def check_writable(path: PathLike) -> Path:
+    """Return where a file is to be written: what a link points to is replaced, not the link.
+
+    Raises
+    ------
+    OSError
+        If no file can be written there.
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder; name a file in it", str(path))
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "is no regular file; name one", str(path))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "no such folder; make it first", str(target.parent))
+    if not os.access(target.parent, os.W_OK):
+        folder = str(target.parent)
+        raise PermissionError(errno.EACCES, "this folder can't be written to", folder)
+    return target
+
+
 @contextlib.contextmanager
 def replacing(path: PathLike) -> Iterator[Path]:
     """Give a place beside `path` to write to; on success it becomes `path`, else it is removed.
@@ -49,7 +71,7 @@ def replacing(path: PathLike) -> Iterator[Path]:
     OSError
         If the folder can't be written to.
     """
-    target = Path(os.path.realpath(path))  # what a link points to is replaced, not the link
+    target = check_writable(path)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     temporary.touch(exist_ok=False)
     try:

@@ -131,6 +131,9 @@ def export(
         telling.is_json = settings["log_format"] == LogFormat.json.value
         if dry_run and repair:
             raise ValueError("--repair has no --dry-run; `verify` tells what it would mend")
+        if scheduler is not None and (repair or dry_run):
+            option = "--repair" if repair else "--dry-run"
+            raise ValueError(f"{option} works without a cluster: leave --scheduler out")
         if repair:
             # A schedule's interval is not meant to be asked for anew whenever a file is mended.
             settings |= {"since": since, "until": until}

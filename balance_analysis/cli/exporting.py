@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from balance_analysis.cli.moments import check_writable, interval
+from balance_analysis.archive.writing import check_writable
+from balance_analysis.cli.moments import interval
 from balance_analysis.cli.printing import aligned
 from balance_analysis.cli.spreading import connected
 from balance_analysis.cli.telling import BAD, LOCKED, PARTIAL, Telling, logger

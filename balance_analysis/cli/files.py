@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from balance_analysis.cli.moments import check_writable, interval
+from balance_analysis.archive.writing import check_writable
+from balance_analysis.cli.moments import interval
 from balance_analysis.cli.options import (
     AccountType,
     AssetId,

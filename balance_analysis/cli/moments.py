@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import re
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from typing import Final
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGO: Final = re.compile(r"(?:now-)?(\d+)([smhdw])", re.ASCII)
@@ -43,15 +39,3 @@ def duration(text: str) -> dt.timedelta:
     from balance_analysis.archive.settings import parse_duration
 
     return parse_duration(text)
-
-
-def check_writable(path: Path) -> None:
-    """Raise before any work if a file can't be written there."""
-    if path.is_dir():
-        raise IsADirectoryError(21, "is a folder; name a file in it", str(path))
-    if path.exists() and not path.is_file():
-        raise OSError(22, "is no regular file; name one", str(path))
-    if not path.parent.is_dir():
-        raise FileNotFoundError(2, "no such folder; make it first", str(path.parent))
-    if not os.access(path.parent, os.W_OK):
-        raise PermissionError(13, "this folder can't be written to", str(path.parent))

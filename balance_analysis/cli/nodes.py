@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from balance_analysis.cli.moments import check_writable
+from balance_analysis.archive.writing import check_writable
 from balance_analysis.cli.options import (
     LimitsFormat,
     Quiet,

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from balance_analysis.cli.moments import check_writable, interval
+from balance_analysis.archive.writing import check_writable
+from balance_analysis.cli.moments import interval
 from balance_analysis.cli.options import (
     AccountType,
     AssetId,

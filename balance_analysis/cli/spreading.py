@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Final
 
@@ -40,10 +41,18 @@ def connected(address: str | None) -> Iterator[Client | None]:
             f"--scheduler needs Dask ({error.name} is missing): "
             "pip install 'balance-analysis[cluster]'"
         ) from error
+    # What Dask logs of a lost connection is a traceback; what becomes of it is told below.
+    for name in ("distributed", "distributed.client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = Client(address, timeout=SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, TimeoutError) as error:
         raise _failed(address, f"the scheduler can't be reached: {error}") from error
+    except (TypeError, ValueError, ImportError, RuntimeError) as error:
+        raise ValueError(
+            f"--scheduler {address}: {error}; give it as Dask does when it starts one, such as "
+            "tcp://host:8786"
+        ) from error
     with contextlib.closing(client):
         try:
             client.wait_for_workers(1, timeout=SECONDS)

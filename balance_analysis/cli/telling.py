@@ -125,10 +125,11 @@ def told_errors(verbose: int, quiet: bool, interrupted: int = INTERRUPTED) -> It
 
 
 def one_line(error: BaseException) -> str:
-    """Return what an error says, without line breaks."""
+    """Return what an error says and its notes, without line breaks."""
+    said = str(error)
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join(str(error).split())
+        said = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join("; ".join([said, *getattr(error, "__notes__", ())]).split())
 
 
 def say(quiet: bool) -> Callable[[str], None]:

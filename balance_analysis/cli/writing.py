@@ -9,7 +9,7 @@ import sys
 from decimal import Decimal
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from balance_analysis.cli.moments import check_writable
+from balance_analysis.archive.writing import check_writable
 from balance_analysis.cli.options import ExactFormat, TableFormat
 
 if TYPE_CHECKING:

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
+import numbers
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar
 
 import numpy as np
-import pandas as pd
 
 from balance_analysis.analysis.grid import check_cells, make_grid
-from balance_analysis.analysis.steps import in_one_thread
+from balance_analysis.analysis.steps import check_opening, in_one_thread
 from balance_analysis.archive.archive import Archive
-from balance_analysis.archive.chosen import FILE_KEY, Chosen, add_counts, cut
+from balance_analysis.archive.chosen import FILE_KEY, Chosen, Slice, add_counts, cut
+from balance_analysis.archive.writing import PathLike, check_writable
 from balance_analysis.cluster.running import running
 from balance_analysis.load.progress import reporting
 from balance_analysis.schema import from_microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Executor
 
+    import pandas as pd
     from distributed import Client
 
     from balance_analysis.analysis.grid import Frequency, Zone
-    from balance_analysis.archive.chosen import Slice
     from balance_analysis.load.progress import Report
     from balance_analysis.schema import Instant
 
@@ -68,6 +71,25 @@ class Options(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """What a task gets.
+
+    Attributes
+    ----------
+    part
+        Its slice of the accounts.
+    opening
+        What these held before the rows.
+    """
+
+    part: Slice
+    opening: pd.DataFrame | None = None
+
+    def __str__(self) -> str:
+        return str(self.part)
+
+
+@dataclass(frozen=True, slots=True)
 class Task(Generic[T]):
     """A function of a table and opening balances, to be called on slices, wherever that is.
 
@@ -77,20 +99,16 @@ class Task(Generic[T]):
         The rows.
     function
         What is called.
-    opening
-        What accounts held before the rows: of all slices.
     """
 
     chosen: Chosen
     function: Callable[..., T]
-    opening: pd.DataFrame | None
 
-    def __call__(self, part: Slice) -> tuple[int, T]:
+    def __call__(self, share: Share) -> tuple[int, T]:
         """Return how many rows a slice has, and what the function makes of them."""
-        table = self.chosen.read(part)
-        opening = None if self.opening is None else _within(self.opening, part)
+        table = self.chosen.read(share.part)
         with in_one_thread():
-            return len(table), self.function(table, opening=opening)
+            return len(table), self.function(table, opening=share.opening)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,26 +172,30 @@ class Job:
             If they don't fit there.
         """
         asked = partial(function, start=bounds.start, end=bounds.end)
-        task = Task(self.chosen, asked, opening)
+        task = Task(self.chosen, asked)
+        texts = None if opening is None else check_opening(opening)[list(FILE_KEY)]
         with running(self.client) as runner, reporting(self.progress) as show:
             counts = add_counts(runner.map(Chosen.count, self.chosen.split(_FILES)))
             if is_kept:
                 check_cells(counts.num_rows, bounds.cells)
             rows = self.rows_per_task
             accounts = _CELLS * rows / max(bounds.cells, 1)
-            parts = cut(counts, rows=rows, accounts=accounts, width=runner.width)
+            parts = cut(counts, rows=rows, accounts=accounts)
             done = 0
-            for number, (size, result) in enumerate(runner.map(task, parts), start=1):
+            shares = _shares(parts, opening, texts)
+            for number, (size, result) in enumerate(runner.map(task, shares), start=1):
                 done += size
                 show(number / len(parts), done)
                 yield result
 
 
-def make_job(archive: Archive, options: Options) -> Job:
-    """Return what `options` ask for of an archive, fixed at this moment.
+def make_job(archive: Archive, options: Options, to: PathLike | None) -> Job:
+    """Return what `options` ask for of an archive, fixed at this moment, and to be written to `to`.
 
     Raises
     ------
+    OSError
+        If no file can be written there.
     IncompleteError, ArchiveError, ValueError
         As `Archive.read`, or if `rows_per_task` is not positive.
     TypeError
@@ -188,8 +210,9 @@ def make_job(archive: Archive, options: Options) -> Job:
         raise TypeError(f"an Archive is wanted, as ba.Archive(path), not {archive!r:.80}")
     client, progress = how.pop("client", None), how.pop("progress", None)
     rows = how.pop("rows_per_task", ROWS)
-    if rows < 1:
-        raise ValueError(f"rows_per_task must be positive, not {rows!r}")
+    _check_rows(rows)
+    if to is not None:
+        check_writable(to)
     return Job(archive.choose(**how), rows, client, progress)
 
 
@@ -227,9 +250,24 @@ def point_bounds(
     return Bounds(from_microseconds(first), from_microseconds(last + 1), len(grid.points))
 
 
-def _within(opening: pd.DataFrame, part: Slice) -> pd.DataFrame:
-    """Return the opening balances of a slice; what is no such frame as it is, to be refused."""
-    if not isinstance(opening, pd.DataFrame) or not {*FILE_KEY} <= {*opening}:
-        return opening
-    keys = opening[list(FILE_KEY)].astype("str").itertuples(index=False, name=None)
-    return opening[[part.low <= key < part.high for key in keys]]
+def _shares(
+    parts: Sequence[Slice], opening: pd.DataFrame | None, texts: pd.DataFrame | None
+) -> list[Share]:
+    """Return slices, each with what its accounts, whose ids are given as text, held before."""
+    if opening is None or texts is None:
+        return [Share(part) for part in parts]
+    keys = list(texts.itertuples(index=False, name=None))
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    ordered = [keys[place] for place in order]
+    edges = [bisect_left(ordered, part.low) for part in parts] + [len(ordered)]
+    return [
+        Share(part, opening.iloc[order[first:stop]])
+        for part, (first, stop) in zip(parts, itertools.pairwise(edges), strict=True)
+    ]
+
+
+def _check_rows(rows: object) -> None:
+    if not isinstance(rows, numbers.Integral) or isinstance(rows, bool):
+        raise TypeError(f"rows_per_task must be a whole number, not {rows!r}")
+    if rows < 1:
+        raise ValueError(f"rows_per_task must be positive, not {rows!r}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from balance_analysis.analysis import averages, summary
 from balance_analysis.analysis import flows as changes
+from balance_analysis.analysis.groups import group_names
 from balance_analysis.analysis.series import balance_series
 from balance_analysis.cluster.adding import add_totals, partial_totals
 from balance_analysis.cluster.joining import add_flows, in_order, write_frames
@@ -63,12 +64,14 @@ def series(
     IncompleteError, ArchiveError
         As `archive.read`.
     ValueError, CheckError
-        As `balance_series`. What a task raises arrives as it was raised, with a note of the
-        accounts that it was about.
+        As `balance_series`, or if a worker has not the packages that this process has. What a task
+        raises arrives as it was raised, with a note of the accounts that it was about.
     OSError
-        If `to` can't be written.
+        If `to` can't be written: before any work, where that is known.
+    concurrent.futures.CancelledError
+        If the cluster is lost.
     """
-    job = make_job(archive, options)
+    job = make_job(archive, options, to)
     bounds = point_bounds(job.chosen, freq=freq, start=start, end=end, tz=tz)
     work = partial(balance_series, freq=freq, tz=tz, layout="long")
     frames = job.each_slice(work, bounds, opening=opening, is_kept=to is None)
@@ -106,7 +109,7 @@ def time_weighted_average(
     IncompleteError, ArchiveError, ValueError, CheckError, OSError
         See `cluster.series`.
     """
-    job = make_job(archive, options)
+    job = make_job(archive, options, to)
     bounds = period_bounds(job.chosen, freq=freq, start=start, end=end, tz=tz)
     work = partial(averages.time_weighted_average, freq=freq, tz=tz)
     frames = job.each_slice(work, bounds, opening=opening, is_kept=to is None)
@@ -144,7 +147,7 @@ def summarize_accounts(
     IncompleteError, ArchiveError, ValueError, CheckError, OSError
         See `cluster.series`.
     """
-    job = make_job(archive, options)
+    job = make_job(archive, options, to)
     bounds = period_bounds(job.chosen, freq=None, start=start, end=end, tz=None)
     work = summary.summarize_accounts
     frames = job.each_slice(work, bounds, opening=opening, is_kept=to is None)
@@ -185,9 +188,9 @@ def flows(
     IncompleteError, ArchiveError, ValueError, CheckError, OSError
         See `cluster.series`.
     """
-    names = [by] if isinstance(by, str) else list(by)
+    names = group_names(by)
     is_by_account = {*ACCOUNT_KEY} <= {*names}
-    job = make_job(archive, options)
+    job = make_job(archive, options, to)
     bounds = period_bounds(job.chosen, freq=freq, start=start, end=end, tz=tz)
     work = partial(changes.flows, freq=freq, by=names, tz=tz)
     frames = job.each_slice(work, bounds, opening=opening)
@@ -231,8 +234,8 @@ def totals(
     IncompleteError, ArchiveError, ValueError, CheckError, OSError
         See `cluster.series`.
     """
-    names = [by] if isinstance(by, str) else list(by)
-    job = make_job(archive, options)
+    names = group_names(by)
+    job = make_job(archive, options, to)
     find = period_bounds if freq is None else point_bounds
     bounds = find(job.chosen, freq=freq, start=start, end=end, tz=tz)
     work = partial(partial_totals, by=names, freq=freq, tz=tz)

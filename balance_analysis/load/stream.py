@@ -59,6 +59,8 @@ class Load:
     restart
         A time at which a row is known to stand, microseconds: an answer that restarts there must
         begin there, or the node is not one of the same network.
+    is_part
+        Whether it is a part of a larger load, of which whoever put it together tells.
     """
 
     request: LoadRequest
@@ -71,6 +73,7 @@ class Load:
     cost: dict[str, float] = field(default_factory=dict)
     head: Head = field(default_factory=Head)
     restart: int | None = None
+    is_part: bool = False
 
     def run(self, client: Client, progress: bool | Report | None) -> Iterator[Step]:
         """Yield the steps of what is not settled yet, as they come, without repeated rows.
@@ -94,6 +97,8 @@ class Load:
         finally:
             asking.stop()
             self._count(asking, time.monotonic() - began)
+        if self.is_part:
+            return
         logger.info("%d rows in %d requests", self.rows, self.cost["requests"])
         if self.incomplete:
             logger.warning("the node says that it may lack rows of %s", stretches(self.incomplete))

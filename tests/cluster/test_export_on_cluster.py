@@ -13,9 +13,11 @@ import time
 
 import pytest
 from distributed import Client
+from typer.testing import CliRunner
 
 from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.layout import STAGED
+from balance_analysis.cli import app
 from balance_analysis.errors import RequestError
 from tests.archive.exporting import (
     DAY,
@@ -172,7 +174,7 @@ def test_an_error_of_a_task_is_itself_and_what_is_before_it_stays(client, alone,
         with pytest.raises(RequestError) as failed:
             run_export(node, tmp_path / "a", executor=client.get_executor(), **WHOLE)
         assert failed.value.status == 403
-        assert failed.value.__notes__ == ["in the period 2023-04-30"]
+        assert failed.value.__notes__ == ["in the task of the period 2023-04-30"]
         assert spans_of(tmp_path / "a") == [(START, THIRD, True)]
         node.faults = ()
         run_export(node, tmp_path / "a", executor=client.get_executor(), end=END)
@@ -241,6 +243,7 @@ def test_a_scheduler_that_restarts_ends_the_run_and_the_next_one_completes_it(
         cluster.kill_scheduler()
         code, said = ended(process)
     assert (code, "the cluster was lost" in said) == (3, True), said
+    assert "Traceback" not in said
     assert_holds(tmp_path / "a", ROWS, whole=(START, THIRD))
     cluster.start()
     with node_of(ROWS) as node, driver(node, tmp_path / "a", cluster.address) as process:
@@ -275,3 +278,28 @@ def test_without_dask_the_command_tells_what_to_install(tmp_path):
     )
     assert done.returncode == 2, done.stderr
     assert "pip install 'balance-analysis[cluster]'" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--repair", "--dry-run"])
+def test_what_asks_from_here_takes_no_scheduler(tmp_path, option):
+    command = ["export", "http://127.0.0.1:1", str(tmp_path / "a"), option]
+    found = CliRunner().invoke(app, [*command, "--scheduler", "tcp://127.0.0.1:1"])
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert f"{option} works without a cluster: leave --scheduler out" in found.stderr
+
+
+@pytest.mark.parametrize("address", ["hello", "tls://127.0.0.1:1", "nothing://127.0.0.1:1"])
+def test_an_address_that_is_none_is_a_slip_of_the_caller(tmp_path, address):
+    command = [
+        sys.executable,
+        "-m",
+        "balance_analysis",
+        "verify",
+        str(tmp_path),
+        "--scheduler",
+        address,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert f"--scheduler {address}: " in done.stderr
+    assert "Traceback" not in done.stderr

@@ -166,5 +166,5 @@ def test_nothing_of_dask_is_imported_for_the_executor_of_this_machine(archive):
 
 
 def test_what_is_no_executor_is_refused(archive):
-    with pytest.raises(TypeError, match="client must be"):
+    with pytest.raises(TypeError, match="an executor of concurrent"):
         cluster.totals(archive, client="tcp://scheduler:8786")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pandas as pd
 import pyarrow as pa
@@ -13,6 +15,7 @@ import pytest
 import balance_analysis as ba
 from balance_analysis import cluster
 from balance_analysis.archive.chosen import FILE_KEY, Slice
+from balance_analysis.archive.store import Store
 from balance_analysis.schema import ID_TYPE, from_microseconds
 from tests.analysis.tables import GENERAL, HOUR, START, many_rows, records, table_of
 from tests.cluster.archives import assert_same, write_archive
@@ -140,3 +143,68 @@ def test_what_was_chosen_stays_what_it_was_while_the_archive_grows(table, tmp_pa
     known = table[times < from_microseconds(later)]
     assert len(known) < len(table)
     assert_same(chosen.read(Slice()), ba.to_table(known))
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "said"),
+    [
+        ({"to": "no/such/folder/file"}, FileNotFoundError, "no such folder"),
+        ({"to": "."}, IsADirectoryError, "is a folder; name a file in it"),
+        ({"by": "party_id"}, ValueError, "must include 'asset_id'"),
+        ({"by": None}, TypeError, "by must name columns"),
+        ({"opening": 3}, TypeError, "opening must be a pandas DataFrame"),
+        ({"opening": pd.DataFrame({"party_id": ["a"]})}, ValueError, "opening has no column"),
+        ({"rows_per_task": 0}, ValueError, "rows_per_task must be positive"),
+        ({"rows_per_task": 2.5}, TypeError, "rows_per_task must be a whole number"),
+        ({"rows_per_task": True}, TypeError, "rows_per_task must be a whole number"),
+        ({"rows_per_task": None}, TypeError, "rows_per_task must be a whole number"),
+    ],
+)
+@pytest.mark.parametrize("work", [cluster.totals, cluster.flows])
+def test_what_can_not_be_is_refused_before_any_work(
+    *, archive, tmp_path, monkeypatch, work, how, kind, said
+):
+    monkeypatch.chdir(tmp_path)
+    begun = []
+    with pytest.raises(kind, match=said) as failed:
+        work(archive, **how, progress=lambda *done: begun.append(done))
+    assert begun == []
+    assert not hasattr(failed.value, "__notes__")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_opening_of_no_accounts_is_one(archive, table):
+    opening = ba.balance_at(table, table["timestamp"].min()).iloc[:0]
+    assert len(opening.columns) > 4
+    found = cluster.totals(archive, freq="1D", opening=opening, rows_per_task=SIZE)
+    assert_same(found, ba.totals(table, freq="1D", opening=opening))
+
+
+def test_an_opening_with_a_missing_id_is_refused_in_the_words_for_tables(archive, table):
+    opening = ba.balance_at(table, table["timestamp"].max())
+    opening["market_id"] = opening["market_id"].astype(object).where(opening.index > 0)
+    for work in (
+        lambda: ba.flows(table, opening=opening),
+        lambda: cluster.flows(archive, opening=opening),
+    ):
+        with pytest.raises(ValueError, match="an account with a missing id; no market is ''"):
+            work()
+
+
+def test_ids_of_the_last_character_there_is_are_accounts_too(tmp_path):
+    last = "\U0010ffff"
+    rows = [("VOTE", "T", party, "", START, 1) for party in ("a", last, last + last, last + "b")]
+    table = table_of(rows)
+    archive = write_archive(tmp_path / "archive", table)
+    for size in (1, 2, 100):
+        assert_same(cluster.totals(archive, rows_per_task=size), ba.totals(table))
+        found = cluster.series(archive, rows_per_task=size)
+        assert_same(found, ba.balance_series(table, layout="long"))
+
+
+def test_a_machine_that_does_not_reach_the_archive_says_so(archive, tmp_path):
+    elsewhere = replace(archive.choose(), store=Store(tmp_path / "elsewhere"))
+    with pytest.raises(ba.ArchiveError, match=f"{platform.node()} does not find .*same path"):
+        elsewhere.read(Slice())
+    with pytest.raises(ba.ArchiveError, match="does not find"):
+        elsewhere.count()

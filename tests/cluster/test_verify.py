@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 
 import pytest
 
+import balance_analysis as ba
 from balance_analysis import cluster
+from balance_analysis.archive.store import Store
 from tests.analysis.tables import HOUR, START, many_rows, table_of
 from tests.cluster.archives import write_archive
 
@@ -42,3 +45,18 @@ def test_what_is_wrong_is_told_in_the_same_words(archive, pool, harm):
     report = cluster.verify(archive, client=pool)
     assert report == archive.verify()
     assert not report.is_whole
+
+
+def test_workers_that_do_not_reach_the_archive_blame_no_file(archive, tmp_path):
+    class Elsewhere(Executor):
+        def submit(self, function, file):
+            moved = replace(file, store=Store(tmp_path / "elsewhere"))
+            future = Future()
+            try:
+                future.set_result(function(moved))
+            except ba.BalanceAnalysisError as error:
+                future.set_exception(error)
+            return future
+
+    with pytest.raises(ba.ArchiveError, match=r"does not find .*_archive\.json"):
+        cluster.verify(archive, client=Elsewhere())
