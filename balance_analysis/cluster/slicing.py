@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from balance_analysis.analysis.grid import check_cells, make_grid
 from balance_analysis.analysis.steps import check_opening, in_one_thread
@@ -175,7 +176,8 @@ class Job:
         task = Task(self.chosen, asked)
         texts = None if opening is None else check_opening(opening)[list(FILE_KEY)]
         with running(self.client) as runner, reporting(self.progress) as show:
-            counts = add_counts(runner.map(Chosen.count, self.chosen.split(_FILES)))
+            found = runner.map(Chosen.count, self.chosen.split(_FILES))
+            counts = add_counts(found if texts is None else itertools.chain(found, [_once(texts)]))
             if is_kept:
                 check_cells(counts.num_rows, bounds.cells)
             rows = self.rows_per_task
@@ -248,6 +250,12 @@ def point_bounds(
         return Bounds(start, end)
     first, last = int(grid.points[0]), int(grid.points[-1])
     return Bounds(from_microseconds(first), from_microseconds(last + 1), len(grid.points))
+
+
+def _once(ids: pd.DataFrame) -> pa.Table:
+    """Return accounts as `Chosen.count` does, each as if it had a row."""
+    columns = {name: pa.array(ids[name], pa.string()) for name in FILE_KEY}
+    return pa.table({**columns, "rows": pa.array(np.ones(len(ids), np.int64))})
 
 
 def _shares(

@@ -208,3 +208,18 @@ def test_a_machine_that_does_not_reach_the_archive_says_so(archive, tmp_path):
         elsewhere.read(Slice())
     with pytest.raises(ba.ArchiveError, match="does not find"):
         elsewhere.count()
+
+
+def test_accounts_that_are_known_from_an_opening_alone_are_spread_as_well(archive, table):
+    keys = {"asset_id": "VOTE", "account_type": "T", "market_id": ""}
+    opening = pd.DataFrame({**keys, "party_id": [f"q{n:04}" for n in range(1000)], "balance": 7})
+    seen = []
+    found = cluster.series(
+        archive,
+        freq="1D",
+        opening=opening,
+        rows_per_task=SIZE,
+        progress=lambda *how: seen.append(how),
+    )
+    assert_same(found, ba.balance_series(table, freq="1D", opening=opening, layout="long"))
+    assert len(seen) > (len(table) + len(opening)) / SIZE
