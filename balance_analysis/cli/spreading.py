@@ -42,7 +42,7 @@ def connected(address: str | None) -> Iterator[Client | None]:
             "pip install 'balance-analysis[cluster]'"
         ) from error
     # What Dask logs of a lost connection is a traceback; what becomes of it is told below.
-    for name in ("distributed", "distributed.client"):
+    for name in ("asyncio", "distributed", "distributed.client", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = Client(address, timeout=SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]

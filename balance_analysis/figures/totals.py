@@ -141,19 +141,20 @@ def plot_totals(
     if asset is None or interval is None:
         return explain_no_changes(ax, start, end)
     window = {"freq": freq, "start": start, "end": end}
-    bands = _largest(rows, [by] if isinstance(by, str) else list(by), window, interval)
+    bands, first = _largest(rows, [by] if isinstance(by, str) else list(by), window, interval)
     if not bands:
         return explain(ax, f"no balance is known\n{interval.words}")
     if shares and not any(band.words.any() for band in bands):
         return explain(ax, f"nothing is held, so there are no shares\n{interval.words}")
-    handles: list[Artist] = [*_draw(ax, bands, interval, Unit(asset, decimals), shares=shares)]
+    handles: list[Artist] = [
+        *_draw(ax, bands, first, interval, Unit(asset, decimals), shares=shares)
+    ]
     if shares:
         format_shares(ax)
     else:
         format_amounts(ax, whole=decimals is not None)
         ax.set_ylim(bottom=min(ax.dataLim.y0, 0))
     format_times(ax, interval.start, interval.end)
-    first = min(int(band.times[0]) for band in bands)
     if first > interval.start:
         draw_unknown(ax, float(to_dates(interval.start)), float(to_dates(first)))
         handles.append(unknown_patch(ax))
@@ -187,15 +188,19 @@ class Band:
 
 def _largest(
     rows: pd.DataFrame, by: list[str], window: dict[str, Any], interval: Interval
-) -> list[Band]:
-    """Return the bands to draw, from the bottom up: the largest first."""
+) -> tuple[list[Band], int]:
+    """Return the bands to draw, the largest first, and from when on a total is known of any group.
+
+    Bands stand from the bottom up. Of those that hold nothing at any time none is drawn, or one
+    where there is no other.
+    """
     found = totals(rows, by=by, **window)
     is_known = found["known"].to_numpy() > 0
     numbers = found.groupby(by, observed=True, sort=True).ngroup().to_numpy()[is_known]
     found = found[is_known]
     heads = np.flatnonzero(np.diff(numbers, prepend=-1))
     if not len(heads):
-        return []
+        return [], interval.start
     sizes = np.maximum.reduceat(np.abs(sort_keys(words_of(pa.array(found["total"])))), heads)
     order = np.argsort(-sizes, kind="stable")
     held = order[sizes[order] > 0] if sizes.any() else order[:1]
@@ -218,7 +223,7 @@ def _largest(
         summed = totals(rows[is_other], by="asset_id", **window)
         last = _at_end(rows[is_other], ["asset_id"], interval)
         bands.append(_band(f"{len(rest):,} others", OTHERS, summed[summed["known"] > 0], last))
-    return bands
+    return bands, int(found["timestamp"].to_numpy("M8[us]").view(np.int64).min())
 
 
 def _at_end(rows: pd.DataFrame, by: list[str], interval: Interval) -> pd.Series[Any]:
@@ -234,10 +239,10 @@ def _band(label: str, style: Style, known: pd.DataFrame, last: pd.Series[Any]) -
 
 
 def _draw(
-    ax: Axes, bands: list[Band], interval: Interval, unit: Unit, *, shares: bool
+    ax: Axes, bands: list[Band], first: int, interval: Interval, unit: Unit, *, shares: bool
 ) -> list[StepPatch]:
     """Draw bands on top of each other, and return what stands for them in the legend."""
-    times = np.sort(np.concatenate([band.times for band in bands]))
+    times = np.sort(np.concatenate([[first], *(band.times for band in bands)]))
     times = times[np.diff(times, prepend=times[0] - 1) != 0]  # np.unique takes ten times as long
     held = [np.searchsorted(band.times, times, side="right") - 1 for band in bands]
     keys = [

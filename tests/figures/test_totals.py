@@ -48,6 +48,7 @@ def at(steps, when):
 @settings(max_examples=25)
 def test_the_top_is_the_sum_of_all_that_is_known_and_each_band_what_its_group_holds(levels):
     rows = [(*account, time, balance) for (account, time), balance in levels.items()]
+    plt.close("all")  # also of an example that failed
     ax = ba.plot_totals(table_of(rows))
     drawn = areas(ax)
     names = {"general": GENERAL, "margin": MARGIN, "bond": BOND}
@@ -60,7 +61,13 @@ def test_the_top_is_the_sum_of_all_that_is_known_and_each_band_what_its_group_ho
             assert top - below == pytest.approx(expected, rel=1e-9, abs=1e6)
             below = top
         assert below == pytest.approx(sum(held(rows, a, when) for a in names.values()))
-    plt.close(ax.figure)
+
+
+def test_what_is_known_to_be_nothing_is_not_hatched_as_unknown():
+    rows = [(*MARGIN, START, 0), (*GENERAL, START + HOUR, 5), (*GENERAL, START + 2 * HOUR, 5)]
+    ax = ba.plot_totals(table_of(rows))
+    assert "unknown" not in entries(ax)
+    assert areas(ax)["general, 5"][0] == (START, 0)
 
 
 def test_the_largest_group_lies_at_the_bottom_and_last_in_the_legend():
