@@ -44,14 +44,14 @@ def verify(
     Returns
     -------
     VerifyReport
-        As of `Archive.verify`.
+        As of `Archive.verify`; it names a folder by its absolute path, as the workers do.
 
     Raises
     ------
     ArchiveError
-        If there is no archive.
+        If there is no archive, or a worker doesn't reach it.
     RequestError, DecodeError, IncompleteError, CheckError, ValueError
-        As `Archive.verify`, if a node is asked.
+        As `Archive.verify`, if a node is asked; or if a worker has not this process's packages.
     """
     folder = archive.store.folder
     with running(client) as runner:
