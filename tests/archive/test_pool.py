@@ -89,7 +89,8 @@ def test_one_at_a_time_is_taken_of_what_may_wait():
     taking.close()
 
 
-def test_a_task_that_is_cancelled_from_outside_says_so():
+def test_a_task_that_is_cancelled_from_outside_says_so(monkeypatch):
+    monkeypatch.setattr(pool, "_LOOK", 0.01)
     executor = Late()
     taking = Pool.of(executor).map(None, ["the day"])
 
