@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import logging
 import os
@@ -9,6 +10,7 @@ import time
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -70,8 +72,7 @@ class Pool:
         """
         cluster = getattr(executor, "_client", executor)
         if hasattr(executor, "get_executor"):
-            # Each call is a task of its own: a result that is still there is of another run.
-            executor = executor.get_executor(pure=False)
+            executor = _OnCluster(executor)
         if not hasattr(executor, "submit"):
             raise TypeError(
                 "an executor of concurrent.futures or a distributed.Client is wanted, "
@@ -150,6 +151,35 @@ class Pool:
             failed: Future[T] = Future()
             failed.set_exception(error)
             return failed
+
+
+@dataclass(frozen=True, slots=True)
+class _OnCluster:
+    """The executor of a cluster.
+
+    Dask's own loses a result if its worker dies while it is handed over.
+    """
+
+    client: Any
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future[Any]:  # noqa: ANN401
+        done: Future[Any] = Future()
+        # Each call is a task of its own: a result that is still there is of another run.
+        task = self.client.submit(fn, *args, pure=False)
+        task.add_done_callback(partial(_hand_over, done))
+        done.add_done_callback(lambda each: task.cancel() if each.cancelled() else None)
+        return done
+
+
+def _hand_over(done: Future[Any], task: Any) -> None:  # noqa: ANN401 - a distributed.Future
+    if not done.set_running_or_notify_cancel():
+        return
+    try:
+        done.set_result(task.result())
+    except (CancelledError, asyncio.CancelledError):
+        done.set_exception(CancelledError("the cluster was lost that worked on it"))
+    except BaseException as error:  # noqa: BLE001 - it is raised where the result is taken
+        done.set_exception(error)
 
 
 def _result(item: object, future: Future[T]) -> T:

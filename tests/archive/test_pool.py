@@ -112,9 +112,17 @@ class Cluster(Late):
         self.found = dict(enumerate(found))
         self.threads = dict.fromkeys(self.found, 2) if threads is None else threads
 
-    def get_executor(self, *, pure):
+    def get_executor(self):
+        raise AssertionError("Dask's own executor loses results")
+
+    def submit(self, function, item, *, pure):
         assert not pure
-        return self
+        return super().submit(function, item)
+
+    def cancel(self, number):
+        future = self.futures[number][1]
+        future.cancel()
+        future.set_running_or_notify_cancel()
 
     def nthreads(self):
         return self.threads
@@ -128,6 +136,25 @@ class Cluster(Late):
 
 def test_workers_with_the_same_packages_are_counted():
     assert Pool.of(Cluster("asked")).width == 2
+
+
+def test_a_task_that_a_cluster_cancels_says_so():
+    cluster = Cluster(OWN)
+    taking = Pool.of(cluster).map(None, ["the day"])
+    threading.Timer(0.1, lambda: cluster.cancel(0)).start()
+    with pytest.raises(CancelledError, match="the cluster was lost"):
+        next(taking)
+
+
+def test_what_is_not_taken_is_cancelled_on_the_cluster():
+    cluster = Cluster(OWN)
+    taking = Pool.of(cluster).map(None, range(9))
+    threading.Timer(0.1, lambda: cluster.end(0)).start()
+    assert next(taking) == 0
+    taking.close()
+    others = [future for _, future in cluster.futures[1:]]
+    assert others
+    assert all(future.cancelled() for future in others)
 
 
 @pytest.mark.parametrize(
