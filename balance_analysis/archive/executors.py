@@ -44,7 +44,7 @@ def fill_elsewhere(
     at_once = pool.width if client.max_requests_per_second is not None else 2 * pool.width
     tasks = _tasks(client.share(pool.width), request, filling)
     store, start = filling.store, filling.front
-    end, rows = start, 0
+    end, rows, requests = start, 0, 0
     with (
         reporting(progress) as report,
         keeping(filling.finish),
@@ -54,11 +54,11 @@ def fill_elsewhere(
             filling.run.requests += part.requests
             filling.note(part.incomplete, part.bad_rows)
             filling.take(part, partial(_move, store, part))
-            end, rows = part.end, rows + part.added
+            end, rows, requests = part.end, rows + part.added, requests + part.requests
             report((end - start) / (request.end - start), rows)
             if end < task.request.end:
                 break
-        logger.info("%d new rows in %d requests", rows, filling.run.requests)
+        logger.info("%d new rows in %d requests", rows, requests)
         if filling.doubted:
             lacking = stretches(joined(filling.doubted))
             logger.warning("the node says that it may lack rows of %s", lacking)

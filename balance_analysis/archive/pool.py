@@ -177,7 +177,7 @@ def _hand_over(done: Future[Any], task: Any) -> None:  # noqa: ANN401 - a distri
     try:
         done.set_result(task.result())
     except (CancelledError, asyncio.CancelledError):
-        done.set_exception(CancelledError("the cluster was lost that worked on it"))
+        done.set_exception(CancelledError())
     except BaseException as error:  # noqa: BLE001 - it is raised where the result is taken
         done.set_exception(error)
 
