@@ -27,3 +27,13 @@ def clipped(spans: Iterable[Span], start: int, end: int) -> Iterator[Span]:
         begin, stop = max(start, first), min(end, last)
         if begin < stop:
             yield begin, stop
+
+
+def between(spans: Iterable[Span], start: int, end: int) -> list[Span]:
+    """Return what of [start, end) lies in none of the spans, in time order."""
+    found: list[Span] = []
+    for first, last in [*joined(spans), (end, end)]:
+        if start < min(first, end):
+            found.append((start, min(first, end)))
+        start = max(start, last)
+    return found

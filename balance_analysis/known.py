@@ -1,0 +1,69 @@
+"""Known intervals: the stretches of time in which a table has every change of its accounts.
+
+Rows alone don't say what they leave out. A load notes what each node that answered could know,
+files and archives keep it, `attrs` carry it through selections of rows, and whatever computes or
+draws goes by it: in a stretch that is not known, a balance may have changed without a row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from balance_analysis.schema import ATTRS_KEY, from_microseconds, to_microseconds
+from balance_analysis.spans import joined
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import pandas as pd
+
+    from balance_analysis.schema import Instant
+    from balance_analysis.spans import Span
+
+KNOWN_KEY: Final = "known"
+"""Where `attrs[ATTRS_KEY]` has the known intervals: [start, end) as ISO 8601 in UTC, ascending."""
+
+Known = tuple["Span", ...]
+"""Known intervals, half-open, in microseconds, ascending; none touches the next."""
+
+
+def to_known(intervals: Iterable[tuple[Instant, Instant]]) -> Known:
+    """Return intervals [start, end) that somebody states as known ones.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If one is no pair of moments, or its start is not before its end.
+    """
+    spans = []
+    for interval in intervals:
+        if isinstance(interval, str) or len(interval) != 2:  # noqa: PLR2004 - a pair
+            raise ValueError(f"known must be pairs of a start and an end, not {interval!r}")
+        start, end = map(to_microseconds, interval)
+        if start >= end:
+            raise ValueError(f"a known interval must start before its end, but {interval!r}")
+        spans.append((start, end))
+    return tuple(joined(spans))
+
+
+def known_of(table: pd.DataFrame) -> Known | None:
+    """Return the known intervals that a table's attrs tell; `None` where they don't."""
+    return read_known(table.attrs.get(ATTRS_KEY))
+
+
+def read_known(told: object) -> Known | None:
+    """Return the known intervals in what a table's attrs or a file tell of its load."""
+    if not isinstance(told, dict) or not isinstance(told.get(KNOWN_KEY), list):
+        return None
+    return to_known(told[KNOWN_KEY])
+
+
+def note_known(table: pd.DataFrame, known: Iterable[Span]) -> None:
+    """Note the known intervals in a table's attrs, beside what these tell already."""
+    told: Mapping[str, Any] = table.attrs.get(ATTRS_KEY, {})
+    table.attrs[ATTRS_KEY] = {**told, KNOWN_KEY: known_json(known)}
+
+
+def known_json(known: Iterable[Span]) -> list[list[str]]:
+    """Return known intervals as attrs and Parquet metadata have them: all of it is JSON."""
+    return [[from_microseconds(bound).isoformat() for bound in span] for span in known]
