@@ -7,17 +7,17 @@ draws goes by it: in a stretch that is not known, a balance may have changed wit
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from balance_analysis.schema import ATTRS_KEY, from_microseconds, to_microseconds
+from balance_analysis.schema import ATTRS_KEY, Instant, from_microseconds, to_microseconds
 from balance_analysis.spans import joined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     import pandas as pd
 
-    from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
 
 KNOWN_KEY: Final = "known"
@@ -27,7 +27,11 @@ Known = tuple["Span", ...]
 """Known intervals, half-open, in microseconds, ascending; none touches the next."""
 
 
-def to_known(intervals: Iterable[tuple[Instant, Instant]]) -> Known:
+Stated = Iterable[tuple[Instant, Instant]]
+"""Known intervals as a caller states them: pairs of a start and an end."""
+
+
+def to_known(intervals: Stated) -> Known:
     """Return intervals [start, end) that somebody states as known ones.
 
     Raises

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from balance_analysis.analysis.grid import check_cells, make_grid
+from balance_analysis.analysis.gaps import open_interval
+from balance_analysis.analysis.grid import check_cells
 from balance_analysis.analysis.integers import ROOM, compose, digits_of, divide, to_balances
 from balance_analysis.analysis.pieces import hold
-from balance_analysis.analysis.steps import NEVER, join, make_steps, map_blocks, period_columns
+from balance_analysis.analysis.steps import NEVER, join, map_blocks, period_columns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.grid import Frequency, Zone
     from balance_analysis.analysis.steps import Columns, Steps
+    from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
 
@@ -27,6 +29,7 @@ def time_weighted_average(
     *,
     freq: Frequency | None = None,
     opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
     tz: Zone | None = None,
 ) -> pd.DataFrame:
     """Return each account's time-weighted average balance, over an interval or each of its periods.
@@ -40,13 +43,15 @@ def time_weighted_average(
         A table of balance changes, its rows in any order.
     start, end
         The interval, half-open; without a time zone in `tz`. By default from the table's first row
-        (with `freq`, from the beginning of its period) to just after its last (the end of its
-        period).
+        (with `freq`, from the beginning of its period, or of what is known) to the end of what is
+        known, else to just after its last row (the end of its period).
     freq
         How long a period is: any frequency of pandas; `None` for the interval as a whole. Fixed
         frequencies and days count from `start`, others, such as "MS", have points of their own.
     opening
         What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change: see `balance_at`.
     tz
         The time zone in which days are days, of 23 and 25 hours too, and of the result's
         timestamps. By default UTC.
@@ -79,8 +84,9 @@ def time_weighted_average(
     0       a1        6
     1       b2     <NA>
     """
-    steps = make_steps(table, opening)
-    grid = make_grid(steps.extent, freq=freq, start=start, end=end, tz=tz)
+    steps, grid, _ = open_interval(
+        table, opening=opening, known=known, freq=freq, start=start, end=end, tz=tz
+    )
     check_cells(len(steps), len(grid))
 
     found = join(map_blocks(lambda _, block: averages(block, grid.edges), steps, points=len(grid)))
@@ -126,4 +132,9 @@ def averages(steps: Steps, edges: NDArray[np.int64]) -> Columns:
             total[cells] += np.add.reduceat(digit * lengths, starts)
         sums.append(total)
     words, _ = compose(divide(sums, width, np.tile(spans, len(steps))), width)
-    return {"average": words, "is_known": held.is_known}
+    is_known = held.is_known
+    if steps.ceases is not None:
+        period = np.searchsorted(edges, steps.ceases, side="right") - 1
+        is_inside = (period >= 0) & (period < periods)
+        is_known[(steps.numbers * periods + period)[is_inside]] = False
+    return {"average": words, "is_known": is_known}

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from balance_analysis.analysis.gaps import forget, stated
 from balance_analysis.analysis.grid import check_cells, to_instants, to_times
 from balance_analysis.analysis.integers import take, to_balances
 from balance_analysis.analysis.pieces import hold
 from balance_analysis.analysis.steps import ALWAYS, make_steps
+from balance_analysis.schema import ATTRS_KEY, from_microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
 
@@ -26,6 +29,7 @@ def balance_at(
     when: Instant | Iterable[Instant],
     *,
     opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
 ) -> pd.DataFrame:
     """Return the balance of every account at one instant, or at each of many.
 
@@ -39,17 +43,24 @@ def balance_at(
         What accounts held before the table's rows: one row per account with `ACCOUNT_KEY`,
         `balance` (decimal128(38, 0), NA = unknown) and, if known, `since`: the moment that set the
         balance, before which it is unknown. Without it, the balance holds for all time before the
-        account's first row. What this function and `load_opening_balances` return are such frames.
+        account's first row. What this function and `load_opening_balances` return are such frames:
+        their attrs tell until when they hold.
+    known
+        Intervals [start, end) in which the table has every change, without a time zone in UTC; by
+        default those that its attrs tell, `attrs["balance_analysis"]["known"]`, as loads, files and
+        archives note them. Outside of these a balance may have changed without a row: what was
+        seen before is unknown from there on, until the account's next row. A table that tells
+        nothing is taken to have every change.
 
     Returns
     -------
     pandas.DataFrame
         One row per account of `table` and `opening`, sorted by `ACCOUNT_KEY` (category of str):
-        `balance` (decimal128(38, 0), in the asset's smallest unit, NA where the account has no row
-        yet and so its balance is unknown) and `since` (datetime64[us, UTC], the timestamp of the
-        row that set it, NaT where unknown). For several instants one row per account and instant,
-        in the order in which they were given, with `timestamp` (datetime64[us, UTC]) before
-        `balance`.
+        `balance` (decimal128(38, 0), in the asset's smallest unit, NA where it is unknown, as the
+        account has no row yet or may have changed since) and `since` (datetime64[us, UTC], the
+        timestamp of the row that set it, NaT where unknown). For several instants one row per
+        account and instant, in the order in which they were given, with `timestamp`
+        (datetime64[us, UTC]) before `balance`.
 
     Raises
     ------
@@ -82,6 +93,8 @@ def balance_at(
     instants, is_one = to_instants(when)
     points, order = np.unique(instants, return_inverse=True)
     steps = make_steps(table, opening)
+    until = int(points.max(initial=ALWAYS)) + 1
+    steps = forget(steps, stated(table, known), opening, until=until)
     check_cells(len(steps), len(points))
     held = hold(steps, points)
     rows = held.rows.reshape(len(steps), len(points))[:, order].ravel()
@@ -93,4 +106,7 @@ def balance_at(
         "since": to_times(np.where(is_known, steps.times[rows], ALWAYS)),
     }
     result = pd.DataFrame(columns)
-    return result.drop(columns="timestamp") if is_one else result
+    if not is_one:
+        return result
+    result.attrs[ATTRS_KEY] = {"at": from_microseconds(until).isoformat()}
+    return result.drop(columns="timestamp")

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.flows import deltas
+from balance_analysis.analysis.gaps import are_known, stated
 from balance_analysis.analysis.integers import (
     add,
     is_zero,
@@ -29,6 +30,8 @@ from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from balance_analysis.known import Known, Stated
 
 _REASON_OF: Final = {"both": "other amount", "left_only": "no flow", "right_only": "no row"}
 _REASONS: Final = pd.CategoricalDtype(pd.Index(["no row", "no flow", "other amount"], dtype="str"))
@@ -76,7 +79,7 @@ class ConservationReport:
 
 
 def check_conservation(
-    table: pd.DataFrame, *, opening: pd.DataFrame | None = None
+    table: pd.DataFrame, *, opening: pd.DataFrame | None = None, known: Stated | None = None
 ) -> ConservationReport:
     """Tell at which blocks the total of an asset's accounts moves.
 
@@ -92,6 +95,9 @@ def check_conservation(
     opening
         What accounts held before the table's rows: see `balance_at`. Without it, an account's first
         row counts as if nothing had been held before, which `first_rows` tells.
+    known
+        Intervals [start, end) in which the table has every change: see `balance_at`. A block with
+        an account's first row behind a stretch that is not known isn't looked at.
 
     Returns
     -------
@@ -127,7 +133,8 @@ def check_conservation(
     1       a1 2023-04-05 00:00:00+00:00        2     -1
     2       b2 2023-04-01 00:00:00+00:00        0   <NA>
     """
-    rows = _without_external(deltas(table, opening=opening))
+    rows = _without_external(deltas(table, opening=opening, known=known))
+    rows = _without_unknown_blocks(rows)
     moments, ranks = np.unique(microseconds(rows), return_inverse=True)
     assets = rows["asset_id"].cat.codes.to_numpy().astype(np.int64)
     blocks, heads, cells = np.unique(
@@ -161,7 +168,11 @@ def check_conservation(
 
 
 def reconcile(
-    table: pd.DataFrame, flows: pd.DataFrame, *, opening: pd.DataFrame | None = None
+    table: pd.DataFrame,
+    flows: pd.DataFrame,
+    *,
+    opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
 ) -> pd.DataFrame:
     """Compare balance changes with an independent list of flows, and return what differs.
 
@@ -175,6 +186,8 @@ def reconcile(
         flows of one account and timestamp add up.
     opening
         What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change: see `balance_at`.
 
     Returns
     -------
@@ -186,8 +199,9 @@ def reconcile(
         row" for a flow, "no flow" for a row that changes a balance, or "other amount".
 
         An account's first row has no delta unless `opening` tells what was before it, so it isn't
-        compared; `attrs["balance_analysis"]["not_compared"]` tells how many rows that are. EXTERNAL
-        accounts, whose balances nodes don't keep, are left out.
+        compared, and neither is the first one behind a stretch that is not known, nor a flow in
+        such a stretch; `attrs["balance_analysis"]["not_compared"]` tells how many these are.
+        EXTERNAL accounts, whose balances nodes don't keep, are left out.
 
     Raises
     ------
@@ -212,22 +226,23 @@ def reconcile(
                       timestamp  delta  net  difference        reason
     0 2023-04-05 00:00:00+00:00     -6   -5          -1  other amount
     """
-    rows = _without_external(deltas(table, opening=opening))
-    known = _without_external(_read_flows(flows))
+    rows = _without_external(deltas(table, opening=opening, known=known))
+    ledger = _without_external(_read_flows(flows))
     both = _as_text(rows).merge(
-        _as_text(known), on=[*ACCOUNT_KEY, "timestamp"], how="outer", indicator=True, sort=True
+        _as_text(ledger), on=[*ACCOUNT_KEY, "timestamp"], how="outer", indicator=True, sort=True
     )
-    is_first = (both["_merge"] != "right_only") & both["delta"].isna()
+    is_row = both["_merge"] != "right_only"
+    is_left_out = np.where(is_row, both["delta"].isna(), ~_is_known(both, stated(table, known)))
     delta, net = (words_of(pa.array(both[name].fillna(0))) for name in ("delta", "net"))
     difference, too_large = subtract(delta, net)
     keys = both[[*ACCOUNT_KEY, "timestamp"]]
     check_fits(too_large, lambda row: f"the difference of {keys.iloc[row].to_dict()}")
-    differs = ~is_zero(difference) & ~is_first.to_numpy()
+    differs = ~is_zero(difference) & ~is_left_out
     reasons = both["_merge"].map(_REASON_OF).astype(_REASONS)
     found = both.assign(difference=to_balances(difference), reason=reasons).loc[differs]
     columns = [*ACCOUNT_KEY, "timestamp", "delta", "net", "difference", "reason"]
     result = found[columns].astype(dict.fromkeys(ACCOUNT_KEY, "category")).reset_index(drop=True)
-    result.attrs[ATTRS_KEY] = {"not_compared": int(is_first.sum())}
+    result.attrs[ATTRS_KEY] = {"not_compared": int(is_left_out.sum())}
     return result
 
 
@@ -258,6 +273,24 @@ def _sum(
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the sum of the chosen amounts in each cell, and which don't fit."""
     return sum_words(words_of(pa.array(amounts))[chosen], cells[chosen], count)
+
+
+def _is_known(rows: pd.DataFrame, known: Known | None) -> NDArray[np.bool_]:
+    """Return which rows stand at moments at which every change is known."""
+    times = microseconds(rows)
+    return are_known(known, times, times + 1)
+
+
+def _without_unknown_blocks(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return deltas without the blocks of an asset at which one is unknown behind a gap."""
+    keys = rows[list(ACCOUNT_KEY)]
+    is_behind_gap = rows["delta"].isna() & keys.duplicated()
+    if not is_behind_gap.any():
+        return rows
+    block = ["asset_id", "timestamp"]
+    left_out = rows.loc[is_behind_gap, block].drop_duplicates()
+    merged = rows[block].merge(left_out, on=block, how="left", indicator=True)
+    return rows.loc[(merged["_merge"] == "left_only").to_numpy()].reset_index(drop=True)
 
 
 def _without_external(rows: pd.DataFrame) -> pd.DataFrame:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from balance_analysis.analysis.grid import check_cells, count_until, make_grid, to_times
+from balance_analysis.analysis.gaps import are_known, forget, open_interval, stated
+from balance_analysis.analysis.grid import check_cells, count_until, to_times
 from balance_analysis.analysis.groups import make_groups, used_cells
 from balance_analysis.analysis.integers import (
     ROOM,
@@ -23,7 +24,6 @@ from balance_analysis.analysis.integers import (
 from balance_analysis.analysis.steps import (
     check_fits,
     join,
-    make_steps,
     map_blocks,
     open_table,
     step_deltas,
@@ -38,10 +38,13 @@ if TYPE_CHECKING:
     from balance_analysis.analysis.grid import Frequency, Grid, Zone
     from balance_analysis.analysis.groups import Groups
     from balance_analysis.analysis.steps import Columns, Steps
+    from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
 
-def deltas(table: pd.DataFrame, *, opening: pd.DataFrame | None = None) -> pd.DataFrame:
+def deltas(
+    table: pd.DataFrame, *, opening: pd.DataFrame | None = None, known: Stated | None = None
+) -> pd.DataFrame:
     """Return a table with the difference of each balance to the account's row before it.
 
     Parameters
@@ -50,12 +53,15 @@ def deltas(table: pd.DataFrame, *, opening: pd.DataFrame | None = None) -> pd.Da
         A table of balance changes, its rows in any order.
     opening
         What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change: see `balance_at`.
 
     Returns
     -------
     pandas.DataFrame
         The columns of a table, sorted, and `delta` (decimal128(38, 0), in the asset's smallest
-        unit): NA on an account's first row, unless `opening` tells what was before it.
+        unit): NA on an account's first row, unless `opening` tells what was before it, and on the
+        first one behind a stretch that is not known.
 
     Raises
     ------
@@ -80,6 +86,8 @@ def deltas(table: pd.DataFrame, *, opening: pd.DataFrame | None = None) -> pd.Da
     2       b2 2023-04-02 00:00:00+00:00        1   <NA>
     """
     rows, steps = open_table(table, opening)
+    until = int(steps.extent.max(initial=0))
+    steps = forget(steps, stated(table, known), opening, until=until)
 
     words = np.empty_like(steps.words)
 
@@ -89,7 +97,7 @@ def deltas(table: pd.DataFrame, *, opening: pd.DataFrame | None = None) -> pd.Da
 
     map_blocks(differ, steps)
     kept = slice(None) if opening is None else steps.is_row
-    return rows.assign(delta=to_balances(words[kept], ~steps.is_head[kept]))
+    return rows.assign(delta=to_balances(words[kept], ~steps.is_fresh[kept]))
 
 
 def flows(
@@ -100,6 +108,7 @@ def flows(
     start: Instant | None = None,
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
     tz: Zone | None = None,
 ) -> pd.DataFrame:
     """Return what flowed into and out of accounts, or groups of them, in each period.
@@ -117,10 +126,13 @@ def flows(
         are those of its accounts added up: what one of them gives another counts as in and out.
     start, end
         The interval, half-open; without a time zone in `tz`. By default from the beginning of the
-        period of the first row to the end of that of the last one: days begin at midnight, other
-        fixed frequencies count from 1970-01-01 by the clocks of `tz`.
+        period of the first row, or of what is known, to the end of what is known, else to that of
+        the period of the last row: days begin at midnight, other fixed frequencies count from
+        1970-01-01 by the clocks of `tz`.
     opening
         What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change: see `balance_at`.
     tz
         The time zone in which days are days, and of the result's timestamps. By default UTC.
 
@@ -133,10 +145,11 @@ def flows(
 
         - `inflow`, `outflow`: the sum of the positive deltas, and of the negative ones as a
           positive number; `net`: inflow - outflow. All decimal128(38, 0), in the asset's smallest
-          unit.
+          unit; NA where a part of the period is not known, so that rows may be missing.
         - `changes`: the rows whose balance differs from the account's row before it (int64).
-        - `unknown`: the rows whose delta is unknown, as they are an account's first and `opening`
-          doesn't tell what was before: what came with them is in no flow (int64).
+        - `unknown`: the rows whose delta is unknown, as they are an account's first, or the first
+          behind a stretch that is not known, and `opening` doesn't tell what was before: what came
+          with them is in no flow (int64).
 
     Raises
     ------
@@ -161,8 +174,9 @@ def flows(
     0 2023-04-01 00:00:00+00:00       2        0    2        1        1
     1 2023-04-02 00:00:00+00:00       0        6   -6        1        0
     """
-    steps = make_steps(table, opening)
-    grid = make_grid(steps.extent, freq=freq, start=start, end=end, tz=tz)
+    steps, grid, spans = open_interval(
+        table, opening=opening, known=known, freq=freq, start=start, end=end, tz=tz
+    )
     groups = make_groups(steps.accounts, by)
     found = _flow_runs(steps, grid)
     cells, places = used_cells(
@@ -170,11 +184,12 @@ def flows(
     )
     group, period = np.divmod(cells, max(len(grid), 1))
 
+    is_whole = are_known(spans, grid.edges[:-1], grid.edges[1:])
     amounts = {}
     for what in ("inflow", "outflow", "net"):
         words, too_large = sum_words(found[what], places, len(cells))
         check_fits(too_large, _naming(what, groups, group))
-        amounts[what] = to_balances(words)
+        amounts[what] = to_balances(words, is_whole[period])
     counts = {
         what: sum_groups([found[what]], places, len(cells))[0] for what in ("changes", "unknown")
     }
@@ -195,6 +210,7 @@ def active_accounts(
     start: Instant | None = None,
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
     tz: Zone | None = None,
 ) -> pd.DataFrame:
     """Return how many accounts did something in each period.
@@ -209,14 +225,17 @@ def active_accounts(
         The columns of `ACCOUNT_KEY` that make a group; none for all accounts together.
     opening
         What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change: see `balance_at`.
 
     Returns
     -------
     pandas.DataFrame
         One row for each group and period, sorted: the columns of `by` (category of str), `start`
         and `end` of the period (datetime64[us, tz]), `touched`, the accounts that have a row in it,
-        and `active`, those that have one with a delta other than 0 (int64). An account's first row
-        has no delta unless `opening` tells what was before it.
+        and `active`, those that have one with a delta other than 0 (Int64, NA where a part of the
+        period is not known). An account's first row has no delta unless `opening` tells what was
+        before it.
 
     Raises
     ------
@@ -242,21 +261,27 @@ def active_accounts(
     1 2023-04-02 00:00:00+00:00        0       0
     2 2023-04-03 00:00:00+00:00        2       1
     """
-    steps = make_steps(table, opening)
-    grid = make_grid(steps.extent, freq=freq, start=start, end=end, tz=tz)
+    steps, grid, spans = open_interval(
+        table, opening=opening, known=known, freq=freq, start=start, end=end, tz=tz
+    )
     groups = make_groups(steps.accounts, by, mixes_assets=True)
     check_cells(len(groups), len(grid))
     found = _flow_runs(steps, grid)
     cells = groups.numbers[found["number"]] * len(grid) + found["period"]
     is_active = found["changes"] > 0
     count = len(groups) * len(grid)
+    is_missing = np.tile(~are_known(spans, grid.edges[:-1], grid.edges[1:]), len(groups))
+
+    def counted(chosen: NDArray[np.int64]) -> pd.arrays.IntegerArray:
+        return pd.arrays.IntegerArray(np.bincount(chosen, minlength=count), is_missing.copy())
+
     return pd.DataFrame(
         {
             **groups.columns(np.repeat(np.arange(len(groups)), len(grid))),
             "start": to_times(np.tile(grid.edges[:-1], len(groups)), grid.zone),
             "end": to_times(np.tile(grid.edges[1:], len(groups)), grid.zone),
-            "touched": np.bincount(cells, minlength=count),
-            "active": np.bincount(cells[is_active], minlength=count),
+            "touched": counted(cells),
+            "active": counted(cells[is_active]),
         }
     )
 
@@ -278,8 +303,8 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     -------
     dict
         Of each account and period that has a row, sorted: `number` of the account, `period`,
-        `first_seen` and `last_seen` (microseconds), `rows`, `changes`, `unknown` (1 where the first
-        row's delta is unknown) and the words of `inflow`, `outflow` and `net`.
+        `first_seen` and `last_seen` (microseconds), `rows`, `changes`, `unknown` (of how many
+        rows the delta is unknown) and the words of `inflow`, `outflow` and `net`.
 
     Raises
     ------
@@ -289,7 +314,7 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     periods = count_until(edges, steps.times)
     periods -= 1
     is_inside = steps.is_row & (periods >= 0) & (periods < len(edges) - 1)
-    is_head = steps.is_head
+    is_head, is_fresh = steps.is_head, steps.is_fresh
     is_start = is_head.copy()
     is_start[1:] |= (periods[1:] != periods[:-1]) | (is_inside[1:] != is_inside[:-1])
     starts = np.flatnonzero(is_start)
@@ -304,10 +329,10 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
         ],
         width,
     )
-    before = starts - ~is_head[starts]
+    before = starts - ~is_fresh[starts]
     net, net_too_large = subtract(take(steps.words, stops - 1), take(steps.words, before))
     outflow, outflow_too_large = subtract(inflow, net)
-    changes = np.append(0, np.cumsum(~is_zero(deltas)))
+    changes, fresh = (np.append(0, np.cumsum(x)) for x in (~is_zero(deltas), is_fresh))
     numbers = np.cumsum(is_head[starts]) - 1
     kept: Any = slice(None) if is_inside.all() else is_inside[starts]
 
@@ -325,7 +350,7 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
         "last_seen": steps.times[stops - 1][kept],
         "rows": (stops - starts)[kept],
         "changes": (changes[stops] - changes[starts])[kept],
-        "unknown": is_head[starts][kept].astype(np.int64),
+        "unknown": (fresh[stops] - fresh[starts])[kept],
         "inflow": inflow[kept],
         "outflow": outflow[kept],
         "net": net[kept],

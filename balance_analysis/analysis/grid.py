@@ -20,9 +20,12 @@ from pandas.tseries.frequencies import to_offset
 from balance_analysis.schema import to_microseconds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from balance_analysis.schema import Instant
+    from balance_analysis.spans import Span
 
 Frequency = str | dt.timedelta | pd.offsets.BaseOffset
 """What pandas reads as one: "1h", "1D", "MS", a timedelta, an offset."""
@@ -48,7 +51,7 @@ class Grid:
         one ends. None at all where there is no period.
     points
         Where a series is looked at: the beginnings, and the end where rows lie behind the last
-        beginning and no end was asked for.
+        beginning and no end was asked for or known.
     zone
         The time zone in which days are days.
     """
@@ -79,6 +82,7 @@ def make_grid(
     start: Instant | None,
     end: Instant | None,
     tz: Zone | None,
+    known: Sequence[Span] | None = None,
 ) -> Grid:
     """Return the periods of [start, end).
 
@@ -94,6 +98,10 @@ def make_grid(
         ends at `end`, whatever `freq` is.
     tz
         A name such as "Europe/Berlin", or a tzinfo; `None` is UTC.
+    known
+        The known intervals, microseconds, ascending. Without `end`, the last period ends where the
+        last of them does, unless rows lie behind it; without `start`, the first one begins no
+        earlier than the interval of the first row does.
 
     Raises
     ------
@@ -113,9 +121,15 @@ def make_grid(
         first = int(times.min()) if stop is None else min(int(times.min()), stop - 1)
         begin = first if step is None else _floor(first, step, zone)
     last = max(int(times.max()), begin) if len(times) else begin
+    if stop is None and known and known[-1][1] > last:
+        stop = known[-1][1]
     edges = _edges(begin, stop, last, step, zone)
-    is_open = stop is None and edges[-2] < last
-    return Grid(edges, edges if is_open else edges[:-1], zone)
+    points = edges if stop is None and edges[-2] < last else edges[:-1]
+    if start is None and known:
+        edges = edges.copy()
+        first = int(times.min())
+        edges[0] = max([begin, *(since for since, _ in known if since <= first < edges[1])])
+    return Grid(edges, points, zone)
 
 
 def check_cells(accounts: int, points: int) -> None:

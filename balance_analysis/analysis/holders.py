@@ -12,11 +12,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.analysis.grid import check_cells, make_grid, to_instants, to_times, to_zone
+from balance_analysis.analysis.gaps import forget, open_interval, stated
+from balance_analysis.analysis.grid import check_cells, to_instants, to_times, to_zone
 from balance_analysis.analysis.groups import make_groups
 from balance_analysis.analysis.integers import integers_of, take, to_balances, words_of
 from balance_analysis.analysis.pieces import hold
-from balance_analysis.analysis.steps import make_steps, raise_overflow
+from balance_analysis.analysis.steps import ALWAYS, make_steps, raise_overflow
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.totals import sum_at
 from balance_analysis.frame import BALANCE_DTYPE
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.analysis.grid import Frequency, Zone
     from balance_analysis.analysis.steps import Steps
+    from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
 
@@ -52,6 +54,7 @@ def share(
     start: Instant | None = None,
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
     tz: Zone | None = None,
 ) -> pd.DataFrame:
     """Return which part of its group's total each account holds, at instants or on a grid.
@@ -68,6 +71,8 @@ def share(
         A grid instead of instants: that of `balance_series`.
     opening
         What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change: see `balance_at`.
     tz
         The time zone in which days are days, and of the result's timestamps. By default UTC.
 
@@ -105,8 +110,9 @@ def share(
     1       b2        1   0.25        1
     2       c3     <NA>    NaN        1
     """
-    steps = make_steps(table, opening)
-    points, zone = _points(steps, when, freq=freq, start=start, end=end, tz=tz)
+    steps, points, zone = _at_points(
+        *(table, when), freq=freq, start=start, end=end, tz=tz, opening=opening, known=known
+    )
     groups = make_groups(steps.accounts, by)
     check_cells(len(steps), len(points))
     sums = sum_at(steps, groups, points)
@@ -141,6 +147,7 @@ def concentration(
     start: Instant | None = None,
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
     tz: Zone | None = None,
 ) -> pd.DataFrame:
     """Return how unevenly a group's balances are spread over its holders, at instants or on a grid.
@@ -151,7 +158,7 @@ def concentration(
     ----------
     table
         A table of balance changes, its rows in any order.
-    when, by, freq, start, end, opening, tz
+    when, by, freq, start, end, opening, known, tz
         See `share`.
     n
         How many of the largest holders `largest` is of.
@@ -195,8 +202,9 @@ def concentration(
     0      4        2        0     0.75       0.625  0.25
     """
     _check_count(n)
-    steps = make_steps(table, opening)
-    points, zone = _points(steps, when, freq=freq, start=start, end=end, tz=tz)
+    steps, points, zone = _at_points(
+        *(table, when), freq=freq, start=start, end=end, tz=tz, opening=opening, known=known
+    )
     groups = make_groups(steps.accounts, by)
     check_cells(len(steps), len(points))
     held = hold(steps, points)
@@ -207,13 +215,13 @@ def concentration(
     for group in range(len(groups)):
         members = groups.numbers == group
         for point, moment in enumerate(points):
-            known = is_known[members, point]
-            measures = _measure(balances[members, point][known].tolist(), n)
+            is_told = is_known[members, point]
+            measures = _measure(balances[members, point][is_told].tolist(), n)
             if measures["total"] is not None and measures["total"] >= 10**BALANCE_DIGITS:
                 raise_overflow(
                     f"the total of {groups.name(group)} at {from_microseconds(int(moment))}"
                 )
-            found.append(measures | {"unknown": int((~known).sum())})
+            found.append(measures | {"unknown": int((~is_told).sum())})
     return pd.DataFrame(
         {
             **groups.columns(np.repeat(np.arange(len(groups)), len(points))),
@@ -250,6 +258,7 @@ def top_movers(
     n: int = 10,
     *,
     opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
 ) -> pd.DataFrame:
     """Return the accounts of each asset whose balance moved most in [start, end).
 
@@ -259,11 +268,13 @@ def top_movers(
         A table of balance changes, its rows in any order.
     start, end
         The interval, half-open; without a time zone UTC. By default from the table's first row to
-        just after its last.
+        the end of what is known, else to just after its last row.
     n
         How many accounts of each asset, at most. Accounts that ended where they began are left out.
     opening
         What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change: see `balance_at`.
 
     Returns
     -------
@@ -298,7 +309,7 @@ def top_movers(
     1       a1        5        7    2
     """
     _check_count(n)
-    accounts = summarize_accounts(table, start=start, end=end, opening=opening)
+    accounts = summarize_accounts(table, start=start, end=end, opening=opening, known=known)
     moves = _integers(accounts["net"].array)
     assets = accounts["asset_id"].cat.codes.tolist()
     moved = [(assets[place], -abs(move), place) for place, move in enumerate(moves) if move]
@@ -309,25 +320,32 @@ def top_movers(
     return largest[[*ACCOUNT_KEY, "opening", "closing", "net", "inflow", "outflow", "changes"]]
 
 
-def _points(
-    steps: Steps,
+def _at_points(
+    table: pd.DataFrame,
     when: Instant | Iterable[Instant] | None,
     *,
     freq: Frequency | None,
     start: Instant | None,
     end: Instant | None,
     tz: Zone | None,
-) -> tuple[NDArray[np.int64], dt.tzinfo]:
-    """Return the instants, ascending, and the time zone."""
+    opening: pd.DataFrame | None,
+    known: Stated | None,
+) -> tuple[Steps, NDArray[np.int64], dt.tzinfo]:
+    """Return step functions, the instants, ascending, and the time zone."""
     if when is None:
         if freq is None:
             raise ValueError("give when, one instant or several, or freq, for a grid")
-        grid = make_grid(steps.extent, freq=freq, start=start, end=end, tz=tz)
-        return grid.points, grid.zone
+        steps, grid, _ = open_interval(
+            table, opening=opening, known=known, freq=freq, start=start, end=end, tz=tz
+        )
+        return steps, grid.points, grid.zone
     if not (freq is None and start is None and end is None):
         raise ValueError("give either when or a grid with freq, start and end, not both")
     zone = to_zone(tz)
-    return np.unique(to_instants(when, zone)[0]), zone
+    points = np.unique(to_instants(when, zone)[0])
+    until = int(points.max(initial=ALWAYS)) + 1
+    steps = forget(make_steps(table, opening), stated(table, known), opening, until=until)
+    return steps, points, zone
 
 
 def _integers(amounts: pd.api.extensions.ExtensionArray) -> list[int | None]:

@@ -30,13 +30,16 @@ class Held:
     firsts
         From which point on each account's balance is known.
     points
-        How many points there are.
+        The points.
+    ceases
+        When each row's balance ceases to be known; `None` where none does.
     """
 
     reached: NDArray[np.int64]
     counts: NDArray[np.int64]
     firsts: NDArray[np.int64]
-    points: int
+    points: NDArray[np.int64]
+    ceases: NDArray[np.int64] | None
 
     @property
     def rows(self) -> NDArray[np.int64]:
@@ -46,7 +49,10 @@ class Held:
     @property
     def is_known(self) -> NDArray[np.bool_]:
         """Where the balance is known, for each account and point."""
-        return (np.arange(self.points) >= self.firsts[:, None]).ravel()
+        known = (np.arange(len(self.points)) >= self.firsts[:, None]).ravel()
+        if self.ceases is not None:
+            known &= np.tile(self.points, len(self.firsts)) < self.ceases[self.rows]
+        return known
 
 
 def hold(steps: Steps, points: NDArray[np.int64]) -> Held:
@@ -58,7 +64,7 @@ def hold(steps: Steps, points: NDArray[np.int64]) -> Held:
     counts -= reached
     firsts = reached[steps.heads]
     counts[steps.heads] += firsts
-    return Held(reached, counts, firsts, len(points))
+    return Held(reached, counts, firsts, points, steps.ceases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,8 @@ class Pieces:
     starts
         Where the pieces of each account and period begin, account by account.
     rows
-        The row of the steps that holds in each piece; in an unknown one the account's first.
+        The row of the steps that holds in each piece; in an unknown one that of the next piece, or
+        where there is none any.
     words
         Its balance.
     times
@@ -78,8 +85,10 @@ class Pieces:
     lengths
         How long each piece is, in microseconds.
     is_known
-        Whether the balance is known in the first piece, for each account and period. In the others
-        it always is.
+        Whether the balance is known when the first piece begins, for each account and period. When
+        the others begin, it always is.
+    known_for
+        For how long of its length each piece is known, in microseconds.
     """
 
     starts: NDArray[np.int64]
@@ -88,6 +97,7 @@ class Pieces:
     times: NDArray[np.int64]
     lengths: NDArray[np.int64]
     is_known: NDArray[np.bool_]
+    known_for: NDArray[np.int64]
 
     @property
     def lasts(self) -> NDArray[np.int64]:
@@ -95,20 +105,33 @@ class Pieces:
         return np.append(self.starts[1:], len(self.rows))[: len(self.starts)] - 1
 
     @property
-    def ends_known(self) -> NDArray[np.bool_]:
-        """Whether the balance is known in the last piece, for each account and period."""
+    def has_known(self) -> NDArray[np.bool_]:
+        """Whether the balance is known at any time, for each account and period."""
         return self.is_known | (self.lasts > self.starts)
+
+    @property
+    def ends_known(self) -> NDArray[np.bool_]:
+        """Whether the balance is known at the end, for each account and period."""
+        return self.known_for[self.lasts] == self.lengths[self.lasts]
+
+    @property
+    def known_throughout(self) -> NDArray[np.bool_]:
+        """Whether the balance is known at all times, for each account and period."""
+        known = np.add.reduceat(self.known_for, self.starts) if len(self.starts) else self.starts
+        length = np.add.reduceat(self.lengths, self.starts) if len(self.starts) else self.starts
+        return np.equal(known, length)
 
 
 def cut(steps: Steps, edges: NDArray[np.int64]) -> Pieces:
     """Return steps cut into the periods between edges, microseconds, ascending."""
     periods, accounts = max(len(edges) - 1, 0), len(steps)
     if not periods or not accounts:
-        nothing = np.empty(0, np.int64)
+        nothing, never = np.empty(0, np.int64), np.empty(0, bool)
         return Pieces(
-            nothing, nothing, np.empty((0, 2), np.int64), nothing, nothing, np.empty(0, bool)
+            nothing, nothing, np.empty((0, 2), np.int64), nothing, nothing, never, nothing
         )
     held = hold(steps, edges[:-1])
+    is_known = held.is_known
     is_inner = (held.reached > 0) & (steps.times < edges[held.reached])
     inner = np.flatnonzero(is_inner)
     cells = (steps.numbers * periods + held.reached)[inner] - 1
@@ -117,10 +140,19 @@ def cut(steps: Steps, edges: NDArray[np.int64]) -> Pieces:
     rows = np.empty(accounts * periods + len(inner), np.int64)
     places = np.arange(1, len(inner) + 1) + cells
     rows[starts], rows[places] = held.rows, inner
+    stale = starts[~is_known & (within > 0)]
+    rows[stale] = rows[stale + 1]
     times = steps.times[rows]
     times[starts] = np.tile(edges[:-1], accounts)
     lengths = np.empty_like(rows)
     lengths[:-1] = times[1:]
     lengths[np.append(starts[periods::periods], len(rows)) - 1] = edges[-1]
     lengths -= times
-    return Pieces(starts, rows, take(steps.words, rows), times, lengths, held.is_known)
+    known_for = lengths
+    if steps.ceases is not None:
+        known_for = np.clip(steps.ceases[rows] - times, 0, lengths)
+    if not is_known.all():
+        known_for = known_for.copy()
+        known_for[starts[~is_known]] = 0
+    words = take(steps.words, rows)
+    return Pieces(starts, rows, words, times, lengths, is_known, known_for)

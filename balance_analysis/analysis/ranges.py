@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from balance_analysis.analysis.grid import check_cells, make_grid, to_times
+from balance_analysis.analysis.gaps import open_interval
+from balance_analysis.analysis.grid import check_cells, to_times
 from balance_analysis.analysis.integers import (
     first_extremes,
     running_maxima,
@@ -18,7 +19,6 @@ from balance_analysis.analysis.pieces import cut
 from balance_analysis.analysis.steps import (
     check_fits,
     join,
-    make_steps,
     map_blocks,
     open_table,
     period_columns,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from balance_analysis.analysis.grid import Frequency, Zone
     from balance_analysis.analysis.pieces import Pieces
     from balance_analysis.analysis.steps import Columns, Steps
+    from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
 
@@ -39,6 +40,7 @@ def ohlc(
     start: Instant | None = None,
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
     tz: Zone | None = None,
 ) -> pd.DataFrame:
     """Return the first, highest, lowest and last balance of each account in each period.
@@ -52,9 +54,12 @@ def ohlc(
         `start`, others, such as "MS", have points of their own.
     start, end
         The interval, half-open; without a time zone in `tz`. By default from the beginning of the
-        period of the first row to the end of that of the last one.
+        period of the first row, or of what is known, to the end of what is known, else to that of
+        the period of the last row.
     opening
         What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change: see `balance_at`.
     tz
         The time zone in which days are days, and of the result's timestamps. By default UTC.
 
@@ -88,28 +93,28 @@ def ohlc(
     0 2023-04-01 00:00:00+00:00  <NA>     5    5      5
     1 2023-04-02 00:00:00+00:00     5     7    1      1
     """
-    steps = make_steps(table, opening)
-    grid = make_grid(steps.extent, freq=freq, start=start, end=end, tz=tz)
+    steps, grid, _ = open_interval(
+        table, opening=opening, known=known, freq=freq, start=start, end=end, tz=tz
+    )
     check_cells(len(steps), len(grid))
     found = join(
         map_blocks(lambda _, block: _ranges(cut(block, grid.edges)), steps, points=len(grid))
     )
-    is_open, is_known = found["starts_known"], found["ends_known"]
+    is_open, is_known = found["starts_known"], found["has_known"]
     return pd.DataFrame(
         {
             **period_columns(steps, grid),
             "open": to_balances(found["open"], is_open),
             "high": to_balances(found["high"], is_known),
             "low": to_balances(found["low"], is_known),
-            "close": to_balances(found["close"], is_known),
+            "close": to_balances(found["close"], found["ends_known"]),
         },
         copy=False,
     )
 
 
 def _ranges(pieces: Pieces) -> Columns:
-    # An unknown piece has the balance of the account's first row, which changes no extreme of a
-    # period in which that row is.
+    # An unknown piece has the balance of the one after it, so it changes no extreme.
     high, low = (
         first_extremes(pieces.words, pieces.starts, largest=largest) for largest in (True, False)
     )
@@ -119,6 +124,7 @@ def _ranges(pieces: Pieces) -> Columns:
         "low": take(pieces.words, low),
         "close": take(pieces.words, pieces.lasts),
         "starts_known": pieces.is_known,
+        "has_known": pieces.has_known,
         "ends_known": pieces.ends_known,
     }
 

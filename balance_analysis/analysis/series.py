@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 import pandas as pd
 
-from balance_analysis.analysis.grid import check_cells, make_grid, to_times
+from balance_analysis.analysis.gaps import open_interval
+from balance_analysis.analysis.grid import check_cells, to_times
 from balance_analysis.analysis.integers import repeat, to_balances, to_decimals
 from balance_analysis.analysis.pieces import cut, hold
-from balance_analysis.analysis.steps import make_steps, map_blocks
+from balance_analysis.analysis.steps import map_blocks
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.analysis.grid import Frequency, Grid, Zone
     from balance_analysis.analysis.steps import Steps
+    from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
 Layout = Literal["wide", "long"]
@@ -37,6 +39,7 @@ def balance_series(
     start: Instant | None = None,
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
     layout: Layout = "wide",
     tz: Zone | None = None,
 ) -> pd.DataFrame:
@@ -53,10 +56,13 @@ def balance_series(
         The interval, half-open; without a time zone in `tz`. The grid begins at `start` and goes
         on at the points of `freq` after it, below `end`: fixed frequencies and days count from
         `start`, others, such as "MS", have points of their own. By default it reaches from the
-        last point not after the first row to the first point not before the last row; days stand at
-        midnight, other fixed frequencies then count from 1970-01-01 by the clocks of `tz`.
+        last point not after the first row to the end of what is known, else to the first point not
+        before the last row; days stand at midnight, other fixed frequencies then count from
+        1970-01-01 by the clocks of `tz`.
     opening
         What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change: see `balance_at`.
     layout
         "wide": a column for each account. "long": a row for each account and point.
     tz
@@ -75,7 +81,8 @@ def balance_series(
         sorted by account and time. States: "observed", the account has a row at exactly that time;
         "carried", the balance is that of an earlier row; "opening", it comes from `opening`;
         "unknown", the balance is NA. Without `freq` each account has its own rows only, and
-        `start` if it is given.
+        `start` if it is given. Where the balance may have changed without a row, as `known` has
+        it, the state is "unknown" too.
 
     Raises
     ------
@@ -110,8 +117,9 @@ def balance_series(
     """
     if layout not in {"wide", "long"}:
         raise ValueError(f"layout must be 'wide' or 'long', not {layout!r}")
-    steps = make_steps(table, opening)
-    grid = make_grid(steps.extent, freq=freq, start=start, end=end, tz=tz)
+    steps, grid, _ = open_interval(
+        table, opening=opening, known=known, freq=freq, start=start, end=end, tz=tz
+    )
     if freq is None and layout == "long":
         return _changes(steps, grid, from_start=start is not None)
     points = _change_points(steps, grid, start) if freq is None else grid.points

@@ -69,6 +69,9 @@ class Steps:
         The balances.
     is_row
         Which of them are rows of the table; the others are opening balances.
+    ceases
+        When each balance ceases to be known before the account's next row, microseconds; `NEVER`
+        where it doesn't, and `None` where none does.
     """
 
     accounts: pd.DataFrame
@@ -76,6 +79,7 @@ class Steps:
     times: NDArray[np.int64]
     words: NDArray[np.int64]
     is_row: NDArray[np.bool_]
+    ceases: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         """Return the number of accounts."""
@@ -92,6 +96,14 @@ class Steps:
         mask = np.zeros(len(self.times), bool)
         mask[self.heads] = True
         return mask
+
+    @property
+    def is_fresh(self) -> NDArray[np.bool_]:
+        """Which rows follow on nothing that is known: first ones, and those behind a gap."""
+        fresh = self.is_head
+        if self.ceases is not None:
+            fresh[1:] |= self.ceases[:-1] < self.times[1:]
+        return fresh
 
     @property
     def numbers(self) -> NDArray[np.int64]:
@@ -144,6 +156,7 @@ class Steps:
             self.times[rows],
             self.words[rows],
             self.is_row[rows],
+            None if self.ceases is None else self.ceases[rows],
         )
 
     def blocks(self, points: int = 0) -> Iterator[tuple[int, Steps]]:
@@ -418,7 +431,7 @@ def period_columns(steps: Steps, grid: Grid) -> dict[str, Any]:
 
 
 def step_deltas(steps: Steps, *, out: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-    """Return the delta of each row, in `out` if it is given; of an account's first row 0.
+    """Return the delta of each row, in `out` if it is given; where it is unknown 0.
 
     Raises
     ------
@@ -432,9 +445,10 @@ def step_deltas(steps: Steps, *, out: NDArray[np.int64] | None = None) -> NDArra
         moment = from_microseconds(int(steps.times[row + 1]))
         return f"the delta of {steps.name(int(steps.numbers[row + 1]))} at {moment}"
 
-    too_large[steps.heads[1:] - 1] = False
+    fresh = np.flatnonzero(steps.is_fresh) if steps.ceases is not None else steps.heads
+    too_large[fresh[1:] - 1] = False
     check_fits(too_large, name)
-    words[steps.heads] = 0
+    words[fresh] = 0
     return words
 
 

@@ -9,7 +9,8 @@ import pandas as pd
 
 from balance_analysis.analysis.averages import averages
 from balance_analysis.analysis.flows import flow_runs
-from balance_analysis.analysis.grid import make_grid, to_times
+from balance_analysis.analysis.gaps import are_known, open_interval
+from balance_analysis.analysis.grid import to_times
 from balance_analysis.analysis.integers import (
     first_extremes,
     is_zero,
@@ -18,14 +19,15 @@ from balance_analysis.analysis.integers import (
     take,
     to_balances,
 )
-from balance_analysis.analysis.pieces import cut
-from balance_analysis.analysis.steps import ALWAYS, check_fits, join, make_steps, map_blocks
+from balance_analysis.analysis.pieces import cut, hold
+from balance_analysis.analysis.steps import ALWAYS, check_fits, join, map_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.pieces import Pieces
     from balance_analysis.analysis.steps import Columns, Steps
+    from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
 _COLUMNS: Final = (
@@ -41,6 +43,7 @@ def summarize_accounts(
     start: Instant | None = None,
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
 ) -> pd.DataFrame:
     """Summarise what the balance of each account did in [start, end).
 
@@ -51,9 +54,11 @@ def summarize_accounts(
         account brings into the interval.
     start, end
         The interval, half-open; without a time zone UTC. By default from the table's first row to
-        just after its last.
+        the end of what is known, else to just after its last row.
     opening
         What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change: see `balance_at`.
 
     Returns
     -------
@@ -71,7 +76,8 @@ def summarize_accounts(
         - `minimum_at`, `maximum_at`: when in the interval it was first held (datetime64[us, UTC])
         - `inflow`, `outflow`, `net`: the sum of the positive deltas of the rows in the interval, of
           the negative ones (as a positive number), and the difference. An account's first row has
-          no delta: what was before it is unknown.
+          no delta: what was before it is unknown. Where a part of the interval is not known, they
+          are NA; but for `net` where `opening` and `closing` are known.
         - `average`: the time-weighted average, as of `time_weighted_average`; NA where the balance
           is unknown in any part of the interval
         - `drawdown`: the furthest that the balance fell below its highest of the interval so far;
@@ -80,8 +86,9 @@ def summarize_accounts(
           nothing is known)
 
         Amounts are decimal128(38, 0), in the asset's smallest unit, and exact. NA is unknown: the
-        `opening` of an account that has no row before `start`, and every amount of one that has no
-        row before `end`; unless `opening` tells.
+        `opening` of an account that has no row before `start`, every amount of one that has no
+        row before `end`, unless `opening` tells; and what may have changed in a stretch that is
+        not known.
 
     Raises
     ------
@@ -104,15 +111,23 @@ def summarize_accounts(
        rows  opening  closing  maximum  inflow  net
     0     3     <NA>        1        7       2   -4
     """
-    steps = make_steps(table, opening)
-    edges = make_grid(steps.extent, freq=None, start=start, end=end, tz=None).edges
+    steps, grid, spans = open_interval(
+        table, opening=opening, known=known, freq=None, start=start, end=end, tz=None
+    )
+    edges = grid.edges
     if not len(edges):
         edges = np.array([0, 1])  # without a row and a bound any interval will do
     found = join(map_blocks(lambda _, block: _summarize(block, edges), steps))
     is_known, is_opened = found["is_known"], found["is_opened"]
+    has_flows = is_known & are_known(spans, edges[:1], edges[1:]).all()
+    has_net = has_flows | (is_opened & found["is_closed"])
     amounts = {
-        name: to_balances(found[name], is_known)
-        for name in ("closing", "minimum", "maximum", "inflow", "outflow", "net", "drawdown")
+        **{n: to_balances(found[n], is_known) for n in ("minimum", "maximum", "drawdown")},
+        **{n: to_balances(found[n], has_flows) for n in ("inflow", "outflow")},
+        "net": to_balances(found["net"], has_net),
+        "closing": to_balances(found["closing"], found["is_closed"]),
+        "opening": to_balances(found["opening"], is_opened),
+        "average": to_balances(found["average"], found["is_known_throughout"]),
     }
     times = {
         name: to_times(found[name])
@@ -122,29 +137,23 @@ def summarize_accounts(
         **found,
         **amounts,
         **times,
-        "opening": to_balances(found["opening"], is_opened),
-        "average": to_balances(found["average"], found["is_known_throughout"]),
     }
     return pd.DataFrame({**steps.keys(np.arange(len(steps))), **{n: columns[n] for n in _COLUMNS}})
 
 
 def _summarize(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     """Return the columns of a block of accounts, amounts as words, times in microseconds."""
-    pieces = cut(steps, edges)
-    before = (
-        np.add.reduceat(steps.times < edges[0], steps.heads, dtype=np.int64)
-        if len(steps)
-        else steps.heads
-    )
+    pieces, before = cut(steps, edges), hold(steps, edges[:1] - 1)
     return {
         **_flows(steps, edges),
-        "opening": take(steps.words, steps.heads + np.maximum(before - 1, 0)),
-        "is_opened": before > 0,
+        "opening": take(steps.words, before.rows),
+        "is_opened": before.is_known,
         "closing": take(pieces.words, pieces.lasts),
-        "is_known": pieces.ends_known,
+        "is_closed": pieces.ends_known,
+        "is_known": pieces.has_known,
         **_extremes(pieces),
         "average": averages(steps, edges)["average"],
-        "is_known_throughout": pieces.is_known,
+        "is_known_throughout": pieces.known_throughout,
         **_drawdowns(steps, pieces),
         "zero_share": _zero_shares(pieces),
     }
@@ -170,7 +179,7 @@ def _extremes(pieces: Pieces) -> Columns:
     for name, largest in (("minimum", False), ("maximum", True)):
         found = first_extremes(pieces.words, pieces.starts, largest=largest)
         columns[name] = take(pieces.words, found)
-        columns[f"{name}_at"] = _moments(pieces, found, pieces.ends_known)
+        columns[f"{name}_at"] = _moments(pieces, found, pieces.has_known)
     return columns
 
 
@@ -192,7 +201,7 @@ def _drawdowns(steps: Steps, pieces: Pieces) -> Columns:
     )
     found = first_extremes(depths, pieces.starts, largest=True)
     deepest = take(depths, found)
-    fell = pieces.ends_known & ~is_zero(deepest)
+    fell = pieces.has_known & ~is_zero(deepest)
     return {"drawdown": deepest, "drawdown_at": _moments(pieces, found, fell)}
 
 
@@ -204,9 +213,7 @@ def _zero_shares(pieces: Pieces) -> NDArray[np.float64]:
     """Return the part of the known time at 0, of each account."""
     if not len(pieces.starts):
         return np.empty(0)
-    lengths = pieces.lengths.copy()
-    lengths[pieces.starts[~pieces.is_known]] = 0
-    at_zero = np.where(is_zero(pieces.words), lengths, 0)
-    known = np.add.reduceat(lengths, pieces.starts)
+    at_zero = np.where(is_zero(pieces.words), pieces.known_for, 0)
+    known = np.add.reduceat(pieces.known_for, pieces.starts)
     with np.errstate(invalid="ignore"):
         return np.add.reduceat(at_zero, pieces.starts) / known

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
-from balance_analysis.analysis.grid import check_cells, count_before, make_grid, to_times
+from balance_analysis.analysis.gaps import open_interval
+from balance_analysis.analysis.grid import check_cells, count_before, to_times
 from balance_analysis.analysis.groups import make_groups
 from balance_analysis.analysis.integers import ROOM, compose, digits_of, take, to_balances
-from balance_analysis.analysis.steps import check_fits, make_steps, map_blocks
+from balance_analysis.analysis.steps import NEVER, check_fits, map_blocks
 from balance_analysis.schema import from_microseconds
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from balance_analysis.analysis.grid import Frequency, Grid, Zone
     from balance_analysis.analysis.groups import Groups
     from balance_analysis.analysis.steps import Steps
+    from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
 _BITS: Final = 128
@@ -38,6 +40,7 @@ def totals(
     start: Instant | None = None,
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
     tz: Zone | None = None,
 ) -> pd.DataFrame:
     """Return the sum of the balances of groups of accounts, on a grid or at every change.
@@ -59,6 +62,8 @@ def totals(
         Without `freq`, there is a point at `start` as well, if it is given.
     opening
         What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change: see `balance_at`.
     tz
         The time zone in which days are days, and of the result's timestamps. By default UTC.
 
@@ -98,8 +103,9 @@ def totals(
     1 2023-04-02 00:00:00+00:00      6      2        0
     2 2023-04-03 00:00:00+00:00      8      2        0
     """
-    steps = make_steps(table, opening)
-    grid = make_grid(steps.extent, freq=freq, start=start, end=end, tz=tz)
+    steps, grid, _ = open_interval(
+        table, opening=opening, known=known, freq=freq, start=start, end=end, tz=tz
+    )
     groups = make_groups(steps.accounts, by)
     if freq is None:
         points = change_points(steps, groups, grid, from_start=start is not None)
@@ -239,14 +245,17 @@ def _sum_cells(
     lock = threading.Lock()
 
     def add(first: int, block: Steps) -> None:
-        cells = place(groups.numbers[first + block.numbers], block.times)
-        is_last = np.append(cells[1:] != cells[:-1], True)[: len(cells)]
-        is_last[block.bounds[1:] - 1] = True
-        rows = np.flatnonzero(is_last & (cells >= 0))
-        heads = np.flatnonzero(np.diff(block.numbers[rows], prepend=-1))
-        changes = list(_changes(take(block.words, rows), heads, width))
+        numbers, times, words, is_known = _events(block)
+        cells = place(groups.numbers[first + numbers], times)
+        is_last = np.append((cells[1:] != cells[:-1]) | (numbers[1:] != numbers[:-1]), True)
+        rows = np.flatnonzero(is_last[: len(cells)] & (cells >= 0))
+        heads = np.flatnonzero(np.diff(numbers[rows], prepend=-1))
+        changes = list(_changes(take(words, rows), heads, width))
         with lock:
-            np.add.at(appeared, cells[rows[heads]], 1)
+            if is_known is None:
+                np.add.at(appeared, cells[rows[heads]], 1)
+            else:
+                np.add.at(appeared, cells[rows], _differences(is_known[rows], heads))
             for total, change in zip(added, changes, strict=False):
                 np.add.at(total, cells[rows], change)
 
@@ -263,15 +272,36 @@ def _sum_cells(
     return Sums(owners, times, to_balances(words, known > 0), known, groups.sizes[owners] - known)
 
 
+def _events(
+    steps: Steps,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64] | None]:
+    """Return the account, time and words of each step, and whether its balance is known, 1 or 0.
+
+    Where a balance ceases to be known there is a step to 0. `None` where each step is known.
+    """
+    if steps.ceases is None:
+        return steps.numbers, steps.times, steps.words, None
+    ends = np.flatnonzero(steps.ceases < NEVER)
+    is_known = np.insert(np.ones(len(steps.times), np.int64), ends + 1, 0)
+    numbers = np.insert(steps.numbers, ends + 1, steps.numbers[ends])
+    times = np.insert(steps.times, ends + 1, steps.ceases[ends])
+    return numbers, times, np.insert(steps.words, ends + 1, 0, axis=0), is_known
+
+
+def _differences(values: NDArray[np.int64], heads: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return by how much each value differs from the one before; a head's from nothing."""
+    change = values.copy()
+    change[1:] -= values[:-1]
+    change[heads] = values[heads]
+    return change
+
+
 def _changes(
     words: NDArray[np.int64], heads: NDArray[np.int64], width: int
 ) -> Iterator[NDArray[np.int64]]:
     """Yield by how much each amount's digits differ from those before; a head's from nothing."""
     for digit in digits_of(words, width):
-        change = digit.copy()
-        change[1:] -= digit[:-1]
-        change[heads] = digit[heads]
-        yield change
+        yield _differences(digit, heads)
 
 
 def _running(values: NDArray[np.int64], begins: NDArray[np.int64]) -> NDArray[np.int64]:

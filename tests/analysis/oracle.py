@@ -1,8 +1,9 @@
 """The analysis again, as loops over Python integers: slow, plain, and sharing no code with it.
 
 Rows are tuples of (asset, type, party, market, microseconds, balance), openings are
-{account: (balance or None, microseconds since then or None)}, and a result is a list of tuples in
-the order of its columns, with None for what is unknown.
+{account: (balance or None, microseconds since then or None)}, known intervals are pairs of
+microseconds, None where nothing is stated, and a result is a list of tuples in the order of its
+columns, with None for what is unknown.
 """
 
 from __future__ import annotations
@@ -44,38 +45,52 @@ class Account:
     changes: tuple[tuple[int, int], ...]
     held: int | None = None
     since: int | None = None
+    intervals: tuple[tuple[int, int], ...] | None = None
 
     def level(self, when):
         for time, balance in reversed(self.changes):
             if time <= when:
-                return balance
-        return self.held if self.since is None or self.since <= when else None
+                return balance if self.sees_all(time + 1, when) else None
+        begin = max((self.since or 0) + 1, min(self.intervals or (), default=(0,))[0])
+        is_held = self.since is None or self.since <= when
+        return self.held if is_held and self.sees_all(begin, when) else None
+
+    def sees_all(self, start, stop):
+        """Whether every change from one moment to another, both included, would be seen."""
+        return self.intervals is None or all(
+            any(begin <= moment < end for begin, end in self.intervals)
+            for moment in range(start, stop + 1)
+        )
 
     def rests_on(self, when):
         """Return the time that set the level, None where it is unknown or has no time."""
-        for time, _ in reversed(self.changes):
-            if time <= when:
-                return time
-        return self.since if self.level(when) is not None else None
+        if self.level(when) is None:
+            return None
+        return max((time for time, _ in self.changes if time <= when), default=self.since)
 
     def state(self, when):
+        if self.level(when) is None:
+            return "unknown"
         if any(time == when for time, _ in self.changes):
             return "observed"
         if any(time < when for time, _ in self.changes):
             return "carried"
-        return "unknown" if self.level(when) is None else "opening"
+        return "opening"
 
     def deltas(self):
         """Return (time, balance, delta) of each row."""
         found = []
-        for position, (time, balance) in enumerate(self.changes):
-            before = self.level(time - 1) if position == 0 else self.changes[position - 1][1]
+        for time, balance in self.changes:
+            before = self.level(time - 1)
             found.append((time, balance, *fit(None if before is None else balance - before)))
         return found
 
     def pieces(self, start, end):
         """Return (from, to, level) of each stretch of [start, end) in which nothing changes."""
         times = {time for time, _ in self.changes} | ({self.since} - {None})
+        if self.intervals is not None:
+            times |= {time + 1 for time, _ in self.changes}
+            times |= {edge for interval in self.intervals for edge in interval}
         bounds = sorted({start, end, *(time for time in times if start < time < end)})
         return [(left, right, self.level(left)) for left, right in pairwise(bounds)]
 
@@ -90,14 +105,14 @@ class Account:
         return Fraction(sum((right - left) * level for left, right, level in pieces), end - start)
 
 
-def book(rows, opening=None):
+def book(rows, opening=None, known=None):
     """Return {key: Account}, keys ascending."""
     histories = defaultdict(dict)
     for *key, time, balance in rows:
         histories[tuple(key)][time] = balance
     opening = opening or {}
     return {
-        key: Account(tuple(sorted(histories[key].items())), *opening.get(key, ()))
+        key: Account(tuple(sorted(histories[key].items())), *opening.get(key, (None, None)), known)
         for key in sorted({*histories, *opening})
     }
 

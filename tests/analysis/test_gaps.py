@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import balance_analysis as ba
+from balance_analysis.known import known_of, note_known
+from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
+from balance_analysis.spans import joined
+from tests.analysis import oracle
+from tests.analysis.tables import (
+    DAY,
+    GENERAL,
+    HOUR,
+    MARGIN,
+    START,
+    amount,
+    books,
+    instant,
+    moment,
+    opening_frame,
+    records,
+    table_of,
+)
+
+POINTS = range(START - 3, START + 17)
+EDGES = st.integers(START - 2, START + 15)
+NAMES = list(ACCOUNT_KEY)
+BY = ["asset_id", "account_type"]
+
+intervals = st.lists(
+    st.tuples(EDGES, EDGES).filter(lambda pair: pair[0] < pair[1]), max_size=3
+).map(lambda pairs: tuple(joined(pairs)))
+
+
+@st.composite
+def cases(draw):
+    """Draw rows, openings from before what is known, and known intervals, maybe none."""
+    rows, opening = draw(books())
+    known = draw(intervals)
+    first = min(known, default=(START,))[0]
+    opening = {key: held for key, held in opening.items() if held[1] is None or held[1] < first}
+    return rows, opening, known
+
+
+def told(rows, known):
+    """Return a table whose attrs tell what is known."""
+    table = table_of(rows)
+    note_known(table, known)
+    return table
+
+
+def moments(times):
+    return [instant(time) for time in times]
+
+
+@settings(max_examples=150)
+@given(cases())
+def test_a_balance_is_known_as_long_as_every_change_would_be_seen(case):
+    rows, opening, known = case
+    found = ba.balance_at(told(rows, known), moments(POINTS), opening=opening_frame(opening))
+    expected = [
+        (*key, when, account.level(when), account.rests_on(when))
+        for key, account in oracle.book(rows, opening, known).items()
+        for when in POINTS
+    ]
+    assert records(found) == expected
+
+
+@settings(max_examples=60)
+@given(cases(), st.integers(1, 4))
+def test_a_series_is_unknown_where_a_change_may_be_missing(case, step):
+    rows, opening, known = case
+    options = {"start": instant(POINTS[0]), "end": instant(POINTS[-1]), "freq": f"{step}us"}
+    opening_balances, table = opening_frame(opening), told(rows, known)
+    found = ba.balance_series(table, layout="long", opening=opening_balances, **options)
+    accounts = oracle.book(rows, opening, known).items()
+    points = range(POINTS[0], POINTS[-1], step)
+    assert records(found) == [
+        (*key, when, account.level(when), account.state(when))
+        for key, account in accounts
+        for when in points
+    ]
+    wide = ba.balance_series(table, opening=opening_balances, **options)
+    for key, account in accounts:
+        assert [amount(value) for value in wide[key]] == [account.level(when) for when in points]
+
+
+@settings(max_examples=100)
+@given(cases(), st.integers(1, 7))
+def test_averages_ranges_and_flows_are_of_what_is_known(case, step):
+    rows, opening, known = case
+    options = {"start": instant(POINTS[0]), "end": instant(POINTS[-1]), "freq": f"{step}us"}
+    options["opening"] = opening_frame(opening)
+    table, accounts = told(rows, known), oracle.book(rows, opening, known)
+    edges = [*range(POINTS[0], POINTS[-1], step), POINTS[-1]]
+    periods = list(pairwise(edges))
+    averages, ranges = [], []
+    for key, account in accounts.items():
+        for start, end in periods:
+            exact = account.average(start, end)
+            averages.append(None if exact is None else oracle.half_even(exact))
+            levels = [level for _, _, level in account.known(start, end)]
+            low, high = min(levels, default=None), max(levels, default=None)
+            ranges.append(
+                (*key, start, end, account.level(start), high, low, account.level(end - 1))
+            )
+    assert [amount(x) for x in ba.time_weighted_average(table, **options)["average"]] == averages
+    assert records(ba.ohlc(table, **options)) == ranges
+
+    flows = []
+    anyone = oracle.Account((), intervals=known)
+    for group, members in oracle.groups(accounts, BY).items():
+        for start, end in periods:
+            inside = oracle._deltas_in(members, start, end)
+            *sums, changes = oracle._flow_of(inside)
+            if not anyone.sees_all(start, end - 1):
+                sums = [None] * 3
+            if inside:
+                flows.append((*group, start, end, *sums, changes, inside.count(None)))
+    assert records(ba.flows(table, by=BY, **options)) == flows
+
+
+@settings(max_examples=60)
+@given(cases(), st.integers(1, 5))
+def test_totals_and_concentration_count_what_may_have_changed_as_unknown(case, step):
+    rows, opening, known = case
+    table, opening_balances = told(rows, known), opening_frame(opening)
+    members_of = oracle.groups(oracle.book(rows, opening, known), BY)
+    points = range(POINTS[0], POINTS[-1], step)
+    bounds = {"start": instant(POINTS[0]), "end": instant(POINTS[-1])}
+    found = ba.totals(table, by=BY, freq=f"{step}us", opening=opening_balances, **bounds)
+    assert records(found) == [
+        (*group, when, *oracle.total_at(members, when))
+        for group, members in members_of.items()
+        for when in points
+    ]
+    at_changes = ba.totals(table, by=BY, opening=opening_balances, **bounds)
+    assert records(at_changes) == [
+        (*group, when, *oracle.total_at(members, when))
+        for group, members in members_of.items()
+        for when in sorted({POINTS[0], *(t for each in members for t, _ in each.changes)})
+    ]
+    measures = ba.concentration(table, moments(points), by=BY, opening=opening_balances)
+    assert measures["unknown"].tolist() == found["unknown"].tolist()
+    shares = ba.share(table, moments(points), opening=opening_balances)
+    assert [amount(x) for x in shares["balance"]] == [
+        account.level(when)
+        for account in oracle.book(rows, opening, known).values()
+        for when in points
+    ]
+
+
+@settings(max_examples=100)
+@given(cases(), EDGES, EDGES)
+def test_summaries_tell_of_the_known_part(case, one, other):
+    rows, opening, known = case
+    start, end = min(one, other), max(one, other) + 1
+    found = ba.summarize_accounts(
+        told(rows, known), start=instant(start), end=instant(end), opening=opening_frame(opening)
+    )
+    accounts = oracle.book(rows, opening, known)
+    assert len(found) == len(accounts)
+    is_whole = oracle.Account((), intervals=known).sees_all(start, end - 1)
+    for row, account in zip(found.to_dict("records"), accounts.values(), strict=True):
+        expected = oracle._summary(account, start, end)
+        if not is_whole:
+            before, after = expected["opening"], expected["closing"]
+            is_told = before is not None and after is not None
+            expected |= {"inflow": None, "outflow": None}
+            expected["net"] = after - before if is_told else None
+        for name, value in expected.items():
+            if name.endswith(("seen", "_at")):
+                assert moment(row[name]) == value, name
+            elif name == "zero_share":
+                assert row[name] == pytest.approx(value) or (value is None and pd.isna(row[name]))
+            else:
+                assert amount(row[name]) == value, name
+
+
+@settings(max_examples=60)
+@given(cases())
+def test_a_delta_over_a_gap_is_unknown(case):
+    rows, opening, known = case
+    found = ba.deltas(told(rows, known), opening=opening_frame(opening))
+    assert records(found) == [
+        (*key, *change)
+        for key, account in oracle.book(rows, opening, known).items()
+        for change in account.deltas()
+    ]
+
+
+A_MONTH = [(*GENERAL, START + HOUR, 5), (*GENERAL, START + DAY, 7), (*MARGIN, START + DAY, 1)]
+KNOWN = ((START, START + 10 * DAY),)
+
+
+def test_what_is_stated_comes_before_what_the_table_tells():
+    table = told(A_MONTH, KNOWN)
+    when = instant(START + 5 * DAY)
+    assert ba.balance_at(table, when)["balance"].tolist() == [7, 1]
+    shorter = [(instant(START), instant(START + 3 * DAY))]
+    assert ba.balance_at(table, when, known=shorter)["balance"].isna().all()
+    assert ba.balance_at(table_of(A_MONTH), when)["balance"].tolist() == [7, 1]
+
+
+def test_nothing_is_carried_past_the_known_end():
+    table = told(A_MONTH, KNOWN)
+    assert ba.balance_at(table, "2030-01-01")["balance"].isna().all()
+    end = instant(START + 10 * DAY)
+    assert ba.balance_at(table, end)["balance"].isna().all()
+    before = ba.balance_at(table, end - pd.Timedelta("1us"))
+    assert before["balance"].tolist() == [7, 1]
+
+
+def test_selecting_rows_keeps_what_is_known():
+    table = told(A_MONTH, KNOWN)
+    margin = table[table["account_type"] == "ACCOUNT_TYPE_MARGIN"]
+    assert known_of(margin) == KNOWN
+    series = ba.balance_series(margin, freq="1D")
+    assert moment(series.index[-1]) < START + 10 * DAY <= moment(series.index[-1]) + DAY
+
+
+def test_intervals_end_by_default_where_knowledge_ends():
+    table = told(A_MONTH, KNOWN)
+    end = instant(START + 10 * DAY)
+    assert ba.time_weighted_average(table)["end"].unique().tolist() == [end]
+    assert ba.flows(table, freq=None)["end"].unique().tolist() == [end]
+    assert ba.ohlc(table, "1D")["end"].max() == end
+    summary = ba.summarize_accounts(table)
+    assert summary["closing"].tolist() == [7, 1]
+    rows_behind = told([*A_MONTH, (*MARGIN, START + 12 * DAY, 3)], KNOWN)
+    assert ba.balance_series(rows_behind, freq="1D").index[-1] >= instant(START + 12 * DAY)
+
+
+def test_a_first_period_begins_no_earlier_than_what_is_known():
+    known = ((START + HOUR // 2, START + 10 * DAY),)
+    flows = ba.flows(told(A_MONTH, known), by=BY)
+    assert flows["start"].min() == instant(START + HOUR // 2)
+    assert flows["inflow"].notna().all()
+
+
+def test_flows_of_a_period_that_is_not_known_are_missing():
+    table = told(A_MONTH, KNOWN)
+    flows = ba.flows(table, freq=None, start=instant(START - DAY), end=instant(START + DAY * 2))
+    assert flows["net"].isna().all()
+    active = ba.active_accounts(table, "1D", start=instant(START - DAY), end=instant(START + DAY))
+    assert active["touched"].isna().any()
+
+
+def test_an_opening_holds_until_the_moment_that_it_was_asked_for():
+    opening = ba.balance_at(told(A_MONTH, KNOWN), instant(START + 2 * DAY))
+    later = ((START + 5 * DAY, START + 6 * DAY),)
+    table = told([], later)
+    at = instant(START + 5 * DAY)
+    assert ba.balance_at(table, at, opening=opening)["balance"].isna().all()
+    meets = ((START + 2 * DAY + 1, START + 6 * DAY),)
+    assert ba.balance_at(told([], meets), at, opening=opening)["balance"].tolist() == [7, 1]
+    opening.attrs.clear()
+    assert ba.balance_at(table, at, opening=opening)["balance"].tolist() == [7, 1]
+
+
+def test_conservation_and_reconciliation_leave_out_what_is_not_known():
+    rows = [
+        *((*GENERAL, START + n * DAY, 5 + n) for n in (0, 1, 4)),
+        *((*MARGIN, START + n * DAY, 5 - n) for n in (0, 1, 4)),
+    ]
+    gap = ((START, START + 2 * DAY), (START + 3 * DAY, START + 9 * DAY))
+    assert len(ba.check_conservation(table_of(rows)).moves) == 1
+    report = ba.check_conservation(told(rows, gap))
+    assert report.moves["timestamp"].tolist() == [instant(START)]
+    assert report.blocks == 2
+    ledger = table_of([(*GENERAL, START + n * DAY, 1) for n in (1, 2)])
+    flows = ledger.rename(columns={"balance": "net"})
+    found = ba.reconcile(told(rows, gap), flows)
+    assert found["reason"].tolist() == ["no flow"]
+    assert found.attrs[ATTRS_KEY]["not_compared"] == 5
+
+
+@pytest.mark.parametrize(
+    "known", [["2023-04-01"], [("2023-04-02", "2023-04-01")], [("soon", "later")]]
+)
+def test_known_intervals_that_are_none_are_refused(known):
+    with pytest.raises(ValueError, match=r"known|start|ISO"):
+        ba.balance_at(table_of(A_MONTH), "2023-04-05", known=known)
