@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from balance_analysis.analysis.grid import make_grid
+from balance_analysis.analysis.grid import Grid, make_grid
 from balance_analysis.analysis.steps import ALWAYS, NEVER, make_steps
 from balance_analysis.known import known_of, to_known
 from balance_analysis.schema import ATTRS_KEY, to_microseconds
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from balance_analysis.analysis.grid import Frequency, Grid, Zone
+    from balance_analysis.analysis.grid import Frequency, Zone
     from balance_analysis.analysis.steps import Steps
     from balance_analysis.known import Known, Stated
     from balance_analysis.schema import Instant
@@ -43,20 +43,23 @@ def open_interval(
     *,
     opening: pd.DataFrame | None,
     known: Stated | None,
-    freq: Frequency | None,
+    freq: Frequency | Grid | None,
     start: Instant | None,
     end: Instant | None,
     tz: Zone | None,
 ) -> tuple[Steps, Grid, Known | None]:
     """Return a table as step functions, an interval of them, and what is known.
 
-    The arguments are those of `balance_series`.
+    The arguments are those of `balance_series`; `freq` may be a grid that was made before.
     """
     steps, spans = make_steps(table, opening), stated(table, known)
-    times = steps.extent
-    if not len(times) and len(steps) and spans:
-        times = np.array([spans[0][0]])
-    grid = make_grid(times, freq=freq, start=start, end=end, tz=tz, known=spans)
+    if isinstance(freq, Grid):
+        grid = freq
+    else:
+        times = steps.extent
+        if not len(times) and len(steps) and spans:
+            times = np.array([spans[0][0]])
+        grid = make_grid(times, freq=freq, start=start, end=end, tz=tz, known=spans)
     last = max(grid.edges[-1:], default=NEVER)
     return forget(steps, spans, opening, until=int(last)), grid, spans
 

@@ -112,14 +112,15 @@ class Pieces:
     @property
     def ends_known(self) -> NDArray[np.bool_]:
         """Whether the balance is known at the end, for each account and period."""
-        return self.known_for[self.lasts] == self.lengths[self.lasts]
+        is_known: NDArray[np.bool_] = self.known_for[self.lasts] == self.lengths[self.lasts]
+        return is_known
 
     @property
     def known_throughout(self) -> NDArray[np.bool_]:
         """Whether the balance is known at all times, for each account and period."""
-        known = np.add.reduceat(self.known_for, self.starts) if len(self.starts) else self.starts
-        length = np.add.reduceat(self.lengths, self.starts) if len(self.starts) else self.starts
-        return np.equal(known, length)
+        lacks = np.append(0, np.cumsum(self.known_for != self.lengths))
+        is_whole: NDArray[np.bool_] = lacks[self.lasts + 1] == lacks[self.starts]
+        return is_whole
 
 
 def cut(steps: Steps, edges: NDArray[np.int64]) -> Pieces:

@@ -108,7 +108,8 @@ def totals(
     )
     groups = make_groups(steps.accounts, by)
     if freq is None:
-        points = change_points(steps, groups, grid, from_start=start is not None)
+        own = groups.numbers[steps.numbers[steps.is_row]], steps.row_times
+        points = change_points(*own, groups, grid, from_start=start is not None)
         sums = sum_at_changes(steps, groups, *points)
     else:
         sums = sum_at(steps, groups, grid.points)
@@ -170,9 +171,14 @@ def sum_at(steps: Steps, groups: Groups, points: NDArray[np.int64]) -> Sums:
 
 
 def change_points(
-    steps: Steps, groups: Groups, grid: Grid, *, from_start: bool
+    owners: NDArray[np.int64],
+    times: NDArray[np.int64],
+    groups: Groups,
+    grid: Grid,
+    *,
+    from_start: bool,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where each group's own rows are, and the start if wanted.
+    """Return at which of some times of groups, each once, there is a point, and at the start.
 
     Returns
     -------
@@ -180,8 +186,8 @@ def change_points(
         The group and the time, microseconds, of each point, group by group, times ascending.
     """
     begin, stop = (int(grid.edges[0]), int(grid.edges[-1])) if len(grid) else (0, 0)
-    is_inside = steps.is_row & (begin <= steps.times) & (steps.times < stop)
-    owners, times = groups.numbers[steps.numbers[is_inside]], steps.times[is_inside]
+    is_inside = (begin <= times) & (times < stop)
+    owners, times = owners[is_inside], times[is_inside]
     if from_start:
         owners = np.append(owners, np.arange(len(groups)))
         times = np.append(times, np.full(len(groups), begin))
@@ -245,7 +251,7 @@ def _sum_cells(
     lock = threading.Lock()
 
     def add(first: int, block: Steps) -> None:
-        numbers, times, words, is_known = _events(block)
+        numbers, times, words, is_known = events(block)
         cells = place(groups.numbers[first + numbers], times)
         is_last = np.append((cells[1:] != cells[:-1]) | (numbers[1:] != numbers[:-1]), True)
         rows = np.flatnonzero(is_last[: len(cells)] & (cells >= 0))
@@ -272,7 +278,7 @@ def _sum_cells(
     return Sums(owners, times, to_balances(words, known > 0), known, groups.sizes[owners] - known)
 
 
-def _events(
+def events(
     steps: Steps,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64] | None]:
     """Return the account, time and words of each step, and whether its balance is known, 1 or 0.

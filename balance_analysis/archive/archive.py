@@ -21,6 +21,7 @@ from balance_analysis.archive.timeline import read_limits
 from balance_analysis.archive.verify import verify_archive
 from balance_analysis.errors import ArchiveError, IncompleteError
 from balance_analysis.frame import frame_of, to_frame
+from balance_analysis.known import note_known
 from balance_analysis.node.query import Filters, make_filters
 from balance_analysis.rows import canonical
 from balance_analysis.schema import (
@@ -29,6 +30,7 @@ from balance_analysis.schema import (
     from_microseconds,
     to_microseconds,
 )
+from balance_analysis.spans import clipped
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -130,8 +132,9 @@ class Archive:
         Returns
         -------
         pandas.DataFrame
-            The table, as of `load_balance_changes`; of fewer columns, rows stand as the files have
-            them: by time of the file, then by party.
+            The table, as of `load_balance_changes`; its attrs tell which parts of the interval are
+            known: those that are complete. Of fewer columns, rows stand as the files have them: by
+            time of the file, then by party.
 
         Raises
         ------
@@ -143,22 +146,24 @@ class Archive:
             If a filter is malformed, `columns` are not some of the table's, each once, or `start`
             is not before `end`.
         """
-        batches = self.iter_batches(
+        _check_columns(columns)
+        chosen = self.choose(
             start=start,
             end=end,
             asset_id=asset_id,
             party_ids=party_ids,
             market_ids=market_ids,
             account_types=account_types,
-            columns=columns,
             partial=partial,
         )
         schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
-        rows = pa.Table.from_batches(batches, schema)
-        if set(columns) == set(COLUMNS):
-            # An account's rows stand in time order, in each file and from file to file.
-            return frame_of(canonical(rows, is_by_time=True))[list(columns)]
-        return to_columns(rows)
+        rows = pa.Table.from_batches(chosen.iter_batches(columns), schema)
+        if set(columns) != set(COLUMNS):
+            return to_columns(rows)
+        # An account's rows stand in time order, in each file and from file to file.
+        table = frame_of(canonical(rows, is_by_time=True))[list(columns)]
+        note_known(table, chosen.known)
+        return table
 
     def iter_batches(
         self,
@@ -240,7 +245,8 @@ class Archive:
         span = self._span(state, start, end, partial=partial)
         if not partial:
             self._check_covered(state, *span)
-        return Chosen(anywhere(self.store), filters, tuple(files_of(about, state, span)))
+        known = tuple(clipped(state.known(), *span))
+        return Chosen(anywhere(self.store), filters, tuple(files_of(about, state, span)), known)
 
     def to_dask(
         self,
@@ -325,6 +331,7 @@ class Archive:
         -------
         pandas.DataFrame
             As of `balance_analysis.balance_at`, of all accounts that have a row up to `when`.
+            Where a change may be missing since, the balance is NA.
 
         Raises
         ------
@@ -358,8 +365,10 @@ class Archive:
         files = list(files_of(about, state, (since, moment + 1)))
         if begins:
             files.append(checkpoint_of(since, state.checkpoints[since]))
-        rows = Chosen(self.store, filters, tuple(files)).iter_batches()
-        return balance_at(to_frame(pa.Table.from_batches(rows, ARROW_SCHEMA)), when)
+        rows = Chosen(self.store, filters, tuple(files), state.known()).iter_batches()
+        table = to_frame(pa.Table.from_batches(rows, ARROW_SCHEMA))
+        note_known(table, state.known())
+        return balance_at(table, when)
 
     def opening_balances(self, *, at: Instant, partial: bool = False) -> pd.DataFrame:
         """Return what every account held before a moment: the `opening` of a table from there on.

@@ -24,6 +24,7 @@ from balance_analysis.archive.state import check_seen
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import frame_of
+from balance_analysis.known import note_known
 from balance_analysis.rows import account_numbers, canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
 from balance_analysis.spans import clipped, joined
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.coverage import Coverage, FileNote
     from balance_analysis.archive.state import About
+    from balance_analysis.known import Known
     from balance_analysis.node.query import Filters
     from balance_analysis.spans import Span
 
@@ -112,11 +114,14 @@ class Chosen:
         Which accounts.
     files
         Those that may have rows, in time order.
+    known
+        What of the interval is known to be complete.
     """
 
     store: Store
     filters: Filters
     files: tuple[File, ...]
+    known: Known
 
     def __str__(self) -> str:
         if len(self.files) <= 1:
@@ -208,7 +213,9 @@ class Chosen:
         rows = pa.concat_tables([ARROW_SCHEMA.empty_table(), *parts])
         del parts  # or what was read stays in memory beside what is made of it
         # An account's rows stand in time order, in each file and from file to file.
-        return frame_of(canonical(rows, is_by_time=True))
+        table = frame_of(canonical(rows, is_by_time=True))
+        note_known(table, self.known)
+        return table
 
     def _needed(self, file: pq.ParquetFile, part: Slice | None = None) -> list[int]:
         """Return the row groups that can have accounts that are asked for."""
@@ -248,7 +255,7 @@ class Chosen:
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Return what tells this choice from others: file systems don't."""
-        return self.store.uri, self.filters, self.files
+        return self.store.uri, self.filters, self.files, self.known
 
 
 _NOTHING: Final = pa.schema(

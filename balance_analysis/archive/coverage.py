@@ -14,10 +14,12 @@ import pandas as pd
 from balance_analysis.archive.layout import is_period
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.schema import from_microseconds, to_microseconds
+from balance_analysis.spans import joined
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from balance_analysis.known import Known
     from balance_analysis.spans import Span
 
 VERSION: Final = 1
@@ -168,6 +170,10 @@ class Coverage:
                 gaps.append((start, interval.start))
             start = interval.end
         return [*gaps, (start, end)] if start < end else gaps
+
+    def known(self) -> Known:
+        """Return the intervals that are proven to be complete."""
+        return tuple(joined(each.span for each in self.intervals if each.proven))
 
     def bounds(self, *, proven: bool = True) -> Span:
         """Return where the first interval, or proven one, begins and the last ends; else 0, 0."""

@@ -9,13 +9,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.analysis.grid import make_grid
+from balance_analysis.analysis.gaps import open_interval
 from balance_analysis.analysis.groups import Groups, make_groups
 from balance_analysis.analysis.integers import words_of
-from balance_analysis.analysis.steps import Steps, make_steps
+from balance_analysis.analysis.steps import NEVER, Steps
 from balance_analysis.analysis.totals import (
     Sums,
     change_points,
+    events,
     sum_at,
     sum_at_changes,
     to_frame,
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from balance_analysis.analysis.grid import Frequency, Grid, Zone
-    from balance_analysis.schema import Instant
+    from balance_analysis.analysis.grid import Grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,8 @@ class Part:
         The group, time, total and number of known balances of each step.
     is_own
         Which steps are at rows of the group; the others are where an opening balance begins.
+    ceases
+        When no balance is known any more, though no step follows; else `NEVER`.
     """
 
     ids: pd.DataFrame
@@ -54,17 +56,16 @@ class Part:
     words: NDArray[np.int64]
     known: NDArray[np.int64]
     is_own: NDArray[np.bool_]
+    ceases: NDArray[np.int64]
 
 
 def partial_totals(
     table: pd.DataFrame,
     *,
     by: Sequence[str],
-    freq: Frequency | None,
-    start: Instant | None,
-    end: Instant | None,
+    grid: Grid,
+    is_at_changes: bool,
     opening: pd.DataFrame | None,
-    tz: Zone | None,
 ) -> list[Part]:
     """Return totals of a slice, to be added to those of others by `add_totals`.
 
@@ -73,14 +74,17 @@ def partial_totals(
 
     Parameters
     ----------
-    table, by, freq, opening, tz
+    table, by, opening
         As for `totals`.
-    start, end
-        The bounds of all slices, or none where no slice has rows.
+    grid
+        The points of all slices.
+    is_at_changes
+        Whether the points are at each change instead, in the grid's interval.
     """
-    steps = make_steps(table, opening)
-    grid = make_grid(steps.extent, freq=freq, start=start, end=end, tz=tz)
-    return list(_parts(steps, grid, by, is_at_changes=freq is None))
+    steps, _, _ = open_interval(
+        table, opening=opening, known=None, freq=grid, start=None, end=None, tz=None
+    )
+    return list(_parts(steps, grid, by, is_at_changes=is_at_changes))
 
 
 def _parts(steps: Steps, grid: Grid, by: Sequence[str], *, is_at_changes: bool) -> Iterator[Part]:
@@ -92,6 +96,8 @@ def _parts(steps: Steps, grid: Grid, by: Sequence[str], *, is_at_changes: bool) 
         for half in (steps.part(0, middle), steps.part(middle, len(steps))):
             yield from _parts(half, grid, by, is_at_changes=is_at_changes)
         return
+    ends = (sums.groups[1:] == sums.groups[:-1]) & (sums.known[1:] == 0)
+    ceases = np.append(np.where(ends, sums.times[1:], NEVER), NEVER)
     some = np.flatnonzero(sums.known)
     yield Part(
         groups.ids,
@@ -101,6 +107,7 @@ def _parts(steps: Steps, grid: Grid, by: Sequence[str], *, is_at_changes: bool) 
         words_of(pa.array(sums.total))[some],
         sums.known[some],
         is_own[some],
+        ceases[some],
     )
 
 
@@ -111,9 +118,10 @@ def _gridded(steps: Steps, groups: Groups, grid: Grid) -> tuple[Sums, NDArray[np
 
 def _changing(steps: Steps, groups: Groups, grid: Grid) -> tuple[Sums, NDArray[np.bool_]]:
     """Return sums wherever they change, and which of these points are at rows."""
-    anywhere = replace(steps, is_row=np.ones(len(steps.times), bool))
-    owners, times = change_points(anywhere, groups, grid, from_start=True)
-    own, own_times = change_points(steps, groups, grid, from_start=False)
+    numbers, moments, _, _ = events(steps)
+    owners, times = change_points(groups.numbers[numbers], moments, groups, grid, from_start=True)
+    rows = groups.numbers[steps.numbers[steps.is_row]], steps.row_times
+    own, own_times = change_points(*rows, groups, grid, from_start=False)
     points = pd.MultiIndex.from_arrays([owners, times])
     is_own = points.isin(pd.MultiIndex.from_arrays([own, own_times]))
     return sum_at_changes(steps, groups, owners, times), is_own
@@ -123,10 +131,8 @@ def add_totals(
     parts: Sequence[Part],
     *,
     by: Sequence[str],
-    freq: Frequency | None,
-    start: Instant | None,
-    end: Instant | None,
-    tz: Zone | None,
+    grid: Grid,
+    is_at_changes: bool,
     from_start: bool,
 ) -> pd.DataFrame:
     """Return totals of groups, which may have accounts in several slices, added up.
@@ -137,10 +143,10 @@ def add_totals(
     ----------
     parts
         What `partial_totals` returned, with the same arguments.
-    by, freq, start, end, tz
+    by, grid, is_at_changes
         These arguments.
     from_start
-        Without `freq`: whether there is a point at `start` for each group.
+        At changes: whether there is a point at the start as well, for each group.
 
     Raises
     ------
@@ -161,14 +167,15 @@ def add_totals(
         np.concatenate([part.times for part in parts]),
         np.concatenate([part.words for part in parts]),
         np.concatenate([part.is_own for part in parts]),
+        np.concatenate([part.ceases for part in parts]),
     )
     held = Groups(groups.ids, groups.numbers[numbers[heads]])
-    grid = make_grid(steps.times, freq=freq, start=start, end=end, tz=tz)
-    points = change_points(steps, held, grid, from_start=from_start)
+    own = held.numbers[steps.numbers[steps.is_row]], steps.row_times
+    points = change_points(*own, held, grid, from_start=from_start)
 
     def added(words: NDArray[np.int64]) -> Sums:
         whole = replace(steps, words=words)
-        if freq is None:
+        if is_at_changes:
             return sum_at_changes(whole, held, *points)
         return sum_at(whole, held, grid.points)
 

@@ -61,7 +61,8 @@ def add_flows(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> pd.DataFr
     for what in ("inflow", "outflow", "net"):
         words, too_large = sum_words(words_of(pa.array(whole[what])), places, len(added))
         check_fits(too_large, partial(_name, added, names, what))
-        added[what] = to_balances(words)
+        # A period that isn't known is so for all accounts: a group's first slice tells.
+        added[what] = to_balances(words, added[what].notna().to_numpy())
     for what in ("changes", "unknown"):
         counts = np.zeros(len(added), np.int64)
         np.add.at(counts, places, whole[what].to_numpy())

@@ -6,7 +6,6 @@ import itertools
 import numbers
 from bisect import bisect_left
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar
 
 import numpy as np
@@ -19,7 +18,6 @@ from balance_analysis.archive.chosen import FILE_KEY, Chosen, Slice, add_counts,
 from balance_analysis.archive.writing import PathLike, check_writable
 from balance_analysis.cluster.running import running
 from balance_analysis.load.progress import reporting
-from balance_analysis.schema import from_microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from distributed import Client
 
-    from balance_analysis.analysis.grid import Frequency, Zone
+    from balance_analysis.analysis.grid import Frequency, Grid, Zone
     from balance_analysis.load.progress import Report
     from balance_analysis.schema import Instant
 
@@ -113,23 +111,6 @@ class Task(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """The interval that a function is asked for on each slice.
-
-    Attributes
-    ----------
-    start, end
-        Its arguments of these names.
-    cells
-        How many cells each account has in the result.
-    """
-
-    start: Instant | None
-    end: Instant | None
-    cells: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Job:
     """What is chosen of an archive, and where to work on it.
 
@@ -149,9 +130,9 @@ class Job:
     def each_slice(
         self,
         function: Callable[..., T],
-        bounds: Bounds,
         *,
         opening: pd.DataFrame | None,
+        cells: int = 0,
         is_kept: bool = False,
     ) -> Iterator[T]:
         """Yield what a function makes of each slice, in the order of the files.
@@ -159,11 +140,11 @@ class Job:
         Parameters
         ----------
         function
-            Gets a slice's table, `opening`, and `start` and `end`.
-        bounds
-            What these are.
+            Gets a slice's table, and `opening`.
         opening
             What accounts held before the rows: of all slices.
+        cells
+            How many cells each account has in the result.
         is_kept
             Whether all results are held in memory in the end.
 
@@ -172,16 +153,15 @@ class Job:
         ValueError
             If they don't fit there.
         """
-        asked = partial(function, start=bounds.start, end=bounds.end)
-        task = Task(self.chosen, asked)
+        task = Task(self.chosen, function)
         texts = None if opening is None else check_opening(opening)[list(FILE_KEY)]
         with running(self.client) as runner, reporting(self.progress) as show:
             found = runner.map(Chosen.count, self.chosen.split(_FILES))
             counts = add_counts(found if texts is None else itertools.chain(found, [_once(texts)]))
             if is_kept:
-                check_cells(counts.num_rows, bounds.cells)
+                check_cells(counts.num_rows, cells)
             rows = self.rows_per_task
-            accounts = _CELLS * rows / max(bounds.cells, 1)
+            accounts = _CELLS * rows / max(cells, 1)
             parts = cut(counts, rows=rows, accounts=accounts)
             done = 0
             shares = _shares(parts, opening, texts)
@@ -218,38 +198,21 @@ def make_job(archive: Archive, options: Options, to: PathLike | None) -> Job:
     return Job(archive.choose(**how), rows, client, progress)
 
 
-def period_bounds(
+def make_span(
     chosen: Chosen,
+    opening: pd.DataFrame | None,
     *,
     freq: Frequency | None,
     start: Instant | None,
     end: Instant | None,
     tz: Zone | None,
-) -> Bounds:
-    """Return bounds that make the same periods of each slice as of all rows."""
-    grid = make_grid(np.array(chosen.extent(), np.int64), freq=freq, start=start, end=end, tz=tz)
-    if not len(grid):
-        return Bounds(start, end)
-    first, last = int(grid.edges[0]), int(grid.edges[-1])
-    return Bounds(from_microseconds(first), from_microseconds(last), len(grid))
-
-
-def point_bounds(
-    chosen: Chosen,
-    *,
-    freq: Frequency | None,
-    start: Instant | None,
-    end: Instant | None,
-    tz: Zone | None,
-) -> Bounds:
-    """Return bounds that make the same points of each slice as of all rows."""
-    if freq is None:
-        return Bounds(start, end)
-    grid = make_grid(np.array(chosen.extent(), np.int64), freq=freq, start=start, end=end, tz=tz)
-    if not len(grid.points):
-        return Bounds(start, end)
-    first, last = int(grid.points[0]), int(grid.points[-1])
-    return Bounds(from_microseconds(first), from_microseconds(last + 1), len(grid.points))
+) -> Grid:
+    """Return the periods and points of all slices together: those of the whole table."""
+    times = chosen.extent()
+    if not times and opening is not None and len(opening) and chosen.known:
+        times = [chosen.known[0][0]]
+    every = np.array(times, np.int64)
+    return make_grid(every, freq=freq, start=start, end=end, tz=tz, known=chosen.known)
 
 
 def _once(ids: pd.DataFrame) -> pa.Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from balance_analysis.analysis import averages, summary
 from balance_analysis.analysis import flows as changes
@@ -11,15 +11,15 @@ from balance_analysis.analysis.groups import group_names
 from balance_analysis.analysis.series import balance_series
 from balance_analysis.cluster.adding import add_totals, partial_totals
 from balance_analysis.cluster.joining import add_flows, in_order, write_frames
-from balance_analysis.cluster.slicing import make_job, period_bounds, point_bounds
-from balance_analysis.schema import ACCOUNT_KEY
+from balance_analysis.cluster.slicing import make_job, make_span
+from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pandas as pd
 
-    from balance_analysis.analysis.grid import Frequency, Zone
+    from balance_analysis.analysis.grid import Frequency, Grid, Zone
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.writing import PathLike
     from balance_analysis.cluster.slicing import Options
@@ -72,9 +72,13 @@ def series(
         If the cluster is lost.
     """
     job = make_job(archive, options, to)
-    bounds = point_bounds(job.chosen, freq=freq, start=start, end=end, tz=tz)
-    work = partial(balance_series, freq=freq, tz=tz, layout="long")
-    frames = job.each_slice(work, bounds, opening=opening, is_kept=to is None)
+    bounds: dict[str, Any] = {"start": start, "end": end, "tz": tz}
+    if freq is None:
+        work, cells = partial(balance_series, **bounds, layout="long"), 0
+    else:
+        grid: Any = make_span(job.chosen, opening, freq=freq, **bounds)
+        work, cells = partial(balance_series, freq=grid, layout="long"), len(grid.points)
+    frames = job.each_slice(work, opening=opening, cells=cells, is_kept=to is None)
     return _by_account(frames, to)
 
 
@@ -110,9 +114,9 @@ def time_weighted_average(
         See `cluster.series`.
     """
     job = make_job(archive, options, to)
-    bounds = period_bounds(job.chosen, freq=freq, start=start, end=end, tz=tz)
-    work = partial(averages.time_weighted_average, freq=freq, tz=tz)
-    frames = job.each_slice(work, bounds, opening=opening, is_kept=to is None)
+    grid: Any = make_span(job.chosen, opening, freq=freq, start=start, end=end, tz=tz)
+    work = partial(averages.time_weighted_average, freq=grid)
+    frames = job.each_slice(work, opening=opening, cells=len(grid), is_kept=to is None)
     return _by_account(frames, to)
 
 
@@ -148,9 +152,9 @@ def summarize_accounts(
         See `cluster.series`.
     """
     job = make_job(archive, options, to)
-    bounds = period_bounds(job.chosen, freq=None, start=start, end=end, tz=None)
-    work = summary.summarize_accounts
-    frames = job.each_slice(work, bounds, opening=opening, is_kept=to is None)
+    grid = make_span(job.chosen, opening, freq=None, start=start, end=end, tz=None)
+    work = partial(summary.summarize_accounts, **_bounds(grid))
+    frames = job.each_slice(work, opening=opening, cells=1, is_kept=to is None)
     return _by_account(frames, to)
 
 
@@ -191,9 +195,9 @@ def flows(
     names = group_names(by)
     is_by_account = {*ACCOUNT_KEY} <= {*names}
     job = make_job(archive, options, to)
-    bounds = period_bounds(job.chosen, freq=freq, start=start, end=end, tz=tz)
-    work = partial(changes.flows, freq=freq, by=names, tz=tz)
-    frames = job.each_slice(work, bounds, opening=opening)
+    grid: Any = make_span(job.chosen, opening, freq=freq, start=start, end=end, tz=tz)
+    work = partial(changes.flows, freq=grid, by=names)
+    frames = job.each_slice(work, opening=opening, cells=len(grid))
     if is_by_account:
         return _by_account(frames, to, names)
     return _kept(add_flows(list(frames), names), to)
@@ -236,20 +240,25 @@ def totals(
     """
     names = group_names(by)
     job = make_job(archive, options, to)
-    find = period_bounds if freq is None else point_bounds
-    bounds = find(job.chosen, freq=freq, start=start, end=end, tz=tz)
-    work = partial(partial_totals, by=names, freq=freq, tz=tz)
-    slices = list(job.each_slice(work, bounds, opening=opening))
+    grid = make_span(job.chosen, opening, freq=freq, start=start, end=end, tz=tz)
+    work = partial(partial_totals, by=names, grid=grid, is_at_changes=freq is None)
+    slices = list(job.each_slice(work, opening=opening, cells=len(grid.points)))
     found = add_totals(
         [part for parts in slices for part in parts],
         by=names,
-        freq=freq,
-        start=bounds.start,
-        end=bounds.end,
-        tz=tz,
+        grid=grid,
+        is_at_changes=freq is None,
         from_start=start is not None,
     )
     return _kept(found, to)
+
+
+def _bounds(grid: Grid) -> dict[str, Any]:
+    """Return a grid's bounds as arguments; none where it has no period."""
+    if not len(grid):
+        return {}
+    start, end = (from_microseconds(int(grid.edges[place])) for place in (0, -1))
+    return {"start": start, "end": end}
 
 
 def _by_account(

@@ -86,6 +86,8 @@ def _plain_column(column):
         return [None if math.isnan(value) else value for value in column.tolist()]
     if isinstance(column.dtype, pd.CategoricalDtype):
         return column.astype("str").tolist()
+    if column.dtype == "Int64":
+        return [None if pd.isna(value) else int(value) for value in column]
     assert column.dtype == "int64"
     return column.tolist()
 
@@ -100,12 +102,13 @@ def dtypes_of(frame):
     return {str(name): str(dtype) for name, dtype in frame.dtypes.items()}
 
 
-def expected_dtypes(by, *, zone="UTC", times=(), amounts=(), counts=(), floats=()):
+def expected_dtypes(by, *, zone="UTC", times=(), amounts=(), counts=(), nullable=(), floats=()):
     return {
         **dict.fromkeys(by, "category"),
         **dict.fromkeys(times, f"datetime64[us, {zone}]"),
         **dict.fromkeys(amounts, str(BALANCE_DTYPE)),
         **dict.fromkeys(counts, "int64"),
+        **dict.fromkeys(nullable, "Int64"),
         **dict.fromkeys(floats, "float64"),
     }
 

@@ -35,7 +35,7 @@ from tests.analysis.tables import (
     table_of,
 )
 
-COLUMNS = {"times": ["start", "end"], "counts": ["touched", "active"]}
+COLUMNS = {"times": ["start", "end"], "nullable": ["touched", "active"]}
 
 groupings = st.sets(st.sampled_from(ACCOUNT_KEY)).flatmap(
     lambda names: st.permutations(sorted(names))

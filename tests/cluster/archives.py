@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,8 +30,16 @@ if TYPE_CHECKING:
 ASKED_AT = "2023-07-01T00:00:00+00:00"
 
 
-def write_archive(folder: Path, table: pd.DataFrame, partition: str = "day") -> Archive:
-    """Write a table as an archive that covers it, and a little more than that, to a new folder."""
+def write_archive(
+    folder: Path,
+    table: pd.DataFrame,
+    partition: str = "day",
+    unproven: tuple[float, float] = (0, 0),
+) -> Archive:
+    """Write a table as an archive that covers it, and a little more than that, to a new folder.
+
+    `unproven` is a stretch of it, as parts of the whole, that is not proven to be complete.
+    """
     store = Store(folder)
     write_about(store, About(Filters(), partition))
     rows = to_arrow(table)
@@ -44,17 +53,25 @@ def write_archive(folder: Path, table: pd.DataFrame, partition: str = "day") -> 
         path = folder / layout.changes_file(period, partition)
         path.parent.mkdir(parents=True)
         path.write_bytes(content)
-    covered = Interval(first, last + DAY // 7, True, "made", None, ASKED_AT)
-    (folder / layout.COVERAGE).write_bytes(to_json(Coverage((covered,), files)))
+    end = last + DAY // 7
+    edges = [first, *(first + round(part * (end - first)) for part in unproven), end]
+    covered = tuple(
+        Interval(*span, is_proven, "made", None, ASKED_AT)
+        for span, is_proven in zip(pairwise(edges), (True, False, True), strict=True)
+        if span[0] < span[1]
+    )
+    (folder / layout.COVERAGE).write_bytes(to_json(Coverage(covered, files)))
     return Archive(folder)
 
 
 @contextmanager
-def archive_of(table: pd.DataFrame, partition: str = "day") -> Iterator[Archive]:
+def archive_of(
+    table: pd.DataFrame, partition: str = "day", unproven: tuple[float, float] = (0, 0)
+) -> Iterator[Archive]:
     """Give an archive of a table, which ends with the context."""
     folder = Path(tempfile.mkdtemp())
     try:
-        yield write_archive(folder, table, partition)
+        yield write_archive(folder, table, partition, unproven)
     finally:
         shutil.rmtree(folder)
 
