@@ -118,7 +118,10 @@ def told_errors(verbose: int, quiet: bool, interrupted: int = INTERRUPTED) -> It
     """Log to stderr, and turn an error that can be expected into one line and an exit code."""
     telling, handler = Telling(quiet=quiet), logging.StreamHandler()
     handler.setFormatter(telling)
-    logger.addHandler(handler)
+    warned = logging.getLogger("py.warnings")
+    logging.captureWarnings(True)
+    for each in (logger, warned):
+        each.addHandler(handler)
     terminated, level = signal.signal(signal.SIGTERM, signal.default_int_handler), logger.level
     logger.setLevel(logging.ERROR if quiet else max(logging.WARNING - 10 * verbose, logging.DEBUG))
     try:
@@ -136,7 +139,9 @@ def told_errors(verbose: int, quiet: bool, interrupted: int = INTERRUPTED) -> It
         telling.on_failure(error, 1)
         raise
     finally:
-        logger.removeHandler(handler)
+        for each in (logger, warned):
+            each.removeHandler(handler)
+        logging.captureWarnings(False)
         logger.setLevel(level)
         signal.signal(signal.SIGTERM, terminated)
 
