@@ -30,6 +30,7 @@ from .errors import (
     CheckError,
     DecodeError,
     IncompleteError,
+    NetworkMismatchError,
     RequestError,
     TooLargeError,
 )
@@ -72,6 +73,7 @@ __all__ = [
     "Finding",
     "IncompleteError",
     "NetworkLimits",
+    "NetworkMismatchError",
     "NodeReport",
     "Page",
     "Repaired",

@@ -23,7 +23,7 @@ from balance_analysis.archive.files import (
 )
 from balance_analysis.archive.state import About, write_about
 from balance_analysis.archive.timeline import keep_limits
-from balance_analysis.archive.writing import replacing
+from balance_analysis.archive.writing import check_outside, replacing
 from balance_analysis.errors import CheckError
 from balance_analysis.figures.balances import plot_balances
 from balance_analysis.load.limits import load_network_limits
@@ -138,9 +138,12 @@ def run_demo(out: Path, *, say: Callable[[str], None]) -> DemoResult:
         If the folder `archive` in it is no archive of the sample.
     CheckError
         If the archive is not what it says.
+    ValueError
+        If the folder is an archive, or lies in one.
     OSError
         If the folder can't be written to.
     """
+    check_outside(out)
     out.mkdir(parents=True, exist_ok=True)
     archive = Archive(out / "archive")
     with serve_sample() as url, Client(url) as client:

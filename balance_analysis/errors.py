@@ -10,7 +10,8 @@
     ├── CheckError          data that breaks a rule of the table
     └── ArchiveError        a file or archive that can't be read or written
         ├── ArchiveDamagedError  a file of an archive is lost, or not what was written
-        └── ArchiveLockedError  another run is writing to it
+        ├── ArchiveLockedError  another run is writing to it
+        └── NetworkMismatchError  a node is of another network than the archive
 
 A caller's bug is a `ValueError` or a `TypeError`. No rows is an empty table, not an error.
 All of them pickle.
@@ -160,6 +161,10 @@ class ArchiveError(BalanceAnalysisError):
 
 class ArchiveDamagedError(ArchiveError):
     """A file of an archive is lost, or not what was written."""
+
+
+class NetworkMismatchError(ArchiveError):
+    """A node is of another network than the archive, or has lost the rows that would show it."""
 
 
 class ArchiveLockedError(ArchiveError):

@@ -336,7 +336,7 @@ def test_a_report_of_an_archive_tells_its_gap(archive, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["-o", "{}/x.png"], "name a .html file"),
+        (["-o", "{}/x.png"], "name a .html"),
         (["-o", "{}/x.html", "--party", "ab" * 32], "is of party"),
         (["-o", "{}/x.html", "--previous", str(ASSETS)], "assets.toml"),
         (["-o", "{}/x.html", "--assets", "none.toml"], "none.toml"),

@@ -31,7 +31,18 @@ from tests.archive.exporting import START as BEGIN
 SAMPLE = Path(__file__).parents[1] / "sample_data" / "changes.parquet"
 USD = "e46bed5b0745e4778e9be69108c8d9e81eedd6f92271ef8af77cff45d48a55b1"
 ROWS = spread_history(7, rows=200, accounts=15)
-SPOILING = ["VOTE", 'a "quoted" id', "with, comma", "two\nlines", "", "NA", "=1+1", "ä/ö"]
+SPOILING = [
+    "VOTE",
+    'a "quoted" id',
+    "with, comma",
+    "two\nlines",
+    "",
+    "NA",
+    "=1+1",
+    "-x",
+    "\tx",
+    "ä/ö",
+]
 
 
 def run(*arguments, code=0):
@@ -58,7 +69,7 @@ def read_back(text):
 
 def as_text(frame):
     """Return what CSV must have of a frame: an independent writing of each cell."""
-    columns = [str(name) for name in frame.columns]
+    columns = [_text(str(name)) for name in frame.columns]
     return [
         {name: _text(value) for name, value in zip(columns, row, strict=True)}
         for row in frame.itertuples(index=False, name=None)
@@ -70,7 +81,8 @@ def _text(value):
         return ""
     if isinstance(value, pd.Timestamp):
         return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    return str(value)
+    is_run = isinstance(value, str) and value[:1] in tuple("=+-@\t\r\n")
+    return f"'{value}" if is_run else str(value)
 
 
 @pytest.fixture(scope="module")

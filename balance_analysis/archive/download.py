@@ -20,8 +20,10 @@ import pyarrow.parquet as pq
 from balance_analysis.archive.writing import (
     PARTIAL,
     PathLike,
+    check_output,
     flush,
     make_note,
+    name_file,
     read_note,
 )
 from balance_analysis.errors import ArchiveError
@@ -85,7 +87,7 @@ def load_to_parquet(
     ArchiveError
         If there is a `PATH.partial` to go on from, but of another load, or damaged.
     RequestError, DecodeError, IncompleteError, CheckError, ValueError
-        As `load_balance_changes`.
+        As `load_balance_changes`; ValueError also if the file would lie in an archive.
     OSError
         If the file can't be written.
     """
@@ -100,8 +102,9 @@ def load_to_parquet(
         workers=workers,
         on_bad_rows=on_bad_rows,
     )
-    target = Path(os.path.realpath(path))
+    target = check_output(path)
     side = partial_path(path)
+    check_output(side)
     before = _read_side(side, request) if resume and side.exists() else None
     load = Load(request) if before is None else before.load
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
@@ -124,7 +127,8 @@ def load_to_parquet(
             written.note(load, whole=True)
         flush(temporary)
         temporary.replace(target)
-    except BaseException:
+    except BaseException as error:
+        name_file(error, target)
         _keep(temporary, side)
         raise
     flush(target.parent)

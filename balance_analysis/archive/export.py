@@ -243,9 +243,10 @@ def export(
     ArchiveLockedError
         If another run is writing to the archive, or has taken over its lock in an object store.
         Without conditional puts an object store has no lock.
+    NetworkMismatchError
+        If the archive is of another network than the node.
     ArchiveError
-        If the archive is bound to another query, is of another network than the node, is damaged,
-        or there are other files in its place.
+        If the archive is bound to another query, is damaged, or there are other files in its place.
     RequestError, DecodeError, IncompleteError, CheckError, ValueError
         As `load_balance_changes`. What was complete before is committed.
     OSError

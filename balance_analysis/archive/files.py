@@ -44,7 +44,7 @@ def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
     Raises
     ------
     ValueError, TypeError
-        If it is not a table.
+        If it is not a table, or the file would lie in an archive.
     OSError
         If the file can't be written.
     """
@@ -135,8 +135,10 @@ def write_network_limits(limits: NetworkLimits, path: PathLike) -> None:
 
     Raises
     ------
+    ValueError
+        If the file would lie in an archive.
     OSError
-        If the file can't be written.
+        If it can't be written.
     """
     with replacing(path) as temporary:
         temporary.write_text(limits_to_json(limits), encoding="utf-8")

@@ -62,12 +62,11 @@ def _lock_file(store: Store, folder: Path) -> Iterator[None]:
         lock.acquire()
     except filelock.Timeout as error:
         raise locked(store.uri, read_holder(store)) from error
-    note = folder / layout.HOLDER
     try:
-        note.write_text(json.dumps(myself()) + "\n", encoding="utf-8")
+        store.write(layout.HOLDER, f"{json.dumps(myself())}\n".encode())
         yield
     finally:
-        note.unlink(missing_ok=True)
+        store.delete(layout.HOLDER)
         lock.release()
         if is_new:
             _remove_empty(folder)

@@ -28,7 +28,7 @@ from balance_analysis.archive.state import read_about
 from balance_analysis.archive.timeline import restore_limits
 from balance_analysis.archive.uninterrupted import uninterrupted
 from balance_analysis.archive.verify import LOST, verify_archive
-from balance_analysis.errors import ArchiveError
+from balance_analysis.errors import ArchiveError, NetworkMismatchError
 from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.load.asking import Asking
 from balance_analysis.load.request import make_request
@@ -121,8 +121,8 @@ def repair(
     Raises
     ------
     ArchiveError
-        If there is no archive, or the node has forgotten, doesn't hold
-        yet, or is of another network than, what would have to be asked for: then the period's file
+        If there is no archive, or the node has forgotten, doesn't hold yet, or is of another
+        network than (NetworkMismatchError), what would have to be asked for: then the period's file
         stays as it is. A node that has forgotten one of them is asked for none.
     ArchiveLockedError
         If another run is writing to the archive.
@@ -279,12 +279,15 @@ class _Mending:
             raise self._refusal(
                 period,
                 f"sends none of its {note.rows} rows; it is of another network, or has lost them",
+                NetworkMismatchError,
             )
         content, new = encode_rows(rows) if rows.num_rows else (b"", None)
         if new != note:
             if not self._is_known(period, rows):
                 raise self._refusal(
-                    period, "sends no row that the archive holds; it may be of another network"
+                    period,
+                    "sends no row that the archive holds; it may be of another network",
+                    NetworkMismatchError,
                 )
             # A node that prunes may have done so since it was asked what it remembers.
             self.check_remembered([period])
@@ -304,10 +307,10 @@ class _Mending:
     def _name(self, period: str) -> str:
         return layout.changes_file(period, self.writer.about.partition)
 
-    def _refusal(self, period: str, why: str) -> ArchiveError:
-        return ArchiveError(
-            f"{self.store.uri}: {period} stays as it is: {self.client.base_urls[0]} {why}"
-        )
+    def _refusal(
+        self, period: str, why: str, kind: type[ArchiveError] = ArchiveError
+    ) -> ArchiveError:
+        return kind(f"{self.store.uri}: {period} stays as it is: {self.client.base_urls[0]} {why}")
 
     def _claims(self, period: str) -> list[Interval]:
         """Return what the coverage says of a period, in time order."""

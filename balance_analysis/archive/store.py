@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from balance_analysis.archive.writing import PathLike, flush, replacing
+from balance_analysis.archive.writing import PathLike, flush, replacing_file
 from balance_analysis.errors import ArchiveError
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Store:
             with self._files.open_output_stream(self._path(name)) as file:
                 file.write(content)
             return
-        with replacing(_made_room(self.folder / name)) as temporary:
+        with replacing_file(_made_room(self.folder / name)) as temporary:
             temporary.write_bytes(content)
 
     def move(self, name: str, to: str) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.archive.commit import within
-from balance_analysis.errors import ArchiveError
+from balance_analysis.errors import NetworkMismatchError
 from balance_analysis.load.asking import Asking
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 
@@ -65,7 +65,7 @@ class Witness:
 
         Raises
         ------
-        ArchiveError
+        NetworkMismatchError
             If the node has older rows than the archive's last one, but not that one.
         """
         if self._last is not None:
@@ -76,7 +76,7 @@ class Witness:
                 if last <= start:
                     return start
             elif self.asking.remembered(last, max(end, last + 1)) <= last:
-                raise ArchiveError(
+                raise NetworkMismatchError(
                     f"the archive's last row is of {from_microseconds(last)}, and the node has "
                     "older ones but not this one: it is of another network, or has lost rows"
                 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from balance_analysis.archive.writing import check_output
 from balance_analysis.cli.exporting import Export
 from balance_analysis.cli.moments import duration
 from balance_analysis.cli.options import (
@@ -25,6 +26,7 @@ from balance_analysis.cli.options import (
     Rate,
     Verbose,
 )
+from balance_analysis.cli.printing import echo
 from balance_analysis.cli.root import app
 from balance_analysis.cli.spreading import connected
 from balance_analysis.cli.telling import BAD, PARTIAL, told_errors
@@ -134,6 +136,9 @@ def export(
         if scheduler is not None and (repair or dry_run):
             option = "--repair" if repair else "--dry-run"
             raise ValueError(f"{option} works without a cluster: leave --scheduler out")
+        if settings["metrics_file"] is not None and not dry_run:
+            folder = settings["archive"].removeprefix("file://")
+            check_output(settings["metrics_file"], inputs=[config, folder])
         if repair:
             # A schedule's interval is not meant to be asked for anew whenever a file is mended.
             settings |= {"since": since, "until": until}
@@ -162,7 +167,7 @@ def status(
         from balance_analysis.archive.archive import Archive
 
         found = Archive(archive).status()
-        typer.echo(found.to_json() if form is LimitsFormat.json else str(found))
+        echo(found.to_json() if form is LimitsFormat.json else str(found))
         if found.lost:
             telling.fail(
                 f"{len(found.lost)} of its files are gone, or not as written; `verify` tells more",
@@ -215,7 +220,7 @@ def verify(
                 from balance_analysis.cluster import verify as verify_there
 
                 found = verify_there(Archive(archive), client=there, **options)
-        typer.echo(found.to_json() if form is LimitsFormat.json else str(found))
+        echo(found.to_json() if form is LimitsFormat.json else str(found))
         if not found.is_whole:
             raise typer.Exit(BAD)
 

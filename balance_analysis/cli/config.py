@@ -9,7 +9,7 @@ import typer
 
 from balance_analysis.cli.archives import Config, resolve_settings
 from balance_analysis.cli.options import LimitsFormat
-from balance_analysis.cli.printing import aligned
+from balance_analysis.cli.printing import aligned, echo
 from balance_analysis.cli.root import app
 from balance_analysis.cli.telling import told_errors
 
@@ -37,7 +37,7 @@ def show(
             content = {
                 key: {"value": value, "from": origin} for key, (value, origin) in shown.items()
             }
-            typer.echo(json.dumps(content, indent=2))
+            echo(json.dumps(content, indent=2))
             return
         columns = {
             "setting": list(shown),
@@ -45,4 +45,4 @@ def show(
             "from": [origin for _, origin in shown.values()],
         }
         for line in aligned(columns, left=set(columns)):
-            typer.echo(line)
+            echo(line)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from balance_analysis.archive.writing import check_writable
 from balance_analysis.cli.moments import interval
-from balance_analysis.cli.printing import aligned
+from balance_analysis.cli.printing import aligned, echo
 from balance_analysis.cli.spreading import connected
 from balance_analysis.cli.telling import BAD, LOCKED, PARTIAL, Telling, logger
 from balance_analysis.errors import ArchiveError, RequestError
@@ -51,8 +50,6 @@ class Export:
             with self._client() as client:
                 self._print_plan(self._ask(client, dry_run=True))
             return
-        if self._metrics is not None:
-            check_writable(self._metrics)
         self._telling.on_failure = self._failed
         with self._client() as client:
             if repair:
@@ -134,7 +131,7 @@ class Export:
             is_rebuilt=done.is_rebuilt,
         )
         if not done.left.is_whole:
-            typer.echo(str(done.left))
+            echo(str(done.left))
         if code:
             raise typer.Exit(code)
 
@@ -228,7 +225,7 @@ class Export:
 
         partition = self._settings["partition"] or _partition(self._archive)
         if not run.spans:
-            typer.echo("Nothing to ask for")
+            echo("Nothing to ask for")
             return
         columns = {
             "start": [from_microseconds(start).isoformat() for start, _ in run.spans],
@@ -238,7 +235,7 @@ class Export:
             ],
         }
         for line in aligned(columns, left={"start", "end"}):
-            typer.echo(line)
+            echo(line)
 
 
 def _partition(archive: Archive) -> Any:  # noqa: ANN401 - a Partition

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from balance_analysis.archive.writing import check_writable
+from balance_analysis.archive.writing import check_output
 from balance_analysis.cli.moments import interval
 from balance_analysis.cli.options import (
     AccountType,
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 @app.command()
 def fetch(
     url: Urls,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="To write.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="To write, .parquet.")
+    ],
     since: Since = None,
     until: Until = None,
     asset_id: AssetId = None,
@@ -55,11 +57,12 @@ def fetch(
     """Load all balance changes of an interval into one Parquet file, complete or not at all."""
     with told_errors(verbose, quiet) as telling:
         start, end = interval(since, until)
-        check_writable(output)
+        check_output(output, suffixes=("", ".parquet", ".pq"))
         from balance_analysis.archive.download import load_to_parquet, partial_path
         from balance_analysis.node.client import Client
 
         side = partial_path(output)
+        check_output(side)
         if side.exists() and not resume:
             say(quiet)(f"{side} holds a part of an earlier fetch; --resume would go on with it")
         with (

@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
-from balance_analysis.archive.writing import check_writable
+from balance_analysis.archive.writing import check_output
 from balance_analysis.cli.options import (
     LimitsFormat,
     Quiet,
     Url,
     Verbose,
 )
-from balance_analysis.cli.printing import plain, print_summary
+from balance_analysis.cli.printing import echo, plain, print_summary, printable
 from balance_analysis.cli.root import app
 from balance_analysis.cli.telling import say, told_errors
 
@@ -32,7 +32,7 @@ def demo(
         from balance_analysis.demo import run_demo, sample_assets
 
         result = run_demo(out, say=say(quiet))
-        typer.echo(f"{result.status}\n")
+        echo(f"{result.status}\n")
         assets = sample_assets()
         decimals = {asset: int(about["decimals"]) for asset, about in assets.items()}
         names = {asset: str(about["symbol"]) for asset, about in assets.items()}
@@ -55,7 +55,7 @@ def limits(
     """Show the network's limits as they are now."""
     with told_errors(verbose, quiet):
         if output is not None:
-            check_writable(output)
+            check_output(output, suffixes=("", ".json"))
         from balance_analysis.archive.files import (
             limits_to_json,
             write_network_limits,
@@ -70,10 +70,11 @@ def limits(
         text = limits_to_json(snapshot)
         if form is LimitsFormat.table:
             content = json.loads(text)
-            content = content.pop("extra") | content
+            extra = {printable(name): value for name, value in content.pop("extra").items()}
+            content = extra | content
             width = max(map(len, content))
             text = "".join(f"{name:{width}}  {plain(value)}\n" for name, value in content.items())
-        typer.echo(text, nl=False)
+        echo(text, nl=False)
 
 
 @app.command()
@@ -92,4 +93,4 @@ def doctor(
 
         with Client(url) as client:
             report = diagnose_node(client)
-        typer.echo(report.to_json() if form is LimitsFormat.json else str(report))
+        echo(report.to_json() if form is LimitsFormat.json else str(report))

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from balance_analysis.archive.writing import check_writable
+from balance_analysis.archive.writing import check_output
 from balance_analysis.cli.moments import interval
 from balance_analysis.cli.options import (
     AccountType,
@@ -64,8 +64,7 @@ def plot(
     """
     with told_errors(verbose, quiet):
         start, end = interval(since, until)
-        form = picture_format(output)
-        check_writable(output)
+        check_output(output, inputs=[file], suffixes=(".png", ".svg", ".pdf"))
         selection = make_selection(
             *(file, asset_id, party_id, market_id, account_type),
             start=start,
@@ -79,7 +78,7 @@ def plot(
             kind=kind, selection=selection, freq=freq, decimals=decimals, unit=unit, dark=dark
         )
         picture.check()
-        draw_picture(picture, output, form=form)
+        draw_picture(picture, output, form=output.suffix[1:].lower())
         say(quiet)(f"Wrote {output}")
 
 
@@ -125,9 +124,7 @@ def report(
     """
     with told_errors(verbose, quiet):
         start, end = interval(since, until)
-        if output.suffix.lower() not in (".html", ".htm"):
-            raise ValueError(f"{output}: name a .html file")
-        check_writable(output)
+        check_output(output, inputs=[file, assets], suffixes=(".html", ".htm"))
         from balance_analysis.figures.report import write_report
 
         selection = make_selection(
@@ -148,17 +145,3 @@ def report(
             previous=previous,
         )
         say(quiet)(f"Wrote {output}")
-
-
-def picture_format(output: Path) -> str:
-    """Return which format of a picture a file's name asks for.
-
-    Raises
-    ------
-    ValueError
-        If it names none.
-    """
-    form = output.suffix.removeprefix(".").lower()
-    if form not in ("png", "svg", "pdf"):
-        raise ValueError(f"{output}: name a .png, .svg or .pdf file")
-    return form

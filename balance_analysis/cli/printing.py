@@ -37,9 +37,9 @@ def print_summary(
         .tolist(),
     }
     for line in aligned(columns, left={"asset", "type", "party", "market"}):
-        typer.echo(line)
+        echo(line)
     if len(shown) < len(accounts):
-        typer.echo(f"... the {len(shown)} most active of {len(accounts):,} accounts")
+        echo(f"... the {len(shown)} most active of {len(accounts):,} accounts")
 
 
 def amount(value: Any) -> str:  # noqa: ANN401 - a cell of any column
@@ -51,12 +51,33 @@ def amount(value: Any) -> str:  # noqa: ANN401 - a cell of any column
     return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
 
 
+def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Write lines to the terminal, with what it would obey in them written out."""
+    typer.echo("\n".join(map(printable, text.split("\n"))), err=err, nl=nl)
+
+
+def printable(text: str) -> str:
+    r"""Return a text with each character that a terminal obeys or hides as its code, \u001b.
+
+    Texts and ids come from nodes. JSON means the same after it.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else _code(each) for each in text)
+
+
+def _code(character: str) -> str:
+    number = ord(character)
+    return f"\\U{number:08x}" if number > 0xFFFF else f"\\u{number:04x}"  # noqa: PLR2004
+
+
 def aligned(columns: dict[str, list[str]], *, left: set[str]) -> Iterator[str]:
     """Yield a table's lines, its header first."""
     cells = {
-        name: [text.ljust(width) if name in left else text.rjust(width) for text in (name, *texts)]
-        for name, texts in columns.items()
-        for width in [max(map(len, (name, *texts)))]
+        name: [text.ljust(width) if name in left else text.rjust(width) for text in texts]
+        for name, column in columns.items()
+        for texts in [[name, *map(printable, column)]]
+        for width in [max(map(len, texts))]
     }
     return ("  ".join(line).rstrip() for line in zip(*cells.values(), strict=True))
 
@@ -64,4 +85,4 @@ def aligned(columns: dict[str, list[str]], *, left: set[str]) -> Iterator[str]:
 def plain(value: object) -> str:
     """Return a value of JSON as a person writes it."""
     words = {None: "not set", True: "yes", False: "no"}
-    return words[value] if value is None or isinstance(value, bool) else str(value)
+    return words[value] if value is None or isinstance(value, bool) else printable(str(value))

@@ -15,8 +15,9 @@ app = typer.Typer(
     name="balance-analysis",
     help="Load, keep, reconstruct and plot the history of account balances of a trading network.",
     epilog="Exit codes: 0 done, 1 unexpected, 2 usage, 3 incomplete or stale, 4 source "
-    "unavailable, 5 bad data, 75 locked, 130 interrupted. Moments: 2023-04-01, "
-    "2023-04-01T12:00Z, 7d, now-1h; UTC. Durations: 90s, 10m, 2h, 7d.",
+    "unavailable, 5 bad data, 74 disk full or failing, 75 locked, 76 another network, "
+    "130 interrupted. Moments: 2023-04-01, 2023-04-01T12:00Z, 7d, now-1h; UTC. "
+    "Durations: 90s, 10m, 2h, 7d.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -54,6 +55,6 @@ def main() -> None:
         if not isinstance(end.code, int) or not ({"pyarrow", "requests"} & sys.modules.keys()):
             raise
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(BrokenPipeError):  # whoever read has gone
+            with contextlib.suppress(OSError):  # whoever read has gone, or what it said already
                 stream.flush()
         os._exit(end.code)

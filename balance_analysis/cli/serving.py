@@ -70,12 +70,17 @@ def serve(
                 found, strict_coverage=strict_coverage, timeout=seconds, rate_limit=limit
             )
             what = found.uri if archive else "the sample data"
-            serve_until_told(
-                application,
-                host=host,
-                port=port,
-                on_up=lambda url: telling.say(f"Serving {what} at {url}, described at {url}/docs"),
-            )
+            try:
+                serve_until_told(
+                    application,
+                    host=host,
+                    port=port,
+                    on_up=lambda url: telling.say(
+                        f"Serving {what} at {url}, described at {url}/docs"
+                    ),
+                )
+            except OSError as error:  # the address is the option that can't be used
+                raise ValueError(error.strerror) from error
 
 
 def _served(archive: str | None) -> AbstractContextManager[Archive]:

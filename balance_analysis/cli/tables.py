@@ -31,7 +31,13 @@ from balance_analysis.cli.writing import choose_format, one_header, write_exact
 
 Output = Annotated[
     Path | None,
-    typer.Option("-o", "--output", metavar="FILE", help="Write it here: .csv, .json or .parquet."),
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Write it here: .csv, .json or .parquet. In CSV, text that a spreadsheet would run "
+        "(it begins with =, +, -, @, a tab or a line break) has an apostrophe before it.",
+    ),
 ]
 
 
@@ -59,7 +65,7 @@ def summary(
     """Summarise the accounts of a file or archive: a row each, in smallest units, exact."""
     with told_errors(verbose, quiet):
         start, end = interval(since, until)
-        chosen = choose_format(form, output, otherwise=TableFormat.table)
+        chosen = choose_format(form, output, source=file, otherwise=TableFormat.table)
         selection = make_selection(
             *(file, asset_id, party_id, market_id, account_type),
             start=start,
@@ -110,7 +116,7 @@ def series(
     """
     with told_errors(verbose, quiet):
         start, end = interval(since, until)
-        chosen = choose_format(form, output, otherwise=TableFormat.csv)
+        chosen = choose_format(form, output, source=file, otherwise=TableFormat.csv)
         selection = make_selection(
             *(file, asset_id, party_id, market_id, account_type),
             start=start,

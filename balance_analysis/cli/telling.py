@@ -7,11 +7,13 @@ import datetime as dt
 import json
 import logging
 import signal
+import sys
 from typing import TYPE_CHECKING, Final
 
 import typer
 
 from balance_analysis.archive.credentials import without_credentials
+from balance_analysis.cli.printing import echo, printable
 from balance_analysis.errors import (
     ArchiveDamagedError,
     ArchiveError,
@@ -20,21 +22,30 @@ from balance_analysis.errors import (
     CheckError,
     DecodeError,
     IncompleteError,
+    NetworkMismatchError,
     RequestError,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+DISK: Final = 74
 LOCKED: Final = 75
+MISMATCH: Final = 76
 PARTIAL: Final = 3
 BAD: Final = 5
 INTERRUPTED: Final = 130
 EXIT_CODES: Final[dict[type[Exception], int]] = {
     ArchiveLockedError: LOCKED,
     ArchiveDamagedError: BAD,
+    NetworkMismatchError: MISMATCH,
     ArchiveError: 2,
-    OSError: 2,
+    FileNotFoundError: 2,
+    FileExistsError: 2,
+    IsADirectoryError: 2,
+    NotADirectoryError: 2,
+    PermissionError: 2,
+    OSError: DISK,
     ValueError: 2,
     IncompleteError: PARTIAL,
     RequestError: 4,
@@ -71,16 +82,21 @@ class Telling(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return a line of the log."""
         text = without_credentials(super().format(record))
-        if not self.is_json:
-            return text
-        return _line(record.levelname.lower(), text)
+        if self.is_json:
+            return _line(record.levelname.lower(), text)
+        return "\n".join(map(printable, text.split("\n")))
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """Return what a record says, in one line."""
+        message = super().formatMessage(record)
+        return message if self.is_json else printable(message)
 
     def say(self, line: str, **content: object) -> None:
         """Say how it went, unless quiet; JSON has the content beside it."""
         if self.quiet:
             return
         line = without_credentials(line)
-        typer.echo(_line("info", line, content) if self.is_json else line, err=True)
+        echo(_line("info", line, content) if self.is_json else line, err=True)
 
     def fail(self, message: str, code: int) -> None:
         """Say what went wrong, and end the command."""
@@ -88,7 +104,7 @@ class Telling(logging.Formatter):
         said = f"balance-analysis: {message}"
         if self.is_json:
             said = _line("error", message, {"exit_code": code, **self.content})
-        typer.echo(said, err=True)
+        echo(said, err=True)
         raise typer.Exit(code)
 
 
@@ -102,11 +118,15 @@ def told_errors(verbose: int, quiet: bool, interrupted: int = INTERRUPTED) -> It
     """Log to stderr, and turn an error that can be expected into one line and an exit code."""
     telling, handler = Telling(quiet=quiet), logging.StreamHandler()
     handler.setFormatter(telling)
-    logger.addHandler(handler)
+    warned = logging.getLogger("py.warnings")
+    logging.captureWarnings(True)
+    for each in (logger, warned):
+        each.addHandler(handler)
     terminated, level = signal.signal(signal.SIGTERM, signal.default_int_handler), logger.level
     logger.setLevel(logging.ERROR if quiet else max(logging.WARNING - 10 * verbose, logging.DEBUG))
     try:
         yield telling
+        sys.stdout.flush()
     except KeyboardInterrupt as error:
         telling.fail("interrupted", telling.on_failure(error, interrupted))
     except (BrokenPipeError, typer.Exit):
@@ -119,7 +139,9 @@ def told_errors(verbose: int, quiet: bool, interrupted: int = INTERRUPTED) -> It
         telling.on_failure(error, 1)
         raise
     finally:
-        logger.removeHandler(handler)
+        for each in (logger, warned):
+            each.removeHandler(handler)
+        logging.captureWarnings(False)
         logger.setLevel(level)
         signal.signal(signal.SIGTERM, terminated)
 
@@ -134,4 +156,4 @@ def one_line(error: BaseException) -> str:
 
 def say(quiet: bool) -> Callable[[str], None]:
     """Return the function that writes a line to stderr, unless quiet."""
-    return lambda line: None if quiet else typer.echo(line, err=True)
+    return lambda line: None if quiet else echo(line, err=True)

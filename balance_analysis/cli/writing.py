@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import json
 import re
 import sys
 from decimal import Decimal
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from balance_analysis.archive.writing import check_writable
+from balance_analysis.archive.writing import check_output
 from balance_analysis.cli.options import ExactFormat, TableFormat
+from balance_analysis.cli.printing import echo
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,17 +22,24 @@ if TYPE_CHECKING:
 
 _MOMENT: Final = "%Y-%m-%dT%H:%M:%SZ"
 _SPECIAL: Final = re.compile(r'[",\r\n]')
+_RUN: Final = r"^([=+\-@\t\r\n])"
+"""What a spreadsheet takes as the beginning of a formula, or skips before one."""
 
 
 def choose_format(
-    form: TableFormat | ExactFormat | None, output: Path | None, *, otherwise: TableFormat
+    form: TableFormat | ExactFormat | None,
+    output: Path | None,
+    *,
+    source: str,
+    otherwise: TableFormat,
 ) -> TableFormat:
     """Return how rows are to be printed or written, checked before any work.
 
     Raises
     ------
     ValueError
-        If neither the format nor the file's name tells, or they don't go together.
+        If neither the format nor the file's name tells, or they don't go together, or if the file
+        is what is read, or lies in an archive.
     OSError
         If the file can't be written there.
     """
@@ -43,7 +52,9 @@ def choose_format(
         raise ValueError(f"{output}: name a .csv, .json or .parquet file, or give --format")
     if form == TableFormat.table.value:
         raise ValueError("a table is for the terminal; a file takes --format csv, json or parquet")
-    check_writable(output)
+    if form is not None and ending in set(ExactFormat) and ending != form.value:
+        raise ValueError(f"{output}: name a .{form.value} file, or give --format {ending}")
+    check_output(output, inputs=[source])
     return TableFormat(ending if form is None else form.value)
 
 
@@ -54,6 +65,11 @@ def write_exact(rows: pd.DataFrame, form: TableFormat, output: Path | None) -> N
         TableFormat.json: _write_json,
         TableFormat.parquet: _write_parquet,
     }[form]
+    if output is None and sys.stdout.isatty():
+        held = io.BytesIO()
+        write(rows, held)
+        echo(held.getvalue().decode(), nl=False)
+        return
     if output is None:
         sys.stdout.flush()
         write(rows, sys.stdout.buffer)
@@ -89,9 +105,21 @@ def _write_csv(rows: pd.DataFrame, file: BinaryIO) -> None:
             arrow = arrow.set_column(place, field.name, pc.strftime(arrow[field.name], _MOMENT))
     texts = [*arrow.column_names]
     for name in rows.select_dtypes("category"):
-        texts.extend(rows[name].cat.categories)
+        ids = rows[name].cat.categories
+        texts.extend(ids)
+        if any(re.match(_RUN, each) for each in ids):
+            place = arrow.column_names.index(name)
+            arrow = arrow.set_column(place, name, _as_text(arrow[name].cast(pa.string())))
+    arrow = arrow.rename_columns(_as_text(pa.array(arrow.column_names)).to_pylist())
     quoting = "needed" if any(map(_SPECIAL.search, texts)) else "none"
     csv.write_csv(arrow, file, csv.WriteOptions(quoting_style=quoting, quoting_header=quoting))
+
+
+def _as_text(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return text with an apostrophe before what a spreadsheet would run."""
+    import pyarrow.compute as pc
+
+    return pc.replace_substring_regex(column, _RUN, r"'\1")
 
 
 def _write_json(rows: pd.DataFrame, file: BinaryIO) -> None:

@@ -15,7 +15,7 @@ from balance_analysis.analysis.grid import check_cells, make_grid
 from balance_analysis.analysis.steps import check_opening, in_one_thread
 from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.chosen import FILE_KEY, Chosen, Slice, add_counts, cut
-from balance_analysis.archive.writing import PathLike, check_writable
+from balance_analysis.archive.writing import PathLike, check_output
 from balance_analysis.cluster.running import running
 from balance_analysis.load.progress import reporting
 
@@ -194,7 +194,7 @@ def make_job(archive: Archive, options: Options, to: PathLike | None) -> Job:
     rows = how.pop("rows_per_task", ROWS)
     _check_rows(rows)
     if to is not None:
-        check_writable(to)
+        check_output(to)
     return Job(archive.choose(**how), rows, client, progress)
 
 

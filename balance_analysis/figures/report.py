@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from balance_analysis.archive.writing import replacing
+from balance_analysis.archive.writing import check_output, replacing
 from balance_analysis.figures.report_amounts import read_units
 from balance_analysis.figures.report_content import make_content
 from balance_analysis.figures.report_page import Note, read_note, render
@@ -83,7 +84,8 @@ def write_report(
         If a sum has more than 38 digits.
     ValueError, TypeError
         If an account is not in the data, an option is malformed, `start` is not before the end, or
-        `previous` is no report, has no balance changes, or ends after this one.
+        `previous` is no report, has no balance changes, or ends after this one; or if the file
+        would lie in an archive, or replace that of `decimals`.
     OSError
         If a file can't be read or written.
 
@@ -101,6 +103,7 @@ def write_report(
     ...     Path(f"{folder}/report.html").read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
+    check_output(path, inputs=[decimals] if isinstance(decimals, str | os.PathLike) else ())
     found = read_source(source, start=start, end=end)
     previous_end = _previous_end(path, previous, found.end)
     content = make_content(found, previous_end=previous_end, accounts=accounts, largest=largest)

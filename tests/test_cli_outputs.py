@@ -1,0 +1,436 @@
+"""What commands write: nowhere that destroys data, never what a terminal or a spreadsheet runs."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import errno
+import io
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import typing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import stamina
+from typer.testing import CliRunner
+
+import balance_analysis as ba
+from balance_analysis.cli import app
+from balance_analysis.demo import run_demo, sample_data
+from tests.archive.exporting import END, HOUR, START, node_of, run_export, spread_history
+from tests.loopback import Fault, LoopbackNode
+from tests.node.truth import lines_of_rows, lines_of_table
+
+ROWS = spread_history(7, rows=120, accounts=8)
+INPUTS = {"config", "assets", "previous"}
+"""The options that name a file to read."""
+
+WRITERS = {
+    "fetch --output": (["fetch", "{url}"], ".parquet"),
+    "limits --output": (["limits", "{url}"], ".json"),
+    "summary --output": (["summary", "{source}"], ".parquet"),
+    "series --output": (["series", "{source}"], ".parquet"),
+    "plot --output": (["plot", "{source}", "--kind", "activity"], ".png"),
+    "report --output": (["report", "{source}"], ".html"),
+    "export --metrics-file": (["export", "main", "--config", "{source}"], ".prom"),
+    "demo --out": (["demo"], ""),
+}
+"""How each command that writes is asked to, and what its files end with."""
+
+READING = [name for name, (words, _) in WRITERS.items() if "{source}" in words]
+PLACES = {
+    "it": lambda world: world.source,
+    "a symbolic link to it": lambda world: world.linked(os.symlink),
+    "a hard link to it": lambda world: world.linked(os.link),
+    "another spelling": lambda world: f"./x/../{world.source.name}",
+    "a link to its folder": lambda world: world.around / world.source.name,
+}
+ARCHIVE_PLACES = {
+    "the archive": lambda world: world.archive,
+    "a file of it": lambda world: world.held,
+    "a new file": lambda world: world.archive / f"new{world.suffix}",
+    "a new file of a folder": lambda world: world.archive / "changes" / f"new{world.suffix}",
+    "another spelling": lambda world: f"x/../archive/new{world.suffix}",
+    "a symbolic link to a file of it": lambda world: world.linked(os.symlink, world.held),
+    "a link to its folder": lambda world: world.around / "archive" / f"new{world.suffix}",
+    "a folder of it that stands elsewhere": lambda world: world.archive / f"far/new{world.suffix}",
+}
+
+
+class World:
+    """A folder with an input and an archive, and a node that must not be asked."""
+
+    def __init__(self, folder, archive, node, suffix):
+        self.folder, self.suffix, self.node = folder, suffix, node
+        self._asked = len(node.requests)
+        self.archive, self.source = folder / "archive", folder / f"input{suffix}"
+        shutil.copytree(archive, self.archive)
+        (folder / "x").mkdir()
+        (folder / "elsewhere").mkdir()
+        (self.archive / "far").symlink_to(folder / "elsewhere")
+        self.around = folder / "x" / "around"
+        self.around.symlink_to(folder)
+        self.held = self.archive / f"kept{suffix}"
+        self.held.write_bytes(b"kept")
+        if suffix == ".prom":
+            names = json.dumps([node.url]), json.dumps(str(self.archive))
+            self.source.write_text("[export.main]\nurl = {}\narchive = {}\n".format(*names))
+        else:
+            shutil.copy(sample_data() / "changes.parquet", self.source)
+
+    @property
+    def requests(self):
+        return self.node.requests[self._asked :]
+
+    def linked(self, link, to=None):
+        path = self.folder / f"link{self.suffix}"
+        link(to or self.source, path)
+        return path
+
+    def content(self):
+        """Return every file's bytes, and where links point to."""
+        return {
+            path: path.readlink() if path.is_symlink() else path.is_file() and path.read_bytes()
+            for path in self.folder.rglob("*")
+        }
+
+
+@pytest.fixture(scope="module")
+def node():
+    with node_of(ROWS) as node, stamina.set_testing(True, attempts=2):
+        yield node
+
+
+@pytest.fixture(scope="module")
+def archive(node, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("outputs") / "archive"
+    run_export(node, folder, start=START, end=END)
+    return folder
+
+
+@pytest.fixture
+def world(name, node, archive, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return World(tmp_path, archive, node, WRITERS[name][1])
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+def write(name, world, place, code=0, source=None):
+    """Let a command write to a place."""
+    words = [
+        word.format(url=world.node.url, source=source or world.source) for word in WRITERS[name][0]
+    ]
+    return run(*words, name.split()[1], place, code=code)
+
+
+def is_refused(name, world, place, **options):
+    before = world.content()
+    said = write(name, world, place, code=2, **options)
+    assert said.stdout == ""
+    assert re.fullmatch(r"balance-analysis: [^\n]+\n", said.stderr)
+    assert world.content() == before
+    assert world.requests == []
+
+
+def test_no_command_that_writes_is_forgotten_here():
+    found = set()
+    for command in app.registered_commands:
+        hints = typing.get_type_hints(command.callback)
+        for name, hint in hints.items():
+            if Path in (hint, *typing.get_args(hint)) and name not in INPUTS:
+                found.add(f"{command.callback.__name__} --{name.replace('_', '-')}")
+    assert found == set(WRITERS)
+    assert {group.name for group in app.registered_groups} == {"config"}  # which writes nothing
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", READING)
+def test_an_output_that_is_the_input_is_refused(name, place, world):
+    is_refused(name, world, PLACES[place](world))
+
+
+@pytest.mark.parametrize("place", ARCHIVE_PLACES)
+@pytest.mark.parametrize("name", WRITERS)
+def test_an_output_in_an_archive_is_refused(name, place, world):
+    source = world.source if world.suffix == ".prom" else world.archive
+    is_refused(name, world, ARCHIVE_PLACES[place](world), source=source)
+
+
+@pytest.mark.parametrize("name", ["export --metrics-file"])
+def test_metrics_in_an_archive_that_is_to_be_are_refused(name, world):
+    (world.folder / "new").mkdir()
+    before = world.content()
+    metrics = ("--metrics-file", world.folder / "new" / "x.prom")
+    assert "lies in" in run("export", world.node.url, world.folder / "new", *metrics, code=2).stderr
+    assert world.content() == before
+
+
+@pytest.mark.parametrize("name", ["report --output"])
+def test_a_report_does_not_replace_what_tells_its_units(name, world):
+    (world.folder / "assets.html").write_text("")
+    link = world.linked(os.link, world.folder / "assets.html")
+    before = world.content()
+    run("report", world.archive, "--assets", world.folder / "assets.html", "-o", link, code=2)
+    assert world.content() == before
+    table = ba.read_parquet(world.source)
+    with pytest.raises(ValueError, match="the same file as"):
+        ba.write_report(table, "assets.html", decimals=world.folder / "assets.html")
+
+
+@pytest.mark.parametrize("name", [name for name in WRITERS if name != "demo --out"])
+def test_an_older_output_is_replaced(name, world):
+    place = world.folder / f"y{world.suffix}"
+    place.write_text("")
+    write(name, world, place)
+    assert place.stat().st_size
+
+
+@pytest.mark.parametrize("side", ["a folder", "a link into an archive"])
+@pytest.mark.parametrize("name", ["fetch --output"])
+def test_the_side_file_of_a_fetch_is_an_output_too(name, side, world):
+    place = world.folder / "y.parquet.partial"
+    place.mkdir() if side == "a folder" else place.symlink_to(world.held)
+    is_refused(name, world, world.folder / "y.parquet")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".partial", ".2023-04"])
+@pytest.mark.parametrize("name", ["fetch --output"])
+def test_an_ending_that_is_not_the_format_s_is_refused(name, suffix, world):
+    is_refused(name, world, world.folder / f"y{suffix}")
+
+
+@pytest.mark.parametrize("name", ["limits --output"])
+def test_limits_are_not_written_as_something_else(name, world):
+    is_refused(name, world, world.folder / "y.parquet")
+
+
+@pytest.mark.parametrize("command", ["summary", "series"])
+def test_a_format_and_an_ending_that_differ_are_refused(command, tmp_path):
+    words = (command, sample_data() / "changes.parquet", "--format", "csv")
+    assert "name a .csv file" in run(*words, "-o", tmp_path / "y.parquet", code=2).stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_library_writes_nothing_into_an_archive(archive, node):
+    table = ba.Archive(archive).read()
+    with ba.Client(node.url) as client:
+        limits = ba.load_network_limits(client)
+        for write_it in (
+            lambda: ba.write_parquet(table, archive / "limits.parquet"),
+            lambda: ba.write_network_limits(limits, archive / "limits.json"),
+            lambda: ba.write_report(table, archive / "report.html"),
+            lambda: ba.load_to_parquet(client, archive / "changes.parquet"),
+            lambda: ba.cluster.series(ba.Archive(archive), to=archive / "series.parquet"),
+            lambda: run_demo(archive, say=print),
+            lambda: run_demo(archive / "changes" / "demo", say=print),
+        ):
+            with pytest.raises(ValueError, match="archive"):
+                write_it()
+    assert ba.Archive(archive).verify().is_whole
+
+
+# A disk that is full, or read-only
+
+
+@contextlib.contextmanager
+def full_disk():
+    """Let no file hold a byte more, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_full_disk_ends_with_74_and_is_told_with_the_path(name, world):
+    place = world.folder / f"y{world.suffix}"
+    with full_disk():
+        said = write(name, world, place, code=74).stderr.splitlines()[-1]
+    # The archive of an export is written first, and the sample that a demo's node serves.
+    written = {"export": world.archive, "demo": tempfile.gettempdir()}.get(name.split()[0], place)
+    assert str(written) in said
+    assert os.strerror(errno.EFBIG) in said
+    assert not place.is_file()
+    assert not list(world.folder.glob(".*"))
+
+
+@pytest.mark.parametrize("name", ["fetch --output", "series --output", "plot --output"])
+def test_a_read_only_disk_ends_with_74_before_any_work(name, world, monkeypatch):
+    def refuse(**_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    said = write(name, world, world.folder / f"y{world.suffix}", code=74).stderr
+    assert f"{world.folder}: " in said
+    assert os.strerror(errno.EROFS) in said
+    assert world.requests == []
+
+
+def test_a_full_disk_behind_stdout_ends_with_74():
+    words = ("summary", sample_data() / "changes.parquet", "--format", "csv")
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "balance_analysis", *map(str, words)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 74
+    assert done.stderr == f"balance-analysis: {os.strerror(errno.ENOSPC)}\n"
+
+
+def test_a_file_or_folder_that_is_not_there_is_still_usage(tmp_path):
+    run("summary", tmp_path / "none.parquet", code=2)
+    run("summary", sample_data() / "changes.parquet", "-o", tmp_path / "none" / "x.csv", code=2)
+
+
+def test_a_node_of_another_network_ends_an_export_with_76_and_the_archive_as_it_was(
+    archive, tmp_path
+):
+    folder = tmp_path / "a"
+    shutil.copytree(archive, folder)
+    before = lines_of_table(ba.Archive(folder).read())
+    later = END + 4 * HOUR
+    rows = spread_history(99, start=START, end=later - 10, rows=400)
+    rows = [replace(row, timestamp_ns=row.timestamp_ns + 1000) for row in rows]
+    with node_of(rows, head=later) as other:
+        said = run("export", other.url, folder, code=76).stderr
+    assert "another network" in said
+    assert lines_of_table(ba.Archive(folder).read()) == before == lines_of_rows(ROWS)
+
+
+# What a terminal or a spreadsheet runs
+
+ESCAPE = "\x1b]0;gone\x07\x1b[2J\x9b31m\u202e\u2028\x7f"
+OBEYED = re.compile(r"[^\n -~\xa1-\u2027\u2030-\uffff]")
+
+
+def is_harmless(said):
+    return not OBEYED.search(said.stdout + said.stderr)
+
+
+@pytest.fixture
+def evil(tmp_path):
+    """A file whose ids do what they can."""
+    table = ba.read_parquet(sample_data() / "changes.parquet").head(400)
+    table["asset_id"] = "=1+1"
+    parties = table["party_id"].astype("str")
+    first = sorted(set(parties))
+    names = ["+1", "-1", "@x", "\tx", "\rx", "\nx", f"x{ESCAPE}", "'=2", "=2", "plain"]
+    table["party_id"] = parties.map(dict(zip(first, names * len(first), strict=False)))
+    table = ba.to_table(table.drop_duplicates([*ba.ACCOUNT_KEY, "timestamp"]))
+    ba.write_parquet(table, tmp_path / "evil.parquet")
+    return tmp_path / "evil.parquet"
+
+
+def test_a_table_shows_what_a_terminal_would_obey(evil):
+    said = run("summary", evil, "--limit", 0)
+    assert is_harmless(said)
+    assert "\\u001b" in said.stdout
+    lines = said.stdout.splitlines()
+    assert len(lines) == 1 + len(ba.summarize_accounts(ba.read_parquet(evil)))
+
+
+@pytest.mark.filterwarnings("default:Glyph")
+def test_what_is_said_of_a_choice_and_warned_of_is_escaped(evil, tmp_path):
+    said = run("plot", evil, "--kind", "drawdown", "-o", tmp_path / "x.png")
+    assert is_harmless(said)
+    assert "UserWarning: Glyph 13 (\\u000d) missing" in said.stderr
+    said = run("series", evil, "--party-id", f"x{ESCAPE[:8]}", "-o", tmp_path / "x.csv", code=2)
+    assert is_harmless(said)
+
+
+def test_errors_and_log_lines_are_escaped(tmp_path):
+    def fault(_index, _request):
+        return Fault.code(503, 14, f"{ESCAPE}\nERROR forged")
+
+    with LoopbackNode(ROWS, faults=fault) as node, stamina.set_testing(True, attempts=2):
+        said = run("fetch", node.url, "-o", tmp_path / "x.parquet", "-vv", code=4)
+    assert is_harmless(said)
+    assert "\\u001b]0;gone" in said.stderr
+    assert not re.search(r"^ERROR forged", said.stderr, re.MULTILINE)
+
+
+def test_limits_doctor_status_and_verify_are_escaped(tmp_path):
+    bad = [replace(row, asset_id=f"{row.asset_id}{ESCAPE}") for row in ROWS]
+    extra = {f"new{ESCAPE}": f"{ESCAPE}\nforged  yes"}
+    limits = {**LoopbackNode().limits, **extra}
+    with node_of(bad, limits=limits, extra_fields=extra) as node:
+        for words in (
+            ("limits", node.url),
+            ("doctor", node.url),
+            ("export", node.url, tmp_path / "a", "-vv"),
+            ("status", tmp_path / "a"),
+            ("verify", tmp_path / "a", "--against", node.url),
+        ):
+            said = run(*words)
+            assert is_harmless(said), words
+            assert "\nforged" not in said.stdout
+        told = json.loads(run("limits", node.url, "--format", "json").stdout)["extra"]
+    assert extra.items() <= told.items()
+
+
+def test_rows_on_a_terminal_are_escaped_and_in_a_pipe_are_as_they_are(evil):
+    words = [sys.executable, "-m", "balance_analysis", "series", str(evil)]
+    ours, theirs = os.openpty()
+    with subprocess.Popen(words, stdout=theirs, stderr=subprocess.PIPE) as process:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # Linux says so of the end of a terminal
+            while part := os.read(ours, 65536):
+                shown += part
+        process.communicate(timeout=60)
+    os.close(ours)
+    assert b"\\u001b]0;gone" in shown
+    assert not OBEYED.search(shown.decode().replace("\r\n", "\n"))
+    assert ESCAPE in run(*words[3:]).stdout
+
+
+def test_no_module_of_the_command_line_prints_by_itself():
+    folder = Path(app.registered_commands[0].callback.__code__.co_filename).parent
+    printing = {
+        path.name
+        for path in folder.glob("*.py")
+        if "typer.echo" in path.read_text(encoding="utf-8")
+    }
+    assert printing == {"printing.py", "root.py"}  # root prints the version
+
+
+@pytest.mark.parametrize("layout", ["long", "wide"])
+def test_a_spreadsheet_runs_nothing_of_a_csv_and_numbers_keep_their_sign(evil, layout, tmp_path):
+    table = ba.read_parquet(evil)
+    table["balance"] = -table["balance"]
+    ba.write_parquet(table, evil)
+    run("series", evil, "--layout", layout, "-o", tmp_path / "x.csv")
+    with (tmp_path / "x.csv").open(newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    numbers = {place for place, name in enumerate(header) if layout == "wide" or name == "balance"}
+    texts = [*header, *(c for row in rows for n, c in enumerate(row) if n not in numbers)]
+    assert not [text for text in texts if text.startswith(tuple("=+-@\t\r\n"))]
+    parties = {"'+1", "'-1", "'@x", "'\tx", "'\rx", "'\nx", "'=2", "plain"}
+    if layout == "long":
+        assert parties < {row[header.index("party_id")] for row in rows}
+    assert any(row[place].startswith("-") for row in rows for place in numbers)
+
+
+def test_json_and_parquet_keep_texts_as_they_are(evil):
+    rows = json.loads(run("summary", evil, "--format", "json").stdout)
+    assert {row["party_id"] for row in rows} == {*ba.read_parquet(evil)["party_id"]}
+    said = list(csv.DictReader(io.StringIO(run("summary", evil, "--format", "csv").stdout)))
+    assert len(said) == len(rows)
