@@ -1,7 +1,7 @@
 PYTHON ?= python3
 RUN := .venv/bin
 
-.PHONY: demo test lint pictures
+.PHONY: demo test lint size pictures
 
 demo: .venv/installed ## the main job on sample data: files and pictures in demo/
 	$(RUN)/balance-analysis demo --out demo
@@ -15,6 +15,9 @@ lint: .venv/installed-dev ## style, types and the import contract
 	$(RUN)/mypy
 	$(RUN)/lint-imports
 	$(RUN)/nbstripout --verify notebooks/*.ipynb
+
+size: .venv/installed ## how many lines, modules and import circles, room by room
+	$(RUN)/python -m tests.size
 
 pictures: demo ## README's pictures, from sample data
 	cp demo/balances-tUSD.png notebooks/balances.png

@@ -49,7 +49,7 @@ from .load.limits import load_network_limits
 from .load.opening import load_opening_balances
 from .load.pages import iter_pages
 from .node.client import Client
-from .node.doctor.diagnosis import diagnose_node
+from .node.doctor.checks import diagnose_node
 from .node.doctor.report import Finding, NodeReport
 from .node.pages import Page
 from .schema import ACCOUNT_KEY, ACCOUNT_TYPES, NetworkLimits

@@ -89,7 +89,7 @@ def doctor(
     """Tell what a node does and where it misbehaves, in at most 40 requests."""
     with told_errors(verbose, quiet):
         from balance_analysis.node.client import Client
-        from balance_analysis.node.doctor.diagnosis import diagnose_node
+        from balance_analysis.node.doctor.checks import diagnose_node
 
         with Client(url) as client:
             report = diagnose_node(client)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from balance_analysis.demo import serve_sample
 from balance_analysis.errors import RequestError
 from balance_analysis.node.client import Client
-from balance_analysis.node.doctor.asking import MOST_REQUESTS
-from balance_analysis.node.doctor.diagnosis import diagnose_node
+from balance_analysis.node.doctor.ask import MOST_REQUESTS
+from balance_analysis.node.doctor.checks import diagnose_node
 from balance_analysis.node.doctor.report import Finding, NodeReport
 from tests.loopback import Fault, LoopbackNode, RateLimit, histories, random_history
 
@@ -170,6 +170,14 @@ def row_faults():
 @pytest.mark.parametrize("edit", list(row_faults()))
 def test_rows_that_are_not_the_interface_s_are_reported(edit):
     diagnose(edit_row=edit)
+
+
+@pytest.mark.parametrize("release", ["v0.71", "v0.76"])
+def test_rows_without_a_time_are_a_warning(release):
+    report = diagnose(edit_row=lambda row: {**row, "timestamp": "x"}, release=release)
+    assert report["rows"].verdict == "warning"
+    assert report["page_size"].verdict == "ok"
+    assert report["cursors"].explanation == "The node sent no row to tell by."
 
 
 @pytest.mark.parametrize(

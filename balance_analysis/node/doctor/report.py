@@ -1,4 +1,4 @@
-"""What was found out about a node, as a table for the terminal and as JSON."""
+"""What was found out about a node, in words, as a table for the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import json
 import textwrap
 from collections import Counter
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from balance_analysis.node.doctor.wording import printable
+from balance_analysis.schema import from_microseconds
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 Verdict = Literal["ok", "note", "warning", "unknown"]
 Said = tuple[Any, Verdict, str]
 
 _WIDTH: Final = 100
+_SHOWN: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +68,7 @@ class NodeReport:
 
     def __getitem__(self, name: str) -> Finding:
         """Return the finding of that name."""
-        for finding in self.findings:
-            if finding.name == name:
-                return finding
-        raise KeyError(name)
+        return {finding.name: finding for finding in self.findings}[name]
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
@@ -78,13 +77,7 @@ class NodeReport:
 
     def to_json(self) -> str:
         """Return the report as JSON."""
-        content = {
-            "node": self.node,
-            "asked_at": self.asked_at.isoformat(),
-            "requests": self.requests,
-            "findings": [asdict(finding) for finding in self.findings],
-        }
-        return json.dumps(content, indent=2)
+        return json.dumps(asdict(self) | {"asked_at": self.asked_at.isoformat()}, indent=2)
 
     def __str__(self) -> str:
         return "\n".join(_table(self))
@@ -93,28 +86,64 @@ class NodeReport:
 def _table(report: NodeReport) -> Iterator[str]:
     """Yield the lines of a report, at most `_WIDTH` wide except for the address."""
     counts = Counter(finding.verdict for finding in report.findings)
-    kinds = {"warning": "warnings", "note": "notes", "unknown": "unknown"}
-    said = [
-        f"{count} {kind if count == 1 else kinds[kind]}"
-        for kind in kinds
-        if (count := counts[kind])  # type: ignore[index]
-    ]
+    said = [counted(counts[kind], kind) for kind in ("warning", "note") if counts[kind]]
+    said += [f"{counts['unknown']} unknown"] * (counts["unknown"] > 0)
     yield f"{report.node}, {report.asked_at:%Y-%m-%d %H:%M} UTC, {report.requests} requests"
     yield ", ".join(said) or "nothing to remark"
     yield ""
     width = max((len(finding.name) for finding in report.findings), default=0)
+    fill = partial(textwrap.fill, width=_WIDTH, break_on_hyphens=False)
     reasons: dict[str, str] = {}
     for finding in report.findings:
         verdict = finding.verdict.upper() if finding.verdict == "warning" else finding.verdict
-        head = f"{verdict:7}  {finding.name.replace('_', ' '):{width}}  "
-        text = printable(finding.explanation)
-        if finding.verdict == "unknown":
-            first = reasons.setdefault(text, finding.name)
-            text = text if first == finding.name else f"As for {first.replace('_', ' ')}."
-        yield textwrap.fill(
-            text,
-            _WIDTH,
-            initial_indent=head,
-            subsequent_indent=" " * len(head),
-            break_on_hyphens=False,
-        )
+        name, text = finding.name.replace("_", " "), printable(finding.explanation)
+        head = f"{verdict:7}  {name:{width}}  "
+        if verdict == "unknown" and reasons.setdefault(text, name) != name:
+            text = f"As for {reasons[text]}."
+        yield fill(text, initial_indent=head, subsequent_indent=" " * len(head))
+
+
+def moment(microseconds: int) -> str:
+    """Return a time, to the second."""
+    return f"{from_microseconds(microseconds):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time in the largest unit of which there are two."""
+    for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def counted(number: int, word: str) -> str:
+    """Return how many of something there are."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def how_often(count: int) -> str:
+    """Return how many times something happened."""
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def listed(words: list[str]) -> str:
+    """Return words as a sentence lists them."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def some(values: Iterable[object]) -> str:
+    """Return the first few of names that a node made up."""
+    texts = [textwrap.shorten(printable(str(value)), 60, placeholder="...") for value in values]
+    rest = len(texts) - _SHOWN
+    return ", ".join([*texts[:_SHOWN], *[f"{rest} more"] * (rest > 0)])
+
+
+def sentence(text: str) -> str:
+    """Return an error's words as a sentence; an address stays as it is."""
+    said = printable(text).rstrip(".")
+    return f"{said if '://' in said[:8] else said[:1].upper() + said[1:]}."
+
+
+def printable(text: str) -> str:
+    """Return a node's words on one line, without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))

@@ -1,0 +1,162 @@
+"""How large the code is, counted: `make size` prints it, room by room.
+
+A line of code is one that is not blank, a comment or a docstring. A room is a folder of the
+package. A circle is a set of modules that import each other, also for types or late.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import statistics
+import sys
+import tokenize
+from collections import defaultdict
+from dataclasses import dataclass
+from importlib.util import resolve_name
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LONG_MODULE = 400
+HEADER = ["room", "modules", "code", "docstring", "comment", "functions", "median", "longest"]
+HEADER += [f"over {LONG_MODULE}", "in circle"]
+
+
+@dataclass(frozen=True)
+class Module:
+    """The counts of one module; `functions` has the lines of code of each."""
+
+    name: str
+    room: str
+    lines: int
+    code: int
+    docstring: int
+    comment: int
+    functions: list[int]
+    imports: set[str]
+
+
+def read_package(folder):
+    """Return the modules of a package."""
+    files = {_dotted(path, folder): path for path in sorted(folder.rglob("*.py"))}
+    return [_read_module(name, path, folder, set(files)) for name, path in files.items()]
+
+
+def _dotted(path, folder):
+    parts = path.relative_to(folder.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _read_module(name, path, folder, names):
+    text = path.read_text()
+    tree = ast.parse(text)
+    code, comment, docstring = _lines(text, tree)
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    parts = path.relative_to(folder).parts
+    functions = [
+        len(code & set(range(node.lineno, node.end_lineno + 1)))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    return Module(
+        name=name,
+        room=f"{parts[0]}/" if len(parts) > 1 else "(top)",
+        lines=len(text.splitlines()),
+        code=len(code),
+        docstring=len(docstring),
+        comment=len(comment),
+        functions=functions,
+        imports=set(_imports(tree, package, names)) - {name},
+    )
+
+
+def _lines(text, tree):
+    """Return which lines are code, comment and docstring; blank ones are none of these."""
+    code, comment = set(), set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.string.strip():
+            lines = comment if token.type == tokenize.COMMENT else code
+            lines.update(range(token.start[0], token.end[0] + 1))
+    docstring = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str())):
+                docstring.update(range(node.lineno, node.end_lineno + 1))
+    blank = {i for i, line in enumerate(text.splitlines(), 1) if not line.strip()}
+    return code - docstring - blank, comment - code, docstring - blank
+
+
+def _imports(tree, package, names):
+    """Yield which of these modules are imported, wherever the statement stands."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in names)
+        elif isinstance(node, ast.ImportFrom):
+            base = resolve_name("." * node.level + (node.module or ""), package)
+            for alias in node.names:
+                inner = f"{base}.{alias.name}"
+                yield from {inner if inner in names else base} & names
+
+
+def circles(modules):
+    """Return the sets of modules that reach each other by imports."""
+    imports = {module.name: module.imports for module in modules}
+    reached = {name: _reached(name, imports) for name in imports}
+    found = {frozenset(o for o in reached[name] if name in reached[o]) for name in imports}
+    return sorted(sorted(circle) for circle in found if circle)
+
+
+def _reached(name, imports):
+    found, left = set(), [name]
+    while left:
+        new = imports[left.pop()] - found
+        found |= new
+        left += new
+    return found
+
+
+def table(modules):
+    """Return the counts of each room and of all, as lines."""
+    in_circles = {name for circle in circles(modules) for name in circle}
+    rooms = defaultdict(list)
+    for module in modules:
+        rooms[module.room].append(module)
+    rows = [HEADER, *(_row(room, rooms[room], in_circles) for room in sorted(rooms))]
+    rows.append(_row("total", modules, in_circles))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
+    ]
+
+
+def _row(room, modules, in_circles):
+    functions = [lines for module in modules for lines in module.functions] or [0]
+    numbers = (
+        len(modules),
+        sum(module.code for module in modules),
+        sum(module.docstring for module in modules),
+        sum(module.comment for module in modules),
+        sum(len(module.functions) for module in modules),
+        round(statistics.median(functions)),
+        max(functions),
+        sum(module.lines > LONG_MODULE for module in modules),
+        sum(module.name in in_circles for module in modules),
+    )
+    return [room, *(f"{number:,}" for number in numbers)]
+
+
+def report(root):
+    """Yield the lines of what `make size` prints."""
+    code, tests = read_package(root / "balance_analysis"), read_package(root / "tests")
+    yield from ["balance_analysis", *table(code), "", "tests", *table(tests), ""]
+    for circle in circles(code):
+        yield f"circle: {', '.join(circle)}"
+    for module in code:
+        if module.lines > LONG_MODULE:
+            yield f"over {LONG_MODULE} lines: {module.name} ({module.lines})"
+    ratio = sum(module.code for module in tests) / sum(module.code for module in code)
+    yield f"{ratio:.2f} lines of tests per line of code"
+
+
+if __name__ == "__main__":
+    sys.stdout.writelines(f"{line}\n" for line in report(ROOT))
