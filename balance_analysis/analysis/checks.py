@@ -71,7 +71,7 @@ def to_table(table: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        A table, with a fresh index.
+        A table, with a fresh index and the frame's attrs.
 
     Raises
     ------
@@ -95,7 +95,9 @@ def to_table(table: pd.DataFrame) -> pd.DataFrame:
     >>> len(to_table(rows))
     1
     """
-    return merge_duplicates(to_frame(to_arrow(table)))
+    made = merge_duplicates(to_frame(to_arrow(table)))
+    made.attrs = dict(table.attrs)
+    return made
 
 
 def merge_duplicates(table: pd.DataFrame) -> pd.DataFrame:

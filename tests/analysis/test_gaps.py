@@ -224,6 +224,14 @@ def test_selecting_rows_keeps_what_is_known():
     assert moment(series.index[-1]) < START + 10 * DAY <= moment(series.index[-1]) + DAY
 
 
+def test_a_frame_made_a_table_and_a_file_keep_what_is_known(tmp_path):
+    table = told(A_MONTH, KNOWN)
+    shuffled = table.sample(frac=1, random_state=1)
+    assert known_of(ba.to_table(shuffled)) == KNOWN
+    ba.write_parquet(shuffled, tmp_path / "table.parquet")
+    assert known_of(ba.read_parquet(tmp_path / "table.parquet")) == KNOWN
+
+
 def test_intervals_end_by_default_where_knowledge_ends():
     table = told(A_MONTH, KNOWN)
     end = instant(START + 10 * DAY)
