@@ -62,7 +62,7 @@ def settle_block(ask: Ask, filters: Filters, block: int, page_size: int) -> List
         try:
             listing = fetch(ask, filters, larger)
         except RequestError as error:
-            if not is_refusal(error):
+            if not (is_refusal(error) or error.timed_out):
                 raise
             continue
         return settle_block(ask, filters, block, size) if listing.more else listing

@@ -65,6 +65,17 @@ def test_a_larger_page_settles_a_block_where_there_is_no_maximum():
     assert [request.get("pagination.first") for request in node.requests] == ["5000"]
 
 
+def test_a_larger_page_that_takes_too_long_is_not_needed():
+    answer = asking(LoopbackNode(block(12, types=TYPES[:1])))
+
+    def ask(question):
+        if question.page_size > 8:
+            raise RequestError("too slow", url="u", retryable=True, timed_out=True)
+        return answer(question)
+
+    assert settled(ask, 8) == lines_of_rows(block(12, types=TYPES[:1]))
+
+
 @pytest.mark.parametrize(
     ("accepted", "sizes"),
     [
