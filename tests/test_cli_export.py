@@ -29,6 +29,7 @@ ROWS = spread_history(7, rows=200, accounts=15)
 def _without_waiting(monkeypatch):
     for name in ("LAG", "URL", "ARCHIVE"):
         monkeypatch.delenv(f"BALANCE_ANALYSIS_{name}", raising=False)
+    monkeypatch.setenv("BALANCE_ANALYSIS_SETTLE", "0s")
     with stamina.set_testing(True, attempts=2):
         yield
 
@@ -77,6 +78,15 @@ def test_nothing_new_is_a_success(node, tmp_path):
     assert "Nothing new" in run("export", node.url, tmp_path / "a").stderr
 
 
+def test_the_last_block_of_a_stopped_node_is_exported_when_it_has_stayed_so_long(node, tmp_path):
+    node.block_timestamp = ROWS[-1].timestamp_ns
+    run("export", node.url, tmp_path / "a", "--settle", "0s")
+    assert len(ba.Archive(tmp_path / "a").read()) == len(ROWS)
+    said = run("export", node.url, tmp_path / "a", "--settle", "300d").stderr
+    assert "Nothing new" in said
+    assert "--settle" in run("export", node.url, tmp_path / "a", "--settle", "x", code=2).stderr
+
+
 def test_quiet_says_nothing(node, tmp_path):
     assert run("export", node.url, tmp_path / "a", "-q").stderr == ""
 
@@ -116,7 +126,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(node, tmp_path):
     said = run("export", node.url, tmp_path / "a", "--dry-run", "--metrics-file", metrics).stdout
     header, line = said.splitlines()
     assert header.split() == ["start", "end", "days"]
-    assert line.split() == ["2023-04-28T20:00:00+00:00", "2023-05-03T08:00:00+00:00", "6"]
+    assert line.split() == ["2023-04-28T20:00:00+00:00", "2023-05-03T08:00:00.000001+00:00", "6"]
     assert list(tmp_path.iterdir()) == []
     assert len(node.requests) < 10
 

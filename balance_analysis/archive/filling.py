@@ -112,16 +112,20 @@ def _last_block(rows: pa.Table) -> pa.Table:
     return canonical(within(rows, latest, latest + 1))
 
 
-def until_behind(steps: Iterable[Step]) -> Iterator[Step]:
+def until_behind(steps: Iterable[Step], finished: tuple[str, int] | None = None) -> Iterator[Step]:
     """Yield steps in time order, up to the first one of a node that didn't know all of it.
 
-    Behind one address there may be nodes of which one lags: that step ends where it does.
+    Behind one address there may be nodes of which one lags: that step ends where it does. The last
+    block that a node holds may be unfinished, unless it is the one that is `Run.finished`.
     """
     for step in steps:
-        if step.head is None or step.head >= step.end:
+        known = step.end if step.head is None else step.head
+        if (step.source, step.head) == finished:
+            known += 1
+        if known >= step.end:
             yield step
             continue
-        end = max(step.start, step.head)
+        end = max(step.start, known)
         rows = within(pa.Table.from_batches(step.batches, ARROW_SCHEMA), step.start, end)
         yield replace(step, end=end, batches=tuple(rows.to_batches()))
         return

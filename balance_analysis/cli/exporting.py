@@ -89,6 +89,7 @@ class Export:
             partition=settings["partition"] or _partition(self._archive),
             lag=settings["lag"],
             overlap=settings["overlap"],
+            settle=settings["settle"],
             fill_gaps=settings["fill_gaps"],
             page_size=settings["page_size"],
             workers=settings["workers"],
