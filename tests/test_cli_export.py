@@ -275,6 +275,39 @@ def test_a_signal_commits_what_is_complete_and_ends_with_3(number, tmp_path):
     assert not state_of(tmp_path / "a").missing(START, END)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_within_the_first_period_keeps_what_is_complete_and_says_so(number, tmp_path):
+    with node_of(ROWS, faults=stalling_after(8)) as node:
+        process = child(
+            *("export", node.url, tmp_path / "a", "--since", "2023-04-28T20:00"),
+            *("--page-size", 20, "--workers", 1, "--partition", "month"),
+        )
+        wait_for(lambda: len(node.requests) > 8)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=10)
+    assert process.returncode == 3, said
+    assert re.search(
+        r"^What was complete is committed: \d\d+ new rows from \S+ to ", said, re.MULTILINE
+    )
+    assert "does not vouch for what is kept: the next export asks again" in said
+    kept = len(ba.Archive(tmp_path / "a").read(partial=True))
+    assert 0 < kept < len(ROWS)
+    with node_of(ROWS) as again:
+        run("export", again.url, tmp_path / "a")
+    assert len(ba.Archive(tmp_path / "a").read()) == len(ROWS)
+    assert not state_of(tmp_path / "a").missing(START, END)
+
+
+def test_a_signal_before_anything_is_complete_says_that_nothing_is_kept(tmp_path):
+    with node_of(ROWS, faults=stalling_after(1)) as node:
+        process = child("export", node.url, tmp_path / "a", "--since", "2023-04-28T20:00")
+        wait_for(lambda: len(node.requests) > 1)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=10)
+    assert process.returncode == 3, said
+    assert "Nothing new is kept" in said
+
+
 def test_a_second_run_ends_with_75_and_names_the_first(tmp_path):
     metrics = tmp_path / "x.prom"
     metrics.write_text("of the first")

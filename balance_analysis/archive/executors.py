@@ -47,7 +47,7 @@ def fill_elsewhere(
     end, rows, requests = start, 0, 0
     with (
         reporting(progress) as report,
-        keeping(filling.finish),
+        keeping(filling, filling.finish),
         contextlib.closing(pool.run_in_order(load_part, tasks, at_once)) as parts,
     ):
         for task, part in parts:

@@ -382,9 +382,12 @@ def _spans(
             overlap=overlap // dt.timedelta(microseconds=1),
             fill_gaps=fill_gaps,
         )
-        if fill_gaps:
-            unproven = [each for each in state.intervals if not each.proven]
-            spans += [(asking.remembered(each.start, each.end), each.end) for each in unproven]
+        unproven = [each for each in state.intervals if not each.proven]
+        if not fill_gaps:
+            # What an interrupted run left may be unproven just for want of time.
+            last = state.intervals[-1]
+            unproven = [last] if not last.proven and last.end < request.end else []
+        spans += [(asking.remembered(each.start, each.end), each.end) for each in unproven]
     finally:
         run.requests += asking.tally.requests
     return sorted((start, end) for start, end in spans if start < end)
@@ -396,7 +399,7 @@ def _fill(
     """Load a span and commit it, period by period."""
     load, loaded = Load(request), _Loaded(filling)
     try:
-        with keeping(loaded.finish):
+        with keeping(filling, loaded.finish):
             finished = filling.run.finished
             for step in until_behind(load.run_in_time_order(client, progress), finished):
                 loaded.add(step)
@@ -423,15 +426,19 @@ class _Loaded:
         """Take the next step, and give on each period that is complete with it."""
         self._batches += step.batches
         self._filling.note(step.incomplete, step.bad_rows)
-        while (stop := self._filling.period_end) <= step.end:
-            self._give(stop)
         self.end = step.end
+        self._give_periods()
 
     def finish(self) -> None:
         """Give on the rest, and commit all."""
+        self._give_periods()
         if self._filling.front < self.end:
             self._give(self.end)
         self._filling.finish()
+
+    def _give_periods(self) -> None:
+        while (stop := self._filling.period_end) <= self.end:
+            self._give(stop)
 
     def _give(self, end: int) -> None:
         filling, start = self._filling, self._filling.front

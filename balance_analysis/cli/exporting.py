@@ -162,6 +162,8 @@ class Export:
             self._say(report, f"What was complete is committed: {_counted(report.rows, 'new row')}")
         elif report is not None:
             self._telling.content = {"event": "summary", **asdict(report)}
+        if isinstance(error, KeyboardInterrupt) and not is_partial:
+            self._telling.say(f"Nothing new is kept: {self._archive.uri} is as it was")
         return code
 
     def _measure(self, code: int) -> None:
