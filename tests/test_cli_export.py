@@ -29,6 +29,7 @@ ROWS = spread_history(7, rows=200, accounts=15)
 def _without_waiting(monkeypatch):
     for name in ("LAG", "URL", "ARCHIVE"):
         monkeypatch.delenv(f"BALANCE_ANALYSIS_{name}", raising=False)
+    monkeypatch.setenv("BALANCE_ANALYSIS_SETTLE", "0s")
     with stamina.set_testing(True, attempts=2):
         yield
 
@@ -77,6 +78,15 @@ def test_nothing_new_is_a_success(node, tmp_path):
     assert "Nothing new" in run("export", node.url, tmp_path / "a").stderr
 
 
+def test_the_last_block_of_a_stopped_node_is_exported_when_it_has_stayed_so_long(node, tmp_path):
+    node.block_timestamp = ROWS[-1].timestamp_ns
+    run("export", node.url, tmp_path / "a", "--settle", "0s")
+    assert len(ba.Archive(tmp_path / "a").read()) == len(ROWS)
+    said = run("export", node.url, tmp_path / "a", "--settle", "300d").stderr
+    assert "Nothing new" in said
+    assert "--settle" in run("export", node.url, tmp_path / "a", "--settle", "x", code=2).stderr
+
+
 def test_quiet_says_nothing(node, tmp_path):
     assert run("export", node.url, tmp_path / "a", "-q").stderr == ""
 
@@ -116,7 +126,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(node, tmp_path):
     said = run("export", node.url, tmp_path / "a", "--dry-run", "--metrics-file", metrics).stdout
     header, line = said.splitlines()
     assert header.split() == ["start", "end", "days"]
-    assert line.split() == ["2023-04-28T20:00:00+00:00", "2023-05-03T08:00:00+00:00", "6"]
+    assert line.split() == ["2023-04-28T20:00:00+00:00", "2023-05-03T08:00:00.000001+00:00", "6"]
     assert list(tmp_path.iterdir()) == []
     assert len(node.requests) < 10
 
@@ -263,6 +273,39 @@ def test_a_signal_commits_what_is_complete_and_ends_with_3(number, tmp_path):
         run("export", again.url, tmp_path / "a")
     assert len(ba.Archive(tmp_path / "a").read()) == len(ROWS)
     assert not state_of(tmp_path / "a").missing(START, END)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_within_the_first_period_keeps_what_is_complete_and_says_so(number, tmp_path):
+    with node_of(ROWS, faults=stalling_after(8)) as node:
+        process = child(
+            *("export", node.url, tmp_path / "a", "--since", "2023-04-28T20:00"),
+            *("--page-size", 20, "--workers", 1, "--partition", "month"),
+        )
+        wait_for(lambda: len(node.requests) > 8)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=10)
+    assert process.returncode == 3, said
+    assert re.search(
+        r"^What was complete is committed: \d\d+ new rows from \S+ to ", said, re.MULTILINE
+    )
+    assert "does not vouch for what is kept: the next export asks again" in said
+    kept = len(ba.Archive(tmp_path / "a").read(partial=True))
+    assert 0 < kept < len(ROWS)
+    with node_of(ROWS) as again:
+        run("export", again.url, tmp_path / "a")
+    assert len(ba.Archive(tmp_path / "a").read()) == len(ROWS)
+    assert not state_of(tmp_path / "a").missing(START, END)
+
+
+def test_a_signal_before_anything_is_complete_says_that_nothing_is_kept(tmp_path):
+    with node_of(ROWS, faults=stalling_after(1)) as node:
+        process = child("export", node.url, tmp_path / "a", "--since", "2023-04-28T20:00")
+        wait_for(lambda: len(node.requests) > 1)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=10)
+    assert process.returncode == 3, said
+    assert "Nothing new is kept" in said
 
 
 def test_a_second_run_ends_with_75_and_names_the_first(tmp_path):

@@ -47,7 +47,7 @@ def fill_elsewhere(
     end, rows, requests = start, 0, 0
     with (
         reporting(progress) as report,
-        keeping(filling.finish),
+        keeping(filling, filling.finish),
         contextlib.closing(pool.run_in_order(load_part, tasks, at_once)) as parts,
     ):
         for task, part in parts:
@@ -80,4 +80,4 @@ def _tasks(client: Client, request: LoadRequest, filling: Filling) -> Iterator[T
         share = replace(request, start=max(begin, start), end=min(stop, request.end))
         file = layout.changes_file(period, partition)
         note = writer.state.files.get(period)
-        yield Task(period, client, share, filling.store, mark, file, note)
+        yield Task(period, client, share, filling.store, mark, file, note, filling.run.finished)

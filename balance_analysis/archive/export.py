@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
@@ -38,11 +40,12 @@ from balance_analysis.errors import ArchiveError, RequestError
 from balance_analysis.load.asking import Asking
 from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
 from balance_analysis.load.stream import Load
-from balance_analysis.node.client import NETWORK_LIMITS, Tally
+from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Tally
 from balance_analysis.node.limits import decode_limits, network_limits
+from balance_analysis.node.query import Filters, page_parameters
 from balance_analysis.notebook import facts_html, plain
-from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
-from balance_analysis.spans import joined
+from balance_analysis.schema import ARROW_SCHEMA, from_microseconds, to_microseconds
+from balance_analysis.spans import clipped, joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -66,6 +69,7 @@ logger = logging.getLogger("balance_analysis")
 
 LAG: Final = dt.timedelta(minutes=1)
 OVERLAP: Final = dt.timedelta(minutes=10)
+SETTLE: Final = dt.timedelta(seconds=10)
 
 NEVER: Final = 1 << 62
 DAY: Final = 86_400_000_000
@@ -99,6 +103,9 @@ class Run:
         The node, the last block that it held, and the network's limits, if it has any.
     asked_at
         When it was asked, ISO 8601 in UTC.
+    finished
+        A node whose chain stands still, and the time of its last block, microseconds: that block is
+        finished. `None` where a chain goes on, or the archive needs nothing of the block.
     """
 
     id: str = field(default_factory=new_id)
@@ -115,6 +122,7 @@ class Run:
     asked_at: str = field(
         default_factory=lambda: dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     )
+    finished: tuple[str, int] | None = None
 
     def commits(self, start: int, end: int) -> None:
         """Note that [start, end) is in the archive."""
@@ -183,6 +191,7 @@ def export(
     partition: Partition = "day",
     lag: dt.timedelta = LAG,
     overlap: dt.timedelta = OVERLAP,
+    settle: dt.timedelta = SETTLE,
     fill_gaps: bool = False,
     page_size: int = 5000,
     workers: int = 4,
@@ -205,8 +214,8 @@ def export(
         default from the end of its coverage; for the first run from the oldest row that the node
         holds.
     end
-        Until when, exclusive; by default now, less `lag`, and never beyond the last block that the
-        node holds.
+        Until when, exclusive; by default now, less `lag`. Never beyond the last block that the node
+        holds, and without that block where it may be unfinished.
     asset_id, party_ids, market_ids, account_types
         Which accounts, as for `load_balance_changes`.
     partition
@@ -215,6 +224,10 @@ def export(
         How far behind now the default end lies.
     overlap
         How much of the end of the coverage is asked for again and compared.
+    settle
+        A last block that is older than `lag`, and that the node still has as its last one after so
+        long, is finished, and belongs to what it holds. Nothing is waited for where the archive has
+        that block, or the node's last one is newer.
     fill_gaps
         Whether to ask as well for what is missing between the covered intervals, and for unproven
         ones as far as the node remembers them.
@@ -255,9 +268,10 @@ def export(
         If `executor` is none.
     """
     pool = None if executor is None else Pool.of(executor)
+    lagging = dt.datetime.now(dt.UTC) - lag
     request = make_request(
         start=start,
-        end=dt.datetime.now(dt.UTC) - lag if end is None else end,
+        end=lagging if end is None else end,
         asset_id=asset_id,
         party_ids=party_ids,
         market_ids=market_ids,
@@ -267,11 +281,20 @@ def export(
         on_bad_rows=on_bad_rows,
     )
     store, about, run = archive.store, About(request.filters.sorted(), partition), Run()
+    up_to_head = partial(
+        _up_to_head,
+        client,
+        run,
+        request,
+        before=to_microseconds(lagging),
+        settle=settle,
+        fill_gaps=fill_gaps,
+    )
     _check_bound(store, about)
     if dry_run:
         is_new = store.read(layout.ABOUT) is None
         state = Coverage() if is_new else read_coverage(store)
-        request = replace(request, end=_ask_head(client, request.end, run))
+        request = up_to_head(state)
         run.spans = _spans(client, state, request, overlap, run, fill_gaps=fill_gaps)
         return run
     with one_writer(store):
@@ -279,14 +302,14 @@ def export(
         first = None
         if store.read(layout.ABOUT) is None:
             # A node that doesn't answer must not leave an archive that is bound to its query.
-            request = replace(request, end=_ask_head(client, request.end, run))
+            request = up_to_head(Coverage())
             first = _spans(client, Coverage(), request, overlap, run, fill_gaps=False)
             write_about(store, about)
         writer = Writer(store)
         with reported(store, writer, run, on_report):
             writer.recover()
             if first is None:
-                request = replace(request, end=_ask_head(client, request.end, run))
+                request = up_to_head(writer.state)
             witness = Witness(client, request, writer)
             try:
                 spans = first
@@ -360,9 +383,12 @@ def _spans(
             overlap=overlap // dt.timedelta(microseconds=1),
             fill_gaps=fill_gaps,
         )
-        if fill_gaps:
-            unproven = [each for each in state.intervals if not each.proven]
-            spans += [(asking.remembered(each.start, each.end), each.end) for each in unproven]
+        unproven = [each for each in state.intervals if not each.proven]
+        if not fill_gaps:
+            # What an interrupted run left may be unproven just for want of time.
+            last = state.intervals[-1]
+            unproven = [last] if not last.proven and last.end < request.end else []
+        spans += [(asking.remembered(each.start, each.end), each.end) for each in unproven]
     finally:
         run.requests += asking.tally.requests
     return sorted((start, end) for start, end in spans if start < end)
@@ -374,8 +400,9 @@ def _fill(
     """Load a span and commit it, period by period."""
     load, loaded = Load(request), _Loaded(filling)
     try:
-        with keeping(loaded.finish):
-            for step in until_behind(load.run_in_time_order(client, progress)):
+        with keeping(filling, loaded.finish):
+            finished = filling.run.finished
+            for step in until_behind(load.run_in_time_order(client, progress), finished):
                 loaded.add(step)
             filling.tell_end(loaded.end, request.end)
     finally:
@@ -400,15 +427,19 @@ class _Loaded:
         """Take the next step, and give on each period that is complete with it."""
         self._batches += step.batches
         self._filling.note(step.incomplete, step.bad_rows)
-        while (stop := self._filling.period_end) <= step.end:
-            self._give(stop)
         self.end = step.end
+        self._give_periods()
 
     def finish(self) -> None:
         """Give on the rest, and commit all."""
+        self._give_periods()
         if self._filling.front < self.end:
             self._give(self.end)
         self._filling.finish()
+
+    def _give_periods(self) -> None:
+        while (stop := self._filling.period_end) <= self.end:
+            self._give(stop)
 
     def _give(self, end: int) -> None:
         filling, start = self._filling, self._filling.front
@@ -419,8 +450,63 @@ class _Loaded:
         self._batches = within(rows, end, NEVER).to_batches()
 
 
-def _ask_head(client: Client, end: int, run: Run) -> int:
-    """Note the limits and the last block of the node, and return up to where it can tell."""
+def _up_to_head(
+    client: Client,
+    run: Run,
+    request: LoadRequest,
+    state: Coverage,
+    *,
+    before: int,
+    settle: dt.timedelta,
+    fill_gaps: bool,
+) -> LoadRequest:
+    """Return the request up to where the node can tell: through a finished last block.
+
+    Nothing is waited for where the last block isn't `before` a moment, microseconds, as the chain
+    goes on then, nor where the archive has that block.
+    """
+    found = _ask_head(client, run)
+    if found is None:
+        return request
+    source, head = found
+    is_wanted = (request.start or 0) <= head < min(before, request.end)
+    if is_wanted and state.missing(head, head + 1, proven=fill_gaps):
+        tally = Tally()
+        if is_finished(client, source, head, settle, tally):
+            run.finished = found
+            head += 1
+        run.requests += tally.requests
+    return replace(request, end=min(request.end, head))
+
+
+def is_finished(
+    client: Client,
+    source: str,
+    head: int,
+    settle: dt.timedelta,
+    tally: Tally,
+    *,
+    sleep: Callable[[float], object] = time.sleep,
+) -> bool:
+    """Whether a node still has a block as its last one after so long, and says that it is whole.
+
+    An archive that is served ends before the moment that it tells, and says so.
+    """
+    parameters = page_parameters(Filters(), start=head, end=head + 1, first=1, newest_first=False)
+    for pause in (0.0, settle.total_seconds()):
+        sleep(pause)
+        try:
+            answer = client.get(BALANCE_CHANGES, parameters, len, base_url=source, tally=tally)
+        except RequestError as error:
+            logger.info("%s; its last block is left out", error)
+            return False
+        if answer.block_time != head or [*clipped(answer.incomplete, head, head + 1)]:
+            return False
+    return True
+
+
+def _ask_head(client: Client, run: Run) -> tuple[str, int] | None:
+    """Note the limits and the last block of the node; return the node and when that block was."""
     tally, fetched_at = Tally(), pd.Timestamp.now("UTC")
     try:
         answer = _ask_limits(client, tally)
@@ -428,12 +514,12 @@ def _ask_head(client: Client, end: int, run: Run) -> int:
         run.requests += tally.requests
     if answer is None:
         run.source = without_credentials(client.base_urls[0])
-        return end
+        return None
     run.source, run.block_height = without_credentials(answer.source), answer.block_height
     run.limits = network_limits(
         answer.value, fetched_at=fetched_at, source=run.source, block_height=run.block_height
     )
-    return end if answer.block_time is None else min(end, answer.block_time)
+    return None if answer.block_time is None else (answer.source, answer.block_time)
 
 
 def _ask_limits(client: Client, tally: Tally) -> Answer[dict[str, Any]] | None:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
+import time
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +23,7 @@ from balance_analysis.archive.coverage import Interval, covered_by
 from balance_analysis.archive.rowfiles import encode_rows
 from balance_analysis.archive.runs import keep_bad_rows
 from balance_analysis.archive.uninterrupted import uninterrupted
-from balance_analysis.errors import BalanceAnalysisError
+from balance_analysis.errors import BalanceAnalysisError, RequestError
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
 
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
     from balance_analysis.node.decode import BadRow
     from balance_analysis.node.walk import Step
     from balance_analysis.spans import Span
+
+PATIENCE: Final = 3.0
+"""Seconds that a node may take to vouch for what an interrupted run keeps."""
 
 logger = logging.getLogger("balance_analysis")
 
@@ -112,16 +118,20 @@ def _last_block(rows: pa.Table) -> pa.Table:
     return canonical(within(rows, latest, latest + 1))
 
 
-def until_behind(steps: Iterable[Step]) -> Iterator[Step]:
+def until_behind(steps: Iterable[Step], finished: tuple[str, int] | None = None) -> Iterator[Step]:
     """Yield steps in time order, up to the first one of a node that didn't know all of it.
 
-    Behind one address there may be nodes of which one lags: that step ends where it does.
+    Behind one address there may be nodes of which one lags: that step ends where it does. The last
+    block that a node holds may be unfinished, unless it is the one that is `Run.finished`.
     """
     for step in steps:
-        if step.head is None or step.head >= step.end:
+        known = step.end if step.head is None else step.head
+        if (step.source, step.head) == finished:
+            known += 1
+        if known >= step.end:
             yield step
             continue
-        end = max(step.start, step.head)
+        end = max(step.start, known)
         rows = within(pa.Table.from_batches(step.batches, ARROW_SCHEMA), step.start, end)
         yield replace(step, end=end, batches=tuple(rows.to_batches()))
         return
@@ -146,6 +156,9 @@ class Filling:
         Stretches of which the node says that it may lack rows.
     kept
         How many bad rows are on disk.
+    deadline
+        Until when the node may vouch for what is kept, in seconds of `time.monotonic`; `None` where
+        nobody waits for the end.
     """
 
     store: Store
@@ -156,6 +169,7 @@ class Filling:
     front: int = field(init=False)
     doubted: list[Span] = field(default_factory=list)
     kept: int = 0
+    deadline: float | None = None
 
     def __post_init__(self) -> None:
         self.front = self.committed
@@ -177,16 +191,18 @@ class Filling:
 
     def take(self, part: Part, put_file: Callable[[str], None]) -> None:
         """Take the part from `front` on; `put_file` puts its file under the name that it gets."""
+        remembered = self._remembered(part.end) if part.has_rows else part.end
         with uninterrupted():
             if part.has_rows:
-                self._commit(part, put_file)
+                self._commit(part, put_file, remembered)
             self.front = part.end
 
     def finish(self) -> None:
         """Commit what was taken and had no rows."""
-        with uninterrupted():
-            if self.committed < self.front:
-                self._commit(Part(self.front, self.front), _put_nothing)
+        if self.committed < self.front:
+            remembered = self._remembered(self.front)
+            with uninterrupted():
+                self._commit(Part(self.front, self.front), _put_nothing, remembered)
 
     @staticmethod
     def tell_end(end: int, wanted: int) -> None:
@@ -195,8 +211,31 @@ class Filling:
             known = from_microseconds(end)
             logger.warning("a node answered that knows blocks up to %s only", known)
 
-    def _commit(self, part: Part, put_file: Callable[[str], None]) -> None:
-        remembered = self.witness.remembered(self.committed, part.end)
+    def _remembered(self, end: int) -> int:
+        """Return from when on the node has forgotten nothing up to `end`: `end` if it can't tell.
+
+        Not under `uninterrupted`: a node may take long to answer.
+        """
+        if self.deadline is None:
+            return self.witness.remembered(self.committed, end)
+        answer: Future[int] = Future()
+
+        def ask() -> None:
+            try:
+                answer.set_result(self.witness.remembered(self.committed, end))
+            except BaseException as error:  # noqa: BLE001 - it is the future's
+                answer.set_exception(error)
+
+        threading.Thread(target=ask, daemon=True).start()
+        try:
+            return answer.result(max(0.0, self.deadline - time.monotonic()))
+        except (TimeoutError, RequestError):
+            if not self.witness.is_sure:
+                raise
+        logger.warning("the node does not vouch for what is kept: the next export asks again")
+        return end
+
+    def _commit(self, part: Part, put_file: Callable[[str], None], remembered: int) -> None:
         doubted = [(self.committed, min(remembered, part.end)), *self.doubted]
         run = self.run
         said = (run.source, run.block_height, run.asked_at)
@@ -220,21 +259,31 @@ class Filling:
 
 
 @contextlib.contextmanager
-def keeping(finish: Callable[[], None]) -> Iterator[None]:
-    """Finish after the block, also after one that failed.
+def keeping(filling: Filling, finish: Callable[[], None]) -> Iterator[None]:
+    """Finish after the block, also after one that failed or was interrupted.
 
-    What is complete is worth keeping, but what went wrong is what is told. Not after a signal: the
-    node would have to be asked once more, and whoever sent it doesn't wait.
+    What is complete is worth keeping, but what went wrong is what is told.
     """
     try:
-        yield
-    except Exception:
         try:
-            finish()
-        except (BalanceAnalysisError, OSError) as error:
-            logger.warning("the rest that is complete can't be committed: %s", error)
+            yield
+        except Exception:
+            _keep(finish)
+            raise
+        finish()
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            filling.deadline = time.monotonic() + PATIENCE
+            _keep(finish)
         raise
-    finish()
+
+
+def _keep(finish: Callable[[], None]) -> None:
+    try:
+        finish()
+    except (BalanceAnalysisError, OSError) as error:
+        why = str(error) or "the node does not answer"
+        logger.warning("the rest that is complete can't be committed: %s", why)
 
 
 def _outside(rows: pa.Table, spans: Iterable[Span]) -> pa.Table:

@@ -237,6 +237,7 @@ _SETTINGS: Final[dict[str, tuple[Callable[[Any], Any], Any]]] = {
     "until": (_text, None),
     "lag": (_duration, dt.timedelta(minutes=1)),
     "overlap": (_duration, dt.timedelta(minutes=10)),
+    "settle": (_duration, dt.timedelta(seconds=10)),
     "fill_gaps": (_switch, False),
     "partition": (_one_of(*PARTITIONS), None),
     "asset_id": (_text, None),

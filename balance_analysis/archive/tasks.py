@@ -49,6 +49,8 @@ class Task:
         The name of the period's file.
     note
         What that file must be; `None` where the archive has none.
+    finished
+        A node's last block that is finished, as of the run.
     """
 
     period: str
@@ -58,6 +60,7 @@ class Task:
     mark: str
     file: str
     note: FileNote | None
+    finished: tuple[str, int] | None = None
 
     def __str__(self) -> str:
         return f"the period {self.period}"
@@ -87,7 +90,7 @@ def load_part(task: Task) -> Part:
         # For the last request of the task before, and for the driver's own before it commits.
         time.sleep(2 / task.client.max_requests_per_second)
     with copy(task.client) as client:
-        for step in until_behind(load.run_in_time_order(client, progress=False)):
+        for step in until_behind(load.run_in_time_order(client, progress=False), task.finished):
             batches += step.batches
             incomplete += step.incomplete
             bad_rows += step.bad_rows

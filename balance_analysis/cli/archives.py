@@ -66,6 +66,12 @@ def export(
         str | None,
         typer.Option(metavar="DURATION", help="How much of the end to ask for again. [10m]"),
     ] = None,
+    settle: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="How long the last block of a stopped node must stay so. [10s]"
+        ),
+    ] = None,
     fill_gaps: Annotated[
         bool | None,
         typer.Option(
@@ -115,6 +121,7 @@ def export(
             "until": until,
             "lag": lag,
             "overlap": overlap,
+            "settle": settle,
             "fill_gaps": fill_gaps,
             "partition": None if partition is None else partition.value,
             "asset_id": asset_id,

@@ -86,6 +86,7 @@ class Export:
             partition=settings["partition"] or _partition(self._archive),
             lag=settings["lag"],
             overlap=settings["overlap"],
+            settle=settings["settle"],
             fill_gaps=settings["fill_gaps"],
             page_size=settings["page_size"],
             workers=settings["workers"],
@@ -158,6 +159,8 @@ class Export:
             self._say(report, f"What was complete is committed: {_counted(report.rows, 'new row')}")
         elif report is not None:
             self._telling.content = {"event": "summary", **asdict(report)}
+        if isinstance(error, KeyboardInterrupt) and not is_partial:
+            self._telling.say(f"Nothing new is kept: {self._archive.uri} is as it was")
         return code
 
     def _measure(self, code: int) -> None:

@@ -6,10 +6,10 @@ alone, in every way that can show that all its rows were sent:
 1. with a larger page: older releases have no maximum;
 2. from both ends: where the oldest and the newest page share a row, nothing lies between them;
 3. by cursors, once in each order: a server whose cursors are right gives the same rows twice;
-4. in halves, each settled the same way: by the caller's own lists, or by account type, where the
-   list of `schema.ACCOUNT_TYPES` is all that releases up to v0.79 have.
+4. in halves of the caller's own lists, each settled the same way.
 
-If none does, the rows that are known are not passed off as all.
+If none does, the rows that are known are not passed off as all. All known account types, one after
+the other, don't do: a row of a type that a newer node has would be in none of the answers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from balance_analysis.errors import IncompleteError, RequestError
 from balance_analysis.node.window import Ask, Listing, Window, fetch, is_refusal, moment
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, LATER_ACCOUNT_TYPES
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,8 +33,6 @@ USUAL_MAXIMUM: Final = 5_000
 
 LARGEST_PAGE: Final = 1_000_000
 """A page that holds any block, for the releases that have none."""
-
-BAD_REQUEST: Final = 400
 
 Account = tuple[str, ...]
 
@@ -64,7 +62,7 @@ def settle_block(ask: Ask, filters: Filters, block: int, page_size: int) -> List
         try:
             listing = fetch(ask, filters, larger)
         except RequestError as error:
-            if not is_refusal(error):
+            if not (is_refusal(error) or error.timed_out):
                 raise
             continue
         return settle_block(ask, filters, block, size) if listing.more else listing
@@ -89,8 +87,8 @@ def _settle(ask: Ask, filters: Filters, window: Window) -> Listing:
             return settled
     raise IncompleteError(
         f"the block at {moment(window.start)} holds more rows than one page of "
-        f"{window.page_size}, and this node can't be made to show them all; narrow the load "
-        "(asset, parties, markets, account types) or ask another node"
+        f"{window.page_size}, and this node can't be made to show them all; name the account "
+        "types, parties or markets that are wanted, or ask another node"
     )
 
 
@@ -141,26 +139,8 @@ def _by_halves(ask: Ask, filters: Filters, window: Window, oldest: Listing) -> L
     halves = filters.halves()
     if not halves:
         return None
-    settled = _joined([_settle_half(ask, half, window) for half in halves])
-    # A row of a type that no release up to v0.79 has would be in no half.
-    newest = fetch(ask, filters, window, newest_first=True)
-    return settled if set(_accounts([oldest, newest])) <= set(_accounts([settled])) else None
-
-
-def _settle_half(ask: Ask, half: Filters, window: Window) -> Listing:
-    try:
-        return _settle(ask, half, window)
-    except RequestError as error:
-        is_unknown = error.status == BAD_REQUEST
-        if not is_unknown or not set(half.account_types) & set(LATER_ACCOUNT_TYPES):
-            raise
-        if len(half.account_types) > 1:
-            return _joined([_settle_half(ask, part, window) for part in _single_types(half)])
-    return _joined([])  # an older node doesn't know this type, so it holds no rows of it
-
-
-def _single_types(filters: Filters) -> list[Filters]:
-    return [replace(filters, account_types=(name,)) for name in filters.account_types]
+    settled = _joined([_settle(ask, half, window) for half in halves])
+    return settled if set(_accounts([oldest])) <= set(_accounts([settled])) else None
 
 
 def _accounts(listings: Iterable[Listing]) -> list[Account]:

@@ -251,8 +251,9 @@ class Client:
         self, base: str, url: str, read: Callable[[bytes], T], tally: Tally
     ) -> Answer[T]:
         """Ask once, and once more after each pause that the node asks for."""
+        waited = self._pace.wait()
         for pause in range(PAUSES + 1):
-            tally.add(requests=1, throttled=self._pace.wait())
+            tally.add(requests=1, throttled=waited)
             try:
                 answer = exchange(
                     self._session,
@@ -265,11 +266,14 @@ class Client:
             except RequestError as error:
                 if not _is_throttling(error) or pause == PAUSES:
                     raise
+                told = error.retry_after
                 usual = min(_FIRST_PAUSE * 2**pause, _LONGEST_PAUSE)
-                seconds = usual if error.retry_after is None else error.retry_after
+                seconds = usual if told is None else told
                 tally.add(retries=1)
-                if not stamina.is_testing():  # which skips the waits between tries as well
-                    self._pace.hold(seconds, str(error))
+                if stamina.is_testing():  # which skips the waits between tries as well
+                    waited = self._pace.wait()
+                else:
+                    waited = self._pace.wait_again(seconds, str(error), is_told=told is not None)
             else:
                 tally.add(size=answer.size)
                 return answer

@@ -11,21 +11,23 @@ from __future__ import annotations
 import datetime as dt
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from balance_analysis.errors import CheckError, IncompleteError, RequestError, TooLargeError
+from balance_analysis.errors import CheckError, IncompleteError, RequestError
 from balance_analysis.frame import to_frame
 from balance_analysis.node.block import settle_block
 from balance_analysis.node.query import IDS_PER_REQUEST, Filters
-from balance_analysis.node.walk import HALVINGS, find_oldest
+from balance_analysis.node.walk import find_oldest
 from balance_analysis.node.window import (
     EARLIEST,
     LONGEST_WINDOW,
     Listing,
     Window,
+    ask_less,
     fetch,
     is_refusal,
     moment,
@@ -243,25 +245,16 @@ class Search:
         return filters, *self._reach_less(filters, window)
 
     def _reach_less(self, filters: Filters, window: Window) -> tuple[Window, Listing]:
-        """Ask for a window; for less where the node can't or won't send so much, or is too slow."""
-        halvings, is_size_at_fault = 0, False
-        while True:
-            try:
-                return window, fetch(self._ask, filters, window, newest_first=True)
-            except RequestError as error:
-                if error.timed_out and halvings < HALVINGS:
-                    halvings += 1
-                    window = _newer_half(window)
-                    self._width = min(self._width, window.end - window.start)
-                    continue
-                if window.page_size == 1 or not is_refusal(error):
-                    raise
-                if not (is_size_at_fault or isinstance(error, TooLargeError)):
-                    # If even a page of one row is refused, its size was not the reason.
-                    fetch(self._ask, filters, replace(window, page_size=1), newest_first=True)
-                is_size_at_fault = True
-                window = replace(window, page_size=window.page_size // 2)
-                self._page_size = min(self._page_size, window.page_size)
+        listing, less, accepted = ask_less(
+            lambda part: fetch(self._ask, filters, part, newest_first=True),
+            window,
+            newest_first=True,
+        )
+        if less.start > window.start:
+            self._width = min(self._width, less.end - less.start)
+        if accepted < window.page_size:
+            self._page_size = min(self._page_size, accepted)
+        return less, listing
 
     def _is_whole(self, asset_id: str, oldest: int, present: int) -> bool:
         """Whether the node is seen to hold an asset's history from its beginning.
@@ -278,22 +271,14 @@ class Search:
         start = oldest
         while start < present:
             window = Window(start, min(present, start + LONGEST_WINDOW), _BEGINNING)
-            listing = self._oldest_rows(Filters(asset_id=asset_id), window)
+            rows_of = partial(fetch, self._ask, Filters(asset_id=asset_id))
+            listing, window, _ = ask_less(rows_of, window)
             if len(listing.times):
                 return _is_beginning(listing)
             if listing.more:
                 return False
             start = window.end
         return False
-
-    def _oldest_rows(self, filters: Filters, window: Window) -> Listing:
-        """Return the oldest rows of a window; fewer where the node can't or won't send so many."""
-        try:
-            return fetch(self._ask, filters, window)
-        except RequestError as error:
-            if window.page_size == 1 or not (is_refusal(error) or error.timed_out):
-                raise
-        return self._oldest_rows(filters, replace(window, page_size=window.page_size // 2))
 
 
 def _by_party(accounts: Iterable[Account]) -> list[tuple[Account, ...]]:
@@ -311,12 +296,6 @@ def _by_party(accounts: Iterable[Account]) -> list[tuple[Account, ...]]:
 def _halves(accounts: tuple[Account, ...]) -> list[tuple[Account, ...]]:
     middle = len(accounts) // 2
     return [half for half in (accounts[:middle], accounts[middle:]) if half]
-
-
-def _newer_half(window: Window) -> Window:
-    """Return the newer half of a window, and half the page: less to find and to send."""
-    middle = window.end - max(1, (window.end - window.start) // 2)
-    return replace(window, start=middle, page_size=max(1, window.page_size // 2))
 
 
 def _check_restart(look: Look, listing: Listing) -> None:

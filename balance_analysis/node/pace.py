@@ -41,26 +41,56 @@ class Pace:
         self._least = self._interval = 0.0 if per_second is None else 1.0 / per_second
         self._clock, self._sleep = clock, sleep
         self._lock = threading.Lock()
-        self._next = self._held_until = clock()
+        self._slots: list[float] = []
+        self._held_until = clock()
 
     def wait(self) -> float:
         """Return when the next slot has come; tells how many seconds that took."""
         with self._lock:
             now = self._clock()
-            slot = max(now, self._next)
-            self._next = slot + self._interval
+            slot = self._take(now, max(now, self._held_until), self._interval)
             # After a refusal the rate is regained slowly, so that it settles below the node's.
             self._interval = max(self._least, self._interval * _FASTER)
+        return self._pass(now, slot)
+
+    def wait_again(self, seconds: float, reason: str, *, is_told: bool) -> float:
+        """Hold all for so long, and then give fewer slots a second; return as `wait` does.
+
+        Parameters
+        ----------
+        seconds
+            What is waited at least, before the refused request is sent again.
+        reason
+            Why, for the log; several threads may be refused at once.
+        is_told
+            Whether the node told the seconds: then the slower rate doesn't add to them.
+        """
+        with self._lock:
+            now = self._clock()
+            is_first = now >= self._held_until
+            if is_first:
+                slower = max(self._interval * _SLOWER, 1.0 / _FIRST_RATE)
+                # Never so slow that the rate is a longer pause than what a refusal costs.
+                widest = max(seconds, 1.0 / _FIRST_RATE)
+                self._interval = max(self._interval, min(slower, widest))
+            self._held_until = max(self._held_until, now + seconds)
+            gap = self._least if is_told else self._interval
+            slot = self._take(now, now + seconds, gap)
+            if is_first:
+                logger.warning("%s; it is asked again in %.1f s", reason, slot - now)
+        return self._pass(now, slot)
+
+    def _take(self, now: float, earliest: float, gap: float) -> float:
+        """Return the first moment that is as far as a gap from all that were handed out."""
+        self._slots = [slot for slot in self._slots if slot > now - self._interval]
+        place = earliest
+        for slot in sorted(self._slots):
+            if slot - gap < place < slot + gap:
+                place = slot + gap
+        self._slots.append(place)
+        return place
+
+    def _pass(self, now: float, slot: float) -> float:
         if slot > now:
             self._sleep(slot - now)
         return slot - now
-
-    def hold(self, seconds: float, reason: str) -> None:
-        """Give no slot for so long, and then fewer a second; several threads may say so at once."""
-        with self._lock:
-            now = self._clock()
-            if now >= self._held_until:
-                self._interval = max(self._interval * _SLOWER, 1.0 / _FIRST_RATE)
-                logger.warning("%s; all requests wait %.1f s", reason, seconds)
-            self._held_until = max(self._held_until, now + seconds)
-            self._next = max(self._next, self._held_until)

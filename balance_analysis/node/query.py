@@ -90,13 +90,11 @@ class Filters:
     def halves(self) -> list[Filters]:
         """Return two filters that together ask for the same accounts, or none where that can't be.
 
-        Lists of the caller's own are halved first: their parts are the whole by definition. Without
-        lists the account types are halved, all that are known.
+        Only lists of the caller's own are halved: their parts are the whole by definition. All the
+        account types that are known are not all that a node may have.
         """
         for name in ("party_ids", "market_ids", "account_types"):
             values = getattr(self, name)
-            if not values and name == "account_types":
-                values = ACCOUNT_TYPES
             if len(values) > 1:
                 middle = len(values) // 2
                 return [

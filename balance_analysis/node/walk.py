@@ -12,9 +12,9 @@ The walk depends on a function that asks, not on a client.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
+from balance_analysis.errors import IncompleteError
 from balance_analysis.node.block import settle_block
 from balance_analysis.node.window import (
     EARLIEST,
@@ -22,8 +22,8 @@ from balance_analysis.node.window import (
     Ask,
     Listing,
     Window,
+    ask_less,
     fetch,
-    is_refusal,
     moment,
     range_text,
 )
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 
     from balance_analysis.node.decode import BadRow
     from balance_analysis.node.query import Filters
-
-
-HALVINGS: Final = 5
-"""How often a window whose answer takes too long is halved before it is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +100,11 @@ def take_step(ask: Ask, parts: Sequence[Filters], window: Window) -> Step:
     RequestError
         If the node refuses even a page of one row.
     """
-    reached, asked, accepted = _reach_all(ask, parts, window)
+    reached, asked, accepted = ask_less(
+        lambda less: [_reach(ask, filters, less) for filters in parts],
+        window,
+        get_one=lambda one: fetch(ask, parts[0], one),
+    )
     end = min(listing_end for listing_end, _ in reached)
     listings = [listing.between(window.start, end) for _, listing in reached]
     if window.begins_with_row:
@@ -116,39 +116,10 @@ def take_step(ask: Ask, parts: Sequence[Filters], window: Window) -> Step:
         end,
         tuple(listing.rows for listing in listings if listing.rows.num_rows),
         tuple(bad for listing in listings for bad in listing.bad_rows),
-        asked,
+        asked.page_size,
         accepted,
         rest if end < window.end else None,
     )
-
-
-def _reach_all(
-    ask: Ask, parts: Sequence[Filters], window: Window
-) -> tuple[list[tuple[int, Listing]], int, int]:
-    """Ask for every part, for less where the node can't or won't send so much, or is too slow.
-
-    Returns how far each part came, the page size that was answered, and the largest accepted.
-    """
-    accepted, halvings = window.page_size, 0
-    is_size_at_fault = False
-    while True:
-        try:
-            reached = [_reach(ask, filters, window) for filters in parts]
-        except RequestError as error:
-            if error.timed_out and window.page_size > 1 and halvings < HALVINGS:
-                halvings += 1
-                window = window.half()
-                continue
-            if window.page_size == 1 or not is_refusal(error):
-                raise
-            if not isinstance(error, TooLargeError) and not is_size_at_fault:
-                # If even a page of one row is refused, its size was not the reason.
-                fetch(ask, parts[0], replace(window, page_size=1))
-                is_size_at_fault = True
-            accepted = window.page_size // 2
-            window = replace(window, page_size=accepted)
-        else:
-            return reached, window.page_size, accepted
 
 
 def _reach(ask: Ask, filters: Filters, window: Window) -> tuple[int, Listing]:

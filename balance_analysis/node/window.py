@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from balance_analysis.errors import IncompleteError, RequestError
+from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
 from balance_analysis.schema import from_microseconds, to_microseconds
 
 if TYPE_CHECKING:
@@ -26,6 +26,11 @@ EARLIEST: Final = to_microseconds("2020-01-01")
 """Nodes refuse a range that begins earlier, and at most `LONGEST_WINDOW` is asked for at once."""
 
 LONGEST_WINDOW: Final = 364 * 86_400 * 1_000_000
+
+HALVINGS: Final = 5
+"""How often a window whose answer takes too long is halved before it is given up."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +74,12 @@ class Window:
         far = replace(self, start=end, begins_with_row=False)
         return near, (far if end < self.end else None)
 
-    def half(self) -> Window:
-        """Return the first half, and half the page: less to find and to send."""
-        middle = self.start + max(1, (self.end - self.start) // 2)
-        return replace(self, end=middle, page_size=max(1, self.page_size // 2))
+    def half(self, *, newest_first: bool = False) -> Window:
+        """Return the half that comes first, and half the page: less to find and to send."""
+        width, size = max(1, (self.end - self.start) // 2), max(1, self.page_size // 2)
+        if newest_first:
+            return replace(self, start=self.end - width, page_size=size)
+        return replace(self, end=self.start + width, page_size=size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +146,52 @@ def fetch(
         # The block right before the window filled the page; so this node's start is inclusive.
         listing = _ask_checked(ask, replace(question, start=window.start), window)
     return listing
+
+
+def ask_less(
+    get: Callable[[Window], T],
+    window: Window,
+    *,
+    get_one: Callable[[Window], object] | None = None,
+    newest_first: bool = False,
+) -> tuple[T, Window, int]:
+    """Ask for a window; for less of it where the node can't or won't send so much, or is too slow.
+
+    Parameters
+    ----------
+    get
+        Asks for the first page of a window.
+    get_one
+        Asks for a page of one row; by default `get`.
+
+    Returns
+    -------
+    tuple
+        What `get` returned, for what window, and the largest page that was not refused.
+
+    Raises
+    ------
+    RequestError
+        If the node refuses even a page of one row, is too slow for a small part of the window, or
+        can't answer just now.
+    """
+    accepted, halvings, is_size_at_fault = window.page_size, 0, False
+    while True:
+        try:
+            return get(window), window, accepted
+        except RequestError as error:
+            if error.timed_out and halvings < HALVINGS:
+                halvings += 1
+                window = window.half(newest_first=newest_first)
+                continue
+            if window.page_size == 1 or not is_refusal(error):
+                raise
+            if not (is_size_at_fault or isinstance(error, TooLargeError)):
+                # If even a page of one row is refused, its size was not the reason.
+                (get_one or get)(replace(window, page_size=1))
+            is_size_at_fault = True
+            accepted = window.page_size // 2
+            window = replace(window, page_size=accepted)
 
 
 def is_refusal(error: RequestError) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import random
 from concurrent.futures import Future
 from dataclasses import replace
@@ -91,7 +92,7 @@ def run_export(node: LoopbackNode | str, folder: Path, **options: Any) -> Run:
     }
     url = node if isinstance(node, str) else node.url
     with Client(url, timeout=10) as client:
-        return export(client, Archive(folder), **bounds, **options)
+        return export(client, Archive(folder), **{"settle": dt.timedelta(), **bounds, **options})
 
 
 def loaded(node: LoopbackNode, start: int, end: int, **filters: Any) -> pd.DataFrame:

@@ -188,6 +188,26 @@ def test_interrupted_anywhere_what_is_complete_is_committed(
     assert max(ends) > MONTH
 
 
+def test_interrupted_within_its_first_period_a_run_keeps_what_is_complete(
+    scenarios, node, crasher, tmp_path
+):
+    before, run, _ = scenarios["the first run"]
+    folder, run = tmp_path / "archive", {**run, "partition": "month", "end": MONTH}
+    steps = ended(crasher.export(node.url, copied(before, folder), on="request", **run))
+    whole, ends = lasting(folder), []
+    for step in range(len(steps)):
+        copied(before, folder)
+        outcome = crasher.export(node.url, folder, mode="SIGTERM", step=step, on="request", **run)
+        assert outcome.error == "KeyboardInterrupt", outcome.told
+        assert_whole(folder)
+        if (folder / "_coverage.json").exists():
+            ends += [end for _, end, is_proven in spans_of(folder) if is_proven]
+        ended(crasher.export(node.url, folder, **run))
+        assert lasting(folder) == whole
+    assert ends == sorted(ends)
+    assert len(set(ends) - {MONTH}) > 2
+
+
 @pytest.fixture
 def public():
     """A folder that a process without rights can reach."""

@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import json
 import shutil
+import time
 from dataclasses import replace
 
 import duckdb
@@ -16,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance_analysis.archive.archive import Archive
-from balance_analysis.archive.export import export
+from balance_analysis.archive.export import export, is_finished
 from balance_analysis.archive.timeline import read_limits
 from balance_analysis.errors import ArchiveError, DecodeError, IncompleteError, RequestError
-from balance_analysis.node.client import Client
+from balance_analysis.node.client import Client, Tally
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from tests.archive.exporting import (
     DAY,
@@ -354,16 +355,119 @@ def test_a_node_that_forgets_while_it_is_asked_proves_nothing_of_what_it_forgot(
 # Nodes that lag
 
 
-def test_coverage_ends_at_the_last_block_of_a_node_that_lags(node, tmp_path):
+def test_coverage_ends_with_the_last_block_of_a_node_that_stands_still(node, tmp_path):
     node.block_timestamp = MONTH * 1000
     node.replace([row for row in ROWS if row.timestamp_ns <= MONTH * 1000])
     folder = tmp_path / "a"
     run_export(node, folder, start=START, end=END)
-    assert spans_of(folder) == [(START, MONTH, True)]
+    assert spans_of(folder) == [(START, MONTH + 1, True)]
     node.block_timestamp = END * 1000
     node.replace(ROWS)
     run_export(node, folder, end=END)
     assert_holds(folder, ROWS, whole=(START, END))
+
+
+LONG = dt.timedelta(days=1)
+"""What no test waits for."""
+
+
+@pytest.mark.parametrize("executor", [None, "inline"])
+def test_the_last_block_of_a_stopped_node_is_exported(tmp_path, executor):
+    folder = tmp_path / "a"
+    with node_of(ROWS, head=LAST) as node:
+        run = run_export(node, folder, start=START, executor=executor)
+        assert (run.rows, spans_of(folder)) == (len(ROWS), [(START, LAST + 1, True)])
+        assert_holds(folder, ROWS)
+        before = lasting(folder)
+        node.requests.clear()
+        again = run_export(node, folder, settle=LONG)
+    assert (again.spans, again.rows, len(node.requests)) == ([], 0, again.requests)
+    assert len(node.requests) <= 3
+    assert lasting(folder) == before
+
+
+def test_what_lacks_only_the_last_block_of_a_stopped_node_gets_it(tmp_path):
+    folder = tmp_path / "a"
+    with node_of(ROWS, head=LAST) as node:
+        run_export(node, folder, start=START, end=LAST)
+        assert LAST not in TIMES[:-1]
+        run_export(node, folder, end=LAST + HOUR)
+    assert_holds(folder, ROWS, whole=(START, LAST + 1))
+    assert len(read_all(folder, partial=True)) == len(ROWS)
+
+
+def test_the_end_that_is_wanted_is_never_passed_and_not_waited_for(tmp_path):
+    with node_of(ROWS, head=LAST) as node:
+        run_export(node, tmp_path / "a", start=START, end=LAST, settle=LONG)
+        assert spans_of(tmp_path / "a") == [(START, LAST, True)]
+        run_export(node, tmp_path / "b", start=LAST + 1, end=LAST + HOUR, settle=LONG)
+    assert spans_of(tmp_path / "b") == []
+
+
+def test_a_last_block_that_is_newer_than_the_lag_is_not_waited_for(node, tmp_path):
+    head = time.time_ns() // 1000
+    node.block_timestamp = head * 1000
+    run_export(node, tmp_path / "a", start=START, end=head + HOUR, settle=LONG)
+    assert spans_of(tmp_path / "a") == [(START, head, True)]
+
+
+@pytest.mark.parametrize("answer", [1, 2])
+@pytest.mark.parametrize("later", [HOUR, -HOUR])
+def test_a_last_block_that_does_not_stay_the_last_may_be_unfinished(tmp_path, answer, later):
+    def moving(index, _):
+        node.block_timestamp = (LAST + later * (index >= answer)) * 1000
+
+    with node_of(ROWS, head=LAST, faults=moving) as node:
+        run_export(node, tmp_path / "a", start=START)
+    assert spans_of(tmp_path / "a")[-1][1] <= LAST
+    assert_holds(tmp_path / "a", ROWS)
+
+
+@pytest.mark.parametrize("executor", [None, "inline"])
+@pytest.mark.parametrize("goes_on_at", range(3, 9))
+def test_a_chain_that_goes_on_after_its_last_block_was_finished_breaks_nothing(
+    tmp_path, goes_on_at, executor
+):
+    def going_on(index, _):
+        node.block_timestamp = (LAST + HOUR * (index >= goes_on_at)) * 1000
+
+    options = {"start": START, "page_size": 50, "executor": executor}
+    with node_of(ROWS, head=LAST, faults=going_on) as node:
+        run_export(node, tmp_path / "a", **options)
+    assert_holds(tmp_path / "a", ROWS, whole=(START, LAST + 1))
+
+
+@pytest.mark.parametrize("fault", [Fault.status(416), Fault.status(503)])
+def test_a_node_that_does_not_tell_of_its_last_block_leaves_it_out(tmp_path, fault):
+    asked = str(LAST * 1000)
+
+    def refusing(_, request):
+        return fault if request.params.get("dateRange.startTimestamp") == [asked] else None
+
+    with node_of(ROWS, head=LAST, faults=refusing) as node:
+        run_export(node, tmp_path / "a", start=START, settle=LONG)
+    assert spans_of(tmp_path / "a") == [(START, LAST, True)]
+
+
+def test_a_source_that_may_lack_rows_of_its_last_block_is_not_waited_for(tmp_path):
+    """An archive that is served ends before the moment that it tells."""
+    said = f"{LAST * 1000}-{(LAST + HOUR) * 1000}"
+    with node_of(ROWS, head=LAST, extra_headers={"X-Incomplete": said}) as node:
+        run_export(node, tmp_path / "a", start=START, settle=LONG)
+    assert spans_of(tmp_path / "a") == [(START, LAST, True)]
+
+
+def test_a_last_block_is_asked_for_twice_with_the_whole_wait_between():
+    waits = []
+    with node_of(ROWS, head=LAST) as node, Client(node.url) as client:
+
+        def sleep(seconds):
+            waits.append((len(node.requests), seconds))
+
+        ten = dt.timedelta(seconds=10)
+        assert is_finished(client, node.url, LAST, ten, Tally(), sleep=sleep)
+    assert waits == [(0, 0.0), (1, 10.0)]
+    assert len(node.requests) == 2
 
 
 def test_a_node_that_has_not_come_so_far_as_the_archive_adds_nothing(node, archive):

@@ -39,7 +39,7 @@ def reports(folder):
 
 def test_a_run_that_brings_rows_is_reported_as_complete(tmp_path):
     with node_of(ROWS) as node:
-        run = run_export(node, tmp_path / "a")
+        run = run_export(node, tmp_path / "a", end=END)
     (report,) = reports(tmp_path / "a")
     assert (report.id, report.outcome, report.rows) == (run.id, "complete", len(ROWS))
     assert report.requests == len(node.requests)
@@ -158,7 +158,7 @@ def test_a_bad_row_that_is_not_wanted_fails_the_run(tmp_path):
 
 def test_a_dry_run_leaves_nothing(tmp_path):
     with node_of(ROWS) as node:
-        run = run_export(node, tmp_path / "a", dry_run=True)
+        run = run_export(node, tmp_path / "a", end=END, dry_run=True)
     assert [span[1] for span in run.spans] == [END]
     assert run.rows == 0
     assert not (tmp_path / "a").exists()

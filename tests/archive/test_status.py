@@ -47,7 +47,7 @@ def node():
 @pytest.fixture(scope="module")
 def folder(node, tmp_path_factory):
     folder = tmp_path_factory.mktemp("status") / "archive"
-    run_export(node, folder, start=START)
+    run_export(node, folder, start=START, end=END)
     return folder
 
 

@@ -36,7 +36,7 @@ from tests.loopback import Fault
 
 ROWS = spread_history(7)
 WHOLE = {"start": START, "end": END}
-SINCE = ("--since", "2023-04-28T20:00")
+SINCE = ("--since", "2023-04-28T20:00", "--until", "2023-05-03T08:00")
 THIRD = START - START % DAY + 2 * DAY
 """Where the third day begins."""
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,6 +65,17 @@ def test_a_larger_page_settles_a_block_where_there_is_no_maximum():
     assert [request.get("pagination.first") for request in node.requests] == ["5000"]
 
 
+def test_a_larger_page_that_takes_too_long_is_not_needed():
+    answer = asking(LoopbackNode(block(12, types=TYPES[:1])))
+
+    def ask(question):
+        if question.page_size > 8:
+            raise RequestError("too slow", url="u", retryable=True, timed_out=True)
+        return answer(question)
+
+    assert settled(ask, 8) == lines_of_rows(block(12, types=TYPES[:1]))
+
+
 @pytest.mark.parametrize(
     ("accepted", "sizes"),
     [
@@ -102,70 +115,66 @@ def test_the_callers_own_lists_are_halved():
     assert settled(asking(node), 8, filters) == lines_of_rows(rows)
 
 
-def test_without_lists_the_account_types_are_halved():
+def test_account_types_that_the_caller_names_are_halved():
     rows = block(30)
     node = LoopbackNode(rows, max_page_size=10)
-    assert settled(asking(node), 10) == lines_of_rows(rows)
+    assert settled(asking(node), 10, Filters(account_types=TYPES)) == lines_of_rows(rows)
 
 
-def test_an_older_node_that_refuses_later_types_has_no_rows_of_them():
-    rows = block(30)
-    node = LoopbackNode(rows, release="v0.71", max_page_size=10)
-    assert settled(asking(node), 10) == lines_of_rows(rows)
-
-
-def test_a_block_that_shows_an_unlisted_type_is_not_settled_by_types():
-    shown = 0
-    for place in range(12):
-        rows = block(12)
+@pytest.mark.parametrize("unlisted", [0, 3])
+def test_a_block_of_unknown_types_is_not_settled_by_the_known_ones(unlisted):
+    """8,003 rows, of which three are of a type that the list lacks and stand at neither end."""
+    rows = block(8003)
+    for place in range(3000, 3000 + unlisted):
         rows[place] = dataclasses.replace(rows[place], account_type="ACCOUNT_TYPE_BRAND_NEW")
-        ends = sorted(rows, key=lambda row: row.account_id)
-        if rows[place] not in (*ends[:5], *ends[-5:]):
-            continue
-        shown += 1
-        with pytest.raises(IncompleteError):
-            settled(asking(LoopbackNode(rows, max_page_size=5)), 5)
-    assert shown > 5
+    rows.sort(key=lambda row: row.order)
+    ends = {row.account_type for row in (*rows[:1000], *rows[-1000:])}
+    assert ends == set(TYPES)
+    node = LoopbackNode(rows, max_page_size=1000)
+    with pytest.raises(IncompleteError, match=r"2023-04-01T00:00:00.* name the account types"):
+        settled(asking(node), 1000)
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 414])
-def test_a_refusal_for_another_reason_is_not_an_unknown_type(status):
-    later = "ACCOUNT_TYPE_HOLDING"
-    rows = block(30, types=(*TYPES, later))
-    answer = asking(LoopbackNode(rows, max_page_size=10))
-
-    def ask(question):
-        if later in question.filters.account_types:
-            raise refusal(status)
-        return answer(question)
-
-    with pytest.raises((IncompleteError, RequestError)):
-        settled(ask, 10)
-
-
-def test_a_type_that_is_too_large_is_not_an_unknown_type():
+def test_a_half_that_is_refused_is_not_taken_for_empty():
     later = LATER_ACCOUNT_TYPES[0]
     answer = asking(LoopbackNode(block(30, types=(*TYPES, later)), max_page_size=10))
 
     def ask(question):
-        if later in question.filters.account_types:
-            raise refusal(429, b"received message larger than max")
+        if later in question.filters.account_types[:2]:
+            raise refusal(400)
         return answer(question)
 
-    with pytest.raises((IncompleteError, RequestError)):
-        settled(ask, 10)
+    with pytest.raises(RequestError, match="400"):
+        settled(ask, 10, Filters(account_types=(*TYPES, later)))
+
+
+def test_halves_that_lack_a_row_that_was_seen_are_no_whole():
+    rows = block(30)
+    answer, seen = asking(LoopbackNode(rows, max_page_size=10)), sorted(rows, key=lambda r: r.order)
+    lost = seen[0].party_id
+
+    def ask(question):
+        page = answer(question)
+        if len(question.filters.account_types) == 3:
+            return page
+        kept = pc.not_equal(page.rows["party_id"].cast(pa.string()), lost)
+        times = page.times.filter(kept)
+        return dataclasses.replace(page, rows=page.rows.filter(kept), times=times)
+
+    with pytest.raises(IncompleteError):
+        settled(ask, 10, Filters(account_types=TYPES))
 
 
 def test_a_fault_while_halves_are_asked_for_is_raised():
     answer = asking(LoopbackNode(block(30), max_page_size=10))
 
     def ask(question):
-        if question.filters.account_types:
+        if len(question.filters.account_types) == 1:
             raise refusal(503)
         return answer(question)
 
     with pytest.raises(RequestError, match="503"):
-        settled(ask, 10)
+        settled(ask, 10, Filters(account_types=TYPES))
 
 
 def test_a_server_that_orders_a_block_alike_from_both_ends_does_not_pass_for_whole():

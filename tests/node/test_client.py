@@ -18,11 +18,13 @@ from balance_analysis.node.client import (
     ATTEMPTS,
     BALANCE_CHANGES,
     NETWORK_LIMITS,
+    PAUSES,
     Client,
 )
 from balance_analysis.node.decode import decode_page
 from balance_analysis.node.exchange import LONGEST_WAIT
 from balance_analysis.node.limits import decode_limits
+from balance_analysis.node.pace import Pace
 from tests.loopback import Fault, LoopbackNode, random_history
 from tests.node.answers import page_of, row
 from tests.node.asking import NOWHERE, session_to
@@ -279,6 +281,22 @@ def test_an_odd_retry_after_does_not_stop_the_retry(node, client, text):
     node.faults = [Fault.status(503, {"Retry-After": text})]
     client.get(BALANCE_CHANGES, RANGE, decode_page)
     assert len(node.requests) == 2
+
+
+def test_a_node_that_says_1_s_again_and_again_is_asked_again_after_1_s_each_time(caplog):
+    now, slept = [50.0], []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        now[0] += seconds
+
+    node = LoopbackNode(faults=[Fault.rate_limited(1)] * PAUSES)
+    with stamina.set_testing(False), Client(NOWHERE, session=session_to(node)) as client:
+        client._pace = Pace(0.8, clock=lambda: now[0], sleep=sleep)
+        client.get(BALANCE_CHANGES, RANGE, decode_page)
+    assert slept == pytest.approx([1.25] * PAUSES)
+    said = [record.getMessage() for record in caplog.records]
+    assert [line.rpartition("; ")[2] for line in said] == ["it is asked again in 1.2 s"] * PAUSES
 
 
 def test_a_retry_after_may_be_a_date(node, client):

@@ -98,3 +98,63 @@ def test_no_rate_is_no_waiting():
 def test_a_rate_that_is_not_positive_is_refused(rate):
     with pytest.raises(ValueError, match=f"max_requests_per_second .*{rate!r}"):
         Pace(rate)
+
+
+def refused(pace, *, seconds, is_told):
+    return pace.wait_again(seconds, "refused", is_told=is_told)
+
+
+@pytest.mark.parametrize("per_second", [None, 100, 0.9, 0.5])
+def test_a_told_pause_is_waited_as_it_is_again_and_again(per_second, caplog):
+    pace, clock = pace_of(per_second)
+    pace.wait()
+    waits = [refused(pace, seconds=1.0, is_told=True) for _ in range(8)]
+    slot = 0.0 if per_second is None else 1 / per_second
+    assert waits == pytest.approx([max(1.0, slot)] * 8)
+    assert clock.slept == waits
+    told = [float(record.getMessage().split()[-2]) for record in caplog.records]
+    assert told == pytest.approx(waits, abs=0.05)
+
+
+def test_a_told_pause_goes_before_what_waits_for_a_slower_rate():
+    clock = Clock()
+    pace = Pace(None, clock=clock, sleep=lambda _: None)
+    for _ in range(6):
+        clock.now += 1
+        refused(pace, seconds=1.0, is_told=True)
+    for _ in range(5):  # threads that are given slots of the slower rate
+        pace.wait()
+    assert refused(pace, seconds=1.0, is_told=True) == pytest.approx(1.0)
+
+
+def test_a_told_pause_keeps_to_the_rate_of_the_caller():
+    clock = Clock()
+    pace = Pace(2, clock=clock, sleep=lambda _: None)
+    slots = [pace.wait() for _ in range(4)]
+    slots += [refused(pace, seconds=1.0, is_told=True) for _ in range(3)]
+    slots += [pace.wait() for _ in range(3)]
+    gaps = [after - before for before, after in itertools.pairwise(sorted(slots))]
+    assert min(gaps) >= 0.5 - 1e-9
+
+
+def test_a_guessed_pause_spreads_those_that_were_refused():
+    clock = Clock()
+    pace = Pace(None, clock=clock, sleep=lambda _: None)
+    waits = [refused(pace, seconds=0.5, is_told=False) for _ in range(4)]
+    assert waits == pytest.approx([0.5 + place / 16 for place in range(4)])
+
+
+def test_others_wait_as_long_as_one_that_was_refused():
+    clock = Clock()
+    pace = Pace(None, clock=clock, sleep=lambda _: None)
+    refused(pace, seconds=3.0, is_told=True)
+    assert pace.wait() >= 3.0
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+def test_refusals_slow_the_rate_down_to_a_pause_at_most(seconds):
+    pace, _ = pace_of(None)
+    for _ in range(20):
+        refused(pace, seconds=seconds, is_told=True)
+    pace.wait()
+    assert pace.wait() <= max(seconds, 1 / 16)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from urllib.parse import urlencode
 
 import pytest
@@ -190,11 +191,7 @@ def test_the_longest_part_has_a_url_under_8_kb():
 
 @given(some_filters)
 def test_halves_ask_for_every_account_once(filters):
-    halves = filters.halves()
-    if not filters.account_types and not len(filters.party_ids) > 1 < len(filters.market_ids):
-        asked = {name for half in halves for name in half.account_types}
-        assert asked in (set(), set(ACCOUNT_TYPES))
-    if halves and any((filters.party_ids[1:], filters.market_ids[1:], filters.account_types[1:])):
+    if halves := filters.halves():
         asked = [one for half in halves for one in kept(half)]
         assert sorted(asked, key=str) == sorted(kept(filters), key=str)
 
@@ -208,13 +205,12 @@ def test_halving_ends_at_single_values(parties, markets, types):
         waiting += halves
         if not halves:
             singles.append(one)
-    types = types or len(ACCOUNT_TYPES)
-    assert len(set(singles)) == len(singles) == max(parties, 1) * max(markets, 1) * types
+    counts = (max(parties, 1), max(markets, 1), max(types, 1))
+    assert len(set(singles)) == len(singles) == math.prod(counts)
 
 
-def test_without_lists_the_known_account_types_are_halved():
-    first, second = Filters().halves()
-    assert first.account_types + second.account_types == ACCOUNT_TYPES
+def test_without_lists_of_the_caller_there_are_no_halves():
+    assert Filters(asset_id="a").halves() == []
 
 
 def test_single_values_have_no_halves():

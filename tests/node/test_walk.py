@@ -10,7 +10,15 @@ from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
 from balance_analysis.node.decode import decode_page
 from balance_analysis.node.query import Filters
 from balance_analysis.node.walk import find_oldest, take_step
-from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW, Question, Window, fetch
+from balance_analysis.node.window import (
+    EARLIEST,
+    HALVINGS,
+    LONGEST_WINDOW,
+    Question,
+    Window,
+    ask_less,
+    fetch,
+)
 from tests.loopback import LoopbackNode, Row, histories, random_history
 from tests.node.answers import page_of, row
 from tests.node.asking import asking, refusal
@@ -239,6 +247,35 @@ def test_a_too_large_answer_is_never_asked_for_unchanged():
         take_step(ask, EVERYTHING, Window(T, T + 100, 1000))
     assert len(questions) == len(set(questions))
     assert questions[-1].page_size == 1
+
+
+def too_slow_for(width):
+    """Return what gets a window, but only one that is narrow enough; and the windows asked for."""
+    asked = []
+
+    def get(window):
+        asked.append(window)
+        if window.end - window.start > width:
+            raise RequestError("too slow", url="u", retryable=True, timed_out=True)
+        return "rows"
+
+    return get, asked
+
+
+@pytest.mark.parametrize(
+    ("newest_first", "left"), [(False, (T, T + 25)), (True, (T + 75, T + 100))]
+)
+def test_a_window_that_takes_too_long_is_halved_on_the_side_where_it_begins(newest_first, left):
+    get, _ = too_slow_for(30)
+    answer, window, accepted = ask_less(get, Window(T, T + 100, 80), newest_first=newest_first)
+    assert (answer, window, accepted) == ("rows", Window(*left, 20), 80)
+
+
+def test_a_window_of_which_every_part_takes_too_long_is_given_up():
+    get, asked = too_slow_for(0)
+    with pytest.raises(RequestError, match="too slow"):
+        ask_less(get, Window(T, T + 10**9, 5000))
+    assert len(asked) == 1 + HALVINGS
 
 
 @given(st.integers(1, 1000), st.integers(1, 50), st.booleans())
