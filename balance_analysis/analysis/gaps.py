@@ -82,20 +82,21 @@ def forget(steps: Steps, known: Known | None, opening: pd.DataFrame | None, *, u
     if known is None or not len(steps.times):
         return steps
     gaps = [gap for gap in between(known, ALWAYS, NEVER) if gap[0] < until]
+    nexts = np.append(steps.times[1:], NEVER)
+    nexts[steps.bounds[1:] - 1] = NEVER
     seen = steps.times
     if not steps.is_row.all():
         at = known[0][0] if known else ALWAYS + 1
         if opening is not None:
             at = _asked_at(opening, otherwise=at)
-        seen = np.where(steps.is_row | (seen == NEVER), seen, np.maximum(seen, at - 1))
+        held = np.minimum(np.maximum(seen, at - 1), nexts - 1)
+        seen = np.where(steps.is_row | (seen == NEVER), seen, held)
     if not gaps or gaps[-1][1] <= int(seen[steps.heads].min()) + 1:
         return steps
     starts, ends = np.array(gaps).T
     after = np.minimum(seen, NEVER - 1) + 1
     place = np.searchsorted(ends, after, side="right")
     ceases = np.maximum(after, np.append(starts, NEVER)[place])
-    nexts = np.append(steps.times[1:], NEVER)
-    nexts[steps.bounds[1:] - 1] = NEVER
     ceases[ceases >= nexts] = NEVER
     return steps if np.all(ceases == NEVER) else replace(steps, ceases=ceases)
 

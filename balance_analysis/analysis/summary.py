@@ -144,12 +144,18 @@ def summarize_accounts(
 def _summarize(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     """Return the columns of a block of accounts, amounts as words, times in microseconds."""
     pieces, before = cut(steps, edges), hold(steps, edges[:1] - 1)
+    opening, closing = take(steps.words, before.rows), take(pieces.words, pieces.lasts)
+    is_opened, is_closed, flows = before.is_known, pieces.ends_known, _flows(steps, edges)
+    is_told = is_opened & is_closed
+    net, too_large = subtract(closing, opening)
+    check_fits(is_told & too_large, lambda number: f"the net of {steps.name(number)}")
     return {
-        **_flows(steps, edges),
-        "opening": take(steps.words, before.rows),
-        "is_opened": before.is_known,
-        "closing": take(pieces.words, pieces.lasts),
-        "is_closed": pieces.ends_known,
+        **flows,
+        "net": np.where(is_told[:, None], net, flows["net"]),
+        "opening": opening,
+        "is_opened": is_opened,
+        "closing": closing,
+        "is_closed": is_closed,
         "is_known": pieces.has_known,
         **_extremes(pieces),
         "average": averages(steps, edges)["average"],

@@ -89,7 +89,7 @@ class Account:
         """Return (from, to, level) of each stretch of [start, end) in which nothing changes."""
         times = {time for time, _ in self.changes} | ({self.since} - {None})
         if self.intervals is not None:
-            times |= {time + 1 for time, _ in self.changes}
+            times |= {time + 1 for time in times}
             times |= {edge for interval in self.intervals for edge in interval}
         bounds = sorted({start, end, *(time for time in times if start < time < end)})
         return [(left, right, self.level(left)) for left, right in pairwise(bounds)]
