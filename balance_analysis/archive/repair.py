@@ -337,7 +337,7 @@ class _Mending:
         for claim in claims:
             rows, load = self._load(claim.start, claim.end)
             period = layout.period_of(claim.start, self.writer.about.partition)
-            if load.head.lags(claim.end):
+            if load.head.lags(claim.end - 1):  # a finished last block ends what is covered
                 raise self._refusal(period, "doesn't hold all of it yet")
             if load.incomplete and claim.proven:
                 raise self._refusal(period, "says itself that it may lack rows of it")

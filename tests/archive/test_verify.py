@@ -52,7 +52,7 @@ def node():
 @pytest.fixture(scope="module")
 def undisturbed(node, tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed") / "archive"
-    run_export(node, folder, start=START)
+    run_export(node, folder, start=START, end=END)
     return folder
 
 
@@ -556,7 +556,7 @@ def test_a_lost_coverage_is_rebuilt_from_the_files_and_proven_by_a_node(
     kept = folder / "_quarantine" / COVERAGE
     assert (kept.read_bytes() if kept.exists() else None) == content
 
-    run_export(node, folder, start=START, fill_gaps=True)
+    run_export(node, folder, start=START, end=END, fill_gaps=True)
     assert lasting(folder) == lasting(undisturbed)
 
 
@@ -578,7 +578,7 @@ def test_a_rebuilt_coverage_names_no_damaged_file(node, undisturbed, folder, har
     assert f"{name_of(SECOND)} is left out" in caplog.text
     assert SECOND not in state_of(folder).files
     assert {problem.where for problem in done.left.problems} == {name_of(SECOND), CHECKPOINT}
-    run_export(node, folder, start=START, fill_gaps=True)
+    run_export(node, folder, start=START, end=END, fill_gaps=True)
     assert lasting(folder) == lasting(undisturbed)
 
 
@@ -731,6 +731,18 @@ def test_a_node_of_the_same_rows_agrees_with_the_archive(node, folder):
     assert (report.problems, report.windows, report.not_compared) == ((), 20, ())
 
 
+def test_what_ends_with_the_last_block_of_a_stopped_node_is_compared_and_mended(tmp_path):
+    folder, last = tmp_path / "x", max(row.timestamp_ns for row in ROWS) // 1000
+    with node_of(ROWS, head=last) as stopped:
+        run_export(stopped, folder, start=START)
+        before = lasting(folder)
+        assert spans_of(folder) == [(START, last + 1, True)]
+        assert compare(stopped, folder, sample=20, seed=1).not_compared == ()
+        (folder / name_of("2023-05-03")).unlink()
+        assert mend(stopped, folder).left.is_whole
+    assert lasting(folder) == before
+
+
 def test_the_same_seed_asks_for_the_same_windows(node, folder):
     asked = []
     for seed in (1, 1, 2):
@@ -772,7 +784,7 @@ def test_a_period_that_differs_is_replaced_where_it_is_asked_for(folder, tmp_pat
         done = mend(node, folder, start="2023-04-29", end="2023-04-30")
         assert (done.periods, done.changed) == ((SECOND,), (SECOND,))
         assert compare(node, folder, sample=20, seed=1).is_whole
-        run_export(node, tmp_path / "anew", start=START)
+        run_export(node, tmp_path / "anew", start=START, end=END)
     assert lasting(folder) == lasting(tmp_path / "anew")
 
 
