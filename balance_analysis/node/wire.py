@@ -147,9 +147,7 @@ def check_keys(body: bytes) -> None:
         If one does.
     """
     try:
-        json.loads(
-            body.decode(errors="replace"), object_pairs_hook=_check_pairs, parse_int=len
-        )
+        json.loads(body.decode(errors="replace"), object_pairs_hook=_check_pairs, parse_int=len)
     except (ValueError, RecursionError) as error:
         raise DecodeError(f"the answer can't be read: {error}") from error
 
