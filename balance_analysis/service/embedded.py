@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
-from balance_analysis.service.connections import Connection, Sweeper
+from balance_analysis.service.connections import Connection, Sweeper, most_connections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -110,7 +110,7 @@ def _server(app: Starlette, patience: int) -> _Server:
     config = uvicorn.Config(
         app,
         http=Connection,
-        lifespan="off",
+        backlog=most_connections() // 2,
         ws="none",
         # What there is to tell, the application tells.
         log_config=None,
