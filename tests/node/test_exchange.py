@@ -18,7 +18,6 @@ import stamina
 import balance_analysis as ba
 from balance_analysis.errors import RequestError, TooLargeError
 from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client
-from balance_analysis.node.exchange import PATIENCE
 from tests.loopback import Fault, LoopbackNode, random_history
 from tests.loopback.raw import raw_server
 
@@ -142,11 +141,10 @@ def trickled(*pieces):
 def test_what_trickles_in_without_end_is_left(pieces):
     with raw_server(trickled(*pieces)) as url:
         began = time.monotonic()
-        error = failure(url, timeout=0.05)
+        error = failure(url, timeout=0.1)
         seconds = time.monotonic() - began
     assert seconds < 20
     assert isinstance(error, RequestError)
-    assert seconds >= PATIENCE * 0.05 or "100 headers" in str(error)
 
 
 def test_redirects_without_end_are_left():
