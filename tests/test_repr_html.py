@@ -173,12 +173,6 @@ def test_a_run_tells_what_it_did(exported):
     assert facts["run"] == run.id
 
 
-def test_a_run_shows_no_credentials(exported):
-    run, _ = exported
-    html = replace(run, source="https://me:secret@node.example.org")._repr_html_()
-    assert "secret" not in html
-
-
 def test_a_run_that_asked_for_nothing_says_so():
     assert facts_of(ba.Run())["asked for"] == "nothing"
 

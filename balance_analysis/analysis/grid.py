@@ -265,8 +265,11 @@ def _calendar(
 ) -> NDArray[np.int64]:
     """Return the points of a calendar's offset after `begin`, and some of them after `last`."""
     first, final = _to_local(begin, zone), _to_local(last, zone)
-    if not isinstance(step, pd.offsets.Day):
-        first = first.normalize()
+    midnight = pd.DatetimeIndex([first.normalize()])
+    # A day whose midnight the clocks skip begins when they go on, the days after it at midnight.
+    begins_a_day = _from_local(midnight, zone, is_first=True)[0] == begin
+    if begins_a_day or not isinstance(step, pd.offsets.Day):
+        first = midnight[0]
     local = pd.date_range(first, final + 2 * step, freq=step)
     points = _from_local(local, zone, is_first=True)
     # A day that a zone leaves out has no point: the clocks go on in the next one.

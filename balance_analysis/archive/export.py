@@ -20,7 +20,6 @@ import pyarrow as pa
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer, within
 from balance_analysis.archive.coverage import Coverage
-from balance_analysis.archive.credentials import without_credentials
 from balance_analysis.archive.executors import fill_elsewhere
 from balance_analysis.archive.filling import Filling, keeping, make_part, until_behind
 from balance_analysis.archive.lock import one_writer
@@ -138,7 +137,7 @@ class Run:
             "bad rows": len(self.bad_rows),
             "damaged files": ", ".join(self.damaged) or "none",
             "requests": self.requests,
-            "node": without_credentials(self.source) or "unknown",
+            "node": self.source or "unknown",
             "block height": "unknown" if self.block_height is None else self.block_height,
             "asked at": dt.datetime.fromisoformat(self.asked_at),
         }
@@ -513,9 +512,9 @@ def _ask_head(client: Client, run: Run) -> tuple[str, int] | None:
     finally:
         run.requests += tally.requests
     if answer is None:
-        run.source = without_credentials(client.base_urls[0])
+        run.source = client.base_urls[0]
         return None
-    run.source, run.block_height = without_credentials(answer.source), answer.block_height
+    run.source, run.block_height = answer.source, answer.block_height
     run.limits = network_limits(
         answer.value, fetched_at=fetched_at, source=run.source, block_height=run.block_height
     )

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from balance_analysis.archive.writing import (
+    DAMAGES,
     PARTIAL,
     PathLike,
     make_note,
@@ -83,7 +84,7 @@ def read_parquet(path: PathLike) -> pd.DataFrame:
             note = read_note(file)
             _check_whole(note, path)
             table = to_frame(_typed(_read_columns(file, path), path))
-        except (pa.ArrowException, OSError) as error:  # arrow says OSError of damaged metadata
+        except DAMAGES as error:
             raise ArchiveError(f"{os.fspath(path)} can't be read as a table: {error}") from error
     if isinstance(note.get("load"), dict):
         table.attrs[ATTRS_KEY] = note["load"]
@@ -171,7 +172,7 @@ def read_network_limits(path: PathLike) -> NetworkLimits:
         for name in _LIMIT_MOMENTS:
             content[name] = None if content[name] is None else pd.Timestamp(content[name])
         return NetworkLimits(**content)
-    except (ValueError, TypeError, KeyError) as error:
+    except DAMAGES as error:
         raise ArchiveError(
             f"{os.fspath(path)} is no snapshot of network limits: {error}"
         ) from error

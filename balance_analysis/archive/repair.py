@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer, within
 from balance_analysis.archive.coverage import covered_by
-from balance_analysis.archive.credentials import without_credentials
 from balance_analysis.archive.export import Run
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.rebuild import rebuild_coverage
@@ -344,7 +343,7 @@ class _Mending:
             parts.append(rows)
             self.run.bad_rows |= load.bad_rows
             self.run.spans.append((claim.start, claim.end))
-            source = without_credentials(max(load.nodes, key=load.nodes.__getitem__))
+            source = max(load.nodes, key=load.nodes.__getitem__)
             self.run.source, self.run.block_height = source, load.head.height
             intervals.append(
                 replace(claim, source=source, block_height=load.head.height, asked_at=asked_at)

@@ -167,7 +167,7 @@ def _end(store: Store, writer: Writer, run: Run, report: Report, began: dt.datet
     report.rows, report.requests, report.bad_rows = run.rows, run.requests, len(run.bad_rows)
     report.conflicts = sum(part.num_rows for part in run.conflicts)
     report.conflicting_rows = _first_rows(run)
-    report.source, report.block_height = without_credentials(run.source), run.block_height
+    report.source, report.block_height = run.source, run.block_height
     report.coverage_end = _end_of(writer.state)
     with uninterrupted():
         keep_bad_rows(store, run)

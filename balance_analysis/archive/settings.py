@@ -134,7 +134,7 @@ def resolve(
 def _parsed(parse: Callable[[Any], Any], value: object, origin: str) -> Value:
     try:
         return Value(parse(value), origin)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"{origin}: {without_credentials(str(error))}") from error
 
 
@@ -142,7 +142,7 @@ def _read_table(config: Path, name: str | None) -> tuple[dict[str, Any], str]:
     """Return one `[export.NAME]` of a file, and how messages call it."""
     try:
         content = tomllib.loads(config.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError, OverflowError) as error:
         raise ValueError(f"{config} is not TOML: {error}") from error
     tables = content.get(TABLE, {})
     others = [key for key in content if key != TABLE]

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
+from balance_analysis.archive.writing import DAMAGES
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.schema import NetworkLimits
 
@@ -49,7 +50,7 @@ def read_limits(store: Store) -> pa.Table:
         return _SCHEMA.empty_table()
     try:
         return pq.read_table(pa.BufferReader(content)).cast(_SCHEMA)
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except DAMAGES as error:
         raise ArchiveDamagedError(
             f"{store.uri}/{layout.LIMITS} is damaged: {error}; put back a copy of it, or make it "
             "anew from the reports of the runs with `export --repair`"

@@ -25,6 +25,12 @@ FORMAT_VERSION: Final = 1
 PARTIAL: Final = "partial"
 """Where the note in a file says that it holds only a part of a load, and which."""
 
+DAMAGES: Final = (
+    *(OSError, ValueError, TypeError, LookupError, ArithmeticError),
+    *(NotImplementedError, RecursionError, MemoryError),
+)
+"""What Arrow and the standard library raise on files that were damaged."""
+
 PathLike = str | os.PathLike[str]
 
 
@@ -37,7 +43,7 @@ def read_note(file: pq.ParquetFile) -> dict[str, Any]:
     """Return what a file's metadata tells of it; nothing of a file of another writer."""
     try:
         note = json.loads((file.metadata.metadata or {})[METADATA_KEY])
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, RecursionError):
         return {}
     return note if isinstance(note, dict) else {}
 

@@ -106,12 +106,15 @@ class Asking:
         What was sent and received.
     heads
         For each node that answered, the last block that it held.
+    sources
+        For each node, the address that answered: another one after a redirect.
     """
 
     def __init__(self, client: Client, on_bad_rows: OnBadRows) -> None:
         self.client = client
         self.tally = Tally()
         self.heads = {base_url: Head() for base_url in client.base_urls}
+        self.sources = {base_url: base_url for base_url in client.base_urls}
         self._on_bad_rows = on_bad_rows
         self._order = list(client.base_urls)
         self._stopped = threading.Event()
@@ -146,6 +149,7 @@ class Asking:
         )
         with self._lock:
             self.heads[base_url].advance(answer)
+            self.sources[base_url] = answer.source
         if answer.block_time is not None:
             seen.heads.append(answer.block_time)
         seen.incomplete += answer.incomplete
@@ -175,7 +179,9 @@ class Asking:
                 continue
             incomplete = seen.within(step.start, step.end)
             head_seen = min(seen.heads, default=None)
-            step = replace(step, source=base_url, head=head_seen, incomplete=incomplete)
+            step = replace(
+                step, source=self.sources[base_url], head=head_seen, incomplete=incomplete
+            )
             head = self.heads[base_url]
             if not head.lags(step.end) or not self._may_be_behind(head):
                 return step

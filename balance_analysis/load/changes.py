@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -126,6 +126,10 @@ class PartialLoad:
     client: Client
     load: Load
     batches: list[pa.RecordBatch] = field(default_factory=list)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without the node's user and password: errors, which hold this, go far."""
+        return PartialLoad, (self.client.without_users(), self.load, self.batches)
 
     def finish(self, progress: bool | Report | None = None) -> pd.DataFrame:
         """Load what is missing and return the whole table."""

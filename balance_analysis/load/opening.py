@@ -198,7 +198,7 @@ def _description(asking: Asking, source: str, at: int, seconds: float) -> dict[s
     """Return what the result's attrs tell of its load; all of it is JSON."""
     head, tally = asking.heads[source], asking.tally
     return {
-        "source": source,
+        "source": asking.sources[source],
         "at": from_microseconds(at).isoformat(),
         "requests": tally.requests,
         "retries": tally.retries,

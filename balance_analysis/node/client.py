@@ -6,6 +6,7 @@ asked again: faults on the way by stamina, a node's "too many requests" after a 
 
 from __future__ import annotations
 
+import base64
 import itertools
 import logging
 import platform
@@ -13,7 +14,7 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 
 import stamina
 
@@ -34,6 +35,10 @@ BALANCE_CHANGES: Final = "/api/v2/balance/changes"
 NETWORK_LIMITS: Final = "/api/v2/network/limits"
 
 USER_AGENT: Final = f"balance_analysis/{__version__} (Python {platform.python_version()})"
+
+_HEADERS: Final = {"Accept": "application/json", "User-Agent": USER_AGENT}
+
+MAX_ANSWER_BYTES: Final = 256_000_000
 
 ATTEMPTS: Final = 6
 PAUSES: Final = 5
@@ -90,17 +95,22 @@ class Client:
     base_url
         The node's address, `http://` or `https://`, without the `/api/v2` of the operations; or
         several. Of several, a load takes the one that answers best, and moves on to another when it
-        fails or lags behind what is asked for.
+        fails or lags behind what is asked for. A user and password in it are sent to that node,
+        and are not part of `base_urls`.
     timeout
         Seconds to wait for a connection, and for each next byte of an answer; a whole answer may
-        take ten times as long.
+        take ten times as long, its headers included.
     max_requests_per_second
         Upper bound of this client's request rate, over all threads; `None` for none.
     headers
-        Extra headers of each request, for a node behind a proxy. They win over this package's own.
+        Extra headers of each request, for a node behind a proxy. They win over this package's own,
+        a user in the address and a `.netrc`, and don't follow a redirect to another host.
     session
         The caller's own `requests.Session`, with its proxies, certificates and adapters. It is not
         closed here.
+    max_answer_bytes
+        The largest answer, decompressed; of a larger one a `TooLargeError` tells, and a load asks
+        for less.
 
     Raises
     ------
@@ -122,22 +132,26 @@ class Client:
         max_requests_per_second: float | None = None,
         headers: Mapping[str, str] | None = None,
         session: requests.Session | None = None,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
         if not timeout > 0:
             raise ValueError(f"timeout must be more than 0 seconds, not {timeout!r}")
+        if not max_answer_bytes > 0:
+            raise ValueError(f"max_answer_bytes must be more than 0, not {max_answer_bytes!r}")
         is_several = isinstance(base_url, Iterable) and not isinstance(base_url, str | bytes)
         urls: list[Any] = list(base_url) if is_several else [base_url]
         if not urls:
             raise ValueError("a client needs the address of at least one node")
-        self.base_urls = tuple(dict.fromkeys(_base(url) for url in urls))
+        # The header of each address's user and password, which appear nowhere else.
+        self._users: dict[str, dict[str, str]] = {}
+        for url in urls:
+            base, user = _split(url)
+            self._users.setdefault(base, user)
+        self.base_urls = tuple(self._users)
         self.timeout = timeout
         self.max_requests_per_second = max_requests_per_second
+        self.max_answer_bytes = max_answer_bytes
         self._extra_headers = dict(headers or {})
-        self._headers = {
-            "Accept": "application/json",
-            "User-Agent": USER_AGENT,
-            **self._extra_headers,
-        }
         self._pace = Pace(max_requests_per_second)
         self._session = new_session() if session is None else session
         self._owns_session = session is None
@@ -149,8 +163,9 @@ class Client:
             "max_requests_per_second": self.max_requests_per_second,
             "headers": self._extra_headers,
             "session": None if self._owns_session else self._session,
+            "max_answer_bytes": self.max_answer_bytes,
         }
-        return _make_client, (self.base_urls, options)
+        return _make_client, (self.base_urls, options, self._users)
 
     def __enter__(self) -> Self:
         return self
@@ -178,10 +193,15 @@ class Client:
 
     def share(self, count: int) -> Client:
         """Return a client of the same nodes, for one of so many that share the request rate."""
-        _, (base_urls, options) = self.__reduce__()
+        _, (base_urls, options, users) = self.__reduce__()
         if self.max_requests_per_second is not None:
             options["max_requests_per_second"] = self.max_requests_per_second / count
-        return _make_client(base_urls, options)
+        return _make_client(base_urls, options, users)
+
+    def without_users(self) -> Client:
+        """Return a client of the same nodes that knows no user and password of theirs."""
+        _, (base_urls, options, _users) = self.__reduce__()
+        return _make_client(base_urls, options, {})
 
     def get(
         self,
@@ -259,8 +279,10 @@ class Client:
                     self._session,
                     base,
                     url,
-                    headers=self._headers,
+                    headers={**_HEADERS, **self._users.get(base, {}), **self._extra_headers},
+                    elsewhere=_HEADERS,
                     timeout=self.timeout,
+                    max_bytes=self.max_answer_bytes,
                     read=read,
                 )
             except RequestError as error:
@@ -280,21 +302,34 @@ class Client:
         raise AssertionError("unreachable")
 
 
-def _make_client(base_urls: tuple[str, ...], options: dict[str, Any]) -> Client:
-    return Client(base_urls, **options)
+def _make_client(
+    base_urls: tuple[str, ...], options: dict[str, Any], users: dict[str, dict[str, str]]
+) -> Client:
+    client = Client(base_urls, **options)
+    client._users.update(users)  # noqa: SLF001 - it is a client's own
+    return client
 
 
-def _base(base_url: str) -> str:
+def _split(base_url: str) -> tuple[str, dict[str, str]]:
+    """Return an address without user and password, and the header that tells them."""
     try:
         parts = urlsplit(base_url)
         valid = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1)
     except (ValueError, AttributeError):
         valid = False
     if not valid or parts.query or parts.fragment:
+        shown = base_url
+        if isinstance(base_url, str) and "@" in base_url:
+            shown = "***@" + base_url.rpartition("@")[2]
         raise ValueError(
-            f"{base_url!r} is not the address of a node; it looks like https://node.example.org"
+            f"{shown!r} is not the address of a node; it looks like https://node.example.org"
         )
-    return base_url.rstrip("/")
+    user, _, host = parts.netloc.rpartition("@")
+    base = base_url.replace(parts.netloc, host, 1).rstrip("/")
+    if not user:
+        return base, {}
+    token = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+    return base, {"Authorization": f"Basic {base64.b64encode(token.encode()).decode()}"}
 
 
 def _is_throttling(error: RequestError) -> bool:

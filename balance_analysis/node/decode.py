@@ -87,17 +87,20 @@ def decode_page(body: bytes) -> DecodedPage:
     Raises
     ------
     DecodeError
-        If the answer as a whole is not a page of the interface. Bad rows don't raise: they are in
-        `bad_rows`.
+        If the answer as a whole is not a page of the interface, or has a key twice. Bad rows don't
+        raise: they are in `bad_rows`.
     msgspec.DecodeError
         If the body is not JSON at all.
     """
     try:
         page = wire.decode(wire.page_decoder, body).balances
         rows = _columns([edge.node for edge in page.edges])
+        is_plain = rows is not None and wire.has_just_its_keys(body, len(page.edges))
     except _WRONG as error:
         _raise_if_no_json(error)
-        rows = None
+        rows, is_plain = None, False
+    if not is_plain:
+        wire.check_keys(body)
     if rows is None:
         return _decode_row_by_row(body)
     return _decoded(rows, rows["timestamp"].cast(pa.int64()), (), page.page_info)
@@ -176,7 +179,10 @@ def _all_nanoseconds(texts: pa.StringArray) -> bool:
 
 def _all_balances(texts: pa.StringArray) -> bool:
     # Arrow's cast wraps silently past 38 digits (apache/arrow#49817) and takes "1e5".
-    return _all(pc.match_substring_regex(texts, rf"\A{_BALANCE.pattern}\z"))
+    digits = pc.and_(
+        pc.ascii_is_decimal(texts), pc.less_equal(pc.binary_length(texts), BALANCE_DIGITS)
+    )
+    return _all(digits) or _all(pc.match_substring_regex(texts, rf"\A{_BALANCE.pattern}\z"))
 
 
 def _all(mask: pa.BooleanArray) -> bool:
@@ -220,7 +226,7 @@ def _read_row(raw: bytes) -> tuple[wire.Row | None, str | None]:
 def _row_of_text(raw: bytes) -> wire.Row | None:
     """Return what can be read of a row whose shape is wrong, so that its time is known."""
     try:
-        timestamp = wire.timestamp_decoder.decode(raw).timestamp
+        timestamp = wire.decode(wire.timestamp_decoder, raw).timestamp
     except _WRONG:
         return None
     return wire.Row("", "", "", "", timestamp, "")

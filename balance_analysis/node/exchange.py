@@ -8,21 +8,27 @@ body, so that a body that can't be read counts as a fault on the way like any ot
 from __future__ import annotations
 
 import email.utils
+import http.client
+import io
 import logging
 import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 import requests
+import urllib3.connection
 import urllib3.exceptions
 from requests.adapters import HTTPAdapter
+from requests.structures import CaseInsensitiveDict
 
 from balance_analysis.errors import RequestError, TooLargeError
 from balance_analysis.node import wire
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Mapping
 
 LONGEST_WAIT: Final = 60.0
@@ -55,7 +61,7 @@ class Answer(Generic[T]):
     value
         The body, read.
     source
-        The node's address.
+        The address of the node that answered: after a redirect, not the one that was asked.
     headers
         Of the answer; names in any case.
     size
@@ -91,10 +97,59 @@ class Answer(Generic[T]):
         return tuple((int(start) // 1000, int(end) // 1000) for start, end in stretches)
 
 
+class _Stream(io.RawIOBase):
+    """The bytes of an answer from its first header on, up to a deadline."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock, self._raw = sock, sock.makefile("rb", buffering=0)
+        timeout = sock.gettimeout()
+        self._deadline = None if timeout is None else time.monotonic() + PATIENCE * timeout
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401 - any writable buffer
+        if self._deadline is not None:
+            left = self._deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("timed out")
+            self._sock.settimeout(min(left, self._sock.gettimeout() or left))
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Response(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, debuglevel: int = 0, method: str | None = None) -> None:
+        super().__init__(sock, debuglevel, method)
+        self.fp.close()
+        self.fp = io.BufferedReader(_Stream(sock))
+
+
+class _Connection(urllib3.connection.HTTPConnection):
+    response_class = _Response
+
+
+class _SecureConnection(urllib3.connection.HTTPSConnection):
+    response_class = _Response
+
+
+class _Adapter(HTTPAdapter):
+    def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        pool: Any = super().get_connection_with_tls_context(*args, **options)
+        pool.ConnectionCls = _SecureConnection if pool.scheme == "https" else _Connection
+        return pool
+
+
 def new_session() -> requests.Session:
-    """Return a session with room for many connections to one node."""
+    """Return a session with room for many connections to one node.
+
+    No answer takes longer than `PATIENCE` timeouts, its headers included, however it trickles in.
+    """
     session = requests.Session()
-    adapter = HTTPAdapter(pool_maxsize=_CONNECTIONS)
+    adapter = _Adapter(pool_maxsize=_CONNECTIONS)
     session.mount("http://", adapter)
     session.mount("https://", adapter)
     return session
@@ -106,10 +161,12 @@ def exchange(
     url: str,
     *,
     headers: Mapping[str, str],
+    elsewhere: Mapping[str, str],
     timeout: float,
+    max_bytes: int,
     read: Callable[[bytes], T],
 ) -> Answer[T]:
-    """Send one GET and return its answer.
+    """Send one GET and return its answer; redirects are followed.
 
     Parameters
     ----------
@@ -120,9 +177,13 @@ def exchange(
     url
         What to ask.
     headers
-        To send.
+        To send; they win over those of a `.netrc`.
+    elsewhere
+        To send instead to another host, port or scheme that the node redirects to.
     timeout
         Seconds for the connection, and for each next byte of the answer.
+    max_bytes
+        The largest body, decompressed.
     read
         Makes a value of the body. Its `msgspec.DecodeError` counts as a damaged answer.
 
@@ -131,34 +192,105 @@ def exchange(
     RequestError
         If there is no answer, a refusal, or one that can't be read.
     TooLargeError
-        If the answer would be larger than the node can send.
+        If the answer would be larger than the node can send, or is larger than `max_bytes`.
     """
     began = time.monotonic()
+    deadline = began + PATIENCE * timeout
     try:
-        response = session.get(url, headers=dict(headers), timeout=timeout, stream=True)
-        body = _body(response, began + PATIENCE * timeout)
-    except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+        response, is_moved = _send(
+            session, url, headers, elsewhere, timeout=timeout, deadline=deadline
+        )
+        is_ok = response.status_code == requests.codes.ok
+        body = _body(response, deadline, max_bytes if is_ok else min(max_bytes, _CHUNK))
+    except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
         raise _unreachable(error, url, base, timeout) from error
     seconds = time.monotonic() - began
     logger.debug("%s %s in %.3f s, %d bytes", response.status_code, url, seconds, len(body))
-    if response.status_code != requests.codes.ok:
+    if not is_ok:
         raise _refusal(response, body, url, base)
+    if len(body) > max_bytes:
+        raise TooLargeError(
+            f"{base} sent more than {max_bytes:,} bytes; ask for a smaller page_size, or allow "
+            "more with max_answer_bytes",
+            url=url,
+            status=response.status_code,
+        )
     try:
         value = read(body)
     except msgspec.DecodeError as error:
         raise _unreadable(response.status_code, body, url, base) from error
-    return Answer(value, base, response.headers, len(body), seconds)
+    source = _base_of(response.url, urlsplit(url.removeprefix(base)).path) if is_moved else base
+    return Answer(value, source, response.headers, len(body), seconds)
 
 
-def _body(response: requests.Response, deadline: float) -> bytes:
+def _send(
+    session: requests.Session,
+    url: str,
+    headers: Mapping[str, str],
+    elsewhere: Mapping[str, str],
+    *,
+    timeout: float,
+    deadline: float,
+) -> tuple[requests.Response, bool]:
+    """Return the answer that no longer redirects, its body unread, and whether any did."""
+    is_given = "Authorization" in CaseInsensitiveDict(headers)
+    response = session.get(
+        url,
+        headers=dict(headers),
+        auth=_as_it_is if is_given else None,
+        hooks={"response": [_drop_redirect, *session.hooks["response"]]},
+        timeout=timeout,
+        stream=True,
+        allow_redirects=False,
+    )
+    for count in range(session.max_redirects + 1):
+        request = response.next
+        if request is None:
+            return response, count > 0
+        if time.monotonic() > deadline:
+            break
+        # requests alone would take back only Authorization, and prefer a .netrc to what is given.
+        if session.should_strip_auth(response.url, request.url):  # type: ignore[no-untyped-call]
+            for name, value in headers.items():
+                if request.headers.get(name) == value:
+                    del request.headers[name]
+            headers = elsewhere
+        request.headers.update(headers)
+        settings: Any = session.merge_environment_settings(request.url, {}, True, None, None)
+        response = session.send(request, timeout=timeout, allow_redirects=False, **settings)
+    raise requests.TooManyRedirects("it redirects without an end")
+
+
+def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    """Leave a request alone, as the authentication that keeps a `.netrc` out."""
+    return request
+
+
+def _drop_redirect(response: requests.Response, **_: object) -> None:
+    """Close a redirect, whose body requests would read, however long it is."""
+    if response.is_redirect:
+        response.close()
+
+
+def _base_of(url: str, operation: str) -> str:
+    """Return the base address of a URL, without user and password."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path.removesuffix(operation)}"
+
+
+def _body(response: requests.Response, deadline: float, max_bytes: int) -> bytes:
+    """Return the body, or as much of it as shows that it is larger than `max_bytes`."""
     # Large reads: `response.content` reads 10 KB at a time, five times as slow, and hands the
     # interpreter to another thread before each.
     if not hasattr(response.raw, "read1"):  # made by a transport of the caller's
         return response.content
     chunks: list[bytes] = []
+    left = max_bytes
     with response:
-        while chunk := response.raw.read1(_CHUNK, decode_content=True):
+        while left >= 0 and (chunk := response.raw.read1(_CHUNK, decode_content=True)):
             chunks.append(chunk)
+            left -= len(chunk)
             if time.monotonic() > deadline:
                 raise requests.ReadTimeout("the answer trickles in")
     return b"".join(chunks)

@@ -29,14 +29,16 @@ def decode_limits(body: bytes) -> dict[str, Any]:
     Raises
     ------
     DecodeError
-        If the answer is not the network limits.
+        If the answer is not the network limits, or has a key twice.
     msgspec.DecodeError
         If the body is not JSON at all.
     """
     try:
-        return wire.decode(wire.limits_decoder, body).limits
+        limits = wire.decode(wire.limits_decoder, body).limits
     except msgspec.ValidationError as error:
         raise DecodeError(f"the answer is not the network limits: {error}") from error
+    wire.check_keys(body)
+    return limits
 
 
 def network_limits(

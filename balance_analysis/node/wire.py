@@ -3,14 +3,19 @@
 `msgspec` decodes and validates in one pass. A page is decoded strictly first; the loose shape,
 which keeps every row as raw JSON, serves only pages on which a row is not as the interface says.
 Cursors of single rows are not decoded: `pageInfo` has the two that paging needs.
+
+Of a key that an object has twice, `msgspec` takes the last and says nothing: `check_keys` does.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+import json
+from typing import Any, Final, TypeVar
 
 import msgspec
+import numpy as np
 
+from balance_analysis.errors import DecodeError
 from balance_analysis.schema import FIELD_NAMES
 
 
@@ -41,9 +46,10 @@ class PageInfo(msgspec.Struct, rename="camel"):
 
 
 class Edge(msgspec.Struct, gc=False):
-    """One place in the list."""
+    """One place in the list. The cursor is a key like any other when keys are counted."""
 
     node: Row
+    cursor: msgspec.Raw
 
 
 class RawEdge(msgspec.Struct, gc=False):
@@ -109,12 +115,48 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     msgspec.ValidationError
         If it is JSON of another shape.
     msgspec.DecodeError
-        If it is not JSON, is not UTF-8, or is nested too deep to be read.
+        If it is not JSON, is not UTF-8, or is nested too deep or too large to be read.
     """
     try:
         return decoder.decode(body)
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise msgspec.DecodeError(str(error)) from error
+    except msgspec.DecodeError:
+        raise
+    except (ValueError, OverflowError, RecursionError, MemoryError) as error:
+        raise msgspec.DecodeError(str(error) or type(error).__name__) from error
+
+
+_PAGE_KEYS: Final = 7
+_EDGE_KEYS: Final = 8
+
+
+def has_just_its_keys(body: bytes, edges: int) -> bool:
+    """Whether a page that was decoded strictly has each key once and no others: fast.
+
+    Each key has a colon, so that no more colons than required keys leave none for a second one.
+    """
+    colons = np.count_nonzero(np.frombuffer(body, np.uint8) == ord(":"))
+    return bool(colons == _PAGE_KEYS + _EDGE_KEYS * edges)
+
+
+def check_keys(body: bytes) -> None:
+    """Check that no object of a body, JSON, has a key twice.
+
+    Raises
+    ------
+    DecodeError
+        If one does.
+    """
+    try:
+        json.loads(body.decode(errors="replace"), object_pairs_hook=_check_pairs, parse_int=len)
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(f"the answer can't be read: {error}") from error
+
+
+def _check_pairs(pairs: list[tuple[str, Any]]) -> None:
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) < len(keys):
+        key = next(key for key in keys if keys.count(key) > 1)
+        raise DecodeError(f"the answer has the key {key!r} twice in one object")
 
 
 page_decoder = msgspec.json.Decoder(BalanceChanges)

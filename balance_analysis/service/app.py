@@ -6,6 +6,7 @@ This module knows the paths; `changes` and `snapshot` answer, `guards` stands in
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +29,8 @@ from balance_analysis.service.refusals import Code, RefusedError, error_response
 from balance_analysis.service.snapshot import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from contextlib import AbstractAsyncContextManager
 
     from starlette.requests import Request
 
@@ -134,9 +136,27 @@ def create_app(
             Middleware(GZipMiddleware, compresslevel=1),
         ],
         exception_handlers={HTTPException: _refuse},
+        lifespan=_closing(changes),
     )
     app.router.redirect_slashes = False
     return app
+
+
+def _closing(changes: Changes) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
+    """Return what closes the engine with the last of the servers that run the application."""
+    servers: set[object] = set()
+
+    @asynccontextmanager
+    async def serving(_app: Starlette) -> AsyncIterator[None]:
+        servers.add(server := object())
+        try:
+            yield
+        finally:
+            servers.discard(server)
+            if not servers:
+                changes.close()
+
+    return serving
 
 
 def _with_options(

@@ -1,11 +1,13 @@
-"""Connections as uvicorn holds them, but for two things that it leaves undone.
+"""Connections as uvicorn holds them, but for three things that it leaves undone.
 
-What is no HTTP gets an error body too, and a connection on which nothing goes on is cut off.
+What is no HTTP gets an error body too, a connection on which nothing goes on is cut off, and one
+more than the process can hold takes the place of the one that has been idle for longest.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -15,18 +17,45 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from balance_analysis.service.refusals import Code, error_response
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Iterable
 
 IDLE: Final = 30.0
 """Seconds for a request to arrive, and for what is left of an answer to be taken."""
 
 _LINGER: Final = 2.0
+_MOST: Final = 2048
+
+
+def most_connections() -> int:
+    """Return how many connections are held at most: half of the files that may be open."""
+    try:
+        import resource  # noqa: PLC0415 - not on Windows
+    except ImportError:
+        return _MOST
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST if files == resource.RLIM_INFINITY else max(2, min(_MOST, files // 2))
 
 
 class Connection(H11Protocol):
     """One client's connection."""
 
     _is_refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection, and make room for it."""
+        super().connection_made(transport)
+        self.made = time.monotonic()
+        if len(self.connections) > most_connections():
+            # This one is among them: where all others are busy, it is the one that goes.
+            held = [each for each in self.connections if isinstance(each, Connection)]
+            idle = min((each for each in held if each.is_idle), key=Connection._age)
+            self.connections.discard(idle)
+            idle.transport.abort()
+
+    def _age(self) -> tuple[bool, float]:
+        """Sort the oldest connection first, and those behind that still take an answer."""
+        return self.transport.get_write_buffer_size() > 0, self.made
 
     def send_400_response(self, msg: str) -> None:
         """Answer what can't be read as a request, and read on for a moment.

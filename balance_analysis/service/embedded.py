@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
-from balance_analysis.service.connections import Connection, Sweeper
+from balance_analysis.service.connections import Connection, Sweeper, most_connections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,6 +26,7 @@ _PATIENCE: Final = 1
 """The same when a block ends."""
 
 _TICK: Final = 0.05
+_QUEUE: Final = 1024
 
 
 @contextmanager
@@ -110,7 +111,7 @@ def _server(app: Starlette, patience: int) -> _Server:
     config = uvicorn.Config(
         app,
         http=Connection,
-        lifespan="off",
+        backlog=max(1, most_connections() // 4),
         ws="none",
         # What there is to tell, the application tells.
         log_config=None,
@@ -129,7 +130,7 @@ def _stop(server: uvicorn.Server) -> None:
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family, backlog=1024)
+        listener = socket.create_server((host, port), family=family, backlog=_QUEUE)
     except OSError as error:
         why = str(error.strerror).partition(" (")[0]
         text = f"{host}, port {port} can't be listened on: {why}; choose another"
@@ -149,10 +150,14 @@ async def _run(
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     connections, sweeper = server.server_state.connections, Sweeper()
 
+    is_up = False
     while not (server.should_exit or serving.done()):
-        if server.started and on_up is not None:
-            on_up()
-            on_up = None
+        if server.started and not is_up:
+            is_up = True
+            # uvicorn's backlog, for asyncio how many to take at once, made the queue short.
+            listener.listen(_QUEUE)
+            if on_up is not None:
+                on_up()
         sweeper.sweep(connections, time.monotonic())
         await asyncio.sleep(_TICK)
     await asyncio.wait([serving])

@@ -125,6 +125,10 @@ class _Footer:
         ]
 
 
+def _new_pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="reading")
+
+
 class Reader:
     """Reads rows, from any number of threads.
 
@@ -141,7 +145,7 @@ class Reader:
         self._lock = threading.Lock()
         self._footers: OrderedDict[str, _Footer] = OrderedDict()
         self._kept: OrderedDict[str, pa.Table] = OrderedDict()
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="reading")
+        self._pool = _new_pool()
         # So that many who ask for the same file at once read it once, and few files are read whole
         # at the same time: each takes three times its rows' memory.
         self._turns = [threading.Lock() for _ in range(_THREADS)]
@@ -194,9 +198,12 @@ class Reader:
         return self.rows(*part, wanted, check)
 
     def close(self) -> None:
-        """Let go of threads and of what is kept."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        self._kept.clear()
+        """Let go of threads and of what is kept; who reads again starts anew."""
+        with self._lock:
+            pool, self._pool = self._pool, _new_pool()
+            self._kept.clear()
+            self._footers.clear()
+        pool.shutdown(wait=False, cancel_futures=True)
 
     def _whole(self, file: File) -> pa.Table:
         """Return all rows of a file in time order."""

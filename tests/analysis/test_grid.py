@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import datetime as dt
+from zoneinfo import ZoneInfo
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -157,3 +160,59 @@ def test_one_instant_and_several_are_told_apart():
     assert to_instants("1970-01-01T00:00:01")[1]
     found, is_one = to_instants(["1970-01-01T00:00:01", pd.Timestamp(0)])
     assert (found.tolist(), is_one) == ([1_000_000, 0], False)
+
+
+SKIPPED_MIDNIGHTS = {
+    "America/Santiago": 2023,
+    "America/Sao_Paulo": 2018,
+    "Asia/Beirut": 2022,
+    "Africa/Cairo": 2023,
+    "America/Havana": 2023,
+    "Europe/Berlin": 2023,
+    "Pacific/Apia": 2011,
+}
+
+
+def first_moment(day, zone):
+    """Return when a day begins, microseconds: looked for minute by minute."""
+    moment = dt.datetime.combine(day, dt.time(), dt.UTC) - dt.timedelta(hours=15)
+    while moment.astimezone(zone).date() < day:
+        moment += dt.timedelta(minutes=15)
+    return int(moment.timestamp()) * 10**6
+
+
+@given(
+    st.sampled_from(sorted(SKIPPED_MIDNIGHTS)),
+    st.integers(0, 365),
+    st.integers(0, 20),
+    st.integers(0, 86_399),
+)
+def test_every_day_begins_when_the_calendar_turns(name, day, days, second):
+    zone = ZoneInfo(name)
+    first = dt.date(SKIPPED_MIDNIGHTS[name], 1, 1) + dt.timedelta(days=day)
+    begin = first_moment(first, zone)
+    row, last = begin + second * 10**6, begin + second * 10**6 + days * 24 * HOUR
+    dates = [dt.datetime.fromtimestamp(moment // 10**6, zone).date() for moment in (row, last)]
+    # One more than the last: its end. A day that a zone leaves out begins with the next.
+    count = (dates[1] - dates[0]).days + 2
+    wanted = {first_moment(dates[0] + dt.timedelta(days=at), zone) for at in range(count)}
+    assert grid(np.array([row, last]), tz=name).edges.tolist() == sorted(wanted)
+
+
+@pytest.mark.parametrize(
+    ("zone", "start", "offset"),
+    [
+        ("America/Santiago", "2023-09-03", -3),
+        ("America/Sao_Paulo", "2018-11-04", -2),
+        ("Asia/Beirut", "2022-03-27", 3),
+        ("Africa/Cairo", "2023-04-28", 3),
+        ("America/Havana", "2023-03-12", -4),
+    ],
+)
+@pytest.mark.parametrize("with_start", [True, False])
+def test_days_after_a_skipped_midnight_begin_at_midnight(zone, start, offset, with_start):
+    first = pd.Timestamp(start, tz="UTC") + pd.Timedelta(hours=1 - offset)
+    rows = np.array([first.value // 1000 + HOUR, first.value // 1000 + 60 * HOUR])
+    found = grid(rows, tz=zone, start=start if with_start else None)
+    clocks = [str(moment.time()) for moment in found.starts]
+    assert clocks == ["01:00:00", "00:00:00", "00:00:00"]

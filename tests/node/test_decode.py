@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from balance_analysis.errors import DecodeError
 from balance_analysis.node.decode import _decode_row_by_row, decode_page, raise_bad_row
+from balance_analysis.node.exchange import _error_body, _useful_text
 from balance_analysis.node.limits import decode_limits, network_limits
 from balance_analysis.schema import ARROW_SCHEMA
-from tests.node.answers import GOOD, TIME, page_of, raw_page, row
+from tests.damage import damaged
+from tests.node.answers import GOOD, INFO, TIME, page_of, raw_page, row
 from tests.node.truth import lines_of_batch
 
 FIRST, LAST = 1_420_070_400 * 10**9, 4_102_444_800 * 10**9
@@ -372,3 +374,95 @@ def test_a_flag_that_is_none_is_a_decode_error(name, flag):
 def test_another_shape_of_limits_is_a_decode_error(value):
     with pytest.raises(DecodeError, match="not the network limits"):
         decode_limits(json.dumps(value).encode())
+
+
+@pytest.mark.parametrize("spelling", [b"%s", b"\\u00%02x"])
+@pytest.mark.parametrize("name", [*GOOD, *INFO, "node", "cursor", "edges", "pageInfo", "balances"])
+def test_a_page_with_a_key_twice_is_refused(name, spelling):
+    key = name.encode()
+    if spelling != b"%s":
+        key = spelling % key[0] + key[1:]
+    body = page_of(row()).replace(
+        b'"%s":' % name.encode(), b'"%s": 1, "%s":' % (key, name.encode())
+    )
+    with pytest.raises(DecodeError, match=f"the key '{name}' twice"):
+        decode_page(body)
+
+
+def test_a_key_twice_is_refused_also_where_another_is_missing():
+    body = page_of(row(), row()).replace(b'"cursor": "C", ', b"", 1)
+    assert decode_page(body).rows.num_rows == 2
+    with pytest.raises(DecodeError, match="the key 'balance' twice"):
+        decode_page(body.replace(b'"balance":', b'"balance": "1", "balance":', 1))
+
+
+def test_a_bad_row_with_a_key_twice_is_refused():
+    body = page_of(row(balance="x"), row())
+    assert len(decode_page(body).bad_rows) == 1
+    with pytest.raises(DecodeError, match="the key 'timestamp' twice"):
+        decode_page(body.replace(b'"timestamp":', b'"timestamp": "1", "timestamp":', 1))
+
+
+@given(text=st.text() | st.sampled_from(['"balance":', '\\"balance\\": 1,', "::", '{"node": 1}']))
+def test_text_that_looks_like_keys_is_no_key(text):
+    page = decode_page(
+        page_of(row(assetId=text, partyId='"balance":"1"'), row(extra={"a": [text]}))
+    )
+    assert page.rows.num_rows == 2
+    assert page.rows.column("asset_id")[0].as_py() == text
+
+
+def test_limits_with_a_key_twice_are_refused():
+    body = b'{"limits": {"canProposeMarket": true, "canProposeMarket": false}}'
+    with pytest.raises(DecodeError, match="the key 'canProposeMarket' twice"):
+        decode_limits(body)
+
+
+PAGE_BODY = page_of(row(), row(balance="-7"), row(partyId="\u00e9", extra=[{"a": 1.5}]))
+
+
+@given(body=damaged(PAGE_BODY))
+@example(body=raw_page(json.dumps(row()).encode().replace(b"aaa", b"\\ud800", 1)))
+@example(body=raw_page(b"[" * 100_000))
+@example(body=raw_page(b'{"timestamp": ' + b"[" * 100_000))
+@example(body=raw_page(json.dumps(row()).encode().replace(b'"12345"', b"9" * 100_000)))
+def test_a_damaged_page_is_read_or_told(body):
+    try:
+        page = decode_page(body)
+    except (DecodeError, msgspec.DecodeError):
+        return
+    assert page.rows.schema == ARROW_SCHEMA
+    page.rows.to_pylist()
+
+
+LIMITS_BODY = json.dumps(
+    {
+        "limits": {
+            **dict.fromkeys(("canProposeMarket", "canProposeAsset", "genesisLoaded"), True),
+            **dict.fromkeys(("proposeMarketEnabled", "proposeAssetEnabled"), False),
+            "proposeMarketEnabledFrom": "1640995200000000000",
+            "proposeAssetEnabledFrom": "2022-01-01T00:00:00Z",
+            "more": [1, {"a": None}],
+        }
+    }
+).encode()
+
+
+@given(body=damaged(LIMITS_BODY))
+@example(body=LIMITS_BODY.replace(b'"1640995200000000000"', b'"' + b"9" * 5000 + b'"'))
+@example(body=LIMITS_BODY.replace(b"2022-01", b"0001-01"))
+@example(body=LIMITS_BODY.replace(b"00:00Z", b"00:00+99:99"))
+@example(body=LIMITS_BODY.replace(b"[1,", b"[" * 100_000 + b"1,"))
+@example(body=LIMITS_BODY.replace(b"[1,", b"[" + b"9" * 100_000 + b","))
+def test_damaged_limits_are_read_or_told(body):
+    with contextlib.suppress(DecodeError, msgspec.DecodeError):
+        network_limits(
+            decode_limits(body), fetched_at=pd.Timestamp.now("UTC"), source="", block_height=None
+        )
+
+
+@given(body=damaged(b'{"code": 3, "message": "it", "details": [{"inner": "more"}]}'))
+@example(body=b'{"details": ' + b"[" * 100_000)
+@example(body=b'{"code": ' + b"9" * 100_000 + b"}")
+def test_a_damaged_body_of_an_error_gives_no_other_error(body):
+    assert isinstance(_useful_text(_error_body(body)), str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import signal
@@ -17,7 +18,7 @@ import requests
 from balance_analysis.service.app import create_app
 from balance_analysis.service.embedded import serve
 from tests.service.archives import write_archive
-from tests.service.rows import block_of
+from tests.service.rows import BASE, HOUR, block_of
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +157,51 @@ def test_the_server_listens_on_ipv6_too(app):
     with serve(app, host="::1") as url:
         assert url.startswith("http://[::1]:")
         assert _status(url) == 200
+
+
+def reading_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("reading")]
+
+
+def test_the_engine_is_closed_with_the_last_server_and_starts_anew(tmp_path):
+    rows = [row for day in range(3) for row in block_of(5, BASE - 24 * day * HOUR)]
+    app = create_app(write_archive(tmp_path / "a", rows))
+    for _ in range(2):
+        with serve(app) as url:
+            with serve(app) as other:
+                assert _status(other) == 200
+                assert reading_threads()
+            assert _status(url) == 200
+        for thread in reading_threads():
+            thread.join(5)
+        assert not reading_threads()
+
+
+FEW_FILES = """
+import resource, sys
+from balance_analysis.archive.archive import Archive
+from balance_analysis.service.app import create_app
+from balance_analysis.service.embedded import serve_until_told
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (96, 96))
+serve_until_told(create_app(Archive(sys.argv[1])), on_up=lambda url: print(url, flush=True))
+"""
+
+
+def test_idle_connections_up_to_the_limit_of_files_stop_no_service(tmp_path):
+    write_archive(tmp_path / "a", block_of(50))
+    command = [sys.executable, "-c", FEW_FILES, str(tmp_path / "a")]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server,
+        contextlib.ExitStack() as clients,
+    ):
+        url = server.stdout.readline().strip()
+        for _ in range(3):
+            for _ in range(100):
+                clients.enter_context(socket.create_connection(_address(url), timeout=10))
+            assert _status(url) == 200
+        server.terminate()
+    assert server.returncode == 0
 
 
 SLOW = """

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from balance_analysis.service.parameters import Filters, Paging, read_parameters
@@ -163,6 +164,18 @@ def test_a_page_size_is_a_number(value):
     assert read([("pagination.first", value)])[1].size == int(value)
 
 
-@given(value=st.text(max_size=30).filter(lambda text: not text.lstrip("+0").isdecimal()))
+def is_page_size(text):
+    return re.fullmatch("[+]?[0-9]+", text) is not None and 1 <= int(text) <= 5000
+
+
+@given(value=(st.text(max_size=30) | st.integers().map(str)).filter(lambda x: not is_page_size(x)))
+@example(value="0")
+@example(value="-0")
+@example(value="5001")
+@example(value="٣")
 def test_no_other_text_is_a_page_size(value):
-    assert f"pagination.first={value!r} is not" in refusal([("pagination.first", value)])
+    said = refusal([("pagination.first", value)])
+    shown = int(value) if re.fullmatch("[+-]?[0-9]{1,19}", value) else value
+    assert said.startswith(
+        (f"pagination.first={value!r} is not", f"pagination.first={shown} is not")
+    )

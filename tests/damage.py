@@ -1,0 +1,42 @@
+"""Damage to bytes, as disks, wires and people do it."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+ODD = (
+    b"",
+    b"\x00",
+    b"\xff",
+    b'"',
+    b"\\",
+    b"\\ud800",
+    b"9" * 5000,
+    b"-1",
+    b"1e999",
+    b"NaN",
+    b"null",
+    b"{",
+    b"[" * 3000,
+    b'{"a":' * 3000,
+    b"\n",
+    b"=",
+    b"3000-13-01",
+)
+
+
+def damaged(content: bytes) -> st.SearchStrategy[bytes]:
+    """Return content with some places overwritten, cut out, repeated or filled in."""
+    places = st.integers(0, len(content))
+    edit = st.tuples(places, st.integers(0, 40), st.sampled_from(ODD) | st.binary(max_size=4))
+
+    def apply(edits: list[tuple[int, int, bytes]], copies: list[tuple[int, int, int]]) -> bytes:
+        found = content
+        for at, length, new in edits:
+            found = found[:at] + new + found[at + length :]
+        for at, length, to in copies:
+            found = found[:to] + found[at : at + length] + found[to:]
+        return found
+
+    copies = st.tuples(places, st.integers(0, 80), places)
+    return st.builds(apply, st.lists(edit, max_size=3), st.lists(copies, max_size=2))
