@@ -6,20 +6,27 @@ holds. A node that still has it is of the same network and remembers everything 
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.archive.commit import within
-from balance_analysis.errors import ArchiveError
-from balance_analysis.load.asking import Asking
+from balance_analysis.errors import ArchiveError, RequestError
+from balance_analysis.load.asking import Asking, remembered
+from balance_analysis.node.nodes import answers
+from balance_analysis.node.window import Window, fetch
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 
 if TYPE_CHECKING:
     from balance_analysis.archive.commit import Writer
+    from balance_analysis.load.asking import Seen
     from balance_analysis.load.request import LoadRequest
     from balance_analysis.node.client import Client
+    from balance_analysis.node.window import Ask
+
+logger = logging.getLogger("balance_analysis")
 
 Accounts = frozenset[tuple[str, ...]]
 
@@ -60,27 +67,74 @@ class Witness:
         if self._last is None or self._last[0] < last:
             self._last = last, _accounts(within(rows, last, last + 1).to_batches())
 
-    def remembered(self, start: int, end: int) -> int:
-        """Return from when on the node has forgotten nothing of [start, end), microseconds.
+    def remembered(self, source: str, start: int, end: int) -> int:
+        """Return from when on a node has forgotten nothing of [start, end), microseconds.
+
+        One of several that is gone proves nothing of what it sent.
 
         Raises
         ------
         ArchiveError
             If the node has older rows than the archive's last one, but not that one.
+        RequestError
+            If it doesn't answer, and is the only one, or none was seen to be of the same network.
         """
+        try:
+            return self._remembered_by(source, start, end)
+        except RequestError as error:
+            if not self.is_sure or len(self.asking.client.base_urls) == 1:
+                raise
+            logger.warning("%s; so what it may have forgotten is not known", error)
+            return end
+
+    def check(self) -> None:
+        """Check that the first node that answers is of the archive's network."""
         if self._last is not None:
-            last, accounts = self._last
-            is_there, found = self.asking.block_at(last, self._request.filters.parts())
-            if is_there and (not found or accounts & _accounts(found)):
-                self.is_sure = True
-                if last <= start:
-                    return start
-            elif self.asking.remembered(last, max(end, last + 1)) <= last:
-                raise ArchiveError(
-                    f"the archive's last row is of {from_microseconds(last)}, and the node has "
-                    "older ones but not this one: it is of another network, or has lost rows"
+            last = self._last[0]
+            next(
+                answers(
+                    self.asking.client.base_urls,
+                    lambda url: self._remembered_by(url, last, last),
+                    lambda _, error: logger.warning("%s", error),
                 )
-        return self.asking.remembered(start, end)
+            )
+
+    def _remembered_by(self, source: str, start: int, end: int) -> int:
+        stranger: ArchiveError | None = None
+        for ask, seen in self.asking.afresh(source):
+            try:
+                if self._has_last(ask, seen, end) and self._last and self._last[0] <= start:
+                    continue
+            except ArchiveError as error:
+                # Behind the same address another one, which doesn't lag, may have the row.
+                if self._last is None or not seen.head.lags(self._last[0] + 1):
+                    raise
+                stranger = error
+            start = remembered(ask, seen, start, end)
+        if stranger is not None and not self.is_sure:
+            raise stranger
+        return start
+
+    def _has_last(self, ask: Ask, seen: Seen, end: int) -> bool:
+        """Whether a node holds the archive's last row, and so has forgotten nothing since."""
+        if self._last is None:
+            return False
+        last, accounts = self._last
+        window = Window(last, last + 1, page_size=1)
+        found = [fetch(ask, part, window) for part in self._request.filters.parts()]
+        # Of a block of bad rows alone it can't be told whose they are.
+        batches = [listing.rows for listing in found if listing.rows.num_rows]
+        is_there = any(len(listing.times) for listing in found)
+        if is_there and (not batches or accounts & _accounts(batches)):
+            self.is_sure = True
+            return True
+        says_so = seen.within(last, last + 1)
+        if not says_so and remembered(ask, seen, last, max(end, last + 1)) <= last:
+            raise ArchiveError(
+                f"the archive's last row is of {from_microseconds(last)}, and the node has "
+                "older ones but not this one: it is of another network, or has lost rows"
+            )
+        return False
 
 
 def _accounts(batches: list[pa.RecordBatch]) -> Accounts:
