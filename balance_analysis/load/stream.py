@@ -192,10 +192,8 @@ class Load:
             reasons.append(f"the node says that it may lack rows of {stretches(said)}")
         if forgotten := between(told, start, end):
             reasons.append(f"the node may have forgotten rows of {stretches(forgotten)}")
-        return (
-            f"of {stretches([(start, end)])} only {stretches(known) or 'nothing'} is known: "
-            f"{'; '.join(reasons)}"
-        )
+        what = f"only {stretches(known)}" if known else "nothing"
+        return f"of {stretches([(start, end)])} {what} is known: {'; '.join(reasons)}"
 
     def describe(self) -> dict[str, Any]:
         """Return what a table's attrs tell of its load; all of it is JSON."""
