@@ -304,6 +304,7 @@ def export(
                     witness.check()
                 writer.checkpoint()
             finally:
+                witness.close()
                 run.requests += witness.asking.tally.requests
                 if witness.is_sure:
                     _keep_limits(store, writer, run)

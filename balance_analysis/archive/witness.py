@@ -6,6 +6,7 @@ holds. A node that still has it is of the same network and remembers everything 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 
 from balance_analysis.archive.commit import within
 from balance_analysis.errors import ArchiveError, RequestError
-from balance_analysis.load.asking import Asking, remembered
+from balance_analysis.load.asking import FRESH, Asking, remembered
 from balance_analysis.node.nodes import answers
 from balance_analysis.node.window import Window, fetch
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
@@ -53,11 +54,18 @@ class Witness:
 
     def __init__(self, client: Client, request: LoadRequest, writer: Writer) -> None:
         self.asking = Asking(client, request.on_bad_rows)
+        self._open = contextlib.ExitStack()
+        # Kept open for the run: a new connection takes longer than the question.
+        self._fresh = [self._open.enter_context(client.fresh()) for _ in range(FRESH)]
         self._request = request
         self._last: tuple[int, Accounts] | None = None
         for period in list(writer.state.files)[-1:]:
             self.see(writer.rows_of(period))
         self.is_sure = self._last is None
+
+    def close(self) -> None:
+        """Close the connections over which it asks."""
+        self._open.close()
 
     def see(self, rows: pa.Table) -> None:
         """Take over the last block of rows that are committed, if it is later."""
@@ -101,7 +109,8 @@ class Witness:
 
     def _remembered_by(self, source: str, start: int, end: int) -> int:
         stranger: ArchiveError | None = None
-        for ask, seen in self.asking.afresh(source):
+        for client in self._fresh:
+            ask, seen = self.asking.over(client, source)
             try:
                 if self._has_last(ask, seen, end) and self._last and self._last[0] <= start:
                     continue

@@ -146,8 +146,12 @@ class Asking:
         """Yield functions that ask one node, each over a new connection; bad rows are all right."""
         for _ in range(FRESH):
             with self.client.fresh() as client:
-                seen = Seen()
-                yield partial(self._ask, client, base_url, seen=seen, raises=False), seen
+                yield self.over(client, base_url)
+
+    def over(self, client: Client, base_url: str) -> tuple[Ask, Seen]:
+        """Return the function that asks one node over a client's own connections."""
+        seen = Seen()
+        return partial(self._ask, client, base_url, seen=seen, raises=False), seen
 
     def _ask(
         self, client: Client, base_url: str, question: Question, *, seen: Seen, raises: bool
