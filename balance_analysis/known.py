@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from balance_analysis.schema import ATTRS_KEY, Instant, from_microseconds, to_microseconds
-from balance_analysis.spans import joined
+from balance_analysis.spans import between, joined
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,6 +60,14 @@ def read_known(told: object) -> Known | None:
     if not isinstance(told, dict) or not isinstance(told.get(KNOWN_KEY), list):
         return None
     return to_known(told[KNOWN_KEY])
+
+
+def lacking(told: Mapping[str, Any]) -> list[Span]:
+    """Return what of its interval a load doesn't know, by what is told of it: see `Load`."""
+    known = read_known(told)
+    if known is None:
+        return []
+    return between(known, to_microseconds(told["start"]), to_microseconds(told["end"]))
 
 
 def note_known(table: pd.DataFrame, known: Iterable[Span]) -> None:

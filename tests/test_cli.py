@@ -21,6 +21,7 @@ from balance_analysis.demo import sample_data
 from tests.loopback import Fault, LoopbackNode, random_history
 
 ROWS = random_history(7, rows=400, accounts=60, largest_block=20)
+LATE = 4_000_000_000 * 10**9
 SAMPLE = str(sample_data() / "changes.parquet")
 USD = "e46bed5b0745e4778e9be69108c8d9e81eedd6f92271ef8af77cff45d48a55b1"
 
@@ -61,6 +62,7 @@ def test_fetch_writes_every_row_of_the_node(node, tmp_path):
 
 
 def test_fetch_takes_every_filter_and_bound(node, tmp_path):
+    node.block_timestamp = LATE
     row = next(row for row in ROWS if row.market_id and row.party_id != "network")
     start, end = "2023-04-01T00:00:00Z", "2023-05-01"
     run(
@@ -79,6 +81,7 @@ def test_fetch_takes_every_filter_and_bound(node, tmp_path):
 
 
 def test_relative_moments_are_counted_back_from_now(node, tmp_path):
+    node.block_timestamp = LATE
     run("fetch", node.url, "-o", tmp_path / "x.parquet", "--since", "7d", "--until", "now-1h")
     loaded = ba.read_parquet(tmp_path / "x.parquet").attrs["balance_analysis"]
     start, end = pd.Timestamp(loaded["start"]), pd.Timestamp(loaded["end"])
@@ -87,6 +90,7 @@ def test_relative_moments_are_counted_back_from_now(node, tmp_path):
 
 
 def test_nothing_to_load_is_a_success(node, tmp_path):
+    node.block_timestamp = LATE
     run("fetch", node.url, "-o", tmp_path / "x.parquet", "--since", "1h")
     assert ba.read_parquet(tmp_path / "x.parquet").empty
 

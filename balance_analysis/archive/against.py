@@ -99,7 +99,7 @@ def verify_against(
 
 def _compare(archive: Archive, client: Client, filters: Filters, window: Span) -> tuple[str, str]:
     """Return what differs in a window, if anything does, and why it can't be compared, if so."""
-    load = Load(LoadRequest(*window, filters, _PAGE, 1, "quarantine"))
+    load = Load(LoadRequest(*window, filters, _PAGE, 1, "quarantine"), is_part=True)
     loaded = PartialLoad(client, load).finish(progress=False)
     if load.head.lags(window[1] - 1):  # a finished last block ends what is covered
         return "", "the node doesn't hold all of it yet"

@@ -33,6 +33,7 @@ from balance_analysis.load.stream import Load
 from balance_analysis.node.decode import BadRow
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ARROW_SCHEMA, Instant
+from balance_analysis.spans import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -194,11 +195,16 @@ class _Written:
         elif self.settled_until != self._copied_until and load.interval is not None:
             part = {
                 "interval": load.interval,
+                "is_open": [load.request.start is None, load.request.is_until_now],
                 "settled_until": self.settled_until,
                 "filters": load.request.filters.parameters(),
                 "rows": self.rows,
                 "cost": load.cost,
                 "nodes": load.nodes,
+                "answered": load.answered,
+                "remembered": load.remembered,
+                "incomplete": load.incomplete,
+                "known_until": load.known_until,
                 "head": asdict(load.head),
                 "bad_rows": [(bad.raw, bad.reason, bad.time) for bad in load.bad_rows],
             }
@@ -229,14 +235,25 @@ def _read_side(path: Path, request: LoadRequest) -> _Side:
             part = read_note(file)[PARTIAL]
             restart, kept = _last_block(file, int(part["settled_until"]))
         interval = (int(part["interval"][0]), int(part["interval"][1]))
+        has_no_start, is_until_now = part["is_open"]
+        start = None if has_no_start else interval[0]
+        known_until = part["known_until"]
         load = Load(
-            replace(request, start=interval[0], end=interval[1]),
+            replace(request, start=start, end=interval[1], is_until_now=is_until_now),
             interval=interval,
             settled=[(interval[0], restart)],
             rows=kept,
             restart=restart if kept < part["rows"] else None,
             bad_rows=dict.fromkeys(BadRow(*bad) for bad in part["bad_rows"]),
             nodes=part["nodes"],
+            # What is asked for again is known as far as the new answers go.
+            answered={
+                source: list(clipped(spans, interval[0], restart))
+                for source, spans in part["answered"].items()
+            },
+            remembered=part["remembered"],
+            incomplete=list(clipped(part["incomplete"], interval[0], restart)),
+            known_until=None if known_until is None or known_until >= restart else known_until,
             cost=part["cost"],
             head=Head(**part["head"]),
         )

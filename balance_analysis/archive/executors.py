@@ -16,8 +16,6 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.filling import keeping
 from balance_analysis.archive.tasks import Task, load_part
 from balance_analysis.load.progress import reporting
-from balance_analysis.load.stream import stretches
-from balance_analysis.spans import joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,17 +50,14 @@ def fill_elsewhere(
     ):
         for task, part in parts:
             filling.run.requests += part.requests
-            filling.note(part.incomplete, part.bad_rows)
+            filling.note(part)
             filling.take(part, partial(_move, store, part))
             end, rows, requests = part.end, rows + part.added, requests + part.requests
             report((end - start) / (request.end - start), rows)
             if end < task.request.end:
                 break
         logger.info("%d new rows in %d requests", rows, requests)
-        if filling.doubted:
-            lacking = stretches(joined(filling.doubted))
-            logger.warning("the node says that it may lack rows of %s", lacking)
-        filling.tell_end(end, request.end)
+    filling.tell(request.end)
 
 
 def _move(store: Store, part: Part, name: str) -> None:

@@ -41,6 +41,7 @@ from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
 from balance_analysis.load.stream import Load
 from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Tally
 from balance_analysis.node.limits import decode_limits, network_limits
+from balance_analysis.node.nodes import answers
 from balance_analysis.node.query import Filters, page_parameters
 from balance_analysis.notebook import facts_html, plain
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds, to_microseconds
@@ -323,9 +324,10 @@ def export(
                     else:
                         fill_elsewhere(pool, client, span, filling, progress)
                 if not spans:
-                    witness.remembered(request.end, request.end)
+                    witness.check()
                 writer.checkpoint()
             finally:
+                witness.close()
                 run.requests += witness.asking.tally.requests
                 if witness.is_sure:
                     _keep_limits(store, writer, run)
@@ -397,13 +399,14 @@ def _fill(
     client: Client, request: LoadRequest, filling: Filling, progress: bool | Report | None
 ) -> None:
     """Load a span and commit it, period by period."""
-    load, loaded = Load(request), _Loaded(filling)
+    load, loaded = Load(request, is_part=True), _Loaded(filling)
     try:
         with keeping(filling, loaded.finish):
             finished = filling.run.finished
             for step in until_behind(load.run_in_time_order(client, progress), finished):
                 loaded.add(step)
-            filling.tell_end(loaded.end, request.end)
+        logger.info("%d rows in %d requests", load.rows, load.cost["requests"])
+        filling.tell(request.end)
     finally:
         filling.run.requests += int(load.cost.get("requests", 0))
 
@@ -425,7 +428,7 @@ class _Loaded:
     def add(self, step: Step) -> None:
         """Take the next step, and give on each period that is complete with it."""
         self._batches += step.batches
-        self._filling.note(step.incomplete, step.bad_rows)
+        self._filling.note(step)
         self.end = step.end
         self._give_periods()
 
@@ -523,8 +526,8 @@ def _ask_head(client: Client, run: Run) -> tuple[str, int] | None:
 
 def _ask_limits(client: Client, tally: Tally) -> Answer[dict[str, Any]] | None:
     """Return what the first node that answers says of the limits; `None` where it has none."""
-    *others, last = client.base_urls
-    for base_url in (*others, last):
+
+    def ask(base_url: str) -> Answer[dict[str, Any]] | None:
         try:
             return client.get(NETWORK_LIMITS, [], decode_limits, base_url=base_url, tally=tally)
         except RequestError as error:
@@ -532,7 +535,6 @@ def _ask_limits(client: Client, tally: Tally) -> Answer[dict[str, Any]] | None:
             # refusal nothing follows, not even up to where it can tell.
             if error.status in NO_LIMITS:
                 return None
-            if base_url == last:
-                raise
-            logger.warning("%s; asking another node", error)
-    return None
+            raise
+
+    return next(answers(client.base_urls, ask, lambda _, error: logger.warning("%s", error)))

@@ -24,8 +24,10 @@ from balance_analysis.archive.rowfiles import encode_rows
 from balance_analysis.archive.runs import keep_bad_rows
 from balance_analysis.archive.uninterrupted import uninterrupted
 from balance_analysis.errors import BalanceAnalysisError, RequestError
+from balance_analysis.load.stream import stretches
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
+from balance_analysis.spans import clipped, joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -46,6 +48,27 @@ logger = logging.getLogger("balance_analysis")
 
 
 @dataclass(frozen=True, slots=True)
+class Answered:
+    """What one node answered without a break: all of [start, end), microseconds.
+
+    Attributes
+    ----------
+    start, end
+        Which stretch.
+    source, address
+        The node: as it was asked, and as what it answered, after redirects.
+    block_height
+        The last block that it held, at the answer that knew least; `None` where it didn't say.
+    """
+
+    start: int
+    end: int
+    source: str
+    address: str
+    block_height: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """What came of a period's share of a span; it pickles, and is small however many rows came.
 
@@ -63,6 +86,8 @@ class Part:
         The rows that the archive holds and that came with another balance, or did not come again.
     last
         The rows of the last block that came.
+    answered
+        Which node answered what.
     incomplete
         Stretches of which the node says that it may lack rows.
     bad_rows
@@ -79,6 +104,7 @@ class Part:
     changed: pa.Table = field(default_factory=ARROW_SCHEMA.empty_table)
     absent: pa.Table = field(default_factory=ARROW_SCHEMA.empty_table)
     last: pa.Table = field(default_factory=ARROW_SCHEMA.empty_table)
+    answered: tuple[Answered, ...] = ()
     incomplete: tuple[Span, ...] = ()
     bad_rows: tuple[BadRow, ...] = ()
     requests: int = 0
@@ -125,16 +151,28 @@ def until_behind(steps: Iterable[Step], finished: tuple[str, int] | None = None)
     block that a node holds may be unfinished, unless it is the one that is `Run.finished`.
     """
     for step in steps:
-        known = step.end if step.head is None else step.head
-        if (step.source, step.head) == finished:
+        known = step.known_end
+        if known < step.end and (step.address, step.head) == finished:
             known += 1
-        if known >= step.end:
+        if known == step.end:
             yield step
             continue
-        end = max(step.start, known)
-        rows = within(pa.Table.from_batches(step.batches, ARROW_SCHEMA), step.start, end)
-        yield replace(step, end=end, batches=tuple(rows.to_batches()))
+        yield step.until(known)
         return
+
+
+def answered_by(steps: Iterable[Step]) -> tuple[Answered, ...]:
+    """Return which node answered what, of steps in time order."""
+    found: list[Answered] = []
+    for step in steps:
+        each = Answered(step.start, step.end, step.source, step.address, step.block_height)
+        if found and (found[-1].end, found[-1].source) == (each.start, each.source):
+            before = found.pop()
+            heights = (before.block_height, each.block_height)
+            least = min((height for height in heights if height is not None), default=None)
+            each = replace(each, start=before.start, block_height=least)
+        found.append(each)
+    return tuple(found)
 
 
 @dataclass(slots=True)
@@ -152,8 +190,12 @@ class Filling:
     front
         Up to where parts were taken: those without rows are committed with the next one that has
         some, or at the end.
+    answered
+        Which node answered what is taken later or not committed yet.
     doubted
-        Stretches of which the node says that it may lack rows.
+        Stretches of which a node says that it may lack rows.
+    forgotten
+        Stretches that a node may have forgotten, and that nothing else proves.
     kept
         How many bad rows are on disk.
     deadline
@@ -167,7 +209,9 @@ class Filling:
     witness: Witness
     committed: int
     front: int = field(init=False)
+    answered: list[Answered] = field(default_factory=list)
     doubted: list[Span] = field(default_factory=list)
+    forgotten: list[Span] = field(default_factory=list)
     kept: int = 0
     deadline: float | None = None
 
@@ -184,14 +228,15 @@ class Filling:
         """When the period of the next part ends, in microseconds."""
         return layout.bounds_of(self.period, self.writer.about.partition)[1]
 
-    def note(self, incomplete: Iterable[Span], bad_rows: Iterable[BadRow]) -> None:
-        """Note what the node says of rows that are taken later."""
-        self.doubted += incomplete
-        self.run.bad_rows |= dict.fromkeys(bad_rows)
+    def note(self, what: Step | Part) -> None:
+        """Note what is said of rows that are taken later."""
+        self.answered += what.answered if isinstance(what, Part) else answered_by([what])
+        self.doubted += what.incomplete
+        self.run.bad_rows |= dict.fromkeys(what.bad_rows)
 
     def take(self, part: Part, put_file: Callable[[str], None]) -> None:
         """Take the part from `front` on; `put_file` puts its file under the name that it gets."""
-        remembered = self._remembered(part.end) if part.has_rows else part.end
+        remembered = self._remembered(part.end) if part.has_rows else {}
         with uninterrupted():
             if part.has_rows:
                 self._commit(part, put_file, remembered)
@@ -204,46 +249,66 @@ class Filling:
             with uninterrupted():
                 self._commit(Part(self.front, self.front), _put_nothing, remembered)
 
-    @staticmethod
-    def tell_end(end: int, wanted: int) -> None:
-        """Tell where the span ends, if that is short of what is wanted."""
-        if end < wanted:
-            known = from_microseconds(end)
+    def tell(self, wanted: int) -> None:
+        """Tell what of the span, up to where it is wanted, isn't known."""
+        if self.doubted:
+            lacking = stretches(joined(self.doubted))
+            logger.warning("the node says that it may lack rows of %s", lacking)
+        if self.forgotten:
+            unproven = stretches(joined(self.forgotten))
+            logger.warning("the node may have forgotten rows of %s: unproven", unproven)
+        if self.committed < wanted:
+            known = from_microseconds(self.committed)
             logger.warning("a node answered that knows blocks up to %s only", known)
 
-    def _remembered(self, end: int) -> int:
-        """Return from when on the node has forgotten nothing up to `end`: `end` if it can't tell.
+    def _remembered(self, end: int) -> dict[str, int]:
+        """Return from when on each node that answered has forgotten nothing up to `end`.
 
-        Not under `uninterrupted`: a node may take long to answer.
+        That is `end` if it can't tell. Not under `uninterrupted`: a node may take long to answer.
         """
-        if self.deadline is None:
-            return self.witness.remembered(self.committed, end)
-        answer: Future[int] = Future()
+        sources = dict.fromkeys(each.source for each in self.answered if each.start < end)
 
-        def ask() -> None:
+        def ask() -> dict[str, int]:
+            return {
+                source: self.witness.remembered(source, self.committed, end) for source in sources
+            }
+
+        if self.deadline is None:
+            return ask()
+        answer: Future[dict[str, int]] = Future()
+
+        def ask_beside() -> None:
             try:
-                answer.set_result(self.witness.remembered(self.committed, end))
+                answer.set_result(ask())
             except BaseException as error:  # noqa: BLE001 - it is the future's
                 answer.set_exception(error)
 
-        threading.Thread(target=ask, daemon=True).start()
+        threading.Thread(target=ask_beside, daemon=True).start()
         try:
             return answer.result(max(0.0, self.deadline - time.monotonic()))
         except (TimeoutError, RequestError):
             if not self.witness.is_sure:
                 raise
         logger.warning("the node does not vouch for what is kept: the next export asks again")
-        return end
+        return dict.fromkeys(sources, end)
 
-    def _commit(self, part: Part, put_file: Callable[[str], None], remembered: int) -> None:
-        doubted = [(self.committed, min(remembered, part.end)), *self.doubted]
+    def _commit(
+        self, part: Part, put_file: Callable[[str], None], remembered: dict[str, int]
+    ) -> None:
+        answered = [each for each in self.answered if each.start < part.end]
         run = self.run
-        said = (run.source, run.block_height, run.asked_at)
-        intervals: tuple[Interval, ...] = (Interval(self.committed, part.end, True, *said),)
-        for begin, stop in doubted:
-            start, until = max(begin, self.committed), min(stop, part.end)
-            if start < until:
-                intervals = covered_by(intervals, Interval(start, until, False, *said))
+        intervals: tuple[Interval, ...] = ()
+        doubted = list(clipped(self.doubted, self.committed, part.end))
+        for each in answered:
+            start, end = max(each.start, self.committed), min(each.end, part.end)
+            said = (each.address, each.block_height, run.asked_at)
+            intervals = covered_by(intervals, Interval(start, end, True, *said))
+            forgotten = list(clipped([(start, remembered[each.source])], start, end))
+            for begin, until in (*forgotten, *clipped(self.doubted, start, end)):
+                intervals = covered_by(intervals, Interval(begin, until, False, *said))
+            for gap in forgotten:
+                self.forgotten += self.writer.state.missing(*gap)
+            doubted += forgotten
         # Before the coverage says that nothing is missing.
         if len(run.bad_rows) > self.kept:
             keep_bad_rows(self.store, run)
@@ -252,6 +317,7 @@ class Filling:
         self.witness.see(part.last)
         run.commits(self.committed, part.end)
         self.committed = part.end
+        self.answered = [each for each in self.answered if each.end > part.end]
         run.rows += part.added
         conflicts = pa.concat_tables([part.changed, _outside(part.absent, doubted)])
         if conflicts.num_rows:

@@ -351,7 +351,7 @@ class _Mending:
         return pa.concat_tables(parts), intervals
 
     def _load(self, start: int, end: int) -> tuple[pa.Table, Load]:
-        load = Load(replace(self.request, start=start, end=end))
+        load = Load(replace(self.request, start=start, end=end), is_part=True)
         batches = [
             batch for step in load.run(self.client, progress=False) for batch in step.batches
         ]

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import read_noted, within
-from balance_analysis.archive.filling import Part, make_part, until_behind
+from balance_analysis.archive.filling import Part, answered_by, make_part, until_behind
 from balance_analysis.archive.state import check_seen
 from balance_analysis.load.stream import Load
 from balance_analysis.schema import ARROW_SCHEMA
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.store import Store
     from balance_analysis.load.request import LoadRequest
     from balance_analysis.node.client import Client
-    from balance_analysis.node.decode import BadRow
-    from balance_analysis.spans import Span
+    from balance_analysis.node.walk import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +82,7 @@ def load_part(task: Task) -> Part:
     known = read_noted(store, task.file, task.note)
     start = end = request.start or 0
     batches: list[pa.RecordBatch] = []
-    incomplete: list[Span] = []
-    bad_rows: list[BadRow] = []
+    steps: list[Step] = []
     load = Load(request, is_part=True)
     if task.client.max_requests_per_second is not None:
         # For the last request of the task before, and for the driver's own before it commits.
@@ -92,8 +90,7 @@ def load_part(task: Task) -> Part:
     with copy(task.client) as client:
         for step in until_behind(load.run_in_time_order(client, progress=False), task.finished):
             batches += step.batches
-            incomplete += step.incomplete
-            bad_rows += step.bad_rows
+            steps.append(replace(step, batches=()))
             end = step.end
     new = within(pa.Table.from_batches(batches, ARROW_SCHEMA), start, end)
     part, content = make_part(known, new, start, end)
@@ -101,7 +98,8 @@ def load_part(task: Task) -> Part:
         store.write(layout.staged_file(part.note.sha256), content)
     return replace(
         part,
-        incomplete=tuple(incomplete),
-        bad_rows=tuple(bad_rows),
+        answered=answered_by(steps),
+        incomplete=tuple(span for step in steps for span in step.incomplete),
+        bad_rows=tuple(bad for step in steps for bad in step.bad_rows),
         requests=int(load.cost["requests"]),
     )

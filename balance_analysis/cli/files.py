@@ -59,6 +59,7 @@ def fetch(
         start, end = interval(since, until)
         check_output(output, suffixes=("", ".parquet", ".pq"))
         from balance_analysis.archive.download import load_to_parquet, partial_path
+        from balance_analysis.known import lacking
         from balance_analysis.node.client import Client
 
         side = partial_path(output)
@@ -90,8 +91,10 @@ def fetch(
         )
         if not rows:
             say(quiet)("No row matches; the file holds an empty table")
-        if loaded["incomplete"]:
-            telling.fail(f"{output} holds what there is, but its node may lack rows of it", PARTIAL)
+        if lacking(loaded):
+            telling.fail(
+                f"{output} holds what there is, but not all of what was asked for is known", PARTIAL
+            )
 
 
 @contextlib.contextmanager

@@ -141,7 +141,7 @@ class Selection:
 
         table = read_parquet(self.source)
         if lacking := _lacking(table):
-            self.say(f"{self.name}: the node said that it may lack rows of {stretches(lacking)}")
+            self.say(f"{self.name}: its node may lack rows of {stretches(lacking)}")
         return self.filters.select(table)
 
     def doubted(self, table: pd.DataFrame) -> list[tuple[int, int]]:
@@ -318,8 +318,9 @@ def _hint(value: str, column: pd.Series[str]) -> str:
 
 
 def _lacking(table: pd.DataFrame) -> list[tuple[int, int]]:
-    """Return the stretches that a table's load was told to lack, microseconds."""
-    from balance_analysis.schema import ATTRS_KEY, to_microseconds
+    """Return the stretches that a table's load doesn't know, microseconds."""
+    from balance_analysis.known import lacking
+    from balance_analysis.schema import ATTRS_KEY
 
-    told = table.attrs.get(ATTRS_KEY, {}).get("incomplete", [])
-    return [(to_microseconds(start), to_microseconds(end)) for start, end in told]
+    told = table.attrs.get(ATTRS_KEY, {})
+    return lacking(told) if "start" in told else []

@@ -7,25 +7,28 @@ import threading
 import time
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from balance_analysis.errors import IncompleteError, RequestError
 from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client, Tally
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
+from balance_analysis.node.nodes import answers
 from balance_analysis.node.query import Filters, page_parameters
 from balance_analysis.node.walk import Step, find_oldest, take_step
 from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW, Window, fetch
 from balance_analysis.spans import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import pyarrow as pa
+    from collections.abc import Callable, Iterator, Sequence
 
     from balance_analysis.load.request import LoadRequest, OnBadRows
     from balance_analysis.node.exchange import Answer
     from balance_analysis.node.window import Ask, Question
     from balance_analysis.spans import Span
+
+FRESH: Final = 3
+"""Connections over which a node is asked for its oldest row: behind one address may be several."""
 
 logger = logging.getLogger("balance_analysis")
 
@@ -35,6 +38,8 @@ T = TypeVar("T")
 
 _OUTSIDE = 416
 """The status of a range that an archive, served strictly, doesn't vouch for."""
+
+_ENDLESS: Final = 1 << 62
 
 
 def _decode(body: bytes) -> DecodedPage:
@@ -65,9 +70,17 @@ class Head:
         if answer.block_time is not None:
             self.time = max(answer.block_time, self.time or 0)
 
+    def or_less(self, height: int | None, time: int | None) -> Head:
+        """Return the lesser one of this and another."""
+        return Head(_least(self.height, height), _least(self.time, time))
+
     def lags(self, moment: int) -> bool:
         """Whether the node is known not to hold everything before a moment."""
         return self.time is not None and self.time < moment
+
+
+def _least(*numbers: int | None) -> int | None:
+    return min((number for number in numbers if number is not None), default=None)
 
 
 @dataclass(slots=True)
@@ -76,13 +89,13 @@ class Seen:
 
     Attributes
     ----------
-    heads
-        The time of its last block, microseconds, at each answer.
+    head
+        Its last block: of its answers, the one that knew least.
     incomplete
         Stretches of which it may lack rows.
     """
 
-    heads: list[int] = field(default_factory=list)
+    head: Head = field(default_factory=Head)
     incomplete: list[Span] = field(default_factory=list)
 
     def within(self, start: int, end: int) -> tuple[Span, ...]:
@@ -117,6 +130,9 @@ class Asking:
         self.sources = {base_url: base_url for base_url in client.base_urls}
         self._on_bad_rows = on_bad_rows
         self._order = list(client.base_urls)
+        self._failed: set[str] = set()
+        self._reach: dict[str, int] = {}
+        self._reaching = threading.Lock()
         self._stopped = threading.Event()
         self._lock = threading.Lock()
 
@@ -126,12 +142,26 @@ class Asking:
 
     def to(self, base_url: str, seen: Seen | None = None) -> Ask:
         """Return the function that asks one node, and notes what it says of its answers."""
-        return lambda question: self._ask(base_url, question, Seen() if seen is None else seen)
+        noted, raises = Seen() if seen is None else seen, self._on_bad_rows == "raise"
+        return partial(self._ask, self.client, base_url, seen=noted, raises=raises)
 
-    def _ask(self, base_url: str, question: Question, seen: Seen) -> DecodedPage:
+    def afresh(self, base_url: str) -> Iterator[tuple[Ask, Seen]]:
+        """Yield functions that ask one node, each over a new connection; bad rows are all right."""
+        for _ in range(FRESH):
+            with self.client.fresh() as client:
+                yield self.over(client, base_url)
+
+    def over(self, client: Client, base_url: str) -> tuple[Ask, Seen]:
+        """Return the function that asks one node over a client's own connections."""
+        seen = Seen()
+        return partial(self._ask, client, base_url, seen=seen, raises=False), seen
+
+    def _ask(
+        self, client: Client, base_url: str, question: Question, *, seen: Seen, raises: bool
+    ) -> DecodedPage:
         if self._stopped.is_set():
             raise CancelledError
-        answer = self.client.get(
+        answer = client.get(
             BALANCE_CHANGES,
             page_parameters(
                 question.filters,
@@ -150,55 +180,103 @@ class Asking:
         with self._lock:
             self.heads[base_url].advance(answer)
             self.sources[base_url] = answer.source
-        if answer.block_time is not None:
-            seen.heads.append(answer.block_time)
-        seen.incomplete += answer.incomplete
-        if self._on_bad_rows == "raise":
+            seen.head = seen.head.or_less(answer.block_height, answer.block_time)
+            seen.incomplete += answer.incomplete
+        if raises:
             raise_bad_row(answer.value.bad_rows)
         return answer.value
 
-    def settle(self, parts: Sequence[Filters], window: Window) -> Step:
+    def settle(self, parts: Sequence[Filters], window: Window, interval: Span) -> Step:
         """Settle the first part of a window, all of it by one node.
 
-        A node that fails, or is known to lag behind what it was asked for, is left for another.
+        It goes to a node that reaches back far enough and doesn't lag, if there is one. What a node
+        that lags doesn't know is left as the rest, where another may know it.
+
+        Parameters
+        ----------
+        parts
+            Filters that together are what the caller asked for.
+        window
+            What to settle.
+        interval
+            What all windows are of; what a node may have forgotten of it is asked once.
 
         Raises
         ------
-        BalanceAnalysisError
+        RequestError, IncompleteError
             What the last node failed with, if all did.
         """
-        behind: list[tuple[int, Step]] = []
-        failure: RequestError | IncompleteError | None = None
-        for base_url in tuple(self._order):
-            seen = Seen()
-            try:
-                step = take_step(self.to(base_url, seen), parts, window)
-            except (RequestError, IncompleteError) as error:
-                failure = error
-                self._demote(base_url, str(error))
-                continue
-            incomplete = seen.within(step.start, step.end)
-            head_seen = min(seen.heads, default=None)
-            step = replace(
-                step, source=self.sources[base_url], head=head_seen, incomplete=incomplete
-            )
-            head = self.heads[base_url]
-            if not head.lags(step.end) or not self._may_be_behind(head):
-                return step
-            behind.append((head.time or 0, step))
-        if behind:
-            return max(behind, key=lambda pair: pair[0])[1]
-        raise failure or AssertionError("a client has at least one node")
+        best: Step | None = None
+        asked: set[str] = set()
+        nodes = self._nodes_for(window.start, interval)
+        for step in answers(nodes, lambda url: self._step(url, parts, window), self._demote):
+            asked.add(step.source)
+            if best is None or (step.known_end, step.head or 0) > (best.known_end, best.head or 0):
+                best = step
+            if step.known_end == step.end or not self._may_be_behind(step, asked):
+                break
+            if step.known_end > step.start:
+                known = step.until(step.known_end)
+                rest = replace(window, start=known.end, begins_with_row=False)
+                return replace(known, rest=rest)
+        if best is None:
+            raise AssertionError("a node answered or all failed")
+        return best
 
-    def _may_be_behind(self, head: Head) -> bool:
-        others = [other for other in self.heads.values() if other is not head]
-        return any(other.time is None or other.time > (head.time or 0) for other in others)
+    def _step(self, base_url: str, parts: Sequence[Filters], window: Window) -> Step:
+        seen = Seen()
+        step = take_step(self.to(base_url, seen), parts, window)
+        self._failed.discard(base_url)
+        return replace(
+            step,
+            source=base_url,
+            address=self.sources[base_url],
+            head=seen.head.time,
+            block_height=seen.head.height,
+            incomplete=seen.within(step.start, step.end),
+        )
 
-    def _demote(self, base_url: str, reason: str) -> None:
+    def _may_be_behind(self, step: Step, asked: set[str]) -> bool:
+        """Whether a node that wasn't asked may know more than one that lags."""
+        others = [self.heads[each].time for each in {*self._order} - asked - self._failed]
+        return any(time is None or time > (step.head or 0) for time in others)
+
+    def _nodes_for(self, moment: int, interval: Span) -> Iterator[str]:
+        """Yield the nodes that may know what follows a moment, best first, then the others."""
+        order = tuple(self._order)
+        if len(order) == 1:
+            yield from order
+            return
+        others = []
+        for base_url in order:
+            if self._may_know(base_url, moment, interval):
+                yield base_url
+            else:
+                others.append(base_url)
+        yield from sorted(others, key=lambda each: self._lack(each, moment))
+
+    def _may_know(self, base_url: str, moment: int, interval: Span) -> bool:
+        head = self.heads[base_url].time
+        if base_url in self._failed or (head is not None and head <= moment):
+            return False
+        try:
+            return self.reach(base_url, interval) <= moment
+        except (RequestError, IncompleteError) as error:
+            self._demote(base_url, error)
+            return False
+
+    def _lack(self, base_url: str, moment: int) -> tuple[bool, int, int]:
+        """Return how little a node can help with what follows a moment, the least first."""
+        head = self.heads[base_url].time
+        reach = max(moment, self._reach.get(base_url, _ENDLESS))
+        return base_url in self._failed, reach, -(_ENDLESS if head is None else head)
+
+    def _demote(self, base_url: str, error: Exception) -> None:
         with self._lock:
+            self._failed.add(base_url)
             if len(self._order) > 1 and self._order[0] == base_url:
                 self._order.append(self._order.pop(0))
-                logger.warning("%s; going on with %s", reason, self._order[0])
+                logger.warning("%s; going on with %s", error, self._order[0])
 
     def interval(self, request: LoadRequest) -> tuple[int, int]:
         """Return the bounds with a start: the oldest row's time, or the end where there is no row.
@@ -209,43 +287,34 @@ class Asking:
         self.nodes(request.end)
         if request.start is not None:
             return request.start, request.end
-        oldest = self._oldest(request)
+        parts = request.filters.parts()
+        oldest = self._of_best(lambda url: find_oldest(self.to(url), parts, request.end))
         return (request.end if oldest is None else oldest), request.end
 
-    def remembered(self, start: int, end: int) -> int:
-        """Return from when on the best node has forgotten nothing of [start, end).
+    def reach(self, base_url: str, interval: Span) -> int:
+        """Return from when on a node has forgotten nothing of an interval; it is asked once."""
+        with self._reaching:
+            if base_url not in self._reach:
+                self._reach[base_url] = self.remembered_by(base_url, *interval)
+            return self._reach[base_url]
 
-        That is `start` where it holds an older row of any account, else the time of its oldest one.
-        A node that refuses what it doesn't vouch for remembers all that it answers.
+    def remembered_by(self, base_url: str, start: int, end: int) -> int:
+        """Return from when on a node has forgotten nothing of [start, end), as of now.
+
+        Behind its address there may be several: it is asked over several connections, and the
+        latest answer is believed.
         """
-        try:
-            return self._of_best(lambda ask: _remembered(ask, start, end))
-        except RequestError as error:
-            if error.status == _OUTSIDE:
-                return start
-            raise
+        for ask, seen in self.afresh(base_url):
+            start = remembered(ask, seen, start, end)
+        return start
 
-    def block_at(self, moment: int, parts: Sequence[Filters]) -> tuple[bool, list[pa.RecordBatch]]:
-        """Return whether the best node holds rows of a block, and one of them unless it is bad."""
-        window = Window(moment, moment + 1, page_size=1)
-        found = self._of_best(lambda ask: [fetch(ask, part, window) for part in parts])
-        rows = [listing.rows for listing in found if listing.rows.num_rows]
-        return any(len(listing.times) for listing in found), rows
+    def remembered(self, start: int, end: int) -> int:
+        """Return from when on the best node that answers has forgotten nothing of [start, end)."""
+        return self._of_best(lambda url: self.remembered_by(url, start, end))
 
-    def _of_best(self, ask_node: Callable[[Ask], T]) -> T:
+    def _of_best(self, ask: Callable[[str], T]) -> T:
         """Return what the best node that answers says."""
-        failure: RequestError | None = None
-        for base_url in tuple(self._order):
-            try:
-                return ask_node(self.to(base_url))
-            except RequestError as error:
-                failure = error
-                self._demote(base_url, str(error))
-        raise failure or AssertionError("a client has at least one node")
-
-    def _oldest(self, request: LoadRequest) -> int | None:
-        parts = request.filters.parts()
-        return self._of_best(lambda ask: find_oldest(ask, parts, request.end))
+        return next(answers(tuple(self._order), ask, self._demote))
 
     def nodes(self, end: int) -> tuple[str, ...]:
         """Return the nodes, best first; several are tried out for an interval that ends there."""
@@ -270,10 +339,22 @@ class Asking:
         return False, lag, answer.seconds
 
 
-def _remembered(ask: Ask, start: int, end: int) -> int:
-    if start > EARLIEST:
-        window = Window(max(EARLIEST, start - LONGEST_WINDOW), start, page_size=1)
-        if len(fetch(ask, Filters(), window).times):
+def remembered(ask: Ask, seen: Seen, start: int, end: int) -> int:
+    """Return from when on whoever is asked has forgotten nothing of [start, end).
+
+    That is `start` where there is a row of any account at or before it, else the time of the oldest
+    one. An archive forgets nothing: it says, or refuses, what it doesn't vouch for.
+    """
+    try:
+        if start >= EARLIEST:
+            window = Window(max(EARLIEST, start + 1 - LONGEST_WINDOW), start + 1, page_size=1)
+            if len(fetch(ask, Filters(), window).times) or seen.incomplete:
+                return start
+        oldest = find_oldest(ask, [Filters()], end)
+    except RequestError as error:
+        if error.status == _OUTSIDE:
             return start
-    oldest = find_oldest(ask, [Filters()], end)
+        raise
+    if seen.incomplete:
+        return start
     return end if oldest is None else max(start, oldest)

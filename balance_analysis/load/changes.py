@@ -76,7 +76,8 @@ def load_balance_changes(
         (datetime64[us, UTC]), balance (decimal128(38, 0)[pyarrow], in the asset's smallest unit),
         sorted by these in order; (account, timestamp) unique. `attrs["balance_analysis"]` tells,
         as JSON: source, interval, filters, rows, requests, retries, bytes, seconds (throttled ones
-        too), the node's last block, and quarantined rows.
+        too), the node's last block at the answer that knew least, `known` (the intervals in which
+        every change is in the table, as pairs of ISO 8601), and quarantined rows.
 
     Raises
     ------
@@ -93,6 +94,12 @@ def load_balance_changes(
 
     Notes
     -----
+    What is known ends at the node's last block, and begins at the oldest row of any account that it
+    remembers, asked before its rows are used and again after the load. Where that is short of a
+    start or an end that was given, one warning says so; rows that came all the same stay. A bound
+    that was left open lies where what is known does. For what stays undetectable behind one
+    address, see `Client`. A node that fails before it is asked again is believed what it said.
+
     An error of a load holds what is complete of it, and pickles; `error.resume()` goes on.
     """
     request = make_request(

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.errors import IncompleteError, RequestError
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE
-from balance_analysis.load.asking import Asking
+from balance_analysis.load.asking import Asking, Seen
 from balance_analysis.load.request import check_positive
 from balance_analysis.node.last import Account, Found, Search
+from balance_analysis.node.nodes import answers
 from balance_analysis.node.query import make_filters
 from balance_analysis.schema import (
     ACCOUNT_KEY,
@@ -29,6 +29,7 @@ from balance_analysis.schema import (
 )
 
 if TYPE_CHECKING:
+    from balance_analysis.load.asking import Head
     from balance_analysis.node.client import Client
     from balance_analysis.schema import Instant
 
@@ -118,11 +119,12 @@ def load_opening_balances(
     end, wanted = to_microseconds(at), _accounts(accounts)
     asking, began = Asking(client, "raise"), time.monotonic()
     try:
-        source, found = _by_one_node(asking, wanted, end, page_size, workers)
+        source, head, found = _by_one_node(asking, wanted, end, page_size, workers)
     finally:
         asking.stop()
     opening = _frame(wanted, found)
-    opening.attrs[ATTRS_KEY] = _description(asking, source, end, time.monotonic() - began)
+    seconds = time.monotonic() - began
+    opening.attrs[ATTRS_KEY] = _description(asking, source, head, end, seconds)
     logger.info("%d opening balances in %d requests", len(wanted), asking.tally.requests)
     return opening
 
@@ -160,20 +162,22 @@ def _is_type(text: str) -> bool:
 
 def _by_one_node(
     asking: Asking, accounts: list[Account], at: int, page_size: int, workers: int
-) -> tuple[str, Found]:
-    """Return what the best node that can answer it all tells, and which it is.
+) -> tuple[str, Head, Found]:
+    """Return what the best node that can answer it all tells, which it is, and its last block.
 
     Nodes differ in what they have pruned, so they are not mixed.
     """
-    failure: RequestError | IncompleteError | None = None
-    for base_url in asking.nodes(at):
-        try:
-            with Search(asking.to(base_url), at, page_size, workers) as search:
-                return base_url, search.find(accounts)
-        except (RequestError, IncompleteError) as error:
-            failure = error
-            logger.warning("%s; no opening balances from %s", error, base_url)
-    raise failure or AssertionError("a client has at least one node")
+
+    def find(base_url: str) -> tuple[str, Head, Found]:
+        seen = Seen()
+        with Search(asking.to(base_url, seen), at, page_size, workers) as search:
+            found = search.find(accounts)
+        return base_url, seen.head, found
+
+    def failed(base_url: str, error: Exception) -> None:
+        logger.warning("%s; no opening balances from %s", error, base_url)
+
+    return next(answers(asking.nodes(at), find, failed))
 
 
 def _frame(accounts: list[Account], found: Found) -> pd.DataFrame:
@@ -194,9 +198,11 @@ def _frame(accounts: list[Account], found: Found) -> pd.DataFrame:
     )
 
 
-def _description(asking: Asking, source: str, at: int, seconds: float) -> dict[str, Any]:
+def _description(
+    asking: Asking, source: str, head: Head, at: int, seconds: float
+) -> dict[str, Any]:
     """Return what the result's attrs tell of its load; all of it is JSON."""
-    head, tally = asking.heads[source], asking.tally
+    tally = asking.tally
     return {
         "source": asking.sources[source],
         "at": from_microseconds(at).isoformat(),

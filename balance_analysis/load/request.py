@@ -33,6 +33,8 @@ class LoadRequest:
         Requests at once.
     on_bad_rows
         What happens to a row that the table can't hold.
+    is_until_now
+        Whether the caller gave no end: then what the node doesn't know yet isn't asked for.
     """
 
     start: int | None
@@ -41,6 +43,7 @@ class LoadRequest:
     page_size: int
     workers: int
     on_bad_rows: OnBadRows
+    is_until_now: bool = False
 
 
 def make_request(
@@ -70,7 +73,8 @@ def make_request(
         asset_id=asset_id, party_ids=party_ids, market_ids=market_ids, account_types=account_types
     )
     first, last = bounds(start, end)
-    return LoadRequest(first, last, filters, page_size, workers, on_bad_rows)
+    is_until_now = end is None
+    return LoadRequest(first, last, filters, page_size, workers, on_bad_rows, is_until_now)
 
 
 def bounds(start: Instant | None, end: Instant | None) -> tuple[int | None, int]:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from balance_analysis.errors import IncompleteError, RequestError
+from balance_analysis.known import KNOWN_KEY, known_json
 from balance_analysis.load.asking import Asking, Head
 from balance_analysis.load.progress import Report, reporting
 from balance_analysis.load.windows import settle_windows
 from balance_analysis.node.window import Window
 from balance_analysis.rows import has_repeats
 from balance_analysis.schema import from_microseconds
-from balance_analysis.spans import joined
+from balance_analysis.spans import between, clipped, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,10 +54,18 @@ class Load:
         The bad rows in them, each once.
     nodes
         How many steps each node settled.
+    answered
+        The spans that each node answered.
+    remembered
+        From when on each of these has forgotten nothing.
+    incomplete
+        Stretches of which nodes say themselves that they may lack rows.
+    known_until
+        Where what is known ends before the interval does; `None` where it doesn't.
     cost
         Requests, retries, throttled seconds, bytes and seconds so far.
     head
-        The last block that a node was seen to hold.
+        The last block that nodes held: of the answers, the one that knew least.
     restart
         A time at which a row is known to stand, microseconds: an answer that restarts there must
         begin there, or the node is not one of the same network.
@@ -69,7 +79,10 @@ class Load:
     rows: int = 0
     bad_rows: dict[BadRow, None] = field(default_factory=dict)
     nodes: dict[str, int] = field(default_factory=dict)
+    answered: dict[str, list[Span]] = field(default_factory=dict)
+    remembered: dict[str, int] = field(default_factory=dict)
     incomplete: list[Span] = field(default_factory=list)
+    known_until: int | None = None
     cost: dict[str, float] = field(default_factory=dict)
     head: Head = field(default_factory=Head)
     restart: int | None = None
@@ -82,26 +95,32 @@ class Load:
         """
         asking, began = Asking(client, self.request.on_bad_rows), time.monotonic()
         try:
-            if self.interval is None:
-                self.interval = asking.interval(self.request)
+            interval = self.interval = self.interval or asking.interval(self.request)
             parts = self.request.filters.parts()
             steps = settle_windows(
-                lambda window: asking.settle(parts, window), self.missing(), self.request.workers
+                lambda window: asking.settle(parts, window, interval),
+                self.missing(),
+                self.request.workers,
             )
             with reporting(progress) as report:
                 for step in steps:
                     whole = replace(step, batches=tuple(map(_without_repeats, step.batches)))
+                    self._note(whole)
+                    if not self.is_part:
+                        self._remember(asking, step.source)
                     yield whole
                     self._add(whole)
                     report(self.share(), self.rows)
+            if not self.is_part:
+                self._remember_again(asking)
         finally:
             asking.stop()
             self._count(asking, time.monotonic() - began)
         if self.is_part:
             return
         logger.info("%d rows in %d requests", self.rows, self.cost["requests"])
-        if self.incomplete:
-            logger.warning("the node says that it may lack rows of %s", stretches(self.incomplete))
+        if lacks := self.lacks():
+            logger.warning("%s", lacks)
 
     def run_in_time_order(self, client: Client, progress: bool | Report | None) -> Iterator[Step]:
         """Yield the same steps in time order; those that come early wait."""
@@ -135,9 +154,50 @@ class Load:
         start, end = self.interval
         return sum(b - a for a, b in self.settled) / max(end - start, 1)
 
+    def known(self) -> list[Span]:
+        """Return the spans in which every row that there was is among those that came.
+
+        A node knows what it answered from the oldest row that it remembers on, but for what it says
+        it may lack. Where an answer ended too early, nothing after it is known.
+        """
+        end = self.request.end if self.known_until is None else self.known_until
+        spans = [
+            span
+            for source, answered in self.answered.items()
+            for span in clipped(answered, self.remembered.get(source, end), end)
+        ]
+        return [part for span in joined(spans) for part in between(self.incomplete, *span)]
+
+    def asked(self) -> Span:
+        """Return the interval; a bound that the caller left open lies where knowledge does."""
+        start, end = self.interval or (self.request.end, self.request.end)
+        if self.request.start is None:
+            start = max(start, min(self.remembered.values(), default=start))
+        if self.request.is_until_now and self.known_until is not None and start < self.known_until:
+            end = self.known_until
+        return start, end
+
+    def lacks(self) -> str:
+        """Return what of the interval is not known, and why, as text; empty if all is known."""
+        (start, end), known = self.asked(), self.known()
+        if not between(known, start, end):
+            return ""
+        reasons, told = [], [*known, *self.incomplete]
+        if self.known_until is not None and self.known_until < end:
+            reasons.append(
+                f"the node knows blocks up to {from_microseconds(self.known_until)} only"
+            )
+            told.append((self.known_until, end))
+        if said := list(clipped(self.incomplete, start, end)):
+            reasons.append(f"the node says that it may lack rows of {stretches(said)}")
+        if forgotten := between(told, start, end):
+            reasons.append(f"the node may have forgotten rows of {stretches(forgotten)}")
+        what = f"only {stretches(known)}" if known else "nothing"
+        return f"of {stretches([(start, end)])} {what} is known: {'; '.join(reasons)}"
+
     def describe(self) -> dict[str, Any]:
         """Return what a table's attrs tell of its load; all of it is JSON."""
-        start, end = self.interval or (self.request.end, self.request.end)
+        start, end = self.asked()
         seconds = self.cost["seconds"]
         return {
             "source": max(self.nodes, key=self.nodes.__getitem__, default=None),
@@ -150,10 +210,7 @@ class Load:
             "rows_per_second": round(self.rows / seconds, 1) if seconds else 0.0,
             "block_height": self.head.height,
             "block_time": self.head.time and from_microseconds(self.head.time).isoformat(),
-            "incomplete": [
-                [from_microseconds(start).isoformat(), from_microseconds(end).isoformat()]
-                for start, end in self.incomplete
-            ],
+            KNOWN_KEY: known_json(self.known()),
             "quarantined": [{"row": bad.raw, "reason": bad.reason} for bad in self.bad_rows],
         }
 
@@ -161,8 +218,35 @@ class Load:
         self.settled.append((step.start, step.end))
         self.rows += step.num_rows
         self.bad_rows |= dict.fromkeys(step.bad_rows)
-        self.nodes[step.source] = self.nodes.get(step.source, 0) + 1
+        self.nodes[step.address] = self.nodes.get(step.address, 0) + 1
+
+    def _note(self, step: Step) -> None:
+        """Note what the node could know of a step."""
+        answered = [*self.answered.get(step.source, ()), (step.start, step.end)]
+        self.answered[step.source] = joined(answered)
         self.incomplete = joined([*self.incomplete, *step.incomplete])
+        self.head = self.head.or_less(step.block_height, step.head)
+        if step.known_end < step.end:
+            self.known_until = min(step.known_end, self.known_until or step.known_end)
+
+    def _remember(self, asking: Asking, source: str) -> None:
+        """Ask a node for its oldest row when its first rows come, before they are used."""
+        if source in self.remembered or self.interval is None:
+            return
+        try:
+            self.remembered[source] = asking.reach(source, self.interval)
+        except (RequestError, IncompleteError) as error:
+            self.remembered[source] = self.interval[1]
+            logger.warning("%s; so what the node may have forgotten is not known", error)
+
+    def _remember_again(self, asking: Asking) -> None:
+        """Ask each node again: it may have forgotten more meanwhile. One that is gone, can't be."""
+        for source in self.answered.keys() & {*asking.client.base_urls}:
+            start, end = self.remembered[source], self.request.end
+            try:
+                self.remembered[source] = asking.remembered_by(source, start, end)
+            except (RequestError, IncompleteError) as error:
+                logger.warning("%s; so it is believed what it remembered before", error)
 
     def _count(self, asking: Asking, seconds: float) -> None:
         tally = asking.tally
@@ -174,9 +258,6 @@ class Load:
             "seconds": round(seconds, 3),
         }
         self.cost = {name: self.cost.get(name, 0) + value for name, value in spent.items()}
-        for head in asking.heads.values():
-            if (head.time or 0, head.height or 0) > (self.head.time or 0, self.head.height or 0):
-                self.head = head
 
 
 def stretches(spans: Sequence[Span]) -> str:

@@ -7,11 +7,13 @@ asked again: faults on the way by stamina, a node's "too many requests" after a 
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import logging
 import platform
 import threading
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit
@@ -24,7 +26,7 @@ from balance_analysis.node.exchange import LONGEST_WAIT, Answer, exchange, new_s
 from balance_analysis.node.pace import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
 
     import requests
@@ -95,8 +97,8 @@ class Client:
     base_url
         The node's address, `http://` or `https://`, without the `/api/v2` of the operations; or
         several. Of several, a load takes the one that answers best, and moves on to another when it
-        fails or lags behind what is asked for. A user and password in it are sent to that node,
-        and are not part of `base_urls`.
+        fails, lags behind what is asked for, or has forgotten some of it. A user and password in it
+        are sent to that node, and are not part of `base_urls`.
     timeout
         Seconds to wait for a connection, and for each next byte of an answer; a whole answer may
         take ten times as long, its headers included.
@@ -116,6 +118,14 @@ class Client:
     ------
     ValueError
         If an address is not one, or a number is not positive.
+
+    Notes
+    -----
+    Behind one address there may be several nodes. Of what they know, the least is believed: each
+    answer tells its last block, and the oldest row is asked for over three fresh connections. What
+    stays undetectable is a node that remembers less, sends rows over other connections, and is met
+    by none of these. With the caller's own session, fresh connections are as that session makes
+    them.
 
     Examples
     --------
@@ -190,6 +200,15 @@ class Client:
         """Close the connections, unless the session is the caller's."""
         if self._owns_session:
             self._session.close()
+
+    @contextlib.contextmanager
+    def fresh(self) -> Iterator[Client]:
+        """Give a client of the same nodes and the same pace, on a connection of its own."""
+        with copy(self) as client:
+            client._pace = self._pace  # noqa: SLF001 - of its own kind
+            if not self._owns_session:
+                client._extra_headers = {**self._extra_headers, "Connection": "close"}  # noqa: SLF001
+            yield client
 
     def share(self, count: int) -> Client:
         """Return a client of the same nodes, for one of so many that share the request rate."""

@@ -14,6 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from balance_analysis.errors import IncompleteError
 from balance_analysis.node.block import settle_block
 from balance_analysis.node.window import (
@@ -27,11 +30,11 @@ from balance_analysis.node.window import (
     moment,
     range_text,
 )
+from balance_analysis.schema import ARROW_SCHEMA
+from balance_analysis.spans import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import pyarrow as pa
 
     from balance_analysis.node.decode import BadRow
     from balance_analysis.node.query import Filters
@@ -55,11 +58,11 @@ class Step:
         The largest page that the node accepts, as far as this step has seen.
     rest
         What was not reached; `None` when the whole window is settled.
-    source
-        The node that answered.
-    head
-        The time of the last block that it held, microseconds: of its answers, the one that knew
-        least; `None` where it doesn't say.
+    source, address
+        The node: as it was asked, and as what it answered, after redirects.
+    head, block_height
+        The time, in microseconds, and the number of the last block that it held: of its answers,
+        the one that knew least; `None` where it doesn't say.
     incomplete
         Stretches of [start, end) of which it says itself that it may lack rows.
     """
@@ -72,13 +75,31 @@ class Step:
     accepted: int
     rest: Window | None
     source: str = ""
+    address: str = ""
     head: int | None = None
+    block_height: int | None = None
     incomplete: tuple[tuple[int, int], ...] = ()
 
     @property
     def num_rows(self) -> int:
         """How many rows the batches have together."""
         return sum(batch.num_rows for batch in self.batches)
+
+    @property
+    def known_end(self) -> int:
+        """Up to where the node could know the rows: its last block, if that is before the end."""
+        return self.end if self.head is None else max(self.start, min(self.end, self.head))
+
+    def until(self, end: int) -> Step:
+        """Return what this step settled before a moment; nothing is left of its window."""
+        rows = pa.Table.from_batches(self.batches, ARROW_SCHEMA)
+        kept = rows.filter(pc.less(rows["timestamp"].cast(pa.int64()), end))
+        bad = tuple(each for each in self.bad_rows if each.time is None or each.time < end)
+        batches = tuple(kept.to_batches())
+        incomplete = tuple(clipped(self.incomplete, self.start, end))
+        return replace(
+            self, end=end, batches=batches, bad_rows=bad, rest=None, incomplete=incomplete
+        )
 
 
 def take_step(ask: Ask, parts: Sequence[Filters], window: Window) -> Step:

@@ -101,6 +101,9 @@ class LoopbackNode:
         Gets each row's JSON object before it is sent; may change it or return another.
     edit_page
         Gets the whole JSON answer and the `Request`; may change it or return another.
+    backends
+        Nodes that answer in this one's place, each connection by the next one in turn; they need
+        not run.
     html
         A status: everything is answered with HTML. True is 200.
     faults
@@ -146,6 +149,7 @@ class LoopbackNode:
         extra_headers: Mapping[str, str] | None = None,
         edit_row: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None,
         edit_page: Callable[[dict[str, Any], Request], Any] | None = None,
+        backends: Sequence[LoopbackNode] = (),
         html: bool | int = False,
         faults: Sequence[Fault | None] | Callable[[int, Request], Fault | None] = (),
         port: int = 0,
@@ -171,6 +175,8 @@ class LoopbackNode:
         self.extra_headers = dict(extra_headers or {})
         self.edit_row = edit_row
         self.edit_page = edit_page
+        self.backends = tuple(backends)
+        self._connections: dict[int, int] = {}
         self.html = html
         self.faults = faults
         self.requests: list[Request] = []
@@ -292,6 +298,10 @@ class LoopbackNode:
         if self.html:
             status = 200 if self.html is True else self.html
             return Answer(status, HTML, {"Content-Type": "text/html"})
+        if self.backends:
+            with self._lock:
+                turn = self._connections.setdefault(request.client_port, len(self._connections))
+            return self.backends[turn % len(self.backends)]._right_answer(request)
         if request.path == CHANGES:
             return self._ok(self._changes(request))
         if request.path == LIMITS:
