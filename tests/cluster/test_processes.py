@@ -39,15 +39,14 @@ def client():
 
 
 @pytest.fixture(scope="module")
-def table():
-    return table_of(
-        [(*row[:4], START + (row[4] - START) * HOUR // 4, row[5]) for row in many_rows()]
-    )
+def archive(tmp_path_factory):
+    rows = [(*row[:4], START + (row[4] - START) * HOUR // 4, row[5]) for row in many_rows()]
+    return write_archive(tmp_path_factory.mktemp("cluster") / "archive", table_of(rows))
 
 
 @pytest.fixture(scope="module")
-def archive(table, tmp_path_factory):
-    return write_archive(tmp_path_factory.mktemp("cluster") / "archive", table)
+def table(archive):
+    return archive.read()
 
 
 def test_two_processes_give_what_one_gives(client, archive, table):

@@ -24,15 +24,14 @@ SIZE = 150
 
 
 @pytest.fixture(scope="module")
-def table():
-    return table_of(
-        [(*row[:4], START + (row[4] - START) * HOUR // 4, row[5]) for row in many_rows()]
-    )
+def archive(tmp_path_factory):
+    rows = [(*row[:4], START + (row[4] - START) * HOUR // 4, row[5]) for row in many_rows()]
+    return write_archive(tmp_path_factory.mktemp("cluster") / "archive", table_of(rows))
 
 
 @pytest.fixture(scope="module")
-def archive(table, tmp_path_factory):
-    return write_archive(tmp_path_factory.mktemp("cluster") / "archive", table)
+def table(archive):
+    return archive.read()
 
 
 def test_a_file_has_the_rows_of_the_result_by_party(archive, tmp_path):
@@ -194,8 +193,8 @@ def test_an_opening_with_a_missing_id_is_refused_in_the_words_for_tables(archive
 def test_ids_of_the_last_character_there_is_are_accounts_too(tmp_path):
     last = "\U0010ffff"
     rows = [("VOTE", "T", party, "", START, 1) for party in ("a", last, last + last, last + "b")]
-    table = table_of(rows)
-    archive = write_archive(tmp_path / "archive", table)
+    archive = write_archive(tmp_path / "archive", table_of(rows))
+    table = archive.read()
     for size in (1, 2, 100):
         assert_same(cluster.totals(archive, rows_per_task=size), ba.totals(table))
         found = cluster.series(archive, rows_per_task=size)
