@@ -13,6 +13,7 @@ import logging
 import re
 import secrets
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -219,15 +220,15 @@ def iter_reports(store: Store) -> Iterator[Report]:
             yield report
 
 
-def _report_names(store: Store) -> list[str]:
-    return sorted((n for n in store.listed(layout.RUNS) if _REPORT.fullmatch(n)), reverse=True)
+def _report_names(store: Store) -> Iterator[str]:
+    return filter(_REPORT.fullmatch, sorted(store.listed(layout.RUNS), reverse=True))
 
 
 def _forget_reports(store: Store, now: dt.datetime) -> None:
     """Delete the reports of old runs, but for those that tell of a recent failure."""
     since = f"{layout.RUNS}{now - FAILED_FOR:{_STAMP}}"
     try:
-        for name in _report_names(store)[KEPT:]:
+        for name in islice(_report_names(store), KEPT, None):
             if name < since or _is_success(store, name):
                 store.delete(name)
     except (OSError, ArchiveError) as error:
