@@ -24,6 +24,7 @@ from balance_analysis.archive.rowfiles import (
     mask_of,
     may_have,
     open_rows,
+    read_groups,
     read_rows,
 )
 from balance_analysis.archive.state import check_seen, noted_files, read_about, read_coverage
@@ -193,7 +194,7 @@ class Chosen:
 
     def _count(self, file: File) -> pa.Table:
         with opened(self.store, file.name, file.notes) as source:
-            rows = source.read_row_groups(self._needed(source), FILE_KEY, use_threads=False)
+            rows = read_groups(source, self._needed(source), FILE_KEY)
         rows = self._of_accounts(rows).unify_dictionaries().combine_chunks()
         if not rows.num_rows:
             return _NOTHING
@@ -237,8 +238,7 @@ class Chosen:
     def _read_file(self, file: File, part: Slice) -> Iterator[pa.Table]:
         with opened(self.store, file.name, file.notes) as source:
             # In one thread: as many slices are read at once as there are threads to do it.
-            needed = self._needed(source, part)
-            rows = source.read_row_groups(needed, list(COLUMNS), use_threads=False)
+            rows = read_groups(source, self._needed(source, part))
         rows = self._of_accounts(_stretch(rows, part))
         if not file.is_whole:
             times = rows["timestamp"].cast(pa.int64()).to_numpy()

@@ -192,9 +192,32 @@ def read_rows(
     for number in range(file.num_row_groups):
         bounds = iter_bounds(file.metadata.row_group(number), bounding)
         if may_have(bounds, (start, end), allowed):
-            rows = file.read_row_group(number, needed)
+            rows = read_groups(file, [number], needed, use_threads=True)
             mask = mask_of(rows, allowed) & is_within(rows, (start, end))
             yield rows.filter(pa.array(mask)).select(list(columns))
+
+
+def read_groups(
+    file: pq.ParquetFile,
+    numbers: Sequence[int],
+    columns: Sequence[str] = COLUMNS,
+    *,
+    use_threads: bool = False,
+) -> pa.Table:
+    """Return row groups of a file.
+
+    Raises
+    ------
+    OtherFileError, pyarrow.ArrowException, OSError
+        If they are damaged.
+    """
+    rows = file.read_row_groups(numbers, list(columns), use_threads=use_threads)
+    for name in ACCOUNT_KEY:
+        # The head of a page, which has no checksum, tells how many ids there are.
+        for chunk in rows[name].chunks if name in columns else ():
+            if len(chunk) and chunk.indices.to_numpy().max() >= len(chunk.dictionary):
+                raise OtherFileError(f"its column {name} lacks ids")
+    return rows
 
 
 def iter_bounds(

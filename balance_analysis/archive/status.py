@@ -14,6 +14,7 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.chosen import opened
 from balance_analysis.archive.credentials import without_credentials
 from balance_analysis.archive.lock import writer_of
+from balance_analysis.archive.rowfiles import read_groups
 from balance_analysis.archive.runs import iter_reports
 from balance_analysis.archive.state import lost_files, noted_files, read_about, read_coverage
 from balance_analysis.errors import ArchiveDamagedError
@@ -233,7 +234,7 @@ def _accounts(store: Store, name: str, notes: tuple[FileNote, ...]) -> Iterator[
     """Yield the accounts of each row group, each once where its rows stand together."""
     with opened(store, name, notes) as file:
         for number in range(file.num_row_groups):
-            ids = file.read_row_group(number, list(ACCOUNT_KEY)).unify_dictionaries()
+            ids = read_groups(file, [number], ACCOUNT_KEY).unify_dictionaries()
             begins = np.zeros(ids.num_rows, bool)
             begins[:1] = True
             for column in ids.combine_chunks().columns:

@@ -26,6 +26,7 @@ from balance_analysis.archive.rowfiles import (
     mask_of,
     may_have,
     open_rows,
+    read_groups,
     times_of,
 )
 from balance_analysis.errors import ArchiveError
@@ -263,9 +264,8 @@ def _select(
     found: list[pa.Table] = []
     for begin in range(0, len(groups), _AT_ONCE):
         check()
-        rows = parquet.read_row_groups(
-            groups[begin : begin + _AT_ONCE], use_threads=len(groups) > _FEW
-        )
+        numbers = groups[begin : begin + _AT_ONCE]
+        rows = read_groups(parquet, numbers, use_threads=len(groups) > _FEW)
         rows = rows.filter(pa.array(mask_of(rows, wanted.allowed) & is_within(rows, span)))
         found = [wanted.nearest(pa.concat_tables([*found, rows]) if found else rows)]
     return found[0] if found else ARROW_SCHEMA.empty_table()
@@ -281,7 +281,7 @@ def _looked_into(
 ) -> list[int]:
     """Return the row groups that have a row by the filters, whenever it be."""
     check()
-    rows = parquet.read_row_groups(groups, list(allowed))
+    rows = read_groups(parquet, groups, list(allowed), use_threads=True)
     ends = np.cumsum([parquet.metadata.row_group(number).num_rows for number in groups])
     counts = np.append(0, np.cumsum(mask_of(rows, allowed)))[np.append(0, ends)]
     return [number for number, count in zip(groups, np.diff(counts), strict=True) if count]

@@ -16,7 +16,7 @@ from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.chosen import Slice
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.repair import repair
-from balance_analysis.archive.rowfiles import OtherFileError, open_rows, read_footer
+from balance_analysis.archive.rowfiles import OtherFileError, open_rows, read_footer, read_groups
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.node.client import Client
@@ -166,6 +166,17 @@ def test_no_flipped_bit_of_a_footer_lets_a_file_be_read(whole):
         flipped[place // 8] ^= 1 << place % 8
         with pytest.raises((OtherFileError, pa.ArrowException)):
             open_rows(pa.BufferReader(bytes(flipped)), [note])
+
+
+def test_no_flipped_bit_of_a_page_s_head_gives_other_rows(whole):
+    content, note = (whole / DAY_FILE).read_bytes(), state_of(whole).files[SECOND]
+    expected = open_rows(pa.BufferReader(content), [note])[0].read()
+    for place in range(8 * 4, 8 * 600):  # the heads of the ids' pages among them
+        flipped = bytearray(content)
+        flipped[place // 8] ^= 1 << place % 8
+        file, _ = open_rows(pa.BufferReader(bytes(flipped)), [note])
+        with contextlib.suppress(OSError, pa.ArrowException):
+            assert read_groups(file, [0]).equals(expected)
 
 
 @pytest.mark.parametrize("read", ["all", "a party"])
