@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import tomllib
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +22,6 @@ from balance_analysis.archive.files import (
     write_parquet,
 )
 from balance_analysis.archive.state import About, write_about
-from balance_analysis.archive.timeline import keep_limits
 from balance_analysis.archive.writing import check_outside, replacing
 from balance_analysis.errors import CheckError
 from balance_analysis.figures.balances import plot_balances
@@ -116,8 +115,7 @@ def sample_archive() -> Iterator[Archive]:
                 )
             ],
         )
-        keep_limits(archive.store, limits, known=0)
-        writer.amend(replace(writer.state, limits=1))
+        writer.keep_limits(limits)
         yield archive
 
 

@@ -179,7 +179,7 @@ def test_a_refused_connection_is_an_unavailable_source(tmp_path):
     metrics = tmp_path / "x.prom"
     run("export", url, tmp_path / "a", "--metrics-file", metrics, code=4)
     assert re.search(r"exit_code\{.*\} 4$", metrics.read_text(), re.MULTILINE)
-    assert not (tmp_path / "a").exists()
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["_lock"]
 
 
 def test_a_failed_run_is_told_as_json_with_all_that_is_known_of_it(node, tmp_path):

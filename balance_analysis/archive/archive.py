@@ -19,7 +19,7 @@ from balance_analysis.archive.status import read_status
 from balance_analysis.archive.store import Store
 from balance_analysis.archive.timeline import read_limits
 from balance_analysis.archive.verify import verify_archive
-from balance_analysis.errors import ArchiveError, IncompleteError
+from balance_analysis.errors import ArchiveDamagedError, ArchiveError, IncompleteError
 from balance_analysis.frame import frame_of, to_frame
 from balance_analysis.known import note_known
 from balance_analysis.node.query import Filters, make_filters
@@ -365,8 +365,22 @@ class Archive:
         files = list(files_of(about, state, (since, moment + 1)))
         if begins:
             files.append(checkpoint_of(since, state.checkpoints[since]))
-        rows = Chosen(self.store, filters, tuple(files), state.known()).iter_batches()
-        table = to_frame(pa.Table.from_batches(rows, ARROW_SCHEMA))
+        batches = Chosen(self.store, filters, tuple(files), state.known()).iter_batches()
+        try:
+            rows = pa.Table.from_batches(batches, ARROW_SCHEMA)
+        except ArchiveDamagedError:
+            if self._state()[1] == state:
+                raise
+            # An export has meanwhile done away with the balances at the month's start.
+            return self.balance_at(
+                when,
+                asset_id=asset_id,
+                party_ids=party_ids,
+                market_ids=market_ids,
+                account_types=account_types,
+                partial=partial,
+            )
+        table = to_frame(rows)
         note_known(table, state.known())
         return balance_at(table, when)
 
@@ -407,8 +421,7 @@ class Archive:
         ArchiveError
             If there is no archive, or the file is damaged.
         """
-        read_about(self.store)
-        rows = read_limits(self.store)
+        rows = read_limits(self.store, self._state()[1])
         frame: pd.DataFrame = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
         return frame
 

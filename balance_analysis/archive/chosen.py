@@ -16,11 +16,18 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.rowfiles import FILE_ORDER, read_rows
-from balance_analysis.archive.state import check_seen
+from balance_analysis.archive.rowfiles import (
+    FILE_ORDER,
+    iter_bounds,
+    mask_of,
+    may_have,
+    open_rows,
+    read_groups,
+    read_rows,
+)
+from balance_analysis.archive.state import check_seen, noted_files, read_about, read_coverage
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import frame_of
@@ -31,6 +38,8 @@ from balance_analysis.spans import clipped, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow.parquet as pq
 
     from balance_analysis.archive.coverage import Coverage, FileNote
     from balance_analysis.archive.state import About
@@ -45,6 +54,8 @@ _WAITING: Final = 1 << 20
 
 _ROUND: Final = 4
 """Of so many slices there is a multiple: two workers, or four, are all busy to the end."""
+
+_ALWAYS: Final = (-(1 << 62), 1 << 62)
 
 Key = tuple[str, ...]
 """An account's ids in the order of files, or the first few of them."""
@@ -79,8 +90,8 @@ class File:
     ----------
     name
         Its name in the archive.
-    sha256
-        Of its content.
+    notes
+        What it must be: one of these, as it may be replaced meanwhile.
     begin, stop
         Its period, microseconds.
     spans
@@ -88,7 +99,7 @@ class File:
     """
 
     name: str
-    sha256: str
+    notes: tuple[FileNote, ...]
     begin: int
     stop: int
     spans: tuple[Span, ...]
@@ -141,7 +152,7 @@ class Chosen:
         ArchiveError
             If it can't be read.
         """
-        with _opened(self.store, file.name) as source:
+        with opened(self.store, file.name, file.notes) as source:
             for start, end in file.spans:
                 yield from read_rows(
                     source, start=start, end=end, allowed=self.filters.allowed(), columns=columns
@@ -187,8 +198,8 @@ class Chosen:
         return add_counts(map(self._count, self.files))
 
     def _count(self, file: File) -> pa.Table:
-        with _opened(self.store, file.name) as source:
-            rows = source.read_row_groups(self._needed(source), FILE_KEY, use_threads=False)
+        with opened(self.store, file.name, file.notes) as source:
+            rows = read_groups(source, self._needed(source), FILE_KEY)
         rows = self._of_accounts(rows).unify_dictionaries().combine_chunks()
         if not rows.num_rows:
             return _NOTHING
@@ -224,22 +235,17 @@ class Chosen:
 
     def _may_have(self, group: pq.RowGroupMetaData, part: Slice | None = None) -> bool:
         """Whether a row group can have accounts that are asked for, by its statistics."""
-        low, high = _edges(group)
-        if low is None or high is None:
-            return True
-        if part is not None and (high < part.low or not _is_before(low, part.high)):
-            return False
-        ends = dict(zip(FILE_KEY, zip(low, high, strict=True), strict=True))
-        return all(
-            any(ends[name][0] <= value <= ends[name][1] for value in values)
-            for name, values in self.filters.allowed().items()
-        )
+        bounds = dict(iter_bounds(group, FILE_KEY))
+        if part is not None and len(bounds) == len(FILE_KEY):
+            low, high = zip(*(bounds[name] for name in FILE_KEY), strict=True)
+            if high < part.low or not _is_before(low, part.high):
+                return False
+        return may_have(bounds.items(), _ALWAYS, self.filters.allowed())
 
     def _read_file(self, file: File, part: Slice) -> Iterator[pa.Table]:
-        with _opened(self.store, file.name) as source:
+        with opened(self.store, file.name, file.notes) as source:
             # In one thread: as many slices are read at once as there are threads to do it.
-            needed = self._needed(source, part)
-            rows = source.read_row_groups(needed, list(COLUMNS), use_threads=False)
+            rows = read_groups(source, self._needed(source, part))
         rows = self._of_accounts(_stretch(rows, part))
         if not file.is_whole:
             times = rows["timestamp"].cast(pa.int64()).to_numpy()
@@ -249,9 +255,8 @@ class Chosen:
 
     def _of_accounts(self, rows: pa.Table) -> pa.Table:
         """Return the rows of the accounts that are asked for."""
-        for name, values in self.filters.allowed().items():
-            rows = rows.filter(pc.is_in(rows[name].cast(pa.string()), pa.array(values)))
-        return rows
+        allowed = self.filters.allowed()
+        return rows.filter(pa.array(mask_of(rows, allowed))) if allowed else rows
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Return what tells this choice from others: file systems don't."""
@@ -271,19 +276,19 @@ def anywhere(store: Store) -> Store:
 
 def files_of(about: About, state: Coverage, span: Span) -> Iterator[File]:
     """Yield the files that may have rows in an interval that are known."""
-    for period, note in state.files.items():
+    for period in state.files:
         begin, stop = layout.bounds_of(period, about.partition)
         start, end = max(begin, span[0]), min(stop, span[1])
         spans = joined(clipped((interval.span for interval in state.intervals), start, end))
         if spans:
             name = layout.changes_file(period, about.partition)
-            yield File(name, note.sha256, begin, stop, tuple(spans))
+            yield File(name, state.notes(period), begin, stop, tuple(spans))
 
 
 def checkpoint_of(moment: int, note: FileNote) -> File:
     """Return the file of the balances at a month's start, all of it."""
     span = (note.first, note.last + 1)
-    return File(layout.checkpoint_file(moment), note.sha256, *span, (span,))
+    return File(layout.checkpoint_file(moment), (note,), *span, (span,))
 
 
 def add_counts(counts: Iterable[pa.Table]) -> pa.Table:
@@ -331,15 +336,6 @@ def _is_before(key: Key, bound: Key | None) -> bool:
     return bound is None or key < bound
 
 
-def _edges(group: pq.RowGroupMetaData) -> tuple[Key, Key] | tuple[None, None]:
-    """Return what no account of a row group stands before, and behind, by its statistics."""
-    columns = {group.column(place).path_in_schema: place for place in range(group.num_columns)}
-    ends = [group.column(columns[name]).statistics for name in FILE_KEY]
-    if any(found is None or not found.has_min_max for found in ends):
-        return None, None
-    return tuple(found.min for found in ends), tuple(found.max for found in ends)
-
-
 def _stretch(rows: pa.Table, part: Slice) -> pa.Table:
     """Return those of rows in a file's order that are of a slice."""
     columns = [rows[name] for name in FILE_KEY]
@@ -355,15 +351,38 @@ def _stretch(rows: pa.Table, part: Slice) -> pa.Table:
 
 
 @contextlib.contextmanager
-def _opened(store: Store, name: str) -> Iterator[pq.ParquetFile]:
+def opened(store: Store, name: str, notes: Sequence[FileNote]) -> Iterator[pq.ParquetFile]:
+    """Open a file of rows, which must be what is noted of it: then, or by now.
+
+    Raises
+    ------
+    ArchiveError
+        If it is not, or what is read of it in the block is damaged.
+    """
     try:
-        with (
-            store.open(name) as source,
-            pq.ParquetFile(source, page_checksum_verification=True) as file,
-        ):
+        file = _open(store, name, notes)
+        try:
             yield file
+        finally:
+            file.close(force=True)
     except (pa.ArrowException, OSError) as error:
         check_seen(store, layout.ABOUT)
         raise ArchiveDamagedError(
             f"{store.uri}/{name} can't be read: {error}; verify the archive to see what is wrong"
         ) from error
+
+
+def _open(store: Store, name: str, notes: Sequence[FileNote]) -> pq.ParquetFile:
+    while True:
+        try:
+            with contextlib.ExitStack() as stack:
+                file, _ = open_rows(stack.enter_context(store.open(name)), notes)
+                stack.pop_all()
+                return file
+        except (pa.ArrowException, OSError):
+            check_seen(store, layout.ABOUT)
+            # An export may have replaced it since the coverage was read.
+            now = noted_files(read_about(store), read_coverage(store)).get(name)
+            if now is None or now == tuple(notes):
+                raise
+            notes = now

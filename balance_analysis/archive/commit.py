@@ -7,9 +7,11 @@ finds the old file, and forgets what was announced; or the new one, and takes it
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,19 +20,30 @@ import pyarrow.parquet as pq
 from balance_analysis.analysis.steps import make_steps
 from balance_analysis.archive import layout
 from balance_analysis.archive.coverage import to_json
+from balance_analysis.archive.filecheck import footer_digest
 from balance_analysis.archive.rowfiles import encode_rows
-from balance_analysis.archive.state import read_about, read_coverage
+from balance_analysis.archive.state import noted_files, read_about, read_coverage
+from balance_analysis.archive.timeline import (
+    encode_limits,
+    is_noted,
+    note_limits,
+    read_limits,
+    to_timeline,
+    with_snapshot,
+)
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from balance_analysis.archive.coverage import Coverage, FileNote, Interval
     from balance_analysis.archive.store import Store
+    from balance_analysis.schema import NetworkLimits
 
+logger = logging.getLogger("balance_analysis")
 
 _KEY: Final = [*ACCOUNT_KEY, "timestamp"]
 
@@ -71,14 +84,67 @@ class Writer:
         self.state = read_coverage(store)
 
     def recover(self) -> None:
-        """Finish or forget what an interrupted writer announced, and sweep up after it."""
+        """Finish or forget what an interrupted writer announced, and sweep up after it.
+
+        What an older release has written is noted as this one does: all files are read for that.
+        """
         self._store.sweep()
-        pending = self.state.pending
-        if pending is None:
-            return
-        found = self._store.read(layout.changes_file(pending.period, self.about.partition))
-        is_done = found is not None and hashlib.sha256(found).hexdigest() == pending.file.sha256
-        self._write(self.state.settle() if is_done else replace(self.state, pending=None))
+        state, pending, limits = self.state, self.state.pending, self.state.pending_limits
+        if pending is not None:
+            found = self._store.read(layout.changes_file(pending.period, self.about.partition))
+            is_done = found is not None and _is(found, pending.file)
+            state = state.settle() if is_done else replace(state, pending=None)
+        if limits is not None:
+            found = self._store.read(layout.LIMITS)
+            is_done = found is not None and is_noted(found, limits)
+            state = replace(state, limits=limits if is_done else state.limits, pending_limits=None)
+        state = self._upgraded(state)
+        if state is not self.state:
+            self._write(state)
+
+    def _upgraded(self, state: Coverage) -> Coverage:
+        """Return a state with all digests of files that are what an older release noted."""
+        noted = noted_files(self.about, state)
+        old = {name: notes[0] for name, notes in noted.items() if notes[0].footer is None}
+        if old:
+            logger.info("reading %d files once, to note the digests of their footers", len(old))
+            footers = {name: footer_digest(self._store, name, old[name]) for name in old}
+            files = {
+                period: _with(note, footers.get(layout.changes_file(period, self.about.partition)))
+                for period, note in state.files.items()
+            }
+            checkpoints = {
+                moment: _with(note, footers.get(layout.checkpoint_file(moment)))
+                for moment, note in state.checkpoints.items()
+            }
+            state = replace(state, files=files, checkpoints=checkpoints)
+        if state.limits is not None and state.limits.sha256 is None:
+            with contextlib.suppress(ArchiveDamagedError):
+                rows = read_limits(self._store, state)
+                content = self._store.read(layout.LIMITS)
+                noted_limits = None if content is None else note_limits(rows, content)
+                state = replace(state, limits=noted_limits)
+        return state
+
+    def keep_limits(self, limits: NetworkLimits) -> None:
+        """Note that the network's limits are these now.
+
+        Raises
+        ------
+        ArchiveError
+            If their file is not what was written.
+        """
+        self._put_limits(with_snapshot(read_limits(self._store, self.state), limits))
+
+    def restore_limits(self, seen: Iterable[Mapping[str, Any]]) -> None:
+        """Write the file of the limits anew from snapshots: see `to_timeline`."""
+        self._put_limits(to_timeline(seen))
+
+    def _put_limits(self, rows: pa.Table) -> None:
+        content, note = encode_limits(rows)
+        self._write(replace(self.state, pending_limits=note))
+        self._store.write(layout.LIMITS, content)
+        self._write(replace(self.state, limits=note, pending_limits=None))
 
     def rows_of(self, period: str) -> pa.Table:
         """Return the rows of a period.
@@ -197,6 +263,10 @@ class Writer:
 
 def _is(content: bytes, note: FileNote) -> bool:
     return hashlib.sha256(content).hexdigest() == note.sha256
+
+
+def _with(note: FileNote, footer: str | None) -> FileNote:
+    return note if footer is None else replace(note, footer=footer)
 
 
 def _put_nothing(_: str) -> None:

@@ -1,14 +1,17 @@
 """What an archive knows: the intervals that are complete, and what its files must be.
 
-It stands in one file, which is written last: what it doesn't tell of hasn't happened.
+It stands in one file, which is written last: what it doesn't tell of hasn't happened. As everything
+else is checked against it, it has a digest of itself.
 """
 
 from __future__ import annotations
 
-import json
+import datetime as dt
+import hashlib
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
+import msgspec
 import pandas as pd
 
 from balance_analysis.archive.layout import is_period
@@ -22,7 +25,11 @@ if TYPE_CHECKING:
     from balance_analysis.known import Known
     from balance_analysis.spans import Span
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""What is written. Version 1, which is read as well, has digests of whole files of rows alone."""
+
+_DIGEST: Final = "sha256"
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,9 @@ class FileNote:
         Of its content.
     first, last
         The timestamps of its first and last row, microseconds.
+    footer
+        The SHA-256 of its Parquet footer, which tells readers of a part of it whether that is what
+        was written; `None` where an older release wrote the note.
     """
 
     rows: int
@@ -82,6 +92,25 @@ class FileNote:
     sha256: str
     first: int
     last: int
+    footer: str | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsNote:
+    """What the file of the network's limits must be.
+
+    Attributes
+    ----------
+    snapshots
+        How many distinct ones it holds.
+    size, sha256
+        Its bytes, and the digest of its content; `None` where an older release wrote the note:
+        then the file has so many snapshots at least, and may be missing where these are 0.
+    """
+
+    snapshots: int
+    size: int | None = None
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +145,36 @@ class Coverage:
     checkpoints
         For each month's start, in microseconds, what the file of its balances must be.
     limits
-        How many distinct snapshots of the network's limits there are at least.
+        What the file of the network's limits must be; `None` where there is none.
     pending
         The file that is being replaced.
+    pending_limits
+        What the file of the limits is being replaced with.
     """
 
     intervals: tuple[Interval, ...] = ()
     files: dict[str, FileNote] = field(default_factory=dict)
     checkpoints: dict[int, FileNote] = field(default_factory=dict)
-    limits: int = 0
+    limits: LimitsNote | None = None
     pending: Pending | None = None
+    pending_limits: LimitsNote | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the archive holds nothing yet."""
+        return not (self.intervals or self.files or self.snapshots or self.pending)
+
+    @property
+    def snapshots(self) -> int:
+        """How many distinct snapshots of the network's limits there are."""
+        return 0 if self.limits is None else self.limits.snapshots
+
+    def notes(self, period: str) -> tuple[FileNote, ...]:
+        """Return what a period's file may be: as it was noted, or as it is being replaced."""
+        noted = [self.files[period]] if period in self.files else []
+        if self.pending is not None and self.pending.period == period:
+            noted.append(self.pending.file)
+        return tuple(noted)
 
     def announce(self, period: str, file: FileNote, intervals: Sequence[Interval]) -> Coverage:
         """Return this state, about to hold a file and intervals."""
@@ -233,25 +282,95 @@ def _join(before: Interval, after: Interval) -> Interval:
     )
 
 
+class _Wire(msgspec.Struct, forbid_unknown_fields=True):
+    """A part of the file."""
+
+
+_Moment = Annotated[dt.datetime, msgspec.Meta(tz=True)]
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class _Interval(_Wire):
+    start: _Moment
+    end: _Moment
+    proven: bool
+    source: str
+    block_height: int | None
+    asked_at: str
+
+
+class _File(_Wire):
+    rows: _Count
+    size: _Count
+    sha256: _Digest
+    first: _Moment
+    last: _Moment
+    footer: _Digest | None = None
+
+
+class _Pending(_Wire):
+    period: str
+    file: _File
+    intervals: list[_Interval]
+
+
+class _Limits(_Wire):
+    snapshots: _Count
+    size: _Count | None
+    sha256: _Digest | None
+
+
+class _State(_Wire):
+    version: Literal[1, 2]
+    intervals: list[_Interval]
+    files: dict[str, _File]
+    checkpoints: dict[str, _File]
+    pending: _Pending | None
+    limits: _Count | _Limits | None = 0
+    pending_limits: _Limits | None = None
+
+
 def to_json(coverage: Coverage) -> bytes:
     """Return a state as the content of its file."""
-    content = {
-        "version": VERSION,
-        "intervals": [_interval_out(interval) for interval in coverage.intervals],
-        "files": {period: _file_out(note) for period, note in coverage.files.items()},
-        "checkpoints": {
-            _iso(moment): _file_out(note) for moment, note in coverage.checkpoints.items()
-        },
-        "limits": coverage.limits,
-        "pending": None
-        if coverage.pending is None
-        else {
-            "period": coverage.pending.period,
-            "file": _file_out(coverage.pending.file),
-            "intervals": [_interval_out(interval) for interval in coverage.pending.intervals],
-        },
-    }
-    return (json.dumps(content, indent=1) + "\n").encode()
+    pending = coverage.pending
+    return sealed(
+        {
+            "version": VERSION,
+            "intervals": [_interval_out(interval) for interval in coverage.intervals],
+            "files": {period: _file_out(note) for period, note in coverage.files.items()},
+            "checkpoints": {
+                _iso(moment): _file_out(note) for moment, note in coverage.checkpoints.items()
+            },
+            "limits": coverage.limits,
+            "pending": None
+            if pending is None
+            else {
+                "period": pending.period,
+                "file": _file_out(pending.file),
+                "intervals": [_interval_out(interval) for interval in pending.intervals],
+            },
+            "pending_limits": coverage.pending_limits,
+        }
+    )
+
+
+def sealed(content: dict[str, Any]) -> bytes:
+    """Return what stands in the file: content with its own digest."""
+    told = {**content, _DIGEST: _digest(content)}
+    return msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n"
+
+
+def _digest(content: dict[str, Any]) -> str:
+    """Return the SHA-256 of content as JSON with sorted keys and without blanks."""
+    return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
+
+
+def _opened(told: dict[str, Any]) -> dict[str, Any]:
+    """Return what was sealed."""
+    if told["version"] != 1 and told.pop(_DIGEST, None) != _digest(told):
+        raise ValueError("its own digest is of another content")
+    return told
 
 
 def from_json(content: bytes, name: str) -> Coverage:
@@ -263,26 +382,28 @@ def from_json(content: bytes, name: str) -> Coverage:
         If it is damaged, or of a newer version.
     """
     try:
-        state = json.loads(content)
-        if state["version"] > VERSION:
+        told = msgspec.json.decode(content)
+        if type(told["version"]) is int and told["version"] > VERSION:
             raise ArchiveError(
-                f"{name} is of version {state['version']}, newer than this package knows "
+                f"{name} is of version {told['version']}, newer than this package knows "
                 f"({VERSION}): update balance-analysis"
             )
-        pending = state["pending"]
+        state = msgspec.convert(_opened(told), _State)
         return Coverage(
-            tuple(map(_interval_in, state["intervals"])),
-            {_period_in(name): _file_in(note) for name, note in state["files"].items()},
-            {to_microseconds(m): _file_in(note) for m, note in state["checkpoints"].items()},
-            int(state.get("limits", 0)),
-            pending
-            and Pending(
-                pending["period"],
-                _file_in(pending["file"]),
-                tuple(map(_interval_in, pending["intervals"])),
+            _intervals_in(state.intervals),
+            {_period_in(period): _file_in(note) for period, note in state.files.items()},
+            {to_microseconds(m): _file_in(note) for m, note in state.checkpoints.items()},
+            _limits_in(state.limits),
+            None
+            if state.pending is None
+            else Pending(
+                _period_in(state.pending.period),
+                _file_in(state.pending.file),
+                _intervals_in(state.pending.intervals),
             ),
+            _limits_in(state.pending_limits),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArchiveDamagedError(
             f"{name} is damaged ({error!r}): put back a copy of it, or rebuild it from the files "
             "with `export --repair`"
@@ -293,22 +414,43 @@ def _iso(moment: int) -> str:
     return from_microseconds(moment).isoformat(timespec="microseconds")
 
 
+def _microseconds(moment: dt.datetime) -> int:
+    return (moment - _EPOCH) // dt.timedelta(microseconds=1)
+
+
 def _interval_out(interval: Interval) -> dict[str, Any]:
     return {**asdict(interval), "start": _iso(interval.start), "end": _iso(interval.end)}
 
 
-def _interval_in(content: dict[str, Any]) -> Interval:
-    moments = {name: to_microseconds(content[name]) for name in ("start", "end")}
-    return Interval(**{**content, **moments})
+def _intervals_in(told: list[_Interval]) -> tuple[Interval, ...]:
+    for each in told:
+        dt.datetime.fromisoformat(each.asked_at)
+    return tuple(
+        Interval(
+            _microseconds(each.start),
+            _microseconds(each.end),
+            each.proven,
+            each.source,
+            each.block_height,
+            each.asked_at,
+        )
+        for each in told
+    )
 
 
 def _file_out(note: FileNote) -> dict[str, Any]:
     return {**asdict(note), "first": _iso(note.first), "last": _iso(note.last)}
 
 
-def _file_in(content: dict[str, Any]) -> FileNote:
-    moments = {name: to_microseconds(content[name]) for name in ("first", "last")}
-    return FileNote(**{**content, **moments})
+def _file_in(note: _File) -> FileNote:
+    ends = _microseconds(note.first), _microseconds(note.last)
+    return FileNote(note.rows, note.size, note.sha256, *ends, note.footer)
+
+
+def _limits_in(told: _Limits | int | None) -> LimitsNote | None:
+    if isinstance(told, _Limits):
+        return LimitsNote(told.snapshots, told.size, told.sha256)
+    return None if told is None else LimitsNote(told)
 
 
 def _period_in(name: str) -> str:

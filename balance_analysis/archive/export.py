@@ -33,7 +33,6 @@ from balance_analysis.archive.state import (
     read_coverage,
     write_about,
 )
-from balance_analysis.archive.timeline import keep_limits
 from balance_analysis.archive.witness import Witness
 from balance_analysis.errors import ArchiveError, RequestError
 from balance_analysis.load.asking import Asking
@@ -330,24 +329,21 @@ def export(
                 witness.close()
                 run.requests += witness.asking.tally.requests
                 if witness.is_sure:
-                    _keep_limits(store, writer, run)
+                    _keep_limits(writer, run)
             lost = lost_files(store, about, writer.state)
             run.damaged += [name for name in lost if name not in run.damaged]
     return run
 
 
-def _keep_limits(store: Store, writer: Writer, run: Run) -> None:
+def _keep_limits(writer: Writer, run: Run) -> None:
     """Note the limits; what is wrong with their file doesn't fail a run."""
     if run.limits is None:
         return
     try:
-        count = keep_limits(store, run.limits, known=writer.state.limits)
+        writer.keep_limits(run.limits)
     except ArchiveError as error:
         run.damaged.append(layout.LIMITS)
         logger.warning("%s", error)
-    else:
-        if count != writer.state.limits:
-            writer.amend(replace(writer.state, limits=count))
 
 
 def _check_bound(store: Store, about: About) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from balance_analysis.archive.rowfiles import FILE_ORDER
+from balance_analysis.archive.rowfiles import FILE_ORDER, read_footer, wrong_schema
+from balance_analysis.errors import ArchiveError
 from balance_analysis.rows import account_numbers, canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, from_microseconds
 
@@ -46,7 +47,7 @@ def wrong_bytes(store: Store, name: str, note: FileNote) -> str | None:
     """Return how a file is not what was written."""
     try:
         found = fingerprint(store, name)
-    except OSError as error:
+    except (OSError, ArchiveError) as error:
         return f"can't be read: {error}"
     if found is None:
         return "is missing"
@@ -55,22 +56,6 @@ def wrong_bytes(store: Store, name: str, note: FileNote) -> str | None:
     if found[1] != note.sha256:
         return f"is not what was written: its SHA-256 is {found[1]}, not {note.sha256}"
     return None
-
-
-def wrong_schema(file: pq.ParquetFile) -> str | None:
-    """Return how a file has other columns than a table."""
-    found = file.schema_arrow.remove_metadata()
-    if found.equals(ARROW_SCHEMA):
-        return None
-    if found.names != ARROW_SCHEMA.names:
-        return f"has the columns {', '.join(found.names)}, not {', '.join(ARROW_SCHEMA.names)}"
-    pairs = zip(found, ARROW_SCHEMA, strict=True)
-    column, wanted = next(pair for pair in pairs if not pair[0].equals(pair[1]))
-    return f"its column {column.name} is {_type_text(column)}, not {_type_text(wanted)}"
-
-
-def _type_text(column: pa.Field) -> str:
-    return f"{column.type}{'' if column.nullable else ' without missing values'}"
 
 
 def wrong_note(note: FileNote, rows: int, ends: Span) -> str | None:
@@ -83,6 +68,14 @@ def wrong_note(note: FileNote, rows: int, ends: Span) -> str | None:
             f"{moment_text(note.first)} to {moment_text(note.last)}"
         )
     return None
+
+
+def footer_digest(store: Store, name: str, note: FileNote) -> str | None:
+    """Return the digest of the footer of a file, if that is what was written."""
+    if wrong_bytes(store, name, note) is not None:
+        return None
+    with store.open(name) as source:
+        return hashlib.sha256(read_footer(source)).hexdigest()
 
 
 @dataclass(slots=True)
@@ -119,7 +112,7 @@ class Reading:
         """Return what is wrong with the file, if anything is."""
         try:
             with store.open(name) as source, pq.ParquetFile(source) as file:
-                wrong = wrong_schema(file)
+                wrong = wrong_schema(file.schema_arrow)
                 if wrong is not None:
                     return wrong
                 self._read_groups(file)

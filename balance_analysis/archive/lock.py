@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
+import platform
 from typing import TYPE_CHECKING, Any
 
 import filelock
@@ -53,11 +55,32 @@ def read_holder(store: Store) -> dict[str, Any]:
     return holder_of(store.read(layout.HOLDER))
 
 
+def writer_of(store: Store) -> str | None:
+    """Return who is writing to an archive, in words; `None` if nobody is known to."""
+    holder = read_holder(store)
+    if not holder:
+        return None
+    if holder.get("host") == platform.node() and not _is_alive(holder.get("pid")):
+        return None
+    who = f"process {holder.get('pid')} on {holder.get('host')}"
+    return f"{who}, since {holder.get('since')}"
+
+
+def _is_alive(pid: object) -> bool:
+    try:
+        os.kill(int(str(pid)), 0)
+    except (ProcessLookupError, ValueError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
 @contextlib.contextmanager
 def _lock_file(store: Store, folder: Path) -> Iterator[None]:
-    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(folder / layout.LOCK, timeout=0)
+    # The lock's file stays: whoever has opened it, and waits, would lock one that has no name.
+    lock = filelock.FileLock(store.place(layout.LOCK)[1], timeout=0)
     try:
         lock.acquire()
     except filelock.Timeout as error:
@@ -68,15 +91,6 @@ def _lock_file(store: Store, folder: Path) -> Iterator[None]:
     finally:
         store.delete(layout.HOLDER)
         lock.release()
-        if is_new:
-            _remove_empty(folder)
-
-
-def _remove_empty(folder: Path) -> None:
-    """Remove a folder that was made for a run which then made no archive in it."""
-    if [path.name for path in folder.iterdir()] == [layout.LOCK]:
-        (folder / layout.LOCK).unlink()
-        folder.rmdir()
 
 
 @contextlib.contextmanager

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.coverage import Coverage, FileNote, Interval, to_json
+from balance_analysis.archive.coverage import Coverage, FileNote, Interval, LimitsNote, to_json
 from balance_analysis.archive.filecheck import Reading
-from balance_analysis.archive.rowfiles import encode_rows
+from balance_analysis.archive.rowfiles import encode_rows, read_footer
 from balance_analysis.archive.state import read_about, read_coverage
-from balance_analysis.archive.timeline import read_limits
+from balance_analysis.archive.timeline import note_limits, read_limits
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.schema import ARROW_SCHEMA
 
@@ -61,7 +61,7 @@ def rebuild_coverage(store: Store) -> bool:
     intervals = _intervals(files, about.partition)
     if damaged is not None:
         store.write(_KEPT, damaged)
-    store.write(layout.COVERAGE, to_json(Coverage(intervals, files, limits=_count_limits(store))))
+    store.write(layout.COVERAGE, to_json(Coverage(intervals, files, limits=_limits(store))))
     return True
 
 
@@ -98,7 +98,13 @@ def _note(content: bytes) -> FileNote | None:
     # checksums alone don't tell all: they leave out headers and indexes.
     if not note.rows or _writer_of(again) == _writer_of(content):
         return None
-    return replace(note, size=len(content), sha256=hashlib.sha256(content).hexdigest())
+    footer = read_footer(pa.BufferReader(content))
+    return replace(
+        note,
+        size=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+        footer=hashlib.sha256(footer).hexdigest(),
+    )
 
 
 def _writer_of(content: bytes) -> str:
@@ -118,8 +124,11 @@ def _intervals(files: dict[str, FileNote], partition: Partition) -> tuple[Interv
     return tuple(intervals)
 
 
-def _count_limits(store: Store) -> int:
+def _limits(store: Store) -> LimitsNote | None:
+    """Return what the file of the limits is; where it can't be read, only that there is one."""
+    content, unknown = store.read(layout.LIMITS), LimitsNote(0)
     try:
-        return int(read_limits(store).num_rows)
+        rows = read_limits(store, Coverage(limits=unknown))
     except ArchiveError:
-        return 0
+        return unknown
+    return None if content is None else note_limits(rows, content)

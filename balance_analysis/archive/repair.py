@@ -24,7 +24,6 @@ from balance_analysis.archive.rebuild import rebuild_coverage
 from balance_analysis.archive.rowfiles import encode_rows
 from balance_analysis.archive.runs import iter_reports, reported
 from balance_analysis.archive.state import read_about
-from balance_analysis.archive.timeline import restore_limits
 from balance_analysis.archive.uninterrupted import uninterrupted
 from balance_analysis.archive.verify import LOST, verify_archive
 from balance_analysis.errors import ArchiveError, NetworkMismatchError
@@ -151,14 +150,16 @@ def repair(
         writer = Writer(store)
         with reported(store, writer, run, on_report, kind="repair"):
             writer.recover()
-            found = verify_archive(archive)
+            found = verify_archive(archive, is_writer=True)
             if any(problem.kind == "limits" for problem in found.problems):
                 _restore_limits(store, writer)
             mending = _Mending(client, store, writer, request, run)
             periods = mending.mend_all(found, wanted)
-            left = verify_archive(archive) if periods or not found.is_whole else found
+            left = (
+                verify_archive(archive, is_writer=True) if periods or not found.is_whole else found
+            )
             if _make_checkpoints(writer, left):
-                left = verify_archive(archive)
+                left = verify_archive(archive, is_writer=True)
     return Repaired(
         tuple(periods),
         tuple(mending.rewritten),
@@ -172,12 +173,12 @@ def repair(
 def _restore_limits(store: Store, writer: Writer) -> None:
     """Make the timeline of the limits anew from what the runs have reported."""
     runs = sorted(iter_reports(store), key=lambda report: report.id)
-    count = restore_limits(store, [report.limits for report in runs if report.limits is not None])
-    if count < writer.state.limits:
+    known = writer.state.snapshots
+    writer.restore_limits([report.limits for report in runs if report.limits is not None])
+    if writer.state.snapshots < known:
         logger.warning(
-            "the reports of the runs tell %s of %s snapshots", count, writer.state.limits
+            "the reports of the runs tell %s of %s snapshots", writer.state.snapshots, known
         )
-    writer.amend(replace(writer.state, limits=count))
 
 
 @dataclass(slots=True)

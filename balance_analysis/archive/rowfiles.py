@@ -22,12 +22,22 @@ from balance_analysis.rows import account_numbers, canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, to_microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from balance_analysis.spans import Span
+
+    Allowed = Mapping[str, Sequence[str]]
+
 FILE_ORDER: Final = ("party_id", "asset_id", "account_type", "market_id", "timestamp")
 ROW_GROUP: Final = 1 << 14
+
+_TAIL: Final = 1 << 16
+"""Bytes that are read at once of a file's end, where the footer is."""
+
+_END: Final = 8
+"""Bytes of a footer's length and of the magic behind it."""
 
 _SORTING: Final = [pq.SortingColumn(ARROW_SCHEMA.get_field_index(name)) for name in FILE_ORDER]
 
@@ -58,9 +68,9 @@ def encode_rows(rows: pa.Table) -> tuple[bytes, FileNote]:
     content = sink.getvalue().to_pybytes()
     times = ordered["timestamp"].cast(pa.int64())
     first, last = pc.min(times).as_py(), pc.max(times).as_py()
-    return content, FileNote(
-        ordered.num_rows, len(content), hashlib.sha256(content).hexdigest(), first, last
-    )
+    digest = hashlib.sha256(content).hexdigest()
+    footer = hashlib.sha256(read_footer(pa.BufferReader(content))).hexdigest()
+    return content, FileNote(ordered.num_rows, len(content), digest, first, last, footer)
 
 
 def _in_file_order(rows: pa.Table) -> pa.Table:
@@ -73,12 +83,95 @@ def _in_file_order(rows: pa.Table) -> pa.Table:
     return rows.take(pa.array(np.argsort(keys, kind="stable")))
 
 
+class OtherFileError(OSError):
+    """A file is not what is noted of it."""
+
+
+def read_footer(source: pa.NativeFile) -> bytes:
+    """Return the end of a Parquet file: its metadata, their length and the magic.
+
+    Raises
+    ------
+    OtherFileError
+        If the file is too short to have one.
+    """
+    size = source.size()
+    tail = source.read_at(min(size, _TAIL), max(size - _TAIL, 0))
+    length = int.from_bytes(tail[-_END:-4], "little") + _END
+    if length > size:
+        raise OtherFileError("it has no footer")
+    if length > len(tail):
+        tail = source.read_at(length, size - length)
+    return bytes(tail[-length:])
+
+
+def open_rows(
+    source: pa.NativeFile,
+    notes: Iterable[FileNote],
+    known: Callable[[str], pq.FileMetaData | None] = lambda _: None,
+) -> tuple[pq.ParquetFile, str]:
+    """Open a file of rows, whose footer must be that of one of the notes.
+
+    What is read of it then is checked page by page.
+
+    Parameters
+    ----------
+    source, notes
+        The file, and what it may be.
+    known
+        Returns what a footer of some digest tells, where it has been read before.
+
+    Returns
+    -------
+    tuple
+        The file, and the digest of its footer.
+
+    Raises
+    ------
+    OtherFileError, pyarrow.ArrowException
+        If it is another file.
+    """
+    size, footer, wrong = source.size(), read_footer(source), "it is not noted"
+    digest = hashlib.sha256(footer).hexdigest()
+    for note in notes:
+        if size != note.size:
+            wrong = f"it has {size} bytes, not {note.size}"
+        elif note.footer not in (digest, None):
+            wrong = "it has another footer than was written"
+        else:
+            metadata = known(digest) or pq.read_metadata(pa.BufferReader(footer))
+            found = None if note.footer else wrong_schema(metadata.schema.to_arrow_schema())
+            if metadata.num_rows != note.rows:
+                found = f"it has {metadata.num_rows} rows, not {note.rows}"
+            if found is None:
+                file = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
+                return file, digest
+            wrong = found
+    raise OtherFileError(wrong)
+
+
+def wrong_schema(schema: pa.Schema) -> str | None:
+    """Return how a file has other columns than a table."""
+    found = schema.remove_metadata()
+    if found.equals(ARROW_SCHEMA):
+        return None
+    if found.names != ARROW_SCHEMA.names:
+        return f"has the columns {', '.join(found.names)}, not {', '.join(ARROW_SCHEMA.names)}"
+    pairs = zip(found, ARROW_SCHEMA, strict=True)
+    column, wanted = next(pair for pair in pairs if not pair[0].equals(pair[1]))
+    return f"its column {column.name} is {_type_text(column)}, not {_type_text(wanted)}"
+
+
+def _type_text(column: pa.Field) -> str:
+    return f"{column.type}{'' if column.nullable else ' without missing values'}"
+
+
 def read_rows(
     file: pq.ParquetFile,
     *,
     start: int,
     end: int,
-    allowed: Mapping[str, Sequence[str]],
+    allowed: Allowed,
     columns: Sequence[str] = COLUMNS,
 ) -> Iterator[pa.Table]:
     """Yield the rows of a file that are asked for, of each row group that may have some.
@@ -94,43 +187,87 @@ def read_rows(
     columns
         Which columns to return.
     """
-    needed = [name for name in COLUMNS if name in {*columns, *allowed, "timestamp"}]
+    bounding = {*allowed, "timestamp"}
+    needed = [name for name in COLUMNS if name in {*columns, *bounding}]
     for number in range(file.num_row_groups):
-        if not _may_have(file.metadata.row_group(number), start, end, allowed):
-            continue
-        rows = file.read_row_group(number, needed)
-        times = rows["timestamp"].cast(pa.int64())
-        mask = pc.and_(pc.greater_equal(times, start), pc.less(times, end))
-        for name, values in allowed.items():
-            mask = pc.and_(mask, _is_one_of(rows[name], values))
-        yield rows.filter(mask).select(list(columns))
+        bounds = iter_bounds(file.metadata.row_group(number), bounding)
+        if may_have(bounds, (start, end), allowed):
+            rows = read_groups(file, [number], needed, use_threads=True)
+            mask = mask_of(rows, allowed) & is_within(rows, (start, end))
+            yield rows.filter(pa.array(mask)).select(list(columns))
 
 
-def _may_have(
-    group: pq.RowGroupMetaData, start: int, end: int, allowed: Mapping[str, Sequence[str]]
-) -> bool:
-    """Whether a row group can have a row that is asked for, by its statistics."""
-    for place in range(group.num_columns):
-        column = group.column(place)
-        found = column.statistics
-        if found is None or not found.has_min_max:
+def read_groups(
+    file: pq.ParquetFile,
+    numbers: Sequence[int],
+    columns: Sequence[str] = COLUMNS,
+    *,
+    use_threads: bool = False,
+) -> pa.Table:
+    """Return row groups of a file.
+
+    Raises
+    ------
+    OtherFileError, pyarrow.ArrowException, OSError
+        If they are damaged.
+    """
+    rows = file.read_row_groups(numbers, list(columns), use_threads=use_threads)
+    for name in ACCOUNT_KEY:
+        # The head of a page, which has no checksum, tells how many ids there are.
+        for chunk in rows[name].chunks if name in columns else ():
+            if len(chunk) and chunk.indices.to_numpy().max() >= len(chunk.dictionary):
+                raise OtherFileError(f"its column {name} lacks ids")
+    return rows
+
+
+def iter_bounds(
+    group: pq.RowGroupMetaData, names: Collection[str]
+) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Yield the least and greatest value of some columns of a row group, where it tells them."""
+    for place, name in enumerate(COLUMNS):
+        if name not in names:
             continue
-        if column.path_in_schema == "timestamp":
-            low, high = to_microseconds(found.min), to_microseconds(found.max)
-            if high < start or low >= end:
+        found = group.column(place).statistics
+        if found is not None and found.has_min_max:
+            low, high = found.min, found.max
+            if name == "timestamp":
+                low, high = to_microseconds(low), to_microseconds(high)
+            yield name, (low, high)
+
+
+def may_have(bounds: Iterable[tuple[str, tuple[Any, Any]]], span: Span, allowed: Allowed) -> bool:
+    """Whether a row group of such bounds can have a row that is asked for."""
+    for name, (low, high) in bounds:
+        if name == "timestamp":
+            if high < span[0] or low >= span[1]:
                 return False
-        values = allowed.get(column.path_in_schema, ())
-        if values and not any(found.min <= value <= found.max for value in values):
+        elif name in allowed and not any(low <= value <= high for value in allowed[name]):
             return False
     return True
 
 
-def _is_one_of(ids: pa.ChunkedArray, values: Sequence[str]) -> pa.ChunkedArray:
-    wanted = pa.array(values, pa.string())
-    masks = [
-        pc.is_in(chunk.dictionary, wanted).take(chunk.indices)
-        if pa.types.is_dictionary(chunk.type)
-        else pc.is_in(chunk, wanted)
-        for chunk in ids.chunks
-    ]
-    return pa.chunked_array(masks, pa.bool_())
+def mask_of(rows: pa.Table, allowed: Allowed) -> NDArray[np.bool_]:
+    """Return which rows have the ids that are asked for."""
+    mask = np.ones(rows.num_rows, np.bool_)
+    for name, values in allowed.items():
+        wanted = pa.array(values, pa.string())
+        parts = [
+            pc.is_in(chunk.dictionary, wanted).to_numpy(zero_copy_only=False)[
+                chunk.indices.to_numpy()
+            ]
+            for chunk in rows[name].chunks
+        ]
+        mask &= np.concatenate([np.zeros(0, np.bool_), *parts])
+    return mask
+
+
+def is_within(rows: pa.Table, span: Span) -> NDArray[np.bool_]:
+    """Return which rows are of a span of time."""
+    times = times_of(rows)
+    return (times >= span[0]) & (times < span[1])
+
+
+def times_of(rows: pa.Table) -> NDArray[np.int64]:
+    """Return the timestamps of rows, microseconds."""
+    times: NDArray[np.int64] = rows["timestamp"].cast(pa.int64()).to_numpy()
+    return times

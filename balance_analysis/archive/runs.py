@@ -10,10 +10,14 @@ import contextlib
 import datetime as dt
 import json
 import logging
+import re
 import secrets
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.credentials import without_credentials
@@ -38,6 +42,15 @@ Outcome = Literal["incomplete", "complete", "nothing new", "partial", "failed"]
 SUCCESSES: Final = ("complete", "nothing new")
 MOST_CONFLICTS: Final = 100
 """Rows of conflicts that stand in a report; the archive holds the newer ones."""
+
+KEPT: Final = 400
+"""Reports of so many runs are kept, the newest."""
+
+FAILED_FOR: Final = dt.timedelta(days=30)
+"""So long those are kept as well that tell of a failure."""
+
+_STAMP: Final = "%Y%m%dT%H%M%S.%fZ"
+_REPORT: Final = re.compile(rf"{layout.RUNS}\d{{8}}T\d{{6}}\.\d{{6}}Z-[0-9a-f]{{6}}\.json")
 
 _PREFIX: Final = "balance_analysis_export_"
 
@@ -172,11 +185,12 @@ def _end(store: Store, writer: Writer, run: Run, report: Report, began: dt.datet
     with uninterrupted():
         keep_bad_rows(store, run)
         _write(store, report)
+        _forget_reports(store, ended)
 
 
 def new_id() -> str:
     """Return a name for a run that begins now."""
-    return f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(3)}"
+    return f"{dt.datetime.now(dt.UTC):{_STAMP}}-{secrets.token_hex(3)}"
 
 
 def keep_bad_rows(store: Store, run: Run) -> None:
@@ -196,17 +210,36 @@ def keep_bad_rows(store: Store, run: Run) -> None:
 
 
 def iter_reports(store: Store) -> Iterator[Report]:
-    """Yield the reports of an archive's runs, the last one first.
+    """Yield the reports of an archive's runs, the last one first; a damaged one is only told."""
+    for name in _report_names(store):
+        try:
+            report = _read(store, name)
+        except ArchiveDamagedError as error:
+            logger.warning("%s", error)
+        else:
+            yield report
 
-    Raises
-    ------
-    ArchiveError
-        If one is damaged.
-    """
-    names = [name for name in store.names() if name.startswith(layout.RUNS)]
-    for name in sorted(names, reverse=True):
-        if name.endswith(".json"):
-            yield _read(store, name)
+
+def _report_names(store: Store) -> Iterator[str]:
+    return filter(_REPORT.fullmatch, sorted(store.listed(layout.RUNS), reverse=True))
+
+
+def _forget_reports(store: Store, now: dt.datetime) -> None:
+    """Delete the reports of old runs, but for those that tell of a recent failure."""
+    since = f"{layout.RUNS}{now - FAILED_FOR:{_STAMP}}"
+    try:
+        for name in islice(_report_names(store), KEPT, None):
+            if name < since or _is_success(store, name):
+                store.delete(name)
+    except (OSError, ArchiveError) as error:
+        logger.warning("the reports of old runs can't be deleted: %s", error)
+
+
+def _is_success(store: Store, name: str) -> bool:
+    try:
+        return _read(store, name).is_success
+    except ArchiveDamagedError:
+        return False
 
 
 def last_success(store: Store) -> Report | None:
@@ -319,12 +352,13 @@ def _write(store: Store, report: Report) -> None:
 
 
 def _read(store: Store, name: str) -> Report:
-    known = {each.name for each in fields(Report)}
     try:
-        content: dict[str, Any] = json.loads(store.read(name) or b"")
-        return Report(**{key: value for key, value in content.items() if key in known})
-    except (ValueError, TypeError, AttributeError) as error:
+        report = msgspec.json.decode(store.read(name) or b"", type=Report)
+        for moment in (report.started, report.ended or report.started):
+            dt.datetime.fromisoformat(moment)
+    except (ValueError, RecursionError) as error:
         raise ArchiveDamagedError(f"{store.uri}/{name} is damaged: {error!r}; remove it") from error
+    return report
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.node.query import Filters
 
 if TYPE_CHECKING:
+    from balance_analysis.archive.coverage import FileNote
     from balance_analysis.archive.layout import Partition
     from balance_analysis.archive.store import Store
 
@@ -72,7 +73,7 @@ def read_about(store: Store) -> About:
     """
     content = store.read(layout.ABOUT)
     where = f"{store.uri}/{layout.ABOUT}"
-    if content is None and store.read(layout.COVERAGE) not in (None, to_json(Coverage())):
+    if content is None and not _is_empty(store):
         raise ArchiveDamagedError(f"{store.uri} has lost its {layout.ABOUT}: {_EQUAL}")
     if content is None:
         raise ArchiveError(f"{store.uri} is no archive: it has no {layout.ABOUT}; export makes one")
@@ -114,8 +115,17 @@ def check_empty(store: Store) -> None:
 def _is_of_a_beginning(store: Store, name: str) -> bool:
     """Whether a file is one that a run leaves which ends before it has made an archive."""
     if name == layout.COVERAGE:
-        return store.read(name) == to_json(Coverage())
+        return _is_empty(store)
     return name in (layout.LOCK, layout.HOLDER) or is_leftover(name)
+
+
+def _is_empty(store: Store) -> bool:
+    """Whether there is no coverage, or one of nothing."""
+    content = store.read(layout.COVERAGE)
+    try:
+        return content is None or from_json(content, layout.COVERAGE).is_empty
+    except ArchiveError:
+        return False
 
 
 def write_about(store: Store, about: About) -> None:
@@ -153,15 +163,21 @@ def read_coverage(store: Store) -> Coverage:
     return from_json(content, f"{store.uri}/{layout.COVERAGE}")
 
 
+def noted_files(about: About, state: Coverage) -> dict[str, tuple[FileNote, ...]]:
+    """Return what each file of rows may be, by its name; see `Coverage.notes`."""
+    periods = [*state.files, *([state.pending.period] if state.pending else [])]
+    files = {layout.changes_file(p, about.partition): state.notes(p) for p in periods}
+    return files | {layout.checkpoint_file(m): (note,) for m, note in state.checkpoints.items()}
+
+
 def lost_files(store: Store, about: About, state: Coverage) -> list[str]:
     """Return the files that are gone, or of another size than what was written.
 
     A look at names and sizes alone, which costs one listing; `verify` reads them.
     """
-    sizes = store.sizes()
-    expected = {layout.changes_file(p, about.partition): note for p, note in state.files.items()}
-    expected |= {layout.checkpoint_file(m): note for m, note in state.checkpoints.items()}
+    sizes = store.sizes(layout.CHANGES) | store.sizes(layout.CHECKPOINTS)
+    expected = noted_files(about, state)
     if state.pending is not None:
-        expected.pop(layout.changes_file(state.pending.period, about.partition), None)
-    lost = [name for name, note in expected.items() if sizes.get(name) != note.size]
-    return lost + [layout.LIMITS] * (state.limits > 0 and layout.LIMITS not in sizes)
+        expected.pop(layout.changes_file(state.pending.period, about.partition))
+    lost = [n for n, notes in expected.items() if sizes.get(n) not in [x.size for x in notes]]
+    return lost + [layout.LIMITS] * (state.snapshots > 0 and not store.has(layout.LIMITS))

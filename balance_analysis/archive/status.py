@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
-import platform
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
+from balance_analysis.archive.chosen import opened
 from balance_analysis.archive.credentials import without_credentials
-from balance_analysis.archive.lock import read_holder
+from balance_analysis.archive.lock import writer_of
+from balance_analysis.archive.rowfiles import read_groups
 from balance_analysis.archive.runs import iter_reports
-from balance_analysis.archive.state import lost_files, read_about, read_coverage
+from balance_analysis.archive.state import lost_files, noted_files, read_about, read_coverage
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.notebook import facts_html
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from balance_analysis.archive.archive import Archive
-    from balance_analysis.archive.coverage import Coverage
+    from balance_analysis.archive.coverage import Coverage, FileNote
     from balance_analysis.archive.runs import Report as RunReport
     from balance_analysis.archive.state import About
     from balance_analysis.archive.store import Store
@@ -163,15 +162,24 @@ def read_status(
     """Return what an archive holds: see `Archive.status`."""
     store = archive.store
     about, state = read_about(store), read_coverage(store)
-    lost = lost_files(store, about, state)
-    while lost and (later := read_coverage(store)) != state:
-        # What seems lost may only be what a run has replaced in the meantime.
-        state, lost = later, lost_files(store, about, later)
+    while True:
+        lost, accounts, wrong = lost_files(store, about, state), None, None
+        try:
+            if count_accounts and not lost:
+                accounts = _count_accounts(store, about, state)
+        except ArchiveDamagedError as error:
+            wrong = error
+        # What seems wrong may only be what a run has replaced in the meantime.
+        if not (lost or wrong) or (later := read_coverage(store)) == state:
+            break
+        state = later
+    if wrong is not None:
+        raise wrong
     proven = [interval for interval in state.intervals if interval.proven]
     unproven = [interval for interval in state.intervals if not interval.proven]
     bounds = (state.intervals[0].start, state.intervals[-1].end) if state.intervals else (0, 0)
     last = max(state.intervals, key=lambda interval: interval.asked_at, default=None)
-    last_run, writing = next(iter_reports(store), None), _writing(store)
+    last_run, writing = next(iter_reports(store), None), writer_of(store)
     is_open = state.pending is not None
     is_open |= last_run is not None and last_run.outcome == "incomplete"
     notes = [*state.files.values(), *state.checkpoints.values()]
@@ -182,41 +190,20 @@ def read_status(
         gaps=_stretches(state.missing(*bounds, proven=False)),
         unproven=_stretches(joined(interval.span for interval in unproven)),
         rows=sum(note.rows for note in state.files.values()),
-        accounts=_count_accounts(store, about, state) if count_accounts and not lost else None,
+        accounts=accounts,
         files=len(state.files),
         checkpoints=len(state.checkpoints),
         size=sum(note.size for note in notes),
         asked_at=None if last is None else dt.datetime.fromisoformat(last.asked_at),
         source=None if last is None else last.source,
         block_height=None if last is None else last.block_height,
-        limits=state.limits,
+        limits=state.snapshots,
         lost=tuple(lost),
         last_run=last_run,
         writing=writing,
         is_interrupted=is_open and writing is None,
         now=dt.datetime.now(dt.UTC) if now is None else _utc(now),
     )
-
-
-def _writing(store: Store) -> str | None:
-    """Return who is writing to an archive; `None` if nobody is."""
-    holder = read_holder(store)
-    if not holder:
-        return None
-    if holder.get("host") == platform.node() and not _is_alive(holder.get("pid")):
-        return None
-    who = f"process {holder.get('pid')} on {holder.get('host')}"
-    return f"{who}, since {holder.get('since')}"
-
-
-def _is_alive(pid: object) -> bool:
-    try:
-        os.kill(int(str(pid)), 0)
-    except (ProcessLookupError, ValueError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _utc(moment: dt.datetime) -> dt.datetime:
@@ -237,22 +224,17 @@ def _count_accounts(store: Store, about: About, state: Coverage) -> int:
         if since is None or layout.bounds_of(period, about.partition)[0] >= since
     ]
     known = pa.schema([(name, pa.string()) for name in ACCOUNT_KEY]).empty_table()
+    noted = noted_files(about, state)
     for name in names:
-        try:
-            known = _distinct([known, *_accounts(store, name)])
-        except (pa.ArrowException, OSError) as error:
-            raise ArchiveDamagedError(
-                f"{store.uri}/{name} can't be read: {error}; verify the archive to see what is "
-                "wrong"
-            ) from error
+        known = _distinct([known, *_accounts(store, name, noted[name])])
     return int(known.num_rows)
 
 
-def _accounts(store: Store, name: str) -> Iterator[pa.Table]:
+def _accounts(store: Store, name: str, notes: tuple[FileNote, ...]) -> Iterator[pa.Table]:
     """Yield the accounts of each row group, each once where its rows stand together."""
-    with store.open(name) as source, pq.ParquetFile(source) as file:
+    with opened(store, name, notes) as file:
         for number in range(file.num_row_groups):
-            ids = file.read_row_group(number, list(ACCOUNT_KEY)).unify_dictionaries()
+            ids = read_groups(file, [number], ACCOUNT_KEY).unify_dictionaries()
             begins = np.zeros(ids.num_rows, bool)
             begins[:1] = True
             for column in ids.combine_chunks().columns:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from balance_analysis.archive.writing import PathLike, flush, replacing_file
-from balance_analysis.errors import ArchiveError
+from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,7 +55,7 @@ class Store:
         self.folder: Path | None = None
         self.guard: Callable[[], None] | None = None
         if _SCHEME.match(address) and not address.lower().startswith("file://"):
-            if "@" in self.uri:
+            if "@" in self.uri.partition("://")[2].partition("/")[0]:
                 raise ArchiveError(
                     "the address of an archive must not hold credentials: give them in the "
                     "environment or in the store's own configuration"
@@ -111,7 +111,7 @@ class Store:
             with self._files.open_output_stream(self._path(name)) as file:
                 file.write(content)
             return
-        with replacing_file(_made_room(self.folder / name)) as temporary:
+        with replacing_file(_made_room(Path(self._path(name)))) as temporary:
             temporary.write_bytes(content)
 
     def move(self, name: str, to: str) -> None:
@@ -126,8 +126,8 @@ class Store:
         if self.folder is None:
             self._files.move(self._path(name), self._path(to))
             return
-        target = _made_room(self.folder / to)
-        (self.folder / name).replace(target)
+        target = _made_room(Path(self._path(to)))
+        Path(self._path(name)).replace(target)
         flush(target.parent)
 
     def delete(self, name: str) -> None:
@@ -137,21 +137,46 @@ class Store:
             if self._files.get_file_info(self._path(name)).type is pafs.FileType.File:
                 self._files.delete_file(self._path(name))
         else:
-            (self.folder / name).unlink(missing_ok=True)
+            Path(self._path(name)).unlink(missing_ok=True)
 
-    def names(self) -> Iterator[str]:
-        """Yield the names of all files, sorted; nothing where there is no folder."""
-        yield from sorted(self.sizes())
+    def has(self, name: str) -> bool:
+        """Whether there is a file of that name."""
+        return bool(self._files.get_file_info(self._path(name)).is_file)
 
-    def sizes(self) -> dict[str, int]:
-        """Return the bytes of each file by its name; nothing where there is no folder."""
-        selector = pafs.FileSelector(self._root, recursive=True, allow_not_found=True)
+    def listed(self, folder: str) -> list[str]:
+        """Return the names of what is in a folder, in any order: a look at names alone."""
+        if self.folder is None:
+            return list(self.sizes(folder))
+        try:
+            return [f"{folder}{name}" for name in os.listdir(self._path(folder.rstrip("/")))]  # noqa: PTH208 - much faster
+        except FileNotFoundError:
+            return []
+
+    def names(self, folder: str = "") -> Iterator[str]:
+        """Yield the names of all files in a folder, sorted; nothing where it is not there."""
+        yield from sorted(self.sizes(folder))
+
+    def sizes(self, folder: str = "") -> dict[str, int]:
+        """Return the bytes of each file in a folder by its name; nothing where it is not there."""
+        root = self._path(folder.rstrip("/")) if folder else self._root
+        selector = pafs.FileSelector(root, recursive=True, allow_not_found=True)
         found = self._files.get_file_info(selector)
         return {
             info.path.removeprefix(self._root).lstrip("/"): info.size
             for info in found
             if info.type is pafs.FileType.File
         }
+
+    def links(self) -> list[str]:
+        """Return the symbolic links in a local folder: no file or folder of an archive is one."""
+        if self.folder is None:
+            return []
+        found = [
+            Path(parent, name)
+            for parent, folders, files in os.walk(self.folder)
+            for name in (*folders, *files)
+        ]
+        return sorted(str(x.relative_to(self.folder)) for x in found if x.is_symlink())
 
     def sweep(self) -> None:
         """Delete what writes left that were interrupted."""
@@ -168,7 +193,16 @@ class Store:
             self.guard()
 
     def _path(self, name: str) -> str:
-        return f"{self._root.rstrip('/')}/{name}"
+        """Return where a file is; behind a link somebody else's would be read or replaced."""
+        path = str(self._root).rstrip("/")
+        for part in name.split("/"):
+            path = f"{path}/{part}"
+            if self.folder is not None and os.path.islink(path):  # noqa: PTH114 - much faster
+                raise ArchiveDamagedError(
+                    f"{path} is a symbolic link, which is never followed inside of an archive: "
+                    "put the file or folder itself in its place"
+                )
+        return path
 
 
 def _made_room(target: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
+from balance_analysis.archive.coverage import LimitsNote
+from balance_analysis.archive.state import read_coverage
 from balance_analysis.archive.writing import DAMAGES
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.schema import NetworkLimits
@@ -18,6 +21,7 @@ from balance_analysis.schema import NetworkLimits
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.store import Store
 
 _FLAGS: Final = tuple(f.name for f in fields(NetworkLimits) if f.type == "bool")
@@ -37,59 +41,62 @@ _SCHEMA: Final = pa.schema(
 _SEEN: Final = ("first_seen", "last_seen", "source", "block_height")
 
 
-def read_limits(store: Store) -> pa.Table:
+def read_limits(store: Store, state: Coverage) -> pa.Table:
     """Return every distinct snapshot, in the order in which they were seen.
 
     Raises
     ------
     ArchiveError
-        If the file is damaged.
+        If the file is not what is noted of it, in this state or by now.
     """
+    while True:
+        try:
+            return _read(store, state)
+        except ArchiveDamagedError:
+            later = read_coverage(store)
+            if (later.limits, later.pending_limits) == (state.limits, state.pending_limits):
+                raise
+            state = later
+
+
+def _read(store: Store, state: Coverage) -> pa.Table:
     content = store.read(layout.LIMITS)
+    notes = [note for note in (state.limits, state.pending_limits) if note is not None]
+    wrong = "is not noted, or not what was written"
     if content is None:
-        return _SCHEMA.empty_table()
-    try:
-        return pq.read_table(pa.BufferReader(content)).cast(_SCHEMA)
-    except DAMAGES as error:
-        raise ArchiveDamagedError(
-            f"{store.uri}/{layout.LIMITS} is damaged: {error}; put back a copy of it, or make it "
-            "anew from the reports of the runs with `export --repair`"
-        ) from error
+        if not state.snapshots:
+            return _SCHEMA.empty_table()
+        wrong = "is gone"
+    elif any(is_noted(content, note) for note in notes):
+        try:
+            rows = pq.read_table(pa.BufferReader(content)).cast(_SCHEMA)
+        except DAMAGES as error:
+            wrong = f"is damaged: {error}"
+        else:
+            if rows.num_rows >= min(note.snapshots for note in notes):
+                return rows
+            wrong = f"has {rows.num_rows} of {state.snapshots} snapshots"
+    raise ArchiveDamagedError(
+        f"{store.uri}/{layout.LIMITS} {wrong}; put back a copy of it, or make it anew from the "
+        "reports of the runs with `export --repair`"
+    )
 
 
-def keep_limits(store: Store, limits: NetworkLimits, *, known: int) -> int:
-    """Note that the limits are these now, and return how many distinct snapshots there are.
-
-    Parameters
-    ----------
-    store
-        The archive.
-    limits
-        What was fetched.
-    known
-        How many distinct snapshots there must be.
-
-    Raises
-    ------
-    ArchiveError
-        If the file is damaged, or has lost some.
-    """
-    rows = read_limits(store)
-    if rows.num_rows < known:
-        raise ArchiveDamagedError(
-            f"{store.uri}/{layout.LIMITS} has {rows.num_rows} of {known} snapshots: put back a "
-            "copy of it, or make it anew from the reports of the runs with `export --repair`"
-        )
-    return _write(store, _noted(rows.to_pylist(), snapshot(limits)))
+def is_noted(content: bytes, note: LimitsNote) -> bool:
+    """Whether a file of the limits is what is noted, as far as that tells."""
+    return note.sha256 in (hashlib.sha256(content).hexdigest(), None)
 
 
-def restore_limits(store: Store, seen: Iterable[Mapping[str, Any]]) -> int:
-    """Write the file anew from snapshots in the order in which they were seen; return how many.
+def with_snapshot(rows: pa.Table, limits: NetworkLimits) -> pa.Table:
+    """Return the snapshots with one that was seen after them."""
+    return pa.Table.from_pylist(_noted(rows.to_pylist(), snapshot(limits)), _SCHEMA)
+
+
+def to_timeline(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Return the distinct ones of snapshots in the order in which they were seen.
 
     Parameters
     ----------
-    store
-        The archive.
     seen
         As of `snapshot`; moments may be text.
     """
@@ -101,7 +108,20 @@ def restore_limits(store: Store, seen: Iterable[Mapping[str, Any]]) -> int:
             if pa.types.is_timestamp(field.type) and row[field.name] is not None
         }
         rows = _noted(rows, {**row, **moments})
-    return _write(store, rows)
+    return pa.Table.from_pylist(rows, _SCHEMA)
+
+
+def encode_limits(rows: pa.Table) -> tuple[bytes, LimitsNote]:
+    """Return snapshots as the content of their file, and what is noted of it."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, compression="zstd")
+    content = sink.getvalue().to_pybytes()
+    return content, note_limits(rows, content)
+
+
+def note_limits(rows: pa.Table, content: bytes) -> LimitsNote:
+    """Return what is noted of a file of snapshots."""
+    return LimitsNote(rows.num_rows, len(content), hashlib.sha256(content).hexdigest())
 
 
 def _noted(rows: list[dict[str, Any]], row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -112,13 +132,6 @@ def _noted(rows: list[dict[str, Any]], row: dict[str, Any]) -> list[dict[str, An
         ends = max(last["last_seen"], row["last_seen"])
         row = {**row, "first_seen": last["first_seen"], "last_seen": ends}
     return [*rows, row]
-
-
-def _write(store: Store, rows: list[dict[str, Any]]) -> int:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), sink, compression="zstd")
-    store.write(layout.LIMITS, sink.getvalue().to_pybytes())
-    return len(rows)
 
 
 def snapshot(limits: NetworkLimits) -> dict[str, Any]:

@@ -24,9 +24,10 @@ from balance_analysis.archive.filecheck import (
     moment_text,
     wrong_bytes,
     wrong_note,
-    wrong_schema,
 )
-from balance_analysis.archive.state import check_seen, read_about, read_coverage
+from balance_analysis.archive.lock import writer_of
+from balance_analysis.archive.rowfiles import wrong_schema
+from balance_analysis.archive.state import check_seen, noted_files, read_about, read_coverage
 from balance_analysis.archive.store import is_leftover
 from balance_analysis.archive.timeline import read_limits
 from balance_analysis.archive.verdict import Problem, VerifyReport
@@ -127,7 +128,11 @@ def check_file(file: FileToCheck) -> CheckedFile:
 
 
 def verify_archive(
-    archive: Archive, *, progress: bool | Report | None = False, look: Looking = map
+    archive: Archive,
+    *,
+    progress: bool | Report | None = False,
+    look: Looking = map,
+    is_writer: bool = False,
 ) -> VerifyReport:
     """Check an archive against what it says of itself.
 
@@ -139,6 +144,8 @@ def verify_archive(
         As for `load_balance_changes`: by the bytes that were read.
     look
         What looks at the files: as `map` does, or elsewhere.
+    is_writer
+        Whether the caller holds the lock: what seems to be under way is then left over.
 
     Returns
     -------
@@ -161,7 +168,7 @@ def verify_archive(
             said = without_credentials(str(error))
             problem = Problem("coverage", said, layout.COVERAGE, _REBUILD)
             return replace(report, problems=(problem,))
-        checking = _Checking(archive.store, about, state, report.uri)
+        checking = _Checking(archive.store, about, state, report.uri, is_writer)
         with reporting(progress) as show:
             checking.run(show, look)
         # What seems wrong may only be what a run has replaced in the meantime.
@@ -193,6 +200,8 @@ class _Checking:
     ----------
     store, about, state, uri
         The archive.
+    is_writer
+        Whether nobody else can be writing to it.
     problems
         What is wrong, so far.
     files, rows, compared
@@ -207,6 +216,7 @@ class _Checking:
     about: About
     state: Coverage
     uri: str
+    is_writer: bool
     problems: list[Problem] = field(default_factory=list)
     files: int = 0
     rows: int = 0
@@ -221,7 +231,7 @@ class _Checking:
         sizes = [self.state.files[period].size for period in periods]
         due = sorted(self.state.checkpoints)
         done, total = 0, max(sum(sizes), 1)
-        files = [self._file(period) for period in periods]
+        files = [self._file(period, self.state) for period in periods]
         checked = look(check_file, files)
         for period, size, file in zip(periods, sizes, files, strict=True):
             while due and due[0] <= file.begin:
@@ -232,7 +242,7 @@ class _Checking:
         for moment in due:
             self._check_checkpoint(moment)
         self._check_limits()
-        self._check_names(periods)
+        self._check_names()
 
     def _add(self, kind: Kind, what: str, where: str, mend: str, *periods: str) -> None:
         self.problems.append(Problem(kind, without_credentials(what), where, mend, periods))
@@ -246,10 +256,14 @@ class _Checking:
         if pending is None:
             return
         name = layout.changes_file(pending.period, self.about.partition)
-        what = f"a run was cut off, or is under way: it replaces {name}"
-        self._add("interrupted", what, layout.COVERAGE, f"{self._command()} recovers it")
+        if not self._is_being_written():
+            what = f"a run was cut off, or is under way: it replaces {name}"
+            self._add("interrupted", what, layout.COVERAGE, f"{self._command()} recovers it")
         if wrong_bytes(self.store, name, pending.file) is None:
             self.state = self.state.settle()
+
+    def _is_being_written(self) -> bool:
+        return not self.is_writer and writer_of(self.store) is not None
 
     def _check_intervals(self) -> None:
         where, mend = layout.COVERAGE, self._command(" --repair")
@@ -286,15 +300,32 @@ class _Checking:
             self._add("coverage", "names files out of time order", layout.COVERAGE, mend)
         return sorted(known)
 
-    def _file(self, period: str) -> FileToCheck:
+    def _file(self, period: str, state: Coverage) -> FileToCheck:
         begin, stop = layout.bounds_of(period, self.about.partition)
-        name, note = layout.changes_file(period, self.about.partition), self.state.files[period]
-        covered = (interval.span for interval in self.state.intervals)
+        name, note = layout.changes_file(period, self.about.partition), state.files[period]
+        covered = (interval.span for interval in state.intervals)
         return FileToCheck(
             self.store, name, note, begin, stop, joined(clipped(covered, begin, stop))
         )
 
+    def _looked_again(self, period: str, file: FileToCheck, found: CheckedFile) -> CheckedFile:
+        """Look at a file that seems wrong by what the coverage says now, until that stays so."""
+        tried = [file]
+        while found.wrong is not None:
+            now = read_coverage(self.store)
+            files = [self._file(period, s) for s in (now, now.settle()) if period in s.files]
+            others = [each for each in files if each not in tried]
+            if not others:
+                break
+            for each in others:
+                found = check_file(each)
+                if found.wrong is None:
+                    break
+            tried += others
+        return found
+
     def _take(self, period: str, file: FileToCheck, checked: CheckedFile) -> None:
+        checked = self._looked_again(period, file, checked)
         self.files += 1
         self.rows += checked.rows
         if checked.wrong is None:
@@ -316,16 +347,17 @@ class _Checking:
         if found is None and not self.is_broken:
             found = self._compare_checkpoint(name, note, moment)
             self.compared += 1
-        if found is not None:
+        # Where rows before it came meanwhile, it is not what the archive goes by any more.
+        if found is not None and read_coverage(self.store).checkpoints.get(moment) == note:
             self._add("checkpoint", found, name, self._command(" --repair"))
 
     def _compare_checkpoint(self, name: str, note: FileNote, moment: int) -> str | None:
         self.balances = [last_rows(pa.concat_tables([EMPTY, *self.balances]))]
         try:
             with self.store.open(name) as source, pq.ParquetFile(source) as file:
-                wrong = wrong_schema(file)
+                wrong = wrong_schema(file.schema_arrow)
                 rows = EMPTY if wrong else canonical(file.read())
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, ArchiveError) as error:
             return f"can't be read: {error}"
         if wrong is not None:
             return wrong
@@ -340,32 +372,28 @@ class _Checking:
     def _check_limits(self) -> None:
         mend = f"put back a copy, or {self._command(' --repair')} makes it from the runs' reports"
         try:
-            count = read_limits(self.store).num_rows
+            read_limits(self.store, self.state)
         except ArchiveError as error:
             self._add("limits", str(error), layout.LIMITS, mend)
-            return
-        if count < self.state.limits:
-            what = f"has {count} of {self.state.limits} snapshots"
-            self._add("limits", what, layout.LIMITS, mend)
 
-    def _check_names(self, periods: Sequence[str]) -> None:
+    def _check_names(self) -> None:
         known = {layout.ABOUT, layout.COVERAGE, layout.LIMITS, layout.LOCK, layout.HOLDER}
-        known |= {layout.changes_file(period, self.about.partition) for period in periods}
-        known |= {layout.checkpoint_file(moment) for moment in self.state.checkpoints}
-        if self.state.pending is not None:
-            known.add(layout.changes_file(self.state.pending.period, self.about.partition))
+        names = self._names()
+        # In this order: what is written is announced before, and what nobody writes now and is
+        # still there was left.
+        is_being_written = self._is_being_written()
+        for state in (self.state, read_coverage(self.store)):
+            known |= noted_files(self.about, state).keys()
         partition = self.about.partition
         covered = {
             layout.changes_file(p, partition): p for p in self._periods_of(*self.state.intervals)
         }
-        for name in self.store.names():
-            if name.startswith(layout.STAGED) and is_leftover(name):
+        for name in names:
+            if name in known or not self._stays(name, is_being_written=is_being_written):
                 continue
             if is_leftover(name):
                 what = "was left by an interrupted write, or is being written"
                 self._add("leftover", what, name, f"{self._command()} removes it")
-            elif name in known or name.startswith((layout.RUNS, layout.QUARANTINE)):
-                continue
             elif name.startswith(layout.CHECKPOINTS) and self._is_checkpoint(name):
                 what = "is not named by the coverage: an interrupted run left it"
                 mend = f"{self._command()} writes it anew; else remove it"
@@ -378,6 +406,25 @@ class _Checking:
                 self._add("stranger", what, name, "move it out of the archive")
             else:
                 self._add("stranger", "is no part of an archive", name, "move it elsewhere")
+
+    def _stays(self, name: str, *, is_being_written: bool) -> bool:
+        """Whether a file that is not named by the coverage is there to stay, and should not be."""
+        is_of_a_write = is_leftover(name) or name.startswith(layout.CHECKPOINTS)
+        if name.startswith(layout.STAGED) and is_leftover(name):
+            return False
+        if name.startswith((layout.RUNS, layout.QUARANTINE)) and not is_leftover(name):
+            return False
+        return not (is_being_written and is_of_a_write) and self.store.has(name)
+
+    def _names(self) -> list[str]:
+        """Return the names of all files, but for links, which are told."""
+        links = self.store.links()
+        for link in links:
+            what = "is a symbolic link, which is never followed"
+            self._add("stranger", what, link, "put the file or folder itself in its place")
+        behind = tuple(f"{link}/" for link in links)
+        names = self.store.names()
+        return [name for name in names if name not in links and not name.startswith(behind)]
 
     def _is_checkpoint(self, name: str) -> bool:
         start, end = _bounds(self.state)

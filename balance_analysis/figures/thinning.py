@@ -46,8 +46,8 @@ def thin(
     count = len(times)
     if count <= _POINTS * columns:
         return np.arange(count)
-    since = (times - times[0]).astype(np.float64)
-    column = np.minimum(since * (columns / since[-1]), columns - 1).astype(np.int64)
+    since = times - times[0]
+    column = np.minimum(since * columns // since[-1], columns - 1)
     heads = np.flatnonzero(np.diff(column, prepend=-1))
     is_kept = np.zeros(count, bool)
     is_kept[heads] = True

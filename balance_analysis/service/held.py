@@ -156,20 +156,14 @@ def away() -> RefusedError:
 
 
 def _hold(about: About, coverage: Coverage) -> Held:
-    notes: dict[str, tuple[FileNote, ...]] = {
-        period: (note,) for period, note in coverage.files.items()
-    }
-    pending = coverage.pending
-    if pending is not None and pending.period in notes:
-        notes[pending.period] = (*notes[pending.period], pending.file)
     files = (
         File(
             period,
             layout.changes_file(period, about.partition),
             *layout.bounds_of(period, about.partition),
-            found,
+            coverage.notes(period),
         )
-        for period, found in notes.items()
+        for period in coverage.files
     )
     return Held(
         about,

@@ -18,17 +18,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from balance_analysis.schema import ARROW_SCHEMA, to_microseconds
+from balance_analysis.archive.rowfiles import (
+    is_within,
+    iter_bounds,
+    mask_of,
+    may_have,
+    open_rows,
+    read_groups,
+    times_of,
+)
+from balance_analysis.errors import ArchiveError
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
-
-    from balance_analysis.archive.coverage import FileNote
     from balance_analysis.archive.store import Store
     from balance_analysis.service.held import File
     from balance_analysis.spans import Span
@@ -46,6 +52,8 @@ _THREADS: Final = 4
 
 _KEPT_BYTES: Final = 96_000_000
 KEPT_ROWS: Final = 1_000_000
+
+_BOUNDING: Final = (*ACCOUNT_KEY, "timestamp")
 
 Allowed = dict[str, list[str]]
 """For each column that is filtered, the values that are asked for."""
@@ -121,7 +129,9 @@ class _Footer:
 
     def may_have(self, span: Span, allowed: Allowed) -> list[int]:
         return [
-            number for number, bounds in enumerate(self.bounds) if _may_have(bounds, span, allowed)
+            number
+            for number, bounds in enumerate(self.bounds)
+            if may_have(bounds.items(), span, allowed)
         ]
 
 
@@ -173,10 +183,7 @@ class Reader:
             if not wanted.allowed and max(note.rows for note in file.notes) <= self._kept_rows:
                 return wanted.nearest_within(self._whole(file), span)
             return self._part(file, span, wanted, check)
-        except (pa.ArrowException, OSError) as error:
-            with self._lock:
-                for note in file.notes:
-                    self._footers.pop(note.sha256, None)
+        except (pa.ArrowException, OSError, ArchiveError) as error:
             raise StaleError(f"{file.period}: {error}") from error
 
     def rows_of_several(
@@ -208,7 +215,10 @@ class Reader:
     def _whole(self, file: File) -> pa.Table:
         """Return all rows of a file in time order."""
         with self._store.open(file.name) as source:
-            digest = _note(file, source.size()).sha256
+            size = source.size()
+        digest = next((note.sha256 for note in file.notes if note.size == size), None)
+        if digest is None:
+            raise StaleError(f"{file.period}: {size} bytes, not {[n.size for n in file.notes]}")
         with self._turns[hash(digest) % len(self._turns)]:
             with self._lock:
                 if digest in self._kept:
@@ -227,62 +237,25 @@ class Reader:
 
     def _part(self, file: File, span: Span, wanted: Wanted, check: Callable[[], None]) -> pa.Table:
         with self._store.open(file.name) as source:
-            note = _note(file, source.size())
-            footer = self._footer(file, note, source)
-            with pq.ParquetFile(
-                source, metadata=footer.metadata, page_checksum_verification=True
-            ) as parquet:
-                return _select(parquet, footer, span, wanted, check)
+            parquet, digest = open_rows(source, file.notes, self._known)
+            return _select(parquet, self._footer(digest, parquet.metadata), span, wanted, check)
 
-    def _footer(self, file: File, note: FileNote, source: pa.NativeFile) -> _Footer:
-        # While a file is being replaced, its size alone doesn't tell which one it is.
-        known = self._footers.get(note.sha256) if len(file.notes) == 1 else None
-        if known is not None:
-            return known
-        footer = _read_footer(pq.ParquetFile(source).metadata)
-        if footer.metadata.num_rows not in {each.rows for each in file.notes}:
-            raise StaleError(f"{file.period}: {footer.metadata.num_rows} rows, not {note.rows}")
-        if len(file.notes) == 1:
-            with self._lock:
-                self._footers[note.sha256] = footer
-                while len(self._footers) > _FOOTERS:
-                    self._footers.popitem(last=False)
+    def _known(self, digest: str) -> pq.FileMetaData | None:
+        footer = self._footers.get(digest)
+        return footer and footer.metadata
+
+    def _footer(self, digest: str, metadata: pq.FileMetaData) -> _Footer:
+        footer = self._footers.get(digest) or _read_footer(metadata)
+        with self._lock:
+            self._footers[digest] = footer
+            while len(self._footers) > _FOOTERS:
+                self._footers.popitem(last=False)
         return footer
-
-
-def _note(file: File, size: int) -> FileNote:
-    for note in file.notes:
-        if note.size == size:
-            return note
-    raise StaleError(f"{file.period}: {size} bytes, not {[note.size for note in file.notes]}")
 
 
 def _read_footer(metadata: pq.FileMetaData) -> _Footer:
     groups = map(metadata.row_group, range(metadata.num_row_groups))
-    return _Footer(metadata, [dict(_bounds(group)) for group in groups])
-
-
-def _bounds(group: pq.RowGroupMetaData) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    for place in range(group.num_columns):
-        column = group.column(place)
-        found = column.statistics
-        if found is not None and found.has_min_max and column.path_in_schema != "balance":
-            low, high = found.min, found.max
-            if column.path_in_schema == "timestamp":
-                low, high = to_microseconds(low), to_microseconds(high)
-            yield column.path_in_schema, (low, high)
-
-
-def _may_have(bounds: Mapping[str, tuple[Any, Any]], span: Span, allowed: Allowed) -> bool:
-    if "timestamp" in bounds:
-        low, high = bounds["timestamp"]
-        if low >= span[1] or high < span[0]:
-            return False
-    return all(
-        any(bounds[name][0] <= value <= bounds[name][1] for value in values)
-        for name, values in allowed.items()
-        if name in bounds
-    )
+    return _Footer(metadata, [dict(iter_bounds(group, _BOUNDING)) for group in groups])
 
 
 def _select(
@@ -298,10 +271,9 @@ def _select(
     found: list[pa.Table] = []
     for begin in range(0, len(groups), _AT_ONCE):
         check()
-        rows = parquet.read_row_groups(
-            groups[begin : begin + _AT_ONCE], use_threads=len(groups) > _FEW
-        )
-        rows = rows.filter(pa.array(_mask(rows, wanted.allowed) & _within(rows, span)))
+        numbers = groups[begin : begin + _AT_ONCE]
+        rows = read_groups(parquet, numbers, use_threads=len(groups) > _FEW)
+        rows = rows.filter(pa.array(mask_of(rows, wanted.allowed) & is_within(rows, span)))
         found = [wanted.nearest(pa.concat_tables([*found, rows]) if found else rows)]
     return found[0] if found else ARROW_SCHEMA.empty_table()
 
@@ -316,32 +288,7 @@ def _looked_into(
 ) -> list[int]:
     """Return the row groups that have a row by the filters, whenever it be."""
     check()
-    rows = parquet.read_row_groups(groups, list(allowed))
+    rows = read_groups(parquet, groups, list(allowed), use_threads=True)
     ends = np.cumsum([parquet.metadata.row_group(number).num_rows for number in groups])
-    counts = np.append(0, np.cumsum(_mask(rows, allowed)))[np.append(0, ends)]
+    counts = np.append(0, np.cumsum(mask_of(rows, allowed)))[np.append(0, ends)]
     return [number for number, count in zip(groups, np.diff(counts), strict=True) if count]
-
-
-def _mask(rows: pa.Table, allowed: Allowed) -> NDArray[np.bool_]:
-    mask = np.ones(rows.num_rows, np.bool_)
-    for name, values in allowed.items():
-        wanted = pa.array(values, pa.string())
-        parts = [
-            pc.is_in(chunk.dictionary, wanted).to_numpy(zero_copy_only=False)[
-                chunk.indices.to_numpy()
-            ]
-            for chunk in rows[name].chunks
-        ]
-        mask &= np.concatenate([np.zeros(0, np.bool_), *parts])
-    return mask
-
-
-def _within(rows: pa.Table, span: Span) -> NDArray[np.bool_]:
-    times = times_of(rows)
-    return (times >= span[0]) & (times < span[1])
-
-
-def times_of(rows: pa.Table) -> NDArray[np.int64]:
-    """Return the timestamps of rows, microseconds."""
-    times: NDArray[np.int64] = rows["timestamp"].cast(pa.int64()).to_numpy()
-    return times

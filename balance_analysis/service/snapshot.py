@@ -58,7 +58,7 @@ class Limits:
         """
         held = self._watch.now()
         try:
-            rows = read_limits(self._store)
+            rows = read_limits(self._store, held.coverage)
         except (ArchiveError, OSError) as error:
             logger.warning("the limits can't be read: %s", error)
             raise away() from error

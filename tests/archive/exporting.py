@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import json
 import random
 from concurrent.futures import Future
 from dataclasses import replace
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from balance_analysis.archive.archive import Archive
-from balance_analysis.archive.coverage import from_json
+from balance_analysis.archive.coverage import from_json, sealed
 from balance_analysis.archive.export import export
 from balance_analysis.load.changes import load_balance_changes
 from balance_analysis.node.client import Client
@@ -20,7 +21,7 @@ from tests.loopback import LoopbackNode, random_history
 from tests.node.truth import lines_of_rows, lines_of_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pandas as pd
 
@@ -105,6 +106,27 @@ def loaded(node: LoopbackNode, start: int, end: int, **filters: Any) -> pd.DataF
 def state_of(folder: Path) -> Coverage:
     """Return what an archive's coverage tells."""
     return from_json((folder / "_coverage.json").read_bytes(), "_coverage.json")
+
+
+def edit_coverage(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Change what an archive's coverage tells, as a writer would that means it."""
+    content = json.loads((folder / "_coverage.json").read_bytes())
+    del content["sha256"]
+    edit(content)
+    (folder / "_coverage.json").write_bytes(sealed(content))
+
+
+def make_old(folder: Path) -> Path:
+    """Turn an archive into one as version 0.1.0 wrote it, with no digests but those of files."""
+    content = json.loads((folder / "_coverage.json").read_bytes())
+    limits, pending = content.pop("limits"), content["pending"]
+    notes = [*content["files"].values(), *content["checkpoints"].values()]
+    for note in [*notes, *([pending["file"]] if pending else [])]:
+        del note["footer"]
+    del content["sha256"], content["pending_limits"]
+    old = {**content, "version": 1, "limits": 0 if limits is None else limits["snapshots"]}
+    (folder / "_coverage.json").write_text(json.dumps(old, indent=1) + "\n")
+    return folder
 
 
 def spans_of(folder: Path) -> list[tuple[int, int, bool]]:

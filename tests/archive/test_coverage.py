@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,11 +14,13 @@ from balance_analysis.archive.coverage import (
     Coverage,
     FileNote,
     Interval,
+    LimitsNote,
     Pending,
     from_json,
+    sealed,
     to_json,
 )
-from balance_analysis.errors import ArchiveError
+from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 
 LENGTH = 24
 NOTE = FileNote(rows=3, size=900, sha256="ab" * 32, first=2, last=1_680_307_200_000_001)
@@ -149,7 +152,8 @@ def test_a_period_that_is_announced_again_replaces_its_note_and_keeps_the_others
     st.none() | st.builds(Pending, st.just("2023-04-01"), NOTES, MANY.map(tuple)),
 )
 def test_json_keeps_every_part(asked, files, checkpoints, pending):
-    state = Coverage(covering(asked).intervals, files, checkpoints, 3, pending)
+    limits = LimitsNote(3, 700, "ef" * 32)
+    state = Coverage(covering(asked).intervals, files, checkpoints, limits, pending, limits)
     assert from_json(to_json(state), "_coverage.json") == state
 
 
@@ -196,9 +200,70 @@ def test_what_is_no_state_is_damaged(content):
         from_json(content, "x")
 
 
+STATE = Coverage(
+    (Interval(0, 9, True, "http://one", 4, "2023-04-02T00:00:00+00:00"),),
+    {"2023-04-01": replace(NOTE, footer="12" * 32)},
+    {0: NOTE},
+    LimitsNote(1, 5, "ef" * 32),
+).announce("2023-04-02", NOTE, [Interval(9, 12, False, "http://two", None, "2023-04-03")])
+
+
+def test_no_flipped_bit_makes_it_tell_anything_else():
+    content = to_json(STATE)
+    for place in range(8 * len(content)):
+        flipped = bytearray(content)
+        flipped[place // 8] ^= 1 << place % 8
+        with pytest.raises(ArchiveError):
+            from_json(bytes(flipped), "x")
+
+
+def changed(edit):
+    content = json.loads(to_json(STATE))
+    del content["sha256"]
+    edit(content)
+    return content
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda c: c["intervals"][0].update(proven=1),
+        lambda c: c["intervals"][0].update(proven="true"),
+        lambda c: c["intervals"][0].update(block_height=4.5),
+        lambda c: c["intervals"][0].update(start="2023-04-01T00:00:00"),
+        lambda c: c["intervals"][0].update(asked_at="yesterday"),
+        lambda c: c["intervals"][0].update(more=1),
+        lambda c: c.update(version=2.0),
+        lambda c: c.update(version=True),
+        lambda c: c.update(version="2"),
+        lambda c: c["files"]["2023-04-01"].update(rows=-1),
+        lambda c: c["files"]["2023-04-01"].update(sha256="no digest"),
+        lambda c: c["files"]["2023-04-01"].update(footer="12" * 31),
+        lambda c: c["files"].update({"2023-02-30": c["files"]["2023-04-01"]}),
+        lambda c: c["pending"].update(period="2023-02-30"),
+        lambda c: c["limits"].pop("snapshots"),
+        lambda c: c.update(sha257=""),
+    ],
+)
+def test_whatever_is_no_value_of_its_kind_is_damage(edit):
+    with pytest.raises(ArchiveDamagedError):
+        from_json(sealed(changed(edit)), "x")
+    assert from_json(sealed(changed(lambda content: content)), "x") == STATE
+
+
+def test_who_has_no_digest_is_damaged():
+    with pytest.raises(ArchiveDamagedError, match="its own digest"):
+        from_json(json.dumps(changed(lambda content: content)).encode(), "x")
+
+
+def test_blanks_and_the_order_of_keys_do_not_matter():
+    content = dict(reversed(json.loads(to_json(STATE)).items()))
+    assert from_json(json.dumps(content, indent=4).encode(), "x") == STATE
+
+
 def test_a_newer_version_asks_for_a_newer_package():
-    content = to_json(Coverage()).replace(b'"version": 1', b'"version": 2')
-    with pytest.raises(ArchiveError, match="version 2, newer than this package knows"):
+    content = to_json(Coverage()).replace(b'"version": 2', b'"version": 3')
+    with pytest.raises(ArchiveError, match="version 3, newer than this package knows"):
         from_json(content, "x")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pickle
@@ -78,10 +79,26 @@ def test_a_damaged_note_still_names_another_run(holder, tmp_path):
         pass
 
 
-def test_a_folder_made_for_a_run_that_made_no_archive_is_removed(tmp_path):
-    with one_writer(Store(tmp_path / "a" / "b")):
-        assert (tmp_path / "a" / "b").is_dir()
-    assert not (tmp_path / "a" / "b").exists()
+def test_who_has_opened_the_lock_before_it_is_released_keeps_out_the_next_one(tmp_path):
+    store = Store(tmp_path / "new")
+    with one_writer(store):
+        waiting = os.open(tmp_path / "new" / "_lock", os.O_RDWR)
+    fcntl.flock(waiting, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with pytest.raises(ArchiveLockedError), one_writer(store):
+        pass
+    os.close(waiting)
+    with one_writer(store):
+        pass
+
+
+@pytest.mark.parametrize("name", ["_lock", "_lock.json"])
+def test_a_link_in_the_place_of_the_lock_is_refused(tmp_path, name):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "a" / name).symlink_to(tmp_path / "mine.txt")
+    with pytest.raises(ArchiveError, match="symbolic link"), one_writer(Store(tmp_path / "a")):
+        pass
+    assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
 def test_an_object_store_has_no_lock_and_says_so(tmp_path, caplog):

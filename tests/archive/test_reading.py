@@ -16,7 +16,15 @@ from balance_analysis.archive.archive import Archive, to_columns
 from balance_analysis.errors import ArchiveError, IncompleteError
 from balance_analysis.frame import empty_table, to_frame
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, from_microseconds
-from tests.archive.exporting import DAY, HOUR, node_of, run_export, spread_history, state_of
+from tests.archive.exporting import (
+    DAY,
+    HOUR,
+    edit_coverage,
+    node_of,
+    run_export,
+    spread_history,
+    state_of,
+)
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 
 START, END = 1_676_000_000_000_000, 1_684_000_000_000_000  # 2023-02-10 to 2023-05-13
@@ -248,10 +256,7 @@ def without_checkpoints(folder, copy):
     shutil.copytree(folder, copy)
     for path in (copy / "checkpoints").glob("*"):
         path.unlink()
-    text = (copy / "_coverage.json").read_text()
-    head, rest = text.split('"checkpoints": {', 1)
-    rest = rest.split('"pending"', 1)[1]
-    (copy / "_coverage.json").write_text(f'{head}"checkpoints": {{}},\n "pending"{rest}')
+    edit_coverage(copy, lambda content: content.update(checkpoints={}))
     return copy
 
 

@@ -6,19 +6,21 @@ import datetime as dt
 import json
 import re
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
+from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.runs import (
     MOST_CONFLICTS,
+    Report,
     iter_reports,
     last_success,
     new_id,
     write_metrics,
 )
 from balance_analysis.archive.store import Store
-from balance_analysis.errors import ArchiveError, DecodeError, IncompleteError, RequestError
+from balance_analysis.errors import DecodeError, IncompleteError, RequestError
 from tests.archive.exporting import (
     DAY,
     END,
@@ -195,12 +197,69 @@ def test_ids_sort_in_time_order():
     assert ids == sorted(ids)
 
 
-def test_a_damaged_report_is_told(tmp_path):
+@pytest.mark.parametrize("content", ["{", "", "null", '{"id": 5, "started": "x"}', "[" * 100_000])
+def test_a_damaged_report_is_told_and_skipped(tmp_path, caplog, content):
     with node_of(ROWS) as node:
-        run = run_export(node, tmp_path / "a")
-    (tmp_path / "a" / "_runs" / f"{run.id}.json").write_text("{")
-    with pytest.raises(ArchiveError, match=run.id):
-        reports(tmp_path / "a")
+        before, damaged = (run_export(node, tmp_path / "a").id for _ in range(2))
+    path = tmp_path / "a" / "_runs" / f"{damaged}.json"
+    path.write_text(content)
+    assert [report.id for report in reports(tmp_path / "a")] == [before]
+    assert f"{damaged}.json is damaged" in caplog.text
+    assert Archive(tmp_path / "a").status().last_run.id == before
+    flipped = path.with_name(f"{before}.json")
+    flipped.write_text(flipped.read_text().replace('"started": "2', '"started": "r'))
+    assert Archive(tmp_path / "a").status().last_run is None
+
+
+def put_reports(folder, count, *, outcome="complete", days=0):
+    """Put reports of runs beside those of an archive: one a minute, up to so many days ago."""
+    last = dt.datetime.now(dt.UTC) - dt.timedelta(days=days)
+    ids = []
+    for number in range(count):
+        began = last - dt.timedelta(minutes=number)
+        ids.append(f"{began:%Y%m%dT%H%M%S.%fZ}-{number:06x}")
+        report = Report(ids[-1], began.isoformat(), outcome=outcome)
+        content = json.dumps(asdict(report))
+        (folder / "_runs" / f"{ids[-1]}.json").write_text(content)
+    return ids
+
+
+def test_the_reports_of_the_400_newest_runs_are_kept_and_recent_failures(tmp_path):
+    folder = tmp_path / "a"
+    with node_of(ROWS) as node:
+        run_export(node, folder)
+        recent = put_reports(folder, 500, days=1)
+        failed = put_reports(folder, 3, outcome="failed", days=20)
+        killed = put_reports(folder, 2, outcome="incomplete", days=29)
+        put_reports(folder, 4, outcome="failed", days=31)
+        put_reports(folder, 4, days=25)
+        (folder / "_runs" / "mine.json").write_text("{}")
+        last = run_export(node, folder).id
+    kept = {path.stem for path in (folder / "_runs").iterdir()} - {"mine"}
+    assert (folder / "_runs" / "mine.json").exists()
+    assert kept - {*recent} - {last} >= {*failed, *killed}
+    assert len(kept) == 400 + len(failed + killed)
+    assert kept & {*recent} == {*recent[:398]}
+
+
+def test_a_status_reads_the_newest_of_twenty_thousand_reports_alone(tmp_path, monkeypatch):
+    folder = tmp_path / "a"
+    with node_of(ROWS) as node:
+        last = run_export(node, folder).id
+    for number in range(20_000):
+        (folder / "_runs" / f"20200101T000000.{number:06}Z-000000.json").touch()
+    opened = []
+    plain = Store.read
+    monkeypatch.setattr(Store, "read", lambda self, name: opened.append(name) or plain(self, name))
+    sizes = Store.sizes
+    seen = []
+    monkeypatch.setattr(
+        Store, "sizes", lambda self, name="": seen.append(name) or sizes(self, name)
+    )
+    status = Archive(folder).status(count_accounts=False)
+    assert status.last_run.id == last
+    assert [name for name in opened if name.startswith("_runs/")] == [f"_runs/{last}.json"]
+    assert sorted(seen) == ["changes/", "checkpoints/"]
 
 
 def metrics(path):

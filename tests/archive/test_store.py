@@ -74,6 +74,27 @@ def test_a_deleted_file_is_gone_and_a_missing_one_does_not_matter(address):
     assert store.read("a") is None
 
 
+def test_nothing_is_read_or_written_through_a_link(tmp_path):
+    store = Store(tmp_path / "a")
+    store.write("folder/file", b"mine")
+    (tmp_path / "a" / "other").symlink_to(tmp_path / "a" / "folder")
+    (tmp_path / "a" / "link").symlink_to(tmp_path / "a" / "folder" / "file")
+    for name in ("link", "other/file", "other/new"):
+        for use in (
+            store.read,
+            store.open,
+            store.delete,
+            store.has,
+            lambda name: store.write(name, b"x"),
+            lambda name: store.move("folder/file", name),
+            lambda name: store.move(name, "folder/file"),
+        ):
+            with pytest.raises(ba.ArchiveError, match="is a symbolic link"):
+                use(name)
+    assert store.links() == ["link", "other"]
+    assert store.read("folder/file") == b"mine"
+
+
 def test_only_what_an_interrupted_write_left_is_swept_up(tmp_path):
     store = Store(tmp_path)
     for name in ("changes/.x.parquet.0123abcd.tmp", "changes/x.parquet", ".hidden.tmp"):
@@ -105,6 +126,13 @@ def test_credentials_in_an_address_are_refused_and_not_repeated(address):
     with pytest.raises(ba.ArchiveError, match="credentials") as caught:
         ba.Archive(address)
     assert "secret" not in str(caught.value)
+
+
+def test_an_at_sign_behind_the_bucket_is_no_credential(bucket):
+    store = Store(bucket("team@example/x"))
+    store.write("a@b", b"1")
+    assert Store(bucket("team@example/x")).read("a@b") == b"1"
+    assert store.uri.endswith("/team@example/x")
 
 
 def test_an_unknown_kind_of_address_is_refused():

@@ -18,7 +18,7 @@ from balance_analysis.archive import verify as verifying
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.repair import repair
-from balance_analysis.archive.rowfiles import encode_rows
+from balance_analysis.archive.rowfiles import encode_rows, read_footer
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
 from tests.archive.exporting import (
     DAY,
@@ -27,6 +27,7 @@ from tests.archive.exporting import (
     MONTH,
     START,
     content_of,
+    edit_coverage,
     lasting,
     node_of,
     run_export,
@@ -84,17 +85,12 @@ def rows_in(folder, name):
     return pq.read_table(folder / name).cast(ARROW_SCHEMA)
 
 
-def edit_coverage(folder, edit):
-    content = json.loads((folder / COVERAGE).read_text())
-    edit(content)
-    (folder / COVERAGE).write_text(json.dumps(content))
-
-
 def put(folder, name, rows, **note):
     """Replace a file, and note it in the coverage as what it is now."""
     pq.write_table(rows, folder / name)
     data = (folder / name).read_bytes()
     found = {"rows": rows.num_rows, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    found["footer"] = hashlib.sha256(read_footer(pa.BufferReader(data))).hexdigest()
 
     def edit(content):
         named = {name_of(period): said for period, said in content["files"].items()}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance_analysis.archive.archive import Archive
-from balance_analysis.archive.timeline import keep_limits
+from balance_analysis.archive.commit import Writer
 from balance_analysis.load.limits import load_network_limits
 from balance_analysis.node.client import Client
 from balance_analysis.schema import NetworkLimits
@@ -58,7 +58,7 @@ def served(node):
 
     def keep(*snapshots):
         for snapshot in snapshots:
-            keep_limits(Archive(node.path).store, snapshot, known=0)
+            Writer(Archive(node.path).store).keep_limits(snapshot)
         response = node.get(path=PATH)
         assert response.status_code == 200, response.text
         assert set(response.json()) == {"limits"}
@@ -112,7 +112,7 @@ def test_both_dates_may_be_unset(served):
 @settings(max_examples=20)
 def test_each_flag_keeps_its_name(node, flags):
     node.hold([])
-    keep_limits(Archive(node.path).store, replace(SNAPSHOT, **flags), known=0)
+    Writer(Archive(node.path).store).keep_limits(replace(SNAPSHOT, **flags))
     limits = node.get(path=PATH).json()["limits"]
     assert {name: limits[FLAGS[name]] for name in FLAGS} == flags
 

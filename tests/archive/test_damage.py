@@ -1,0 +1,431 @@
+"""What is read of an archive is what was written, or an error names the file."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from balance_analysis.archive.archive import Archive
+from balance_analysis.archive.chosen import Slice
+from balance_analysis.archive.commit import Writer
+from balance_analysis.archive.repair import repair
+from balance_analysis.archive.rowfiles import OtherFileError, open_rows, read_footer, read_groups
+from balance_analysis.archive.store import Store
+from balance_analysis.errors import ArchiveDamagedError, ArchiveError
+from balance_analysis.node.client import Client
+from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
+from balance_analysis.service.held import Watch
+from balance_analysis.service.reading import Reader, StaleError, Wanted
+from tests.archive.exporting import (
+    DAY,
+    END,
+    HOUR,
+    START,
+    content_of,
+    lasting,
+    make_old,
+    node_of,
+    run_export,
+    spread_history,
+    state_of,
+)
+
+ROWS = spread_history(7, rows=60, accounts=9)
+NOON = END - DAY - 20 * HOUR  # of 1 May, with rows of that day on both sides
+SECOND = "2023-04-29"
+DAY_FILE = f"changes/date={SECOND}/changes.parquet"
+CHECKPOINT = "checkpoints/2023-05-01.parquet"
+PARTY = next(row.party_id for row in ROWS if row.party_id)
+
+
+@pytest.fixture(scope="module")
+def node():
+    with node_of(ROWS) as serving:
+        yield serving
+
+
+@pytest.fixture(scope="module")
+def whole(node, tmp_path_factory):
+    made = tmp_path_factory.mktemp("whole") / "archive"
+    run_export(node, made, start=START, end=END)
+    return made
+
+
+@pytest.fixture
+def folder(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "archive")
+
+
+def serve(archive, allowed):
+    """Read all files as the service does."""
+    reader = Reader(archive.store)
+    held = Watch(archive.store).now()
+    try:
+        for part in held.parts(0, END, descending=False):
+            reader.rows(*part, Wanted(allowed, 1_000_000, descending=False), lambda: None)
+    finally:
+        reader.close()
+
+
+READS = {
+    "all": lambda archive: archive.read(),
+    "a party": lambda archive: archive.read(party_ids=PARTY, partial=True),
+    "a column": lambda archive: archive.read(columns=["balance"]),
+    "a slice": lambda archive: archive.choose().read(Slice()),
+    "its counts": lambda archive: archive.choose().count(),
+    "its extent": lambda archive: archive.choose().extent(),
+    "balances": lambda archive: archive.balance_at(from_microseconds(START + 2 * DAY)),
+    "serve": lambda archive: serve(archive, {}),
+    "serve a party": lambda archive: serve(archive, {"party_id": [PARTY]}),
+}
+
+
+def rows_of(folder):
+    return pq.read_table(folder / DAY_FILE, partitioning=None).cast(ARROW_SCHEMA)
+
+
+def write(folder, rows, *, size=None):
+    """Put other rows in a day's place, of the size of the old file if that is wanted."""
+    path, pad = folder / DAY_FILE, 200
+    for _ in range(2):
+        with pq.ParquetWriter(path, rows.schema, compression="zstd", store_schema=False) as writer:
+            writer.write_table(rows)
+            writer.add_key_value_metadata({"pad": "x" * pad})
+        pad += (size or path.stat().st_size) - path.stat().st_size
+    assert size in (None, path.stat().st_size)
+
+
+def as_float(folder):
+    rows = rows_of(folder)
+    at = rows.schema.get_field_index("balance")
+    write(folder, rows.set_column(at, "balance", rows["balance"].cast(pa.float64())))
+
+
+def other_rows(folder):
+    rows = rows_of(folder)
+    write(folder, rows.slice(0, rows.num_rows - 1))
+
+
+def other_balances(folder):
+    rows = rows_of(folder)
+    at = rows.schema.get_field_index("balance")
+    others = pa.array(range(rows.num_rows)).cast(pa.decimal128(38, 0))
+    write(folder, rows.set_column(at, ARROW_SCHEMA.field("balance"), others))
+
+
+def same_size(folder):
+    size = (folder / DAY_FILE).stat().st_size
+    rows = rows_of(folder)
+    at = rows.schema.get_field_index("balance")
+    others = pa.array(range(rows.num_rows)).cast(pa.decimal128(38, 0))
+    write(folder, rows.set_column(at, ARROW_SCHEMA.field("balance"), others), size=size)
+
+
+def another_day(folder):
+    other = "changes/date=2023-05-01/changes.parquet"
+    shutil.copy(folder / other, folder / DAY_FILE)
+
+
+REPLACED = [as_float, other_rows, other_balances, same_size, another_day]
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("put", REPLACED)
+def test_a_day_that_was_replaced_by_another_valid_file_is_never_read(folder, put, read):
+    READS[read](Archive(folder))
+    put(folder)
+    if read == "its extent":
+        shutil.rmtree(folder / "changes/date=2023-04-28")
+        shutil.copytree(folder / DAY_FILE.rpartition("/")[0], folder / "changes/date=2023-04-28")
+    with pytest.raises((ArchiveDamagedError, StaleError), match=r"2023-04-2\d"):
+        READS[read](Archive(folder))
+
+
+def test_a_checkpoint_that_was_replaced_is_never_read(folder):
+    rows = pq.read_table(folder / CHECKPOINT)
+    pq.write_table(rows.slice(1), folder / CHECKPOINT)
+    with pytest.raises(ArchiveDamagedError, match=CHECKPOINT):
+        Archive(folder).balance_at("2023-05-02")
+    assert Archive(folder).status().lost == (CHECKPOINT,)
+
+
+def test_no_flipped_bit_of_a_footer_lets_a_file_be_read(whole):
+    content = (whole / DAY_FILE).read_bytes()
+    note = state_of(whole).files[SECOND]
+    begin = len(content) - len(read_footer(pa.BufferReader(content)))
+    assert open_rows(pa.BufferReader(content), [note])[0].read().num_rows == note.rows
+    for place in range(8 * begin, 8 * len(content)):
+        flipped = bytearray(content)
+        flipped[place // 8] ^= 1 << place % 8
+        with pytest.raises((OtherFileError, pa.ArrowException)):
+            open_rows(pa.BufferReader(bytes(flipped)), [note])
+
+
+def test_no_flipped_bit_of_a_page_s_head_gives_other_rows(whole):
+    content, note = (whole / DAY_FILE).read_bytes(), state_of(whole).files[SECOND]
+    expected = open_rows(pa.BufferReader(content), [note])[0].read()
+    for place in range(8 * 4, 8 * 600):  # the heads of the ids' pages among them
+        flipped = bytearray(content)
+        flipped[place // 8] ^= 1 << place % 8
+        file, _ = open_rows(pa.BufferReader(bytes(flipped)), [note])
+        with contextlib.suppress(OSError, pa.ArrowException):
+            assert read_groups(file, [0]).equals(expected)
+
+
+@pytest.mark.parametrize("read", ["all", "a party"])
+def test_no_flipped_bit_of_a_file_gives_other_rows(folder, read):
+    expected = READS[read](Archive(folder))
+    content = (folder / DAY_FILE).read_bytes()
+    for place in range(0, 8 * len(content), 97):
+        flipped = bytearray(content)
+        flipped[place // 8] ^= 1 << place % 8
+        (folder / DAY_FILE).write_bytes(flipped)
+        with contextlib.suppress(ArchiveDamagedError):
+            assert READS[read](Archive(folder)).equals(expected)
+
+
+def test_limits_that_are_not_what_was_written_are_told_by_all(folder):
+    rows = pq.read_table(folder / "limits.parquet")
+    pq.write_table(pa.concat_tables([rows, rows]), folder / "limits.parquet")
+    archive = Archive(folder)
+    with pytest.raises(ArchiveDamagedError, match=r"limits\.parquet .* not what was written"):
+        archive.limits()
+    (problem,) = archive.verify().problems
+    assert (problem.kind, problem.where) == ("limits", "limits.parquet")
+
+
+def test_limits_that_a_run_was_about_to_write_are_its_or_those_before(node, folder):
+    before = Archive(folder).limits()
+    content = (folder / "limits.parquet").read_bytes()
+    run_export(node, folder, end=END)
+    newer, after = (folder / "limits.parquet").read_bytes(), Archive(folder).limits()
+    writer = Writer(Store(folder))
+    noted = writer.state.limits
+    (folder / "limits.parquet").write_bytes(content)
+    assert not before.equals(after)
+    with pytest.raises(ArchiveDamagedError):
+        Archive(folder).limits()
+    old = replace(noted, sha256=hashlib.sha256(content).hexdigest())
+    writer.amend(replace(writer.state, limits=old, pending_limits=noted))
+    assert Archive(folder).limits().equals(before)
+    (folder / "limits.parquet").write_bytes(newer)
+    assert Archive(folder).limits().equals(after)
+    writer.recover()
+    assert (writer.state.limits, writer.state.pending_limits) == (noted, None)
+
+
+# Archives of an older release.
+
+
+def test_an_archive_of_the_release_before_is_read_and_the_next_export_upgrades_it(
+    node, folder, caplog
+):
+    caplog.set_level("INFO")
+    expected, noted = Archive(folder).read(), state_of(folder)
+    make_old(folder)
+    before = content_of(folder)
+    archive = Archive(folder)
+    assert archive.read().equals(expected)
+    assert archive.verify().is_whole
+    assert len(archive.limits()) == archive.status().limits == 1
+    assert content_of(folder) == before
+    run_export(node, folder, end=END)
+    assert "reading" in caplog.text
+    state = state_of(folder)
+    assert (state.files, state.checkpoints) == (noted.files, noted.checkpoints)
+    assert [n.footer for n in state.files.values()] == [n.footer for n in noted.files.values()]
+    assert all(note.footer for note in state.checkpoints.values())
+    assert state.limits.sha256 is not None
+    assert archive.verify().is_whole
+    caplog.clear()
+    run_export(node, folder, end=END)
+    assert "to note the digests" not in caplog.text
+
+
+def test_an_old_file_that_is_not_what_was_written_is_not_upgraded_but_named(node, folder):
+    other_balances(make_old(folder))
+    run_export(node, folder, end=END)
+    assert state_of(folder).files[SECOND].footer is None
+    assert [problem.where for problem in Archive(folder).verify().problems] == [DAY_FILE]
+    with Client(node.url) as client:
+        assert repair(client, Archive(folder)).left.is_whole
+
+
+@pytest.mark.parametrize("put", [as_float, other_rows, another_day])
+def test_of_an_old_archive_size_rows_and_columns_are_checked(folder, put):
+    put(make_old(folder))
+    for read in ("all", "a party", "serve a party"):
+        with pytest.raises((ArchiveDamagedError, StaleError)):
+            READS[read](Archive(folder))
+
+
+# Links.
+
+
+LINKED = [DAY_FILE, "limits.parquet", "_coverage.json", "_archive.json", "changes", CHECKPOINT]
+
+
+def refusal_of(read):
+    try:
+        read()
+    except ArchiveDamagedError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_a_link_in_the_place_of_a_file_or_folder_is_refused_and_never_written_through(
+    node, folder, tmp_path, name
+):
+    elsewhere = tmp_path / "elsewhere"
+    (folder / name).rename(elsewhere)
+    (folder / name).symlink_to(elsewhere)
+    kept = content_of(elsewhere) if elsewhere.is_dir() else elsewhere.read_bytes()
+    archive = Archive(folder)
+    if name == "_archive.json":
+        with pytest.raises(ArchiveError, match="symbolic link"):
+            archive.verify()
+    else:
+        assert any(
+            problem.where == name and "symbolic link" in problem.what
+            for problem in archive.verify().problems
+        )
+    reads = [archive.limits, archive.read, lambda: archive.balance_at("2023-05-02")]
+    assert any("symbolic link" in refusal_of(read) for read in reads)
+    for use in (repair, None):
+        with contextlib.suppress(ArchiveError), Client(node.url) as client:
+            if use is None:
+                run_export(node, folder, start=START, end=END + HOUR, fill_gaps=True)
+            else:
+                repair(client, archive, start=from_microseconds(START), end=from_microseconds(END))
+    assert (folder / name).is_symlink()
+    assert kept == (content_of(elsewhere) if elsewhere.is_dir() else elsewhere.read_bytes())
+
+
+def test_the_folder_of_an_archive_may_itself_be_reached_through_a_link(node, folder, tmp_path):
+    (tmp_path / "link").symlink_to(folder)
+    run_export(node, tmp_path / "link", end=END)
+    assert Archive(tmp_path / "link").verify().is_whole
+    assert lasting(tmp_path / "link") == lasting(folder)
+
+
+# An export beside a reader.
+
+
+def at_every_step(monkeypatch, look):
+    """Let `look` be called before and after each change that a store makes."""
+    busy = []
+
+    def stepping(plain):
+        def changed(self, *arguments):
+            if busy:
+                return plain(self, *arguments)
+            busy.append(True)
+            try:
+                look()
+                found = plain(self, *arguments)
+                look()
+            finally:
+                busy.clear()
+            return found
+
+        return changed
+
+    for name in ("write", "delete"):
+        monkeypatch.setattr(Store, name, stepping(getattr(Store, name)))
+    plain = os.fsync
+
+    def fsync(handle):
+        if not busy:
+            return plain(handle)
+        look()
+        return plain(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+
+def test_a_verification_beside_an_export_finds_nothing_wrong(node, tmp_path, monkeypatch):
+    folder = tmp_path / "archive"
+    run_export(node, folder, start=START + 2 * DAY, end=NOON)
+    found = []
+
+    def look():
+        found.append(Archive(folder).verify().problems)
+
+    at_every_step(monkeypatch, look)
+    run_export(node, folder, start=START, end=END)
+    assert len(found) > 40
+    assert [problems for problems in found if problems] == []
+
+
+def test_a_verification_that_an_export_overtakes_finds_nothing_wrong(node, tmp_path, monkeypatch):
+    """The export runs between the reading of the coverage and that of each file."""
+    folder = tmp_path / "archive"
+    run_export(node, folder, start=START + 2 * DAY, end=NOON)
+    before, ends = state_of(folder), iter(range(NOON + 11 * HOUR, END + 1, 11 * HOUR))
+    plain = Store.open
+
+    def overtaken(self, name):
+        end = next(ends, None)
+        if end is not None:
+            with monkeypatch.context() as own:
+                own.setattr(Store, "open", plain)
+                run_export(node, folder, start=START + (END - end), end=end)
+        return plain(self, name)
+
+    monkeypatch.setattr(Store, "open", overtaken)
+    assert Archive(folder).verify().problems == ()
+    assert state_of(folder).files["2023-05-01"] != before.files["2023-05-01"]
+
+
+@pytest.mark.parametrize("read", ["all", "a party", "balances", "its counts"])
+def test_a_read_that_an_export_overtakes_is_of_one_state(node, tmp_path, monkeypatch, read):
+    folder = tmp_path / "archive"
+    run_export(node, folder, start=START, end=NOON)
+    expected = READS[read](Archive(folder))
+    plain, seen = Store.open, []
+
+    def overtaken(self, name):
+        if not seen:
+            seen.append(name)
+            with monkeypatch.context() as own:
+                own.setattr(Store, "open", plain)
+                run_export(node, folder, end=END)
+        return plain(self, name)
+
+    monkeypatch.setattr(Store, "open", overtaken)
+    found = READS[read](Archive(folder))
+    if read != "its counts":  # which count rows of a file that aren't asked for as well
+        assert found.equals(expected)
+
+
+def test_balances_are_read_anew_where_an_export_drops_those_of_the_month_s_start(
+    folder, monkeypatch
+):
+    expected, plain = Archive(folder).balance_at("2023-05-02"), Store.open
+
+    def overtaken(self, name):
+        if name == CHECKPOINT:
+            writer = Writer(Store(folder))
+            writer.amend(replace(writer.state, checkpoints={}))
+            (folder / CHECKPOINT).unlink(missing_ok=True)
+        return plain(self, name)
+
+    monkeypatch.setattr(Store, "open", overtaken)
+    assert Archive(folder).balance_at("2023-05-02").equals(expected)
+
+
+def test_what_was_left_is_told_once_nobody_writes(folder):
+    left = folder / "changes" / "date=2023-04-29" / ".changes.parquet.0123abcd.tmp"
+    left.write_bytes(b"x")
+    (folder / "_lock.json").write_text('{"pid": 999999999, "host": "elsewhere", "since": ""}')
+    assert Archive(folder).verify().is_whole
+    (folder / "_lock.json").unlink()
+    assert [problem.kind for problem in Archive(folder).verify().problems] == ["leftover"]
