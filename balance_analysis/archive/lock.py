@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import platform
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import filelock
@@ -19,11 +20,11 @@ import filelock
 from balance_analysis.archive import layout
 from balance_analysis.archive.credentials import without_credentials
 from balance_analysis.archive.holder import NoLockError, holder_of, locked, myself
+from balance_analysis.archive.writing import name_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from balance_analysis.archive.store import Store
 
@@ -85,11 +86,16 @@ def _lock_file(store: Store, folder: Path) -> Iterator[None]:
         lock.acquire()
     except filelock.Timeout as error:
         raise locked(store.uri, read_holder(store)) from error
+    note = Path(store.place(layout.HOLDER)[1])
     try:
-        store.write(layout.HOLDER, f"{json.dumps(myself())}\n".encode())
+        try:
+            note.write_text(f"{json.dumps(myself())}\n", encoding="utf-8")
+        except OSError as error:
+            name_file(error, note)
+            raise
         yield
     finally:
-        store.delete(layout.HOLDER)
+        note.unlink(missing_ok=True)
         lock.release()
 
 
