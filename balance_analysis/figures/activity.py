@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.figures.levels import Interval
     from balance_analysis.known import Stated
+    from balance_analysis.schema import Instant
 
 Colour = tuple[float, float, float]
 
@@ -56,6 +57,8 @@ def plot_activity(
     *,
     ax: Axes | None = None,
     kind: Literal["calendar", "week"] = "calendar",
+    start: Instant | None = None,
+    end: Instant | None = None,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
 ) -> Axes:
@@ -70,15 +73,17 @@ def plot_activity(
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`. The legend
         stands to the right of it.
     kind
-        "calendar": each day from the first row's to the last one's, or the last that is known, a
-        column for each week. "week": the hours of the week, all weeks added up. Days and hours are
-        those of UTC.
+        "calendar": each day of the interval, a column for each week. "week": the hours of the week,
+        all weeks added up. Days and hours are those of UTC.
+    start, end
+        The interval, half-open; without a time zone UTC. By default from the first row to the end
+        of what is known, else to the last row.
     opening
         What accounts held before the table's rows: see `balance_at`.
     known
         Intervals [start, end) in which the table has every change, by default those that its attrs
-        tell: see `balance_at`. A day of which a part is not known is hatched; of hours of the week
-        the legend says that there are such.
+        tell: see `balance_at`. A day of the interval of which a part is not known is hatched; of
+        hours of the week the legend says that there are such.
 
     Returns
     -------
@@ -108,11 +113,14 @@ def plot_activity(
     """
     if kind not in {"calendar", "week"}:
         raise ValueError(f"kind must be 'calendar' or 'week', not {kind!r}")
-    steps, interval = open_figure(data, opening=opening, known=known, start=None, end=None)
+    steps, interval = open_figure(data, opening=opening, known=known, start=start, end=end)
     ax = new_axes(ax, size=(10, 3.2))
-    if interval is None or not len(steps.row_times):
-        return explain_no_changes(ax, None, None)
-    (_draw_calendar if kind == "calendar" else _draw_week)(ax, steps.row_times, interval)
+    times = steps.row_times
+    if interval is not None:
+        times = times[(interval.start <= times) & (times < interval.before)]
+    if interval is None or not len(times):
+        return explain_no_changes(ax, start, end)
+    (_draw_calendar if kind == "calendar" else _draw_week)(ax, times, interval)
     ax.yaxis.set_major_formatter(lambda day, _: _WEEK_DAYS[int(day)])
     ax.set_ylim(6.5, -0.5)
     ax.set_xlabel("UTC", loc="left")
@@ -123,10 +131,11 @@ def plot_activity(
 
 def _draw_calendar(ax: Axes, times: NDArray[np.int64], interval: Interval) -> None:
     days, counts = np.unique(times // _DAY, return_counts=True)
-    every = np.arange(days[0], (interval.before - 1) // _DAY + 1)
-    is_known = are_known(interval.known, every * _DAY, (every + 1) * _DAY)
+    every = np.arange(interval.start // _DAY, (interval.before - 1) // _DAY + 1)
+    begins, stops = np.maximum(every * _DAY, interval.start), (every + 1) * _DAY
+    is_known = are_known(interval.known, begins, np.minimum(stops, interval.before))
     filled = np.zeros(len(every), np.int64)
-    filled[days - days[0]] = counts
+    filled[days - every[0]] = counts
     weeks, weekday = np.divmod(every + _EPOCH_DAY, 7)
     weeks -= weeks[0]
     _draw_cells(ax, weeks, weekday, filled, "balance changes a day", is_known=is_known)
@@ -198,7 +207,7 @@ def _draw_week(ax: Axes, times: NDArray[np.int64], interval: Interval) -> None:
     weekday, hour = np.divmod(np.arange(7 * 24), 24)
     ax.set_yticks(np.arange(7)[:: _day_step(_cell_inches(ax, 24)[1])])
     title = "balance changes\nin that hour of all weeks"
-    if interval.known and between(interval.known, int(times.min()), interval.before):
+    if interval.known and between(interval.known, interval.start, interval.before):
         title += ";\nnot all hours are known"
     _draw_cells(ax, hour, weekday, counts, title, is_known=np.ones(len(counts), bool))
     ax.set_xticks(np.arange(0, 25, 6) - 0.5, [f"{hour:02}:00" for hour in range(0, 25, 6)])

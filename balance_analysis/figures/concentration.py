@@ -81,16 +81,15 @@ def plot_concentration(
         on average, over time, stacked, and that of all others; hatched where nobody is known to
         hold anything.
     when
-        For "lorenz", the instant; without a time zone UTC. By default the last that is known, else
-        the newest timestamp.
+        For "lorenz", the instant; without a time zone UTC. By default just before `end`.
     n
         How many of the largest holders.
     freq
         For "largest", the distance of the points: see `share`. By default one of which there are
         some dozens.
     start, end
-        For "largest", the interval, half-open; without a time zone UTC. By default from the first
-        timestamp to the end of what is known, else to the last timestamp.
+        The interval, half-open; without a time zone UTC. By default from the first timestamp to
+        the end of what is known, else to the last timestamp, whose rows count.
     opening
         What accounts held before the table's rows: see `balance_at`.
     known
@@ -105,8 +104,8 @@ def plot_concentration(
     Raises
     ------
     ValueError
-        If there is more than one asset, `kind` is neither, `n` is below 1, or `when`, `freq` or a
-        bound is given for the other kind.
+        If there is more than one asset, `kind` is neither, `n` is below 1, or `when` or `freq` is
+        given for the other kind.
     CheckError
         If rows contradict each other or `opening`: see `balance_at`.
 
@@ -126,10 +125,9 @@ def plot_concentration(
     """
     if kind not in {"lorenz", "largest"}:
         raise ValueError(f"kind must be 'lorenz' or 'largest', not {kind!r}")
-    ranges = {"freq": freq, "start": start, "end": end}
-    for name, value in (ranges if kind == "lorenz" else {"when": when}).items():
-        if value is not None:
-            raise ValueError(f"{name} has no meaning for kind={kind!r}")
+    wrong = {"lorenz": ("freq", freq), "largest": ("when", when)}[kind]
+    if wrong[1] is not None:
+        raise ValueError(f"{wrong[0]} has no meaning for kind={kind!r}")
     if operator.index(n) < 1:
         raise ValueError(f"n must be at least 1, not {n}")
     told: Any = {"opening": opening, "known": known}
@@ -141,7 +139,6 @@ def plot_concentration(
         return explain_no_changes(ax, start, end)
     if kind == "lorenz":
         instant = interval.before - 1 if when is None else to_microseconds(when)
-        # Of a moment before which all is known, "just before" is shorter than its last microsecond.
         is_last = when is None and interval.before == interval.end
         words = f"just before {named(instant + 1)}" if is_last else f"at {named(instant)}"
         return _draw_lorenz(ax, data, told, asset, instant, words=words, n=n)

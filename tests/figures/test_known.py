@@ -173,7 +173,7 @@ def test_days_of_which_a_part_is_not_known_are_hatched_in_the_calendar():
     ax = ba.plot_activity(told((0, 3), (5, 8.5)))
     cells, hatched = ax.collections
     assert len(cells.get_paths()) == 9
-    assert len(hatched.get_paths()) == 3
+    assert len(hatched.get_paths()) == 2
     assert entries(ax)[-1] == INCOMPLETE
     assert len(ba.plot_activity(table_of(ROWS)).collections[0].get_paths()) == 7
 
