@@ -166,6 +166,7 @@ def _draw(ax: Axes, level: Level, style: Style, interval: Interval, unit: Unit) 
         color=ink(ax),
         linestyle=(0, (4, 3)),
         linewidth=0.8,
+        marker=None,
         zorder=1.9,
         label="its peak so far",
     )

@@ -173,9 +173,8 @@ def draw_steps(
         edges.view("M8[us]"),
         np.append(drawn, drawn[-1]),
         drawstyle="steps-post",
-        marker="o" if lone else None,
         markevery=lone or None,
-        **style,
+        **{"marker": "o" if lone else None, **style},
     )
 
 
