@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import inspect
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
 import balance_analysis as ba
 from balance_analysis.accessor import BalancesAccessor
 from balance_analysis.frame import empty_table
+from balance_analysis.schema import from_microseconds
 from tests.analysis.tables import START, table_of
 
 TABLE = table_of(
@@ -45,7 +47,9 @@ def test_a_method_tells_of_its_function(name):
     ("name", "arguments"),
     [
         ("at", {"when": "2023-03-29"}),
+        ("at", {"when": "2023-04-29", "known": [("2023-03-01", "2023-04-01")]}),
         ("series", {"freq": "1us", "layout": "long"}),
+        ("series", {"freq": "1us", "known": [("2023-03-01", "2023-03-02")]}),
         ("deltas", {}),
         ("flows", {"freq": "1us"}),
         ("totals", {"by": "asset_id"}),
@@ -83,3 +87,11 @@ def test_an_empty_table_has_the_methods_too():
 def test_a_frame_that_is_no_table_has_none():
     with pytest.raises(AttributeError, match=r"without the columns \['balance'\]"):
         _ = TABLE.drop(columns="balance").balances
+
+
+def test_a_plot_takes_what_is_known():
+    plt.switch_backend("Agg")
+    known = [(from_microseconds(START), from_microseconds(START + 86_400_000_000))]
+    ax = TABLE.balances.plot(known=known)
+    assert ax.get_xlim()[1] - ax.get_xlim()[0] >= 1
+    plt.close(ax.figure)

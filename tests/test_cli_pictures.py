@@ -289,6 +289,17 @@ def test_a_file_without_rows_is_drawn_as_such(drawn, tmp_path):
 
 
 @pytest.mark.parametrize("kind", OF_ROWS)
+def test_pictures_go_by_what_a_file_knows(kind, archive, drawn, tmp_path):
+    table = ba.Archive(archive).read(partial=True)
+    ba.write_parquet(table, tmp_path / "x.parquet")
+    options = ("--freq", "1D") if kind == "concentration" else ()
+    said = run("plot", tmp_path / "x.parquet", "--kind", kind, "-o", tmp_path / "x.png", *options)
+    assert "x.parquet: every change is known in [" in said
+    legend = drawn[-1].axes[0].get_legend()
+    assert any("not known to be complete" in text.get_text() for text in legend.get_texts())
+
+
+@pytest.mark.parametrize("kind", OF_ROWS)
 def test_an_archive_with_a_gap_is_incomplete_unless_partial_is_asked_for(kind, archive, tmp_path):
     arguments = ("plot", archive, "--kind", kind, "-o", tmp_path / "x.png")
     assert "is not covered" in fails(*arguments, code=3, folder=tmp_path)

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import balance_analysis as ba
 from balance_analysis.cli import app
+from balance_analysis.known import note_known
 from balance_analysis.schema import ID_TYPE, from_microseconds
 from tests.analysis.tables import (
     LARGEST,
@@ -74,6 +75,11 @@ def as_text(frame):
         {name: _text(value) for name, value in zip(columns, row, strict=True)}
         for row in frame.itertuples(index=False, name=None)
     ]
+
+
+def only_amounts(rows):
+    """Return rows of a summary without shares, which as_text writes in another way."""
+    return [{name: text for name, text in row.items() if name != "zero_share"} for row in rows]
 
 
 def _text(value):
@@ -315,3 +321,70 @@ def test_records_of_the_summary_are_the_same_for_a_file_and_an_archive(archive, 
     quiet = [row for row in of_archive if row["rows"] == "0"]
     assert len(of_archive) == len(of_file) + len(quiet)
     assert all(row["opening"] == "" for row in of_file)
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory):
+    """A file of a load of four days of which only the second one is known."""
+    file = tmp_path_factory.mktemp("short") / "x.parquet"
+    with node_of(ROWS) as node:
+        run_export(node, file.with_suffix(""), start=BEGIN, end=END)
+    table = ba.Archive(file.with_suffix("")).read()
+    note_known(table, [(BEGIN + DAY, BEGIN + 2 * DAY)])
+    ba.write_parquet(table, file)
+    return file
+
+
+def test_a_file_that_does_not_know_all_that_was_asked_for_says_what_it_knows(short):
+    known = f"[{from_microseconds(BEGIN + DAY)}, {from_microseconds(BEGIN + 2 * DAY)})"
+    for bounds in ((), ("--until", from_microseconds(BEGIN + 3 * DAY))):
+        for command in ("series", "summary"):
+            said = run(command, short, *bounds, "--format", "csv").stderr
+            assert (said.count("\n"), known in said) == ((1, True) if bounds else (0, False))
+    inside = (
+        "--since",
+        from_microseconds(BEGIN + DAY),
+        "--until",
+        from_microseconds(BEGIN + 2 * DAY),
+    )
+    assert run("series", short, *inside).stderr == ""
+
+
+def test_cells_of_a_file_are_empty_where_a_change_may_be_missing(short):
+    table = ba.read_parquet(short)
+    bounds = {"start": from_microseconds(BEGIN), "end": from_microseconds(END)}
+    options = ("--since", bounds["start"], "--until", bounds["end"], "--freq", "1h")
+    said = read_back(run("series", short, *options).stdout)
+    assert said == as_text(ba.balance_series(table, **bounds, freq="1h", layout="long"))
+    end = bounds["end"] - pd.Timedelta("1h")
+    last = [row for row in said if row["timestamp"] == end.strftime("%Y-%m-%dT%H:%M:%S.%fZ")]
+    assert {(row["balance"], row["state"]) for row in last} == {("", "unknown")}
+    summary = read_back(run("summary", short, *options[:-2], "--format", "csv").stdout)
+    assert only_amounts(summary) == only_amounts(as_text(ba.summarize_accounts(table, **bounds)))
+    assert {row["closing"] for row in summary} == {""}
+
+
+def test_what_an_archive_does_not_know_before_the_interval_is_empty(archive):
+    bounds = {"start": from_microseconds(BEGIN + 9 * DAY // 4), "end": from_microseconds(END)}
+    options = ("--since", bounds["start"], "--until", bounds["end"])
+    table = ba.Archive(archive).read(**bounds)
+    opening = ba.Archive(archive).opening_balances(at=bounds["start"], partial=True)
+    assert {pd.isna(balance) for balance in opening["balance"]} == {True, False}
+    said = read_back(run("summary", archive, *options, "--format", "csv").stdout)
+    expected = as_text(ba.summarize_accounts(table, opening=opening, **bounds))
+    assert only_amounts(said) == only_amounts(expected)
+    said = read_back(run("series", archive, *options, "--freq", "6h").stdout)
+    expected = ba.balance_series(table, opening=opening, freq="6h", layout="long", **bounds)
+    assert said == as_text(expected)
+
+
+def test_cells_of_an_archive_with_a_gap_are_empty_where_a_change_may_be_missing(archive):
+    table = ba.Archive(archive).read(partial=True)
+    said = read_back(run("series", archive, "--freq", "6h", "--partial").stdout)
+    assert said == as_text(ba.balance_series(table, freq="6h", layout="long"))
+    gap = pd.Timestamp(BEGIN + 2 * DAY, unit="us", tz="UTC") - pd.Timedelta("6h")
+    inside = [
+        row for row in said if gap < pd.Timestamp(row["timestamp"]) < gap + pd.Timedelta("6h")
+    ]
+    assert inside
+    assert {row["state"] for row in inside} == {"unknown"}

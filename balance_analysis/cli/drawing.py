@@ -9,11 +9,9 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib import rc_context
 
-from balance_analysis.analysis.balances import balance_at
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.archive.writing import replacing
 from balance_analysis.cli.options import PictureKind
-from balance_analysis.cli.reading import is_archive
 from balance_analysis.figures.activity import plot_activity
 from balance_analysis.figures.balances import plot_balances
 from balance_analysis.figures.concentration import plot_concentration
@@ -21,6 +19,7 @@ from balance_analysis.figures.coverage import plot_coverage
 from balance_analysis.figures.drawdown import plot_drawdown
 from balance_analysis.figures.flows import period_name, plot_flows
 from balance_analysis.figures.labels import account_labels
+from balance_analysis.figures.levels import open_figure
 from balance_analysis.figures.limits import plot_limits
 from balance_analysis.figures.palette import DARK_STYLE
 from balance_analysis.figures.totals import plot_totals
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from balance_analysis.cli.reading import Selection
+    from balance_analysis.cli.reading import Rows, Selection
 
 _FREQS: Final = {"1min": 60, "10min": 600, "1h": 3600, "1D": 86_400, "W-MON": 604_800}
 """Periods that people know, with their seconds."""
@@ -92,12 +91,6 @@ class Picture:
         """Return in which unit to draw, as the functions take it."""
         return {"decimals": self.decimals, "unit": self.unit}
 
-    def coverage(self) -> dict[str, Any]:
-        """Return what an archive holds of time, as the functions take it; nothing of a file."""
-        if not is_archive(self.selection.source):
-            return {}
-        return {"coverage": self.selection.archive("a coverage").coverage()}
-
     def check(self) -> None:
         """Raise before any work if an option doesn't go with the kind.
 
@@ -142,7 +135,7 @@ def draw_picture(picture: Picture, output: Path, *, form: str) -> None:
         plt.close(figure)
 
 
-def _data(picture: Picture, output: Path) -> pd.DataFrame:
+def _data(picture: Picture, output: Path) -> Rows | pd.DataFrame:
     """Return what the picture is drawn from; of kinds with amounts the rows of one asset."""
     kind, selection = picture.kind, picture.selection
     if kind is PictureKind.coverage:
@@ -150,20 +143,22 @@ def _data(picture: Picture, output: Path) -> pd.DataFrame:
     if kind is PictureKind.limits:
         limits = selection.archive("limits over time").limits()
         return _clip(selection, limits, "first_seen", "last_seen")
-    table = selection.read(into=output)
-    if kind not in _ONE_ASSET or table["asset_id"].nunique() <= 1:
-        return table
-    rows, what = _inside(selection, table), "rows"
-    if rows.empty:
-        rows, what = table.drop_duplicates([*ACCOUNT_KEY]), "accounts"
+    rows = selection.read(into=output)
+    accounts = rows.accounts()
+    assets = accounts["asset_id"].nunique()
+    if kind not in _ONE_ASSET or assets <= 1:
+        return rows
+    inside, what = _inside(selection, rows.table), "rows"
+    if inside.empty:
+        inside, what = accounts.drop_duplicates(), "accounts"
     if picture.decimals is not None or picture.unit is not None:
         raise ValueError(
-            f"--decimals and --unit are of one asset, and there are {table['asset_id'].nunique()}: "
+            f"--decimals and --unit are of one asset, and there are {assets}: "
             "choose one with --asset-id"
         )
-    asset = rows["asset_id"].value_counts().idxmax()
+    asset = str(inside["asset_id"].value_counts().idxmax())
     selection.say(f"Asset {asset}, which has most {what}; choose with --asset-id")
-    return table[table["asset_id"] == asset]
+    return rows.only(asset_id=asset)
 
 
 def _clip(selection: Selection, frame: pd.DataFrame, begin: str, end: str) -> pd.DataFrame:
@@ -186,77 +181,64 @@ def _inside(selection: Selection, table: pd.DataFrame) -> pd.DataFrame:
     return table if end is None else table[table["timestamp"] < end]
 
 
-def _since_start(selection: Selection, table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows in the interval, what accounts held at its start among them as rows of it."""
-    start, _ = selection.moments()
-    if start is None:
-        return _inside(selection, table)
-    held = balance_at(table, start).dropna(subset="balance").assign(timestamp=start)
-    later = table[table["timestamp"] > start]
-    return _inside(selection, pd.concat([held[list(table.columns)], later]))
+def _balances(picture: Picture, rows: Rows) -> Axes:
+    return plot_balances(rows.table, **picture.amounts(), **_told(picture, rows))
 
 
-def _balances(picture: Picture, table: pd.DataFrame) -> Axes:
-    bounds = picture.selection.bounds()
-    return plot_balances(table, **picture.amounts(), **picture.coverage(), **bounds)
+def _told(picture: Picture, rows: Rows) -> dict[str, Any]:
+    """Return the interval and what was held before, as the functions take it."""
+    return {**picture.selection.bounds(), "opening": rows.opening}
 
 
-def _totals(picture: Picture, table: pd.DataFrame) -> Axes:
-    bounds = picture.selection.bounds()
-    options = {**picture.amounts(), **picture.coverage()}
-    return plot_totals(table, freq=picture.freq, **options, **bounds)
+def _totals(picture: Picture, rows: Rows) -> Axes:
+    told = _told(picture, rows)
+    return plot_totals(rows.table, freq=picture.freq, **picture.amounts(), **told)
 
 
-def _flows(picture: Picture, table: pd.DataFrame) -> Axes:
-    inside = _inside(picture.selection, table)
-    freq = picture.freq or _fitting_freq(picture.selection, inside["timestamp"])
-    options = {**picture.amounts(), **picture.coverage()}
-    return plot_flows(table, freq=freq, **options, **picture.selection.bounds())
+def _flows(picture: Picture, rows: Rows) -> Axes:
+    freq = picture.freq or _fitting_freq(picture, rows)
+    return plot_flows(rows.table, freq=freq, **picture.amounts(), **_told(picture, rows))
 
 
-def _fitting_freq(selection: Selection, times: pd.Series[pd.Timestamp]) -> str:
-    """Return a period of which not too many bars fill the interval, or the times of rows in it."""
-    start, end = selection.moments()
-    length = (end or times.max()) - (start or times.min())
-    seconds = 0.0 if pd.isna(length) else length.total_seconds()
+def _fitting_freq(picture: Picture, rows: Rows) -> str:
+    """Return a period of which not too many bars fill the interval."""
+    _, interval = open_figure(rows.table, known=None, **_told(picture, rows))
+    seconds = 0 if interval is None else (interval.end - interval.start) / 1_000_000
     fitting = (freq for freq, length in _FREQS.items() if seconds <= length * _MOST_BARS)
     freq = next(fitting, "MS")
-    selection.say(f"A bar for each {period_name(freq)} (--freq {freq})")
+    picture.selection.say(f"A bar for each {period_name(freq)} (--freq {freq})")
     return freq
 
 
-def _drawdown(picture: Picture, table: pd.DataFrame) -> Axes:
-    selection = picture.selection
-    rows = _since_start(selection, _one_account(selection, table))
-    return plot_drawdown(rows, end=selection.end, **picture.amounts(), **picture.coverage())
+def _drawdown(picture: Picture, rows: Rows) -> Axes:
+    rows = _one_account(picture, rows)
+    return plot_drawdown(rows.table, **picture.amounts(), **_told(picture, rows))
 
 
-def _one_account(selection: Selection, table: pd.DataFrame) -> pd.DataFrame:
+def _one_account(picture: Picture, rows: Rows) -> Rows:
     """Return the rows of the account that held most in the interval."""
-    accounts = summarize_accounts(table, **selection.bounds())
+    accounts = summarize_accounts(rows.table, **_told(picture, rows))
     if len(accounts) <= 1:
-        return table
+        return rows
     most = [float("-inf") if pd.isna(amount) else int(amount) for amount in accounts["maximum"]]
     place = max(range(len(most)), key=most.__getitem__)
-    selection.say(
+    picture.selection.say(
         f"Account {account_labels(accounts)[place]}, which held most; choose with --party-id, "
         "--market-id and --account-type"
     )
-    for name in ACCOUNT_KEY:
-        table = table[table[name] == accounts[name].iloc[place]]
-    return table
+    return rows.only(**{name: accounts[name].iloc[place] for name in ACCOUNT_KEY})
 
 
-def _activity(picture: Picture, table: pd.DataFrame) -> Axes:
-    rows = _inside(picture.selection, table)
-    return plot_activity(rows, kind="week" if picture.freq == WEEK else "calendar")
+def _activity(picture: Picture, rows: Rows) -> Axes:
+    told = _told(picture, rows)
+    return plot_activity(rows.table, kind="week" if picture.freq == WEEK else "calendar", **told)
 
 
-def _concentration(picture: Picture, table: pd.DataFrame) -> Axes:
-    rows = _since_start(picture.selection, table)
+def _concentration(picture: Picture, rows: Rows) -> Axes:
+    told = _told(picture, rows)
     if picture.freq is None:
-        return plot_concentration(rows, kind="lorenz", when=picture.selection.end)
-    return plot_concentration(rows, kind="largest", freq=picture.freq)
+        return plot_concentration(rows.table, kind="lorenz", **told)
+    return plot_concentration(rows.table, kind="largest", freq=picture.freq, **told)
 
 
 def _coverage(_: Picture, coverage: pd.DataFrame) -> Axes:
@@ -267,7 +249,7 @@ def _limits(picture: Picture, limits: pd.DataFrame) -> Axes:
     return plot_limits(limits, **picture.selection.bounds())
 
 
-_DRAW: Final[dict[PictureKind, Callable[[Picture, pd.DataFrame], Axes]]] = {
+_DRAW: Final[dict[PictureKind, Callable[[Picture, Any], Axes]]] = {
     PictureKind.balances: _balances,
     PictureKind.totals: _totals,
     PictureKind.flows: _flows,

@@ -30,6 +30,40 @@ _NAMED: Final = 3
 """How many ids an error names that may have been meant."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of accounts, and what these held before.
+
+    Attributes
+    ----------
+    table
+        A table, whose attrs tell what is known.
+    opening
+        What the accounts held before it, as the functions of the library take it; `None` where the
+        table tells that.
+    """
+
+    table: pd.DataFrame
+    opening: pd.DataFrame | None
+
+    def accounts(self) -> pd.DataFrame:
+        """Return the ids of all accounts, maybe some of them twice."""
+        import pandas as pd
+
+        from balance_analysis.schema import ACCOUNT_KEY
+
+        frames = [self.table, *([] if self.opening is None else [self.opening])]
+        return pd.concat([frame[list(ACCOUNT_KEY)].astype("str") for frame in frames])
+
+    def only(self, **ids: str) -> Rows:
+        """Return those of the accounts that have some ids."""
+        table, opening = self.table, self.opening
+        for name, value in ids.items():
+            table = table[table[name] == value]
+            opening = None if opening is None else opening[opening[name] == value]
+        return Rows(table, opening)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """Which rows of which source.
@@ -112,12 +146,11 @@ class Selection:
             raise ValueError("; ".join(lacks))
         return found
 
-    def read(self, *, into: Path | None = None) -> pd.DataFrame:
-        """Return the rows as a table; where a filter leaves none of something, that is said.
+    def read(self, *, into: Path | None = None) -> Rows:
+        """Return the rows; where a filter leaves none of something, that is said.
 
         Of a file, these are all that the filters leave, whatever the interval: those before it tell
-        what accounts bring into it. Of an archive, those of the interval, and the last one before
-        it of each account.
+        what accounts bring into it. Of an archive, those of the interval, and what was held before.
 
         Raises
         ------
@@ -125,69 +158,72 @@ class Selection:
             If the filters leave no row at all and what is made of them goes `into` a file, which
             might replace a better one.
         """
-        table = self._read()
-        lacks = "; ".join(self._lacks(table))
-        if lacks and table.empty and into is not None:
+        rows = self._read_archive() if is_archive(self.source) else self._read_file()
+        accounts = rows.accounts()
+        lacks = "; ".join(self._lacks(accounts))
+        if lacks and accounts.empty and into is not None:
             raise ValueError(f"{lacks}. Nothing is written to {into}")
         if lacks:
             self.say(f"{lacks[0].upper()}{lacks[1:]}")
-        return table
+        return rows
 
-    def _read(self) -> pd.DataFrame:
-        if is_archive(self.source):
-            return self._read_archive()
+    def _read_file(self) -> Rows:
         from balance_analysis.archive.files import read_parquet
-        from balance_analysis.load.stream import stretches
 
         table = read_parquet(self.source)
-        if lacking := _lacking(table):
-            self.say(f"{self.name}: its node may lack rows of {stretches(lacking)}")
-        return self.filters.select(table)
+        self._tell_unknown(table)
+        return Rows(self.filters.select(table), None)
 
-    def doubted(self, table: pd.DataFrame) -> list[tuple[int, int]]:
-        """Return the stretches of which `table`, as it was read, may lack rows, microseconds."""
-        if not is_archive(self.source):
-            return _lacking(table)
+    def _tell_unknown(self, table: pd.DataFrame) -> None:
+        """Say what of the interval is known, if that isn't all."""
+        from balance_analysis.known import known_of
+        from balance_analysis.load.stream import stretches
+        from balance_analysis.schema import ATTRS_KEY, to_microseconds
+        from balance_analysis.spans import between
+
+        known = known_of(table)
+        if known is None:
+            return
+        load, extent = table.attrs[ATTRS_KEY], (known[0][0], known[-1][1]) if known else (0, 1)
+        asked = self.start or load.get("start"), self.end or load.get("end")
+        start, end = (
+            otherwise if bound is None else to_microseconds(bound)
+            for bound, otherwise in zip(asked, extent, strict=True)
+        )
+        if between(known, start, end):
+            told = f"is known in {stretches(known)} only" if known else "may be missing"
+            self.say(f"{self.name}: every change {told}; what may have changed since is unknown")
+
+    def _read_archive(self) -> Rows:
         from balance_analysis.archive.archive import Archive
-        from balance_analysis.archive.state import read_coverage
-
-        state = read_coverage(Archive(self.source).store)
-        return state.missing(*state.bounds(proven=False))
-
-    def _read_archive(self) -> pd.DataFrame:
-        import pyarrow as pa
-
-        from balance_analysis.archive.archive import Archive
-        from balance_analysis.frame import to_arrow, to_frame
-        from balance_analysis.rows import canonical
-        from balance_analysis.schema import to_microseconds
+        from balance_analysis.schema import from_microseconds, to_microseconds
 
         archive, wanted = Archive(self.source), asdict(self.filters)
         try:
-            table = archive.read(start=self.start, end=self.end, **wanted)
+            table = archive.read(**self.bounds(), **wanted)
         except IncompleteError as error:
             if not self.partial:
                 raise
             self.say(f"Incomplete, as --partial allows: {error}")
-            table = archive.read(start=self.start, end=self.end, partial=True, **wanted)
+            table = archive.read(**self.bounds(), partial=True, **wanted)
         if self.start is None:
-            return table
-        earlier = _rows_before(archive, to_microseconds(self.start), wanted)
-        return to_frame(canonical(pa.concat_tables([to_arrow(earlier), to_arrow(table)])))
+            return Rows(table, None)
+        before = from_microseconds(to_microseconds(self.start) - 1)
+        return Rows(table, archive.balance_at(before, partial=True, **wanted))
 
-    def _lacks(self, table: pd.DataFrame) -> list[str]:
-        """Return which of the filters left no row, in words."""
+    def _lacks(self, found: pd.DataFrame) -> list[str]:
+        """Return which of the filters left no account, in words."""
         lacks = [
             (name, value)
             for name, values in self.filters.allowed().items()
             for value in values
-            if not (table[name] == value).any()
+            if not (found[name] == value).any()
         ]
         if not lacks:
             return []
         accounts = _accounts(self.source)
         unknown = [pair for pair in lacks if not (accounts[pair[0]] == pair[1]).any()]
-        if not unknown and table.empty:
+        if not unknown and found.empty:
             return [f"no row of {self.name} matches the filters in this interval"]
         return [
             f"no row of {self.name} is of {_WORDS[name]} {value}{_hint(value, accounts[name])}"
@@ -237,39 +273,6 @@ def is_archive(source: str) -> bool:
     return "://" in source or Path(source).is_dir()
 
 
-def _rows_before(archive: Archive, start: int, wanted: dict[str, Any]) -> pd.DataFrame:
-    """Return rows of an archive that tell what accounts held just before a moment.
-
-    Of each account the last one; where the archive is not complete so far back, all those since it
-    is, and what accounts without any held is unknown.
-    """
-    from balance_analysis.frame import empty_table
-    from balance_analysis.schema import COLUMNS, from_microseconds
-
-    moment = from_microseconds(start - 1)
-    try:
-        held = archive.balance_at(moment, **wanted)
-    except IncompleteError:
-        begin = _complete_since(archive.coverage(), moment)
-        if begin is None:
-            return empty_table()
-        return archive.read(start=begin, end=from_microseconds(start), **wanted)
-    return held.rename(columns={"since": "timestamp"})[list(COLUMNS)]
-
-
-def _complete_since(coverage: pd.DataFrame, moment: dt.datetime) -> dt.datetime | None:
-    """Return since when a coverage is complete up to a moment and with it; `None` if it isn't."""
-    complete = coverage.loc[coverage["state"] == "complete", ["start", "end"]]
-    begin: dt.datetime | None = None
-    last: dt.datetime | None = None
-    for start, end in zip(complete["start"], complete["end"], strict=True):
-        begin = begin if start == last else start
-        last = end
-        if start <= moment < end:
-            return begin
-    return None
-
-
 def _accounts(source: str, *, before: dt.datetime | None = None) -> pd.DataFrame:
     """Return the accounts of a source that have a row, before a moment if that is given."""
     from balance_analysis.schema import ACCOUNT_KEY
@@ -315,12 +318,3 @@ def _hint(value: str, column: pd.Series[str]) -> str:
     if not near and len(ids) <= _NAMED:
         return f"; it has {', '.join(ids)}" if ids else ""
     return f"; did you mean {' or '.join(near[:_NAMED])}?" if near else ""
-
-
-def _lacking(table: pd.DataFrame) -> list[tuple[int, int]]:
-    """Return the stretches that a table's load doesn't know, microseconds."""
-    from balance_analysis.known import lacking
-    from balance_analysis.schema import ATTRS_KEY
-
-    told = table.attrs.get(ATTRS_KEY, {})
-    return lacking(told) if "start" in told else []

@@ -75,7 +75,8 @@ def summary(
         )
         from balance_analysis.analysis.summary import summarize_accounts
 
-        accounts = summarize_accounts(selection.read(into=output), start=start, end=end)
+        rows = selection.read(into=output)
+        accounts = summarize_accounts(rows.table, start=start, end=end, opening=rows.opening)
         if chosen is TableFormat.table:
             print_summary(accounts, limit=limit)
             return
@@ -124,11 +125,12 @@ def series(
             partial=partial,
             say=say(quiet),
         )
-        from balance_analysis.cli.doubting import series_of
+        from balance_analysis.analysis.series import balance_series
 
-        table = selection.read(into=output)
-        options = {"freq": freq, "start": start, "end": end, "layout": layout.value}
-        found = series_of(table, selection.doubted(table), **options)
+        rows = selection.read(into=output)
+        found = balance_series(
+            rows.table, freq=freq, start=start, end=end, opening=rows.opening, layout=layout.value
+        )
         if layout is SeriesLayout.wide:
             found = one_header(found)
         write_exact(found, chosen, output)

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 
-from balance_analysis.analysis.steps import open_table
+from balance_analysis.analysis.gaps import are_known
 from balance_analysis.figures.canvas import explain_no_changes, ink, legend_beside, new_axes
-from balance_analysis.figures.palette import BLUE
+from balance_analysis.figures.levels import open_figure
+from balance_analysis.figures.palette import BLUE, INCOMPLETE_HATCH
+from balance_analysis.figures.shading import INCOMPLETE
 from balance_analysis.schema import from_microseconds
+from balance_analysis.spans import between
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
+
+    from balance_analysis.figures.levels import Interval
+    from balance_analysis.known import Stated
+    from balance_analysis.schema import Instant
 
 Colour = tuple[float, float, float]
 
@@ -50,6 +57,10 @@ def plot_activity(
     *,
     ax: Axes | None = None,
     kind: Literal["calendar", "week"] = "calendar",
+    start: Instant | None = None,
+    end: Instant | None = None,
+    opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
 ) -> Axes:
     """Draw how many balance changes there were, as a map of coloured cells.
 
@@ -62,8 +73,17 @@ def plot_activity(
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`. The legend
         stands to the right of it.
     kind
-        "calendar": each day from the first row's to the last one's, a column for each week.
-        "week": the hours of the week, all weeks added up. Days and hours are those of UTC.
+        "calendar": each day of the interval, a column for each week. "week": the hours of the week,
+        all weeks added up. Days and hours are those of UTC.
+    start, end
+        The interval, half-open; without a time zone UTC. By default from the first row to the end
+        of what is known, else to the last row.
+    opening
+        What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change, by default those that its attrs
+        tell: see `balance_at`. A day of the interval of which a part is not known is hatched; of
+        hours of the week the legend says that there are such.
 
     Returns
     -------
@@ -75,7 +95,7 @@ def plot_activity(
     ValueError
         If `kind` is neither.
     CheckError
-        If two rows of one account and timestamp differ in balance.
+        If rows contradict each other or `opening`: see `balance_at`.
 
     Examples
     --------
@@ -93,12 +113,14 @@ def plot_activity(
     """
     if kind not in {"calendar", "week"}:
         raise ValueError(f"kind must be 'calendar' or 'week', not {kind!r}")
-    rows, _ = open_table(data, None)
+    steps, interval = open_figure(data, opening=opening, known=known, start=start, end=end)
     ax = new_axes(ax, size=(10, 3.2))
-    if rows.empty:
-        return explain_no_changes(ax, None, None)
-    times = rows["timestamp"].to_numpy("M8[us]").view(np.int64)
-    (_draw_calendar if kind == "calendar" else _draw_week)(ax, times)
+    times = steps.row_times
+    if interval is not None:
+        times = times[(interval.start <= times) & (times < interval.before)]
+    if interval is None or not len(times):
+        return explain_no_changes(ax, start, end)
+    (_draw_calendar if kind == "calendar" else _draw_week)(ax, times, interval)
     ax.yaxis.set_major_formatter(lambda day, _: _WEEK_DAYS[int(day)])
     ax.set_ylim(6.5, -0.5)
     ax.set_xlabel("UTC", loc="left")
@@ -107,14 +129,16 @@ def plot_activity(
     return ax
 
 
-def _draw_calendar(ax: Axes, times: NDArray[np.int64]) -> None:
+def _draw_calendar(ax: Axes, times: NDArray[np.int64], interval: Interval) -> None:
     days, counts = np.unique(times // _DAY, return_counts=True)
-    every = np.arange(days[0], days[-1] + 1)
+    every = np.arange(interval.start // _DAY, (interval.before - 1) // _DAY + 1)
+    begins, stops = np.maximum(every * _DAY, interval.start), (every + 1) * _DAY
+    is_known = are_known(interval.known, begins, np.minimum(stops, interval.before))
     filled = np.zeros(len(every), np.int64)
-    filled[days - days[0]] = counts
+    filled[days - every[0]] = counts
     weeks, weekday = np.divmod(every + _EPOCH_DAY, 7)
     weeks -= weeks[0]
-    _draw_cells(ax, weeks, weekday, filled, "balance changes a day")
+    _draw_cells(ax, weeks, weekday, filled, "balance changes a day", is_known=is_known)
     ax.set_xlim(-0.5, weeks[-1] + 0.5)
     width, height = _cell_inches(ax, int(weeks[-1]) + 1)
     if _LEAST_SQUARE < width < height:
@@ -177,12 +201,15 @@ def _label_weeks(ax: Axes, days: NDArray[np.int64], weeks: NDArray[np.int64], *,
     ax.set_xticks(np.arange(weeks[-1] + 1)[::step], names)
 
 
-def _draw_week(ax: Axes, times: NDArray[np.int64]) -> None:
+def _draw_week(ax: Axes, times: NDArray[np.int64], interval: Interval) -> None:
     hours = (times // _HOUR + 24 * _EPOCH_DAY) % (7 * 24)
     counts = np.bincount(hours, minlength=7 * 24)
     weekday, hour = np.divmod(np.arange(7 * 24), 24)
     ax.set_yticks(np.arange(7)[:: _day_step(_cell_inches(ax, 24)[1])])
-    _draw_cells(ax, hour, weekday, counts, "balance changes\nin that hour of all weeks")
+    title = "balance changes\nin that hour of all weeks"
+    if interval.known and between(interval.known, interval.start, interval.before):
+        title += ";\nnot all hours are known"
+    _draw_cells(ax, hour, weekday, counts, title, is_known=np.ones(len(counts), bool))
     ax.set_xticks(np.arange(0, 25, 6) - 0.5, [f"{hour:02}:00" for hour in range(0, 25, 6)])
     ax.set_xlim(-0.5, 23.5)
 
@@ -193,8 +220,10 @@ def _draw_cells(
     rows: NDArray[np.int64],
     counts: NDArray[np.int64],
     title: str,
+    *,
+    is_known: NDArray[np.bool_],
 ) -> None:
-    """Draw a square for each count, coloured by the class that it falls into."""
+    """Draw a square for each count, coloured by its class, hatched where it may lack some."""
     bounds = class_bounds(counts)
     classes = np.searchsorted(bounds, counts, side="right")
     empty, *shades = _scale(to_rgb(ax.get_facecolor()), to_rgb(ink(ax)))
@@ -204,8 +233,15 @@ def _draw_cells(
     ax.add_collection(
         PolyCollection(list(cells), facecolor=[colours[each] for each in classes], linewidth=0)
     )
+    patches = []
+    if not is_known.all():
+        style: Any = {"facecolor": "none", "edgecolor": ink(ax), "hatch": INCOMPLETE_HATCH}
+        style |= {"alpha": 0.5, "linewidth": 0}
+        ax.add_collection(PolyCollection(list(cells[~is_known]), **style))
+        patches = [Patch(**style, label=INCOMPLETE)]
     names = ["0", *_class_names(bounds, int(counts.max()))]
-    patches = [Patch(facecolor=c, label=name) for c, name in zip(colours, names, strict=True)]
+    shown = zip(colours, names, strict=True)
+    patches = [*(Patch(facecolor=colour, label=name) for colour, name in shown), *patches]
     legend_beside(ax, patches, title=title)
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 from matplotlib.patches import Rectangle
 
 from balance_analysis.analysis.integers import take, to_balances
-from balance_analysis.analysis.steps import make_steps
 from balance_analysis.figures.amounts import (
     Unit,
     format_amounts,
@@ -25,7 +23,7 @@ from balance_analysis.figures.canvas import (
     unknown_patch,
 )
 from balance_analysis.figures.labels import account_labels, axis_label
-from balance_analysis.figures.levels import find_interval, levels_in, sort_keys
+from balance_analysis.figures.levels import draw_steps, levels_in, open_figure, sort_keys
 from balance_analysis.figures.palette import UNKNOWN_HATCH, account_styles
 from balance_analysis.figures.shading import hatch_incomplete, shade_limits
 from balance_analysis.figures.thinning import count_columns, thin
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.archive import Archive
     from balance_analysis.figures.amounts import Decimals
     from balance_analysis.figures.levels import Interval, Level
+    from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
 MOST_LINES: Final = 8
@@ -58,13 +57,15 @@ def plot_balances(
     start: Instant | None = None,
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
     limits: pd.DataFrame | None = None,
     coverage: pd.DataFrame | Archive | None = None,
 ) -> Axes:
     """Draw the balances of accounts of one asset over time, as steps.
 
-    A balance holds from its row until the account's next row, the last one until `end`. Before an
-    account's first row its balance is unknown, unless `opening` tells it, and no line is drawn.
+    A balance holds from its row until the account's next row, the last one until `end`, as far as
+    every change is known. Before an account's first row its balance is unknown, unless `opening`
+    tells it, and no line is drawn.
     With `start`, or where `opening` has the account as unknown, that stretch is hatched: the whole
     height for a single account, and a bar for each account at the bottom for several. Of more than
     eight accounts, the eight with the largest maximum are drawn, and the legend says how many are
@@ -86,14 +87,17 @@ def plot_balances(
         What a whole unit of the asset is called, for the axis.
     start, end
         The interval, half-open; without a time zone UTC. By default from the first timestamp of
-        `data` to its last, whose row is still drawn.
+        `data` to the end of what is known, else to its last, whose row is still drawn.
     opening
         What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change, by default those that its attrs
+        tell: see `balance_at`. What may have changed outside of them is not drawn, but hatched.
     limits
         The frame of `Archive.limits()`: shades when proposals were enabled.
     coverage
         The frame of `Archive.coverage()`, or an archive: hatches its gaps and what is unproven, as
-        changes may be missing there.
+        changes may be missing there, instead of what the table tells.
 
     Returns
     -------
@@ -122,19 +126,18 @@ def plot_balances(
     balance (smallest unit)
     asset VOTE
     """
-    steps = make_steps(data, opening)
+    steps, interval = open_figure(data, opening=opening, known=known, start=start, end=end)
     asset = only_asset(steps.accounts)
     ax = new_axes(ax)
     ax.set_xlabel("UTC", loc="left")
     ax.set_ylabel(axis_label("balance", asset, unit=unit, whole=decimals is not None))
-    interval = find_interval(steps, start, end)
     if asset is None or interval is None:
         return explain_no_changes(ax, start, end)
     levels = levels_in(steps, interval)
-    known = [level for level in levels if len(level.times)]
-    if not known:
+    seen = [level for level in levels if len(level.times)]
+    if not seen:
         return explain(ax, f"no balance is known\n{interval.words}")
-    drawn = _largest(known)
+    drawn = _largest(seen)
     lines = _draw_lines(ax, steps, drawn, interval, Unit(asset, decimals))
     format_amounts(ax, whole=decimals is not None)
     format_times(ax, interval.start, interval.end)
@@ -142,8 +145,8 @@ def plot_balances(
     if start is not None or opening is not None:
         handles += _hatch(ax, drawn, lines, interval, whole=decimals is not None)
     handles += shade_limits(ax, limits)
-    handles += hatch_incomplete(ax, coverage, interval.start, interval.end)
-    legend_beside(ax, handles, title=_title(len(drawn), len(known), len(levels)))
+    handles += hatch_incomplete(ax, coverage, interval.known, interval.start, interval.end)
+    legend_beside(ax, handles, title=_title(len(drawn), len(seen), len(levels)))
     return ax
 
 
@@ -162,16 +165,11 @@ def _draw_lines(
     lines: list[Line2D] = []
     for level, label, style in zip(levels, labels, styles, strict=True):
         places = thin(level.times, sort_keys(level.words), columns=columns)
-        times = np.append(level.times[places], interval.end)
         amounts = in_units(to_balances(take(level.words, places)), unit)
-        (line,) = ax.plot(
-            times.view("M8[us]"),
-            np.append(amounts, amounts[-1]),
-            drawstyle="steps-post",
+        (line,) = draw_steps(
+            *(ax, level.times[places], amounts, level.ceases[places], interval),
             color=style.colour,
             linestyle=style.dashes,
-            # A line of no length would be invisible.
-            marker="o" if times[0] == times[-1] else None,
             label=label.replace(" · market", "\nmarket"),
         )
         lines.append(line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,6 @@ from matplotlib.ticker import PercentFormatter
 from balance_analysis.analysis.balances import balance_at
 from balance_analysis.analysis.holders import concentration, share
 from balance_analysis.analysis.integers import integers_of, words_of
-from balance_analysis.analysis.steps import open_table
 from balance_analysis.figures.amounts import draw_grid, format_shares, only_asset, percent
 from balance_analysis.figures.canvas import (
     draw_bands,
@@ -28,7 +27,9 @@ from balance_analysis.figures.canvas import (
     unknown_patch,
 )
 from balance_analysis.figures.labels import account_labels, axis_label
+from balance_analysis.figures.levels import blank_gaps, open_figure
 from balance_analysis.figures.palette import BLUE, OTHERS, account_styles
+from balance_analysis.figures.shading import hatch_incomplete
 from balance_analysis.figures.times import format_times, seen_until, to_dates
 from balance_analysis.schema import from_microseconds, to_microseconds
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
     from balance_analysis.analysis.grid import Frequency
     from balance_analysis.analysis.steps import Steps
+    from balance_analysis.figures.levels import Interval
+    from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
 _POINTS: Final = 2000
@@ -56,6 +59,10 @@ def plot_concentration(
     when: Instant | None = None,
     n: int = 5,
     freq: Frequency | None = None,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
 ) -> Axes:
     """Draw how unevenly the balances of one asset are spread over the accounts that hold some.
 
@@ -74,12 +81,20 @@ def plot_concentration(
         on average, over time, stacked, and that of all others; hatched where nobody is known to
         hold anything.
     when
-        For "lorenz", the instant; without a time zone UTC. By default the newest timestamp.
+        For "lorenz", the instant; without a time zone UTC. By default just before `end`.
     n
         How many of the largest holders.
     freq
         For "largest", the distance of the points: see `share`. By default one of which there are
         some dozens.
+    start, end
+        The interval, half-open; without a time zone UTC. By default from the first timestamp to
+        the end of what is known, else to the last timestamp, whose rows count.
+    opening
+        What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change, by default those that its attrs
+        tell: see `balance_at`. What may have changed outside of them is not drawn, but hatched.
 
     Returns
     -------
@@ -92,7 +107,7 @@ def plot_concentration(
         If there is more than one asset, `kind` is neither, `n` is below 1, or `when` or `freq` is
         given for the other kind.
     CheckError
-        If two rows of one account and timestamp differ in balance.
+        If rows contradict each other or `opening`: see `balance_at`.
 
     Examples
     --------
@@ -115,24 +130,39 @@ def plot_concentration(
         raise ValueError(f"{wrong[0]} has no meaning for kind={kind!r}")
     if operator.index(n) < 1:
         raise ValueError(f"n must be at least 1, not {n}")
-    rows, steps = open_table(data, None)
+    told: Any = {"opening": opening, "known": known}
+    steps, interval = open_figure(data, **told, start=start, end=end)
     asset = only_asset(steps.accounts)
     size = (7, 4.5) if kind == "lorenz" else (10, 4.5)
     ax = new_axes(ax, size=size)
-    if asset is None:
-        return explain_no_changes(ax, None, None)
+    if asset is None or interval is None:
+        return explain_no_changes(ax, start, end)
     if kind == "lorenz":
-        instant = int(steps.times.max()) if when is None else to_microseconds(when)
-        return _draw_lorenz(ax, rows, asset, instant, n)
-    return _draw_largest(ax, rows, steps, n=n, freq=freq)
+        instant = interval.before - 1 if when is None else to_microseconds(when)
+        is_last = when is None and interval.before == interval.end
+        words = f"just before {named(instant + 1)}" if is_last else f"at {named(instant)}"
+        return _draw_lorenz(ax, data, told, asset, instant, words=words, n=n)
+    if freq is None:
+        freq = _step(interval.end - interval.start)
+    found = share(data, freq=freq, **told, start=start, end=end)
+    return _draw_largest(ax, found, steps, interval, n=n)
 
 
-def _draw_lorenz(ax: Axes, rows: pd.DataFrame, asset: str, when: int, n: int) -> Axes:
+def _draw_lorenz(
+    ax: Axes,
+    data: pd.DataFrame,
+    told: dict[str, Any],
+    asset: str,
+    when: int,
+    *,
+    words: str,
+    n: int,
+) -> Axes:
     moment = from_microseconds(when)
-    found = concentration(rows, moment, n=n).iloc[0]
+    found = concentration(data, moment, n=n, **told).iloc[0]
     if not found["holders"]:
-        return explain(ax, f"nobody is known to hold anything\nat {named(when)}")
-    amounts = pa.array(balance_at(rows, moment)["balance"]).drop_null()
+        return explain(ax, f"nobody is known to hold anything\n{words}")
+    amounts = pa.array(balance_at(data, moment, **told)["balance"]).drop_null()
     held = sorted(amount for amount in integers_of(words_of(amounts)) if amount > 0)
     holders, parts = lorenz(held)
     ax.fill_between(holders, parts, holders, color=BLUE, alpha=0.15, linewidth=0)
@@ -147,12 +177,12 @@ def _draw_lorenz(ax: Axes, rows: pd.DataFrame, asset: str, when: int, n: int) ->
     largest = (
         "the largest holds" if min(n, len(held)) == 1 else f"the {min(n, len(held))} largest hold"
     )
-    words = [f"{largest} {percent(found['largest'])}"]
+    notes = [f"{largest} {percent(found['largest'])}"]
     if found["unknown"]:
         some = "account\nis" if found["unknown"] == 1 else "accounts\nare"
-        words.append(f"{found['unknown']:,} more {some} unknown")
-    handles = [*ax.lines, *(note(each) for each in words)]
-    legend_beside(ax, handles, title=f"at {named(when)}")
+        notes.append(f"{found['unknown']:,} more {some} unknown")
+    handles = [*ax.lines, *(note(each) for each in notes)]
+    legend_beside(ax, handles, title=words)
     return ax
 
 
@@ -177,10 +207,8 @@ def lorenz(held: list[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def _draw_largest(
-    ax: Axes, rows: pd.DataFrame, steps: Steps, *, n: int, freq: Frequency | None
+    ax: Axes, found: pd.DataFrame, steps: Steps, interval: Interval, *, n: int
 ) -> Axes:
-    last = int(steps.times.max())
-    found = share(rows, freq=_step(last - int(steps.times.min())) if freq is None else freq)
     points = found["timestamp"].to_numpy("M8[us]").view(np.int64)[: len(found) // len(steps)]
     shares = found["share"].to_numpy().reshape(len(steps), len(points))
     is_held = ~np.isnan(shares).all(axis=0)
@@ -195,17 +223,20 @@ def _draw_largest(
         tops = np.vstack([tops, np.where(is_held, 1.0, np.nan)])
         labels.append(f"{len(steps) - len(largest):,} others")
         styles.append(OTHERS)
-    start, end = int(points[0]), max(last, int(points[-1]))
+    start, end = int(points[0]), max(interval.end, int(points[-1]))
     edges = np.append(points, seen_until(start, int(points[-1]), end))
+    edges, tops = blank_gaps(edges, tops, interval.known)
     handles: list[Artist] = [*draw_bands(ax, edges, tops, styles, labels)[::-1]]
     if not is_held.all():
         handles.append(unknown_patch(ax, "nobody is known\nto hold anything"))
+        is_held = ~np.isnan(tops[0])
         turns = np.flatnonzero(np.diff(is_held, prepend=True, append=True))
         for first, after in turns.reshape(-1, 2):
             draw_unknown(ax, *to_dates(edges[[first, after]]), label=None)
     ax.set_ylabel(axis_label("share of the known total", only_asset(steps.accounts), bare=True))
     format_shares(ax)
     format_times(ax, start, end)
+    handles += hatch_incomplete(ax, None, interval.known, start, end)
     legend_beside(ax, handles, title=f"the {len(largest)} that held most\non average:")
     return ax
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from matplotlib.collections import LineCollection, PolyCollection
 
 from balance_analysis.analysis.flows import flows
-from balance_analysis.analysis.steps import open_table
+from balance_analysis.analysis.gaps import are_known, open_interval
 from balance_analysis.figures.amounts import Unit, format_amounts, in_units, only_asset
 from balance_analysis.figures.canvas import explain_no_changes, ink, legend_beside, new_axes, note
 from balance_analysis.figures.labels import axis_label
 from balance_analysis.figures.palette import BLUE, VERMILION
-from balance_analysis.figures.shading import hatch_incomplete, shade_limits
+from balance_analysis.figures.shading import INCOMPLETE, hatch_incomplete, shade_limits
 from balance_analysis.figures.thinning import COLUMNS_PER_INCH, count_columns, thin
 from balance_analysis.figures.times import format_times, to_dates
+from balance_analysis.spans import joined
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from balance_analysis.analysis.grid import Frequency
+    from balance_analysis.analysis.grid import Frequency, Grid
     from balance_analysis.archive.archive import Archive
     from balance_analysis.figures.amounts import Decimals
+    from balance_analysis.known import Known, Stated
     from balance_analysis.schema import Instant
+    from balance_analysis.spans import Span
 
 _GAP: Final = 0.12
 """Between two bars, of the length of a period."""
@@ -46,6 +49,8 @@ def plot_flows(
     end: Instant | None = None,
     decimals: Decimals | None = None,
     unit: str | None = None,
+    opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
     limits: pd.DataFrame | None = None,
     coverage: pd.DataFrame | Archive | None = None,
 ) -> Axes:
@@ -53,8 +58,9 @@ def plot_flows(
 
     Bars above zero are inflows, bars below it outflows; the line across each period is the net.
     What one of the accounts gives another counts as in and as out. What came with an account's
-    first row is unknown and in no bar: the legend says how many such rows there are. A bar that
-    would be too narrow to see is drawn a point wide.
+    first row, or its first one behind a stretch that is not known, is unknown and in no bar: the
+    legend says how many such rows there are. A period of which a part is not known has no bar, but
+    is hatched. A bar that would be too narrow to see is drawn a point wide.
 
     Parameters
     ----------
@@ -66,15 +72,21 @@ def plot_flows(
     freq
         How long a period is, see `flows`; `None` for a single one.
     start, end
-        The interval, half-open; without a time zone UTC. By default that of the rows. Rows before
-        it tell what came with the first row in it.
+        The interval, half-open; without a time zone UTC. By default from the period of the first
+        row to the end of what is known, else of the rows. Rows before it tell what came with the
+        first row in it.
     decimals, unit
         As for `plot_balances`.
+    opening
+        What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change, by default those that its attrs
+        tell: see `balance_at`. What may have changed outside of them is not drawn, but hatched.
     limits
         The frame of `Archive.limits()`: shades when proposals were enabled.
     coverage
         The frame of `Archive.coverage()`, or an archive: hatches its gaps and what is unproven, as
-        changes may be missing there.
+        changes may be missing there, instead of what the table tells.
 
     Returns
     -------
@@ -104,33 +116,50 @@ def plot_flows(
     >>> [text.get_text() for text in ax.get_legend().get_texts()][:3]
     ['inflow', 'outflow', 'net']
     """
-    rows, steps = open_table(data, None)
+    steps, grid, spans = open_interval(
+        data, opening=opening, known=known, freq=freq, start=start, end=end, tz=None
+    )
     asset = only_asset(steps.accounts)
     ax = new_axes(ax)
     ax.set_xlabel("UTC", loc="left")
-    found = flows(rows, freq=freq, by="asset_id", start=start, end=end)
+    options: Any = {"by": "asset_id", "opening": opening, "known": known}
+    found = flows(data, freq=freq, start=start, end=end, **options)
     measure = "flow" if freq is None else f"flow per {period_name(freq)}"
     ax.set_ylabel(axis_label(measure, asset, unit=unit, whole=decimals is not None))
     if asset is None or found.empty:
         return explain_no_changes(ax, start, end)
-    starts, ends = (_microseconds(found[name]) for name in ("start", "end"))
-    format_times(ax, int(starts[0]), int(ends[-1]))
+    begin, stop = _shown(found, grid, spans)
+    format_times(ax, begin, stop)
     _draw(ax, found, Unit(asset, decimals))
     format_amounts(ax, whole=decimals is not None)
     handles: list[Artist] = [*ax.collections, *shade_limits(ax, limits)]
-    handles += hatch_incomplete(
-        ax,
-        coverage,
-        int(starts[0]),
-        int(ends[-1]),
-        words="not complete in the archive: what\nchanged there is in later bars or none",
-    )
+    words = _LATER if spans is None else INCOMPLETE
+    handles += hatch_incomplete(ax, coverage, _whole(grid, spans), begin, stop, words=words)
     unknown = int(found["unknown"].sum())
     if unknown:
         first_rows = "1 first row" if unknown == 1 else f"{unknown:,} first rows"
         handles.append(note(f"in no bar, since unknown: what\ncame with {first_rows}"))
     legend_beside(ax, handles)
     return ax
+
+
+_LATER: Final = "not known to be complete: what\nchanged there is in later bars or none"
+
+
+def _shown(found: pd.DataFrame, grid: Grid, known: Known | None) -> Span:
+    """Return what the x axis shows: all periods; where nothing says what is known, the rows."""
+    if known is not None:
+        return int(grid.edges[0]), int(grid.edges[-1])
+    return int(_microseconds(found["start"])[0]), int(_microseconds(found["end"])[-1])
+
+
+def _whole(grid: Grid, known: Known | None) -> list[Span] | None:
+    """Return the periods of which all is known, joined; `None` where nothing says."""
+    if known is None:
+        return None
+    begins, stops = grid.edges[:-1], grid.edges[1:]
+    is_whole = are_known(known, begins, stops)
+    return joined(zip(begins[is_whole].tolist(), stops[is_whole].tolist(), strict=True))
 
 
 def _draw(ax: Axes, found: pd.DataFrame, unit: Unit) -> None:
@@ -152,7 +181,7 @@ def _draw(ax: Axes, found: pd.DataFrame, unit: Unit) -> None:
     ax.add_collection(nets)
     ax.axhline(0, color=ink(ax), linewidth=0.8)
     # Those that matplotlib finds are a little off, even where all is zero.
-    ax.dataLim.intervaly = -outflow.max(), inflow.max()
+    ax.dataLim.intervaly = -np.nanmax(outflow, initial=0), np.nanmax(inflow, initial=0)
     ax.autoscale_view(scalex=False)
 
 

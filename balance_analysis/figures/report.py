@@ -43,8 +43,9 @@ def write_report(
     accounts hold by type, what flowed, who holds most and who moved most, how unevenly it is held
     and when balances changed; then the history of single accounts. Tables have every digit.
 
-    An archive is reported on as it is: what is missing or unproven in it stands at the top. It is
-    verified, for which all of its files are read.
+    A source is reported on as it is: what is missing, unproven or not known in it stands at the
+    top, and what may have changed there is unknown. An archive is verified, for which all of its
+    files are read.
 
     Movers are told since the last report: the one that stands at `path`, of which this one takes
     the place; or since the one before that, where it ended when this one does, so that a report
@@ -59,7 +60,7 @@ def write_report(
         give the same bytes.
     start, end
         The interval, half-open; without a time zone UTC. By default all that the archive was asked
-        for, or from the table's first row to just after its last.
+        for, or the table was loaded for; else all that is known of the table, and its rows.
     accounts
         The accounts that have a section of their own: a frame with `ACCOUNT_KEY`, or tuples of it.
         By default the `largest`.

@@ -14,9 +14,9 @@ from balance_analysis.analysis.grid import make_grid
 from balance_analysis.analysis.holders import concentration, top_movers
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.figures.report_amounts import integers
-from balance_analysis.figures.report_gaps import mark_periods
-from balance_analysis.frame import to_arrow, to_frame
+from balance_analysis.known import known_of
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds, to_microseconds
+from balance_analysis.spans import clipped, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -46,14 +46,10 @@ class AssetContent:
     ----------
     asset_id
         The asset.
-    table
-        Its balance changes in the interval.
-    held
-        The same with what its accounts brought into the interval, as rows just before it.
+    table, opening
+        Its balance changes in the interval, and what its accounts held before, as of the source.
     summary
         As of `summarize_accounts`, by closing balance, largest first, unknown ones last.
-    gaps
-        What gaps of the archive have to do with each row of `flows`, as of `mark_periods`.
     flows, active, concentration, movers
         As of the functions of these names; `active` of `active_accounts`.
     chosen
@@ -64,10 +60,9 @@ class AssetContent:
 
     asset_id: str
     table: pd.DataFrame
-    held: pd.DataFrame
+    opening: pd.DataFrame | None
     summary: pd.DataFrame
     flows: pd.DataFrame
-    gaps: tuple[str, ...]
     active: pd.DataFrame
     concentration: pd.DataFrame
     movers: pd.DataFrame
@@ -89,8 +84,10 @@ class Content:
         Where the last report ended; `None` where there was none.
     freq
         The period of its flows.
-    bounds
-        Where the calendar's first period begins that the interval touches, and the last one ends.
+    periods
+        What tells functions their periods: `freq`; as `start` and `end` where the calendar's first
+        one begins that the interval touches and the last one ends; and what is `known` of these,
+        as if all were outside of the interval.
     assets
         What is told of each asset, by id.
     are_chosen
@@ -101,14 +98,15 @@ class Content:
     since: dt.datetime | None
     previous_end: dt.datetime | None
     freq: str
-    bounds: tuple[dt.datetime, dt.datetime] | None
+    periods: dict[str, Any]
     assets: tuple[AssetContent, ...]
     are_chosen: bool
 
     @property
     def is_cut(self) -> bool:
         """Whether the interval isn't whole periods of the calendar."""
-        return self.bounds != (self.source.start, self.source.end)
+        bounds = self.periods.get("start"), self.periods.get("end")
+        return bounds != (self.source.start, self.source.end)
 
 
 def make_content(
@@ -133,12 +131,12 @@ def make_content(
     start, end = source.start, source.end
     if start is None or end is None:
         _check_known(wanted, ())
-        return Content(source, None, previous_end, "1D", None, (), are_chosen=bool(wanted))
+        return Content(source, None, previous_end, "1D", {}, (), are_chosen=bool(wanted))
     since = max(start, end - _DAY if previous_end is None else previous_end)
     summary = summarize_accounts(source.table, start=start, end=end, opening=source.opening)
     _check_known(wanted, _keys(summary))
     freq = _freq_of(end - start)
-    bounds = _bounds_of(start, end, freq)
+    periods = _periods_of(source.table, start, end, freq)
     grouped = {str(asset): rows for asset, rows in summary.groupby("asset_id", observed=True)}
     counts = source.table["asset_id"].value_counts()
     busiest = sorted(grouped, key=lambda asset: (-counts.get(asset, 0), asset))[:MOST_DRAWN]
@@ -147,13 +145,13 @@ def make_content(
             source,
             rows,
             (start, since, end),
-            {"freq": freq, "start": bounds[0], "end": bounds[1]},
+            periods,
             _choose(_ranked(rows), wanted, largest if asset in busiest else 0),
             is_drawn=asset in busiest,
         )
         for asset, rows in grouped.items()
     )
-    return Content(source, since, previous_end, freq, bounds, assets, are_chosen=bool(wanted))
+    return Content(source, since, previous_end, freq, periods, assets, are_chosen=bool(wanted))
 
 
 def _to_accounts(accounts: pd.DataFrame | Iterable[Account]) -> tuple[Account, ...]:
@@ -185,10 +183,19 @@ def _freq_of(length: dt.timedelta) -> str:
     return next((freq for days, freq in _SPANS if length <= dt.timedelta(days)), "MS")
 
 
-def _bounds_of(start: dt.datetime, end: dt.datetime, freq: str) -> tuple[dt.datetime, dt.datetime]:
-    extent = np.array([to_microseconds(start), to_microseconds(end) - 1])
-    edges = make_grid(extent, freq=freq, start=None, end=None, tz=None).edges
-    return from_microseconds(int(edges[0])), from_microseconds(int(edges[-1]))
+def _periods_of(
+    table: pd.DataFrame, start: dt.datetime, end: dt.datetime, freq: str
+) -> dict[str, Any]:
+    begin, stop = to_microseconds(start), to_microseconds(end)
+    edges = make_grid(np.array([begin, stop - 1]), freq=freq, start=None, end=None, tz=None).edges
+    first, last = int(edges[0]), int(edges[-1])
+    known = known_of(table)
+    if known is not None:
+        outside = [span for span in ((first, begin), (stop, last)) if span[0] < span[1]]
+        known = tuple(joined([*clipped(known, begin, stop), *outside]))
+    spans = None if known is None else [tuple(map(from_microseconds, span)) for span in known]
+    bounds = {"start": from_microseconds(first), "end": from_microseconds(last)}
+    return {"freq": freq, **bounds, "known": spans}
 
 
 def _of_asset(
@@ -204,14 +211,12 @@ def _of_asset(
     asset = str(summary["asset_id"].iloc[0])
     table = _only(source.table, asset)
     opening = None if source.opening is None else _only(source.opening, asset)
-    flowed = flows(table, by="asset_id", opening=opening, **periods)
     return AssetContent(
         asset_id=asset,
         table=table,
-        held=_with_opening(table, opening, start),
+        opening=opening,
         summary=_ranked(summary),
-        flows=flowed,
-        gaps=mark_periods(flowed, table, opening, (*source.earlier, *source.holes)),
+        flows=flows(table, by="asset_id", opening=opening, **periods),
         active=active_accounts(table, by="asset_id", opening=opening, **periods),
         concentration=concentration(
             table,
@@ -230,21 +235,6 @@ def _only(frame: pd.DataFrame, asset: str) -> pd.DataFrame:
     for name in ACCOUNT_KEY:
         rows[name] = rows[name].cat.remove_unused_categories()
     return rows
-
-
-def _with_opening(
-    table: pd.DataFrame, opening: pd.DataFrame | None, start: dt.datetime
-) -> pd.DataFrame:
-    """Return a table with the balances that were held before it, as rows just before its start."""
-    if opening is None or opening.empty:
-        return table
-    known = opening[opening["balance"].notna()]
-    before = known[[*ACCOUNT_KEY, "balance"]].assign(timestamp=start - _MICROSECOND)
-    parts = [before, table] if len(before) else [table]
-    return to_frame(to_arrow(pd.concat([part.astype(_PLAIN) for part in parts])))
-
-
-_PLAIN: Final = dict.fromkeys(ACCOUNT_KEY, "str")
 
 
 def _ranked(summary: pd.DataFrame) -> pd.DataFrame:

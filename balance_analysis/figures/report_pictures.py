@@ -7,21 +7,17 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from balance_analysis.figures.activity import plot_activity
-from balance_analysis.figures.canvas import draw_unknown
 from balance_analysis.figures.concentration import plot_concentration
 from balance_analysis.figures.coverage import plot_coverage
 from balance_analysis.figures.drawdown import plot_drawdown
 from balance_analysis.figures.flows import period_name, plot_flows
 from balance_analysis.figures.limits import plot_limits
-from balance_analysis.figures.report_gaps import COUNTS_NOTE, FLOWS_NOTE, STEPS_NOTE
+from balance_analysis.figures.report_sheets import FLOWS_NOTE
 from balance_analysis.figures.report_svg import Picture, to_svg
-from balance_analysis.figures.times import format_times, to_dates
 from balance_analysis.figures.totals import plot_totals
-from balance_analysis.schema import to_microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,8 +31,20 @@ if TYPE_CHECKING:
 
 _SIZE: Final = (7.0, 3.2)
 _FLAT: Final = (7.0, 1.6)
+
+STEPS_NOTE: Final = (
+    "Part of the time is a gap, or unproven: what changed in it is or may be missing, so nothing "
+    "is drawn of an account from there until its next row."
+)
+"""What is said under balances over time."""
+
+COUNTS_NOTE: Final = (
+    "Part of the time is a gap, or unproven: changes of it are or may be missing, even where there "
+    "are 0."
+)
+"""What is said under how many changes there were."""
+
 _SHORTEST: Final = dt.timedelta(seconds=1)
-_MICROSECOND: Final = dt.timedelta(microseconds=1)
 
 
 @dataclass(slots=True)
@@ -76,7 +84,7 @@ class Artist:
         """Draw the totals of an asset by account type."""
         return self._draw(
             lambda ax: plot_totals(
-                asset.held, ax=ax, **self._span, coverage=self._source.coverage, **_in(unit)
+                asset.table, ax=ax, opening=asset.opening, **self._span, **_in(unit)
             ),
             f"Totals by account type, {unit.label}",
             "Stacked steps over time, one for each account type; the table of totals has the "
@@ -86,36 +94,24 @@ class Artist:
 
     def flows(self, asset: AssetContent, unit: AssetUnit) -> Picture:
         """Draw what flowed in and out of an asset's accounts."""
-        freq, (start, end) = self.content.freq, self.content.bounds or (None, None)
-        period, rows = period_name(freq), self._before_periods(asset.held)
+        period = period_name(self.content.freq)
         return self._draw(
             lambda ax: plot_flows(
-                rows,
-                ax=ax,
-                freq=freq,
-                start=start,
-                end=end,
-                coverage=self._source.coverage,
-                **_in(unit),
+                asset.table, ax=ax, opening=asset.opening, **self.content.periods, **_in(unit)
             ),
             f"Inflow, outflow and net by {period}, {unit.label}",
             f"Bars for each {period}, inflows up and outflows down, with the net as a line; the "
             "table of flows has the amounts.",
-            note=FLOWS_NOTE if any(asset.gaps) else "",
+            note=self._if_torn(FLOWS_NOTE),
         )
-
-    def _before_periods(self, held: pd.DataFrame) -> pd.DataFrame:
-        """Let what was brought into the interval lie before the period in which that begins."""
-        if self.content.bounds is None:
-            return held
-        times, first = held["timestamp"], self.content.bounds[0]
-        return held.assign(timestamp=times.where(times >= self._source.start, first - _MICROSECOND))
 
     def lorenz(self, asset: AssetContent) -> Picture:
         """Draw how unevenly an asset is held."""
         when = asset.concentration["timestamp"].iloc[-1]
         return self._draw(
-            lambda ax: plot_concentration(asset.held, ax=ax, kind="lorenz", when=when),
+            lambda ax: plot_concentration(
+                asset.table, ax=ax, kind="lorenz", when=when, opening=asset.opening, **self._span
+            ),
             "How unevenly it is held at the end",
             "A Lorenz curve: which part of the whole the smallest holders have together; the table "
             "below it has the Gini coefficient.",
@@ -125,7 +121,9 @@ class Artist:
         """Draw the largest holders over time."""
         freq = self.content.freq
         return self._draw(
-            lambda ax: plot_concentration(asset.held, ax=ax, kind="largest", freq=freq),
+            lambda ax: plot_concentration(
+                asset.table, ax=ax, kind="largest", freq=freq, opening=asset.opening, **self._span
+            ),
             "The largest holders over time",
             "Which part of the whole the largest accounts held over time.",
             note=self._if_torn(STEPS_NOTE),
@@ -135,23 +133,24 @@ class Artist:
         """Draw when balances change."""
         captions = {"calendar": "Balance changes by day", "week": "Balance changes by hour of week"}
         return self._draw(
-            lambda ax: plot_activity(asset.table, ax=ax, kind=kind),
+            lambda ax: plot_activity(
+                asset.table, ax=ax, kind=kind, opening=asset.opening, **self._span
+            ),
             captions[kind],
             f"A heat map of {len(asset.table):,} balance changes, in UTC.",
             note=self._if_torn(COUNTS_NOTE),
         )
 
-    def account(self, rows: pd.DataFrame, unit: AssetUnit) -> Picture:
+    def account(
+        self, table: pd.DataFrame, opening: pd.DataFrame | None, unit: AssetUnit
+    ) -> Picture:
         """Draw the balance of one account, and how far it lies below its peak."""
 
         def plot(ax: Axes) -> None:
-            plot_drawdown(
-                rows, ax=ax, end=self._span.get("end"), coverage=self._source.coverage, **_in(unit)
-            )
+            plot_drawdown(table, ax=ax, opening=opening, **self._span, **_in(unit))
             legend = ax.get_legend()
             if legend is not None:
                 legend.set_title("")  # the heading names the account
-                self._show_interval(ax, to_microseconds(rows["timestamp"].iloc[0]))
 
         return self._draw(
             plot,
@@ -160,15 +159,6 @@ class Artist:
             "beside it have the amounts.",
             note=self._if_torn(STEPS_NOTE),
         )
-
-    def _show_interval(self, ax: Axes, first: int) -> None:
-        """Let an Axes show the report's interval, hatched before the first row."""
-        if not self._span:
-            return
-        start, end = (to_microseconds(moment) for moment in self._span.values())
-        if first > start:
-            draw_unknown(ax, *to_dates(np.array([start, first])), label=None)
-        format_times(ax, start, end)
 
     @property
     def _source(self) -> Source:

@@ -94,17 +94,21 @@ def _verdict(source: Source) -> str:
 def _warnings(source: Source) -> Iterator[str]:
     for hole in source.holes:
         stretch = f"{write_moment(hole.start)} to {write_moment(hole.end)} UTC"
-        if hole.state == "gap":
-            yield f"{stretch} was never asked for: balance changes of it are missing here."
-        else:
-            yield f"{stretch} was asked for when the node may have forgotten rows of it."
+        yield f"{stretch} {_STATES[hole.state]}."
     yield from (f"A check failed: {problem}" for problem in source.problems)
     if not source.is_proven:
         yield (
-            "A table doesn't tell whether rows are missing; a report of an archive does."
+            "The table doesn't tell that no rows are missing; a load and an archive do."
             if source.coverage is None
             else "Nothing of the archive is known to be complete."
         )
+
+
+_STATES: Final = {
+    "gap": "was never asked for: balance changes of it are missing here",
+    "unproven": "was asked for when the node may have forgotten rows of it",
+    "unknown": "is not known: balance changes of it may be missing here",
+}
 
 
 def _facts(content: Content) -> Iterator[tuple[str, str]]:
@@ -200,7 +204,8 @@ class _Sections:
 
     def _flows(self, asset: AssetContent, unit: AssetUnit) -> Sheet:
         period = period_name(self.content.freq)
-        return flows_sheet(asset, unit, period=period, is_cut=self.content.is_cut)
+        is_torn = bool(self.content.source.holes)
+        return flows_sheet(asset, unit, period=period, is_cut=self.content.is_cut, is_torn=is_torn)
 
     def _said(self) -> str:
         """Return since when movers are told."""
@@ -225,15 +230,20 @@ class _Sections:
 
     def _accounts(self, asset: AssetContent, unit: AssetUnit) -> Iterator[AccountSection]:
         keys = account_keys(asset.chosen)
-        rows = asset.held.groupby(list(ACCOUNT_KEY), observed=True).indices
+        rows = asset.table.groupby(list(ACCOUNT_KEY), observed=True).indices
         for key, (_, row) in zip(keys, asset.chosen.iterrows(), strict=True):
-            held = asset.held.iloc[rows.get(key, [])].reset_index(drop=True)
+            table = asset.table.iloc[rows.get(key, [])].reset_index(drop=True)
+            opening = asset.opening
+            if opening is not None:
+                opening = opening[
+                    (opening[list(ACCOUNT_KEY)].astype("str") == list(key)).all(axis=1)
+                ]
             yield AccountSection(
                 anchor=self.names.anchors[key],
                 title=self._title(key),
                 ids=tuple(zip(_KEY_NAMES, key[1:], strict=True)),
                 facts=account_facts(row, unit),
-                pictures=(self.artist.account(held, unit),),
+                pictures=(self.artist.account(table, opening, unit),),
             )
 
     def _title(self, account: Account) -> str:

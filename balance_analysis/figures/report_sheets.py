@@ -10,7 +10,6 @@ import pandas as pd
 
 from balance_analysis.figures.labels import short_ids
 from balance_analysis.figures.report_amounts import integers
-from balance_analysis.figures.report_gaps import CUT_NOTE, FLOWS_NOTE
 from balance_analysis.figures.report_tables import (
     NOTHING,
     Cell,
@@ -35,6 +34,18 @@ if TYPE_CHECKING:
     from balance_analysis.figures.report_tables import Column
 
 _MOVED: Final = ("net", "opening", "closing", "inflow", "outflow")
+
+FLOWS_NOTE: Final = (
+    "Part of the time is a gap, or unproven: rows of it are or may be missing, so what flowed in a "
+    "period with such a part is unknown, and so is what came with an account's first row behind it."
+)
+"""What is said under what flowed."""
+
+CUT_NOTE: Final = (
+    "The first and the last period hold no more than is in the report's interval, which begins or "
+    "ends amid them."
+)
+"""What is said under what flowed where the interval isn't whole periods of the calendar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,17 +137,17 @@ def _sum(values: Sequence[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def flows_sheet(asset: AssetContent, unit: AssetUnit, *, period: str, is_cut: bool) -> Sheet:
+def flows_sheet(
+    asset: AssetContent, unit: AssetUnit, *, period: str, is_cut: bool, is_torn: bool
+) -> Sheet:
     """Return what flowed in each period, and how many accounts were active."""
     found = asset.flows.merge(asset.active, on=["asset_id", "start", "end"], how="left")
-    is_torn = any(asset.gaps)
     notes = ["A first row is one before which the account's balance is unknown: it adds no flow."]
     notes += [CUT_NOTE] * is_cut + [FLOWS_NOTE] * is_torn
     return Sheet(
         f"Flows and activity by {period}",
         (
             moments("from", found["start"]),
-            *([words("gaps", asset.gaps)] if is_torn else []),
             *(amounts(name, integers(found[name]), unit) for name in ("inflow", "outflow", "net")),
             counts("changes", found["changes"]),
             counts("active accounts", found["active"]),

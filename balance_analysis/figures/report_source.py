@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -16,17 +17,17 @@ from balance_analysis.archive.credentials import without_credentials
 from balance_analysis.archive.state import read_about, read_coverage
 from balance_analysis.errors import CheckError
 from balance_analysis.figures.report_tables import write_moment
+from balance_analysis.known import known_of
 from balance_analysis.schema import ATTRS_KEY, from_microseconds, to_microseconds
-from balance_analysis.spans import clipped
+from balance_analysis.spans import between, clipped
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Iterator
 
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.schema import Instant
 
-_MICROSECOND: Final = pd.Timedelta(1, "us")
+_MICROSECOND: Final = dt.timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ class Hole:
     start, end
         Half-open, UTC.
     state
-        "gap", nobody asked for it; or "unproven", the node may have forgotten rows of it.
+        "gap", nobody asked for it; "unproven", the node may have forgotten rows of it; or, of a
+        table, "unknown".
     """
 
     start: dt.datetime
@@ -85,11 +87,9 @@ class Source:
     facts
         What is known of where the rows come from: names and texts.
     is_proven
-        Whether something shows that no row of the interval is missing: an archive does.
+        Whether something shows that no row of the interval is missing: an archive or a load does.
     holes
         Where it doesn't.
-    earlier
-        Where it doesn't before the interval: what moved there shows up in it.
     checked
         What was checked, in words.
     problems
@@ -112,7 +112,6 @@ class Source:
     checked: str
     problems: tuple[str, ...]
     holes: tuple[Hole, ...] = ()
-    earlier: tuple[Hole, ...] = ()
     coverage: pd.DataFrame | None = None
     limits: pd.DataFrame | None = None
     digests: tuple[Digest, ...] = field(default=())
@@ -142,10 +141,9 @@ def _of_archive(archive: Archive, start: dt.datetime | None, end: dt.datetime | 
     last = None if coverage.empty else coverage["end"].iloc[-1].to_pydatetime()
     begin, stop = _interval(start or first, end or last)
     table = archive.read(start=begin, end=stop, partial=True)
-    opening, earlier = None, tuple[Hole, ...]()
+    opening = None
     if begin is not None and first is not None and first < begin:
         opening = archive.opening_balances(at=begin, partial=True)
-        earlier = tuple(_holes(state, first, begin))
     verified = archive.verify()
     problems = tuple(
         f"{problem.where}: {problem.what}; {problem.mend}" for problem in verified.problems
@@ -164,7 +162,6 @@ def _of_archive(archive: Archive, start: dt.datetime | None, end: dt.datetime | 
         ),
         problems=problems,
         holes=() if begin is None or stop is None else tuple(_holes(state, begin, stop)),
-        earlier=earlier,
         coverage=coverage,
         limits=archive.limits(),
         digests=tuple(_digests(archive)),
@@ -233,7 +230,13 @@ def _of_table(data: pd.DataFrame, start: dt.datetime | None, end: dt.datetime | 
     if begin is not None and stop is not None:
         is_before = table["timestamp"] < begin
         inside = table[~is_before & (table["timestamp"] < stop)].reset_index(drop=True)
-        opening = _last_rows(table[is_before])
+        if is_before.any():
+            opening = balance_at(table[is_before], begin - _MICROSECOND)
+    known = known_of(table)
+    holes: list[Hole] = []
+    if known is not None and begin is not None and stop is not None:
+        spans = between(known, to_microseconds(begin), to_microseconds(stop))
+        holes = [Hole(from_microseconds(a), from_microseconds(b), "unknown") for a, b in spans]
     problems = tuple(_broken_rules(table))
     return Source(
         name="a table of balance changes",
@@ -242,9 +245,10 @@ def _of_table(data: pd.DataFrame, start: dt.datetime | None, end: dt.datetime | 
         start=begin,
         end=stop,
         facts=tuple(_facts_of_load(load)),
-        is_proven=False,
+        is_proven=known is not None and not data.attrs[ATTRS_KEY].get("quarantined"),
         checked="every rule of a table of balance changes was checked",
         problems=problems,
+        holes=tuple(holes),
     )
 
 
@@ -261,14 +265,13 @@ def _extent(
 ) -> tuple[dt.datetime | None, dt.datetime | None]:
     if load.get("start") and load.get("end"):
         return tuple(from_microseconds(to_microseconds(load[name])) for name in ("start", "end"))  # type: ignore[return-value]
-    if table.empty:
+    bounds = [bound for span in known_of(table) or () for bound in span]
+    if not table.empty:
+        bounds += [to_microseconds(moment) for moment in table["timestamp"].agg(["min", "max"])]
+        bounds[-1] += 1
+    if not bounds:
         return None, None
-    last = table["timestamp"].max() + _MICROSECOND
-    return table["timestamp"].min().to_pydatetime(), last.to_pydatetime()
-
-
-def _last_rows(rows: pd.DataFrame) -> pd.DataFrame | None:
-    return None if rows.empty else balance_at(rows, rows["timestamp"].max())
+    return from_microseconds(min(bounds)), from_microseconds(max(bounds))
 
 
 def _broken_rules(table: pd.DataFrame) -> Iterator[str]:

@@ -126,10 +126,11 @@ def _amount(text: str) -> Cell:
     return Cell(whole + point + fraction[:_FINE_FROM], fraction[_FINE_FROM:])
 
 
-def counts(label: str, values: Iterable[int], *, total: int | None = None) -> Column:
-    """Return a column of whole numbers that are no amounts."""
+def counts(label: str, values: Iterable[Any], *, total: int | None = None) -> Column:
+    """Return a column of whole numbers that are no amounts; NA is unknown."""
     last = None if total is None else Cell(f"{total:,}")
-    return Column(label, [Cell(f"{value:,}") for value in values], is_number=True, total=last)
+    cells = [Cell(UNKNOWN if pd.isna(value) else f"{value:,}") for value in values]
+    return Column(label, cells, is_number=True, total=last)
 
 
 def ratios(label: str, values: Iterable[float | None], *, places: int = 4) -> Column:

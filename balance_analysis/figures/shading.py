@@ -1,4 +1,4 @@
-"""Stretches of time in other figures: proposals enabled, and what an archive doesn't know."""
+"""Stretches of time in other figures: proposals enabled, and what is not known."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from balance_analysis.figures.canvas import ink
 from balance_analysis.figures.coverage import coverage_frame
 from balance_analysis.figures.palette import INCOMPLETE_HATCH
 from balance_analysis.figures.times import sliver, to_dates
-from balance_analysis.spans import joined
+from balance_analysis.spans import between, joined
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pandas as pd
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
@@ -98,20 +100,27 @@ def shade_limits(ax: Axes, limits: pd.DataFrame | None) -> list[Artist]:
     return list(handles.values())
 
 
+INCOMPLETE: Final = "not known to be complete:\nchanges may be missing"
+"""What a legend says of a stretch in which changes may be missing."""
+
+
 def hatch_incomplete(
     ax: Axes,
     coverage: pd.DataFrame | Archive | None,
+    known: Iterable[Span] | None,
     start: int,
     end: int,
     *,
-    words: str = "not complete in the archive:\nchanges may be missing",
+    words: str = INCOMPLETE,
 ) -> list[Artist]:
-    """Hatch the gaps and unproven stretches of an archive over what is drawn.
+    """Hatch over what is drawn in which stretches changes may be missing.
 
     Parameters
     ----------
     coverage
-        The frame of `Archive.coverage()`, or an archive; `None` hatches nothing.
+        The frame of `Archive.coverage()`, or an archive: what is not complete in it.
+    known
+        Without that, the stretches in which every change is known; `None` hatches nothing.
     start, end
         The interval that is shown, microseconds.
     words
@@ -122,7 +131,9 @@ def hatch_incomplete(
     list
         What a legend shows for it: nothing where all is complete.
     """
-    if coverage is None:
+    if coverage is not None:
+        known = complete_spans(coverage_frame(coverage))
+    if known is None:
         return []
     paper, lines = to_rgba(ax.get_facecolor(), 0.6), to_rgba(ink(ax), 0.4)
     patches = [
@@ -133,27 +144,29 @@ def hatch_incomplete(
             hatch=INCOMPLETE_HATCH,
             linewidth=0.8,
             zorder=2.5,
-            label=words,
+            label=words if place == 0 else None,
         )
-        for span in incomplete_spans(coverage_frame(coverage), start, end)
+        for place, span in enumerate(incomplete_spans(known, start, end))
     ]
     return [*patches[:1]]
 
 
-def incomplete_spans(coverage: pd.DataFrame, start: int, end: int) -> list[Span]:
-    """Return what of an interval is not complete, ascending, microseconds.
-
-    What lacks before the first or after the last stretch of a coverage, and is too short to see, is
-    left out: periods begin at midnight, an archive where it was first asked for.
-    """
-    is_complete = coverage["state"] == "complete"
-    complete = coverage[is_complete].sort_values("start", kind="stable")
-    spans: list[Span] = []
-    since = start
+def complete_spans(coverage: pd.DataFrame) -> list[Span]:
+    """Return what is complete of the frame of a coverage, microseconds."""
+    complete = coverage[coverage["state"] == "complete"]
     starts, ends = (_microseconds(complete[name]) for name in ("start", "end"))
-    for begin, stop in zip([*starts, end], [*ends, end], strict=True):
-        if since < min(begin, end):
-            spans.append((since, min(begin, end)))
-        since = max(since, stop)
+    return list(zip(starts, ends, strict=True))
+
+
+def incomplete_spans(known: Iterable[Span], start: int, end: int) -> list[Span]:
+    """Return what of an interval is not known to be complete, ascending, microseconds.
+
+    What lacks at its start or end, and is too short to see, is left out: periods begin at midnight,
+    an archive where it was first asked for.
+    """
     least = sliver(start, end)
-    return [s for s in spans if s[1] - s[0] >= least or (s[0] != start and s[1] != end)]
+    return [
+        span
+        for span in between(known, start, end)
+        if span[1] - span[0] >= least or (span[0] != start and span[1] != end)
+    ]

@@ -20,9 +20,10 @@ import balance_analysis as ba
 from balance_analysis.figures.report import write_report
 from balance_analysis.figures.report_amounts import read_units
 from balance_analysis.figures.report_content import make_content
-from balance_analysis.figures.report_gaps import CUT_NOTE
 from balance_analysis.figures.report_sections import make_report
+from balance_analysis.figures.report_sheets import CUT_NOTE
 from balance_analysis.figures.report_source import read_source
+from balance_analysis.known import note_known
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from tests.analysis.tables import DAY, GENERAL, HOUR, LARGEST, MARGIN, OTHER, START, table_of
 from tests.figures.report_reading import number, read_page
@@ -425,3 +426,31 @@ def test_a_negative_balance_stands_at_the_top(tmp_path):
     page = read_page(write(table_of([(*GENERAL, START, -5)]), tmp_path, largest=0))
     assert "checks failed" in page.text("p")
     assert "a balance is never negative" in page.text("li")
+
+
+def test_a_table_that_knows_all_of_its_interval_is_complete(tmp_path):
+    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + DAY, 6)])
+    note_known(table, [(START, START + 10 * DAY)])
+    page = read_page(write(table, tmp_path))
+    assert "complete" in [text for tag, text in page.texts if tag == "p"]
+    assert page.note["end"] == from_microseconds(START + 10 * DAY).isoformat()
+    assert [row["closing"] for row in page.table("Totals by account type")] == ["6"]
+
+
+def test_what_a_table_does_not_know_is_told_and_unknown(tmp_path):
+    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + DAY, 6)])
+    note_known(table, [(START, START + 2 * DAY)])
+    page = read_page(write(table, tmp_path, end=from_microseconds(START + 4 * DAY)))
+    assert "not complete" in page.text("p")
+    stretch = [f"{from_microseconds(START + n * DAY):%Y-%m-%d %H:%M:%S}" for n in (2, 4)]
+    (said,) = (text for tag, text in page.texts if tag == "li" and "is not known" in text)
+    assert all(moment in said for moment in stretch)
+    assert {row["closing"] for row in page.table("Totals by account type")} == {"unknown"}
+    assert "Largest movers" not in page.text("caption")
+    assert "At the end no account is known" in page.text("p")
+    assert page.table("How unevenly")[-1]["unknown"] == "1"
+
+
+def test_a_table_that_states_nothing_is_not_known_to_be_complete(tmp_path):
+    page = read_page(write(table_of([(*GENERAL, START, 5)]), tmp_path))
+    assert "not known to be complete" in page.text("p")

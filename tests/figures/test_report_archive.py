@@ -8,7 +8,8 @@ import pytest
 
 from balance_analysis.archive.archive import Archive
 from balance_analysis.figures.report import write_report
-from balance_analysis.figures.report_gaps import COUNTS_NOTE, CUT_NOTE, FLOWS_NOTE, STEPS_NOTE
+from balance_analysis.figures.report_pictures import COUNTS_NOTE, STEPS_NOTE
+from balance_analysis.figures.report_sheets import CUT_NOTE, FLOWS_NOTE
 from balance_analysis.schema import from_microseconds, to_microseconds
 from tests.archive.exporting import DAY, HOUR, node_of, run_export, spread_history
 from tests.figures.report_reading import number, read_page
@@ -41,32 +42,40 @@ def test_a_gap_stands_at_the_top(archived):
     assert all(f"{moment:%Y-%m-%d %H:%M:%S}" in said for moment in gap)
 
 
-def test_periods_beside_a_gap_say_so(folder, archived):
-    (caption,) = (name for name in archived.tables if name.startswith("Flows and activity by day"))
-    marks = {row["from"]: row["gaps"] for row in archived.tables[caption]}
-    days = [f"{from_microseconds(START + day * DAY):%Y-%m-%d}" for day in range(5)]
-    assert marks[days[0]] == ""
-    assert days[1] not in marks
-    assert marks[days[2]] == "follows a gap"
-    assert FLOWS_NOTE in " ".join(text for tag, text in archived.texts if tag == "p")
+def test_what_flowed_is_unknown_where_a_part_of_a_period_is_a_gap(folder, tmp_path):
+    start, end = (from_microseconds(START + hours * HOUR) for hours in (10, 60))
+    write_report(Archive(folder), tmp_path / "r.html", start=start, end=end, largest=0)
+    page = read_page(tmp_path / "r.html")
+    (caption,) = (name for name in page.tables if name.startswith("Flows and activity by day"))
+    rows = {row["from"]: row for row in page.tables[caption]}
+    first, behind = (f"{from_microseconds(START + day * DAY):%Y-%m-%d}" for day in (0, 2))
+    assert behind in rows
+    assert set(rows) <= {first, behind}
+    assert all(row["inflow"] != "unknown" for row in rows.values())
+    assert number(rows[behind]["first rows"]) > 0
+    totals = page.table("Totals by account type")
+    assert {row["inflow"] for row in totals if row["type"]} == {"unknown"}
+    assert FLOWS_NOTE in page.text("p")
 
 
 def test_pictures_of_a_time_with_a_gap_say_so(folder, archived, tmp_path):
     said = archived.text("figcaption")
     assert all(said.count(note) for note in (FLOWS_NOTE, STEPS_NOTE, COUNTS_NOTE))
-    assert archived.text("text", "tspan").count("archive") >= 2
+    assert archived.text("text", "tspan").count("not known to be complete") >= 2
     write_report(Archive(folder), tmp_path / "r.html", end=from_microseconds(START + DAY))
     whole = read_page(tmp_path / "r.html")
     assert "Part of the time" not in whole.text("figcaption", "p")
-    assert whole.text("text", "tspan").count("archive") == 0
+    assert whole.text("text", "tspan").count("not known to be complete") == 0
 
 
-def test_what_moved_in_a_gap_before_the_interval_is_told_where_it_shows_up(folder, tmp_path):
+def test_what_moved_in_a_gap_before_the_interval_is_in_no_flow(folder, tmp_path):
     write_report(
         Archive(folder), tmp_path / "r.html", start=from_microseconds(START + 2 * DAY), largest=0
     )
     page = read_page(tmp_path / "r.html")
-    assert page.table("Flows and activity by")[0]["gaps"] == "follows a gap"
+    first = page.table("Flows and activity by")[0]
+    assert number(first["first rows"]) > 0
+    assert {row["opening"] for row in page.tables.get("Largest movers", [])} <= {"unknown"}
     assert CUT_NOTE not in page.text("p")
 
 

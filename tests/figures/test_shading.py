@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis.archive.coverage import Coverage, Interval
-from balance_analysis.figures.shading import incomplete_spans
+from balance_analysis.figures.shading import complete_spans, incomplete_spans
 from tests.analysis.tables import table_of
 from tests.figures.drawn import DAY, GENERAL, HOUR, entries, shaded, us
 
@@ -38,7 +38,7 @@ GAPS = coverage_of(
 def test_gaps_and_what_is_unproven_are_hatched_with_one_entry_in_the_legend(plot):
     ax = plot(table(), coverage=GAPS)
     assert [span[1:] for span in shaded(ax, HATCH)] == [(START + 2 * DAY, START + 6 * DAY)]
-    assert sum("not complete in the archive" in entry for entry in entries(ax)) == 1
+    assert sum("not known to be complete" in entry for entry in entries(ax)) == 1
     patch = next(patch for patch in ax.patches if patch.get_hatch() == HATCH)
     assert all(patch.get_zorder() > drawn.get_zorder() for drawn in (*ax.lines, *ax.collections))
 
@@ -48,7 +48,7 @@ def test_gaps_and_what_is_unproven_are_hatched_with_one_entry_in_the_legend(plot
 def test_where_all_is_complete_nothing_is_hatched(plot, coverage):
     ax = plot(table(), coverage=coverage)
     assert not shaded(ax, HATCH)
-    assert not any("archive" in entry for entry in entries(ax))
+    assert not any("complete" in entry for entry in entries(ax))
 
 
 @pytest.mark.parametrize("plot", PLOTS)
@@ -80,7 +80,7 @@ def test_a_gap_of_an_hour_among_years_has_an_edge():
 
 def test_what_the_archive_never_asked_for_is_hatched_unless_too_short_to_see():
     coverage = coverage_of((START + 1_000_000, START + 5 * DAY, True))
-    spans = incomplete_spans(coverage, START, START + 9 * DAY)
+    spans = incomplete_spans(complete_spans(coverage), START, START + 9 * DAY)
     assert spans == [(START + 5 * DAY, START + 9 * DAY)]
 
 
@@ -98,7 +98,9 @@ def test_each_hour_is_hatched_unless_it_is_complete(parts, first, length):
         spans.append((at, at + hours, proven))
         at += hours
     coverage = coverage_of(*((START + a * HOUR, START + b * HOUR, p) for a, b, p in spans))
-    found = incomplete_spans(coverage, START + first * HOUR, START + (first + length) * HOUR)
+    found = incomplete_spans(
+        complete_spans(coverage), START + first * HOUR, START + (first + length) * HOUR
+    )
     hatched = {h for a, b in found for h in range((a - START) // HOUR, (b - START) // HOUR)}
     complete = {h for a, b, proven in spans if proven for h in range(a, b)}
     assert hatched == set(range(first, first + length)) - complete
@@ -106,11 +108,11 @@ def test_each_hour_is_hatched_unless_it_is_complete(parts, first, length):
 
 
 def test_the_legend_of_flows_says_where_what_moved_in_a_gap_counts():
-    assert "not complete in the archive: what\nchanged there is in later bars or none" in entries(
+    assert "not known to be complete: what\nchanged there is in later bars or none" in entries(
         ba.plot_flows(table(), coverage=GAPS)
     )
 
 
 def test_limits_and_coverage_are_told_apart_in_a_legend():
     ax = ba.plot_balances(table(), start=pd.Timestamp("2023-03-30"), coverage=GAPS)
-    assert entries(ax)[-2:] == ["unknown", "not complete in the archive:\nchanges may be missing"]
+    assert entries(ax)[-2:] == ["unknown", "not known to be complete:\nchanges may be missing"]

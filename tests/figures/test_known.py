@@ -1,0 +1,190 @@
+"""Nothing is drawn as held where it is unknown: every plot goes by the known intervals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import balance_analysis as ba
+from balance_analysis.archive.coverage import Coverage, Interval
+from balance_analysis.known import note_known
+from balance_analysis.schema import from_microseconds
+from tests.analysis.tables import opening_frame, table_of
+from tests.figures.drawn import (
+    DAY,
+    GENERAL,
+    HOUR,
+    MARGIN,
+    areas,
+    entries,
+    lines,
+    micros,
+    shaded,
+    us,
+)
+
+START = us("2023-04-01")
+HATCH = "\\\\\\\\"
+INCOMPLETE = "not known to be complete:\nchanges may be missing"
+OF_TIME = [
+    ba.plot_balances,
+    ba.plot_totals,
+    ba.plot_flows,
+    ba.plot_drawdown,
+    lambda data, **options: ba.plot_concentration(data, kind="largest", **options),
+]
+NAMES = ["balances", "totals", "flows", "drawdown", "largest"]
+ROWS = [(*GENERAL, START + day * DAY, level) for day, level in ((0, 5), (1, 6), (6, 4))]
+
+
+def told(*days, rows=ROWS):
+    """Return a table that tells which stretches of days are known."""
+    table = table_of(rows)
+    note_known(table, [(START + int(a * DAY), START + int(b * DAY)) for a, b in days])
+    return table
+
+
+def drawn(ax):
+    """Return the points of the balance's line, or the edges of the only area."""
+    found = lines(ax).get("balance") or lines(ax).get("general · a1")
+    return found or next(iter(areas(ax).values()))
+
+
+def unknown_from(steps):
+    return [time for time, level in steps if np.isnan(level)]
+
+
+@pytest.mark.parametrize("plot", OF_TIME, ids=NAMES)
+@pytest.mark.parametrize("by_argument", [False, True])
+def test_the_axis_reaches_to_the_end_of_what_is_known(plot, by_argument):
+    known = [(from_microseconds(START), from_microseconds(START + 30 * DAY))]
+    ax = plot(table_of(ROWS), known=known) if by_argument else plot(told((0, 30)))
+    high = micros([ax.get_xlim()[1]])[0]
+    assert START + 30 * DAY <= high < START + 32 * DAY
+    assert not shaded(ax, HATCH)
+
+
+@pytest.mark.parametrize("plot", OF_TIME, ids=NAMES)
+def test_a_frame_that_states_nothing_ends_with_its_last_row(plot):
+    high = micros([plot(table_of(ROWS)).get_xlim()[1]])[0]
+    assert START + 6 * DAY <= high < START + 8 * DAY
+
+
+@pytest.mark.parametrize("plot", OF_TIME, ids=NAMES)
+def test_gaps_and_what_lies_past_the_known_end_are_hatched(plot):
+    end = from_microseconds(START + 12 * DAY)
+    ax = plot(told((0, 3), (5, 8)), start=from_microseconds(START), end=end)
+    spans = [(START + 3 * DAY, START + 5 * DAY), (START + 8 * DAY, START + 12 * DAY)]
+    assert [span[1:] for span in shaded(ax, HATCH)] == spans
+    assert entries(ax).count(INCOMPLETE) == 1
+
+
+@pytest.mark.parametrize("plot", [OF_TIME[0], OF_TIME[1], OF_TIME[3]], ids=["b", "t", "d"])
+def test_no_step_is_carried_across_a_gap_or_past_the_known_end(plot):
+    steps = drawn(plot(told((0, 3), (5, 8)), end=from_microseconds(START + 12 * DAY)))
+    expected = [(0, 5.0), (1, 6.0), (3, None), (6, 4.0), (8, None), (12, None)]
+    assert [(time, None if np.isnan(x) else x) for time, x in steps] == [
+        (START + day * DAY, level) for day, level in expected
+    ]
+
+
+@pytest.mark.parametrize("freq", ["1D", "5D"])
+def test_a_step_of_a_period_ends_where_a_gap_begins(freq):
+    options = {"freq": freq, "start": from_microseconds(START)}
+    table = told((0, 2.5), (5, 8))
+    for ax in (
+        ba.plot_totals(table, **options),
+        ba.plot_concentration(table, kind="largest", **options),
+    ):
+        assert START + 2.5 * DAY in unknown_from(next(iter(areas(ax).values())))
+
+
+def test_no_bar_stands_in_a_period_that_is_not_known_throughout():
+    rows = [(*GENERAL, START + n * DAY // 2, n) for n in range(10)]
+    ax = ba.plot_flows(told((0, 1.5), (3, 5), rows=rows))
+    bars = [path.vertices[:4] for path in ax.collections[0].get_paths()]
+    begins = [round((micros([bar[0][0]])[0] - START) / DAY) for bar in bars if bar[1][1] > 0]
+    assert begins == [0, 3, 4]
+    assert shaded(ax, HATCH)[0][1:] == (START + DAY, START + 3 * DAY)
+
+
+def test_an_account_that_is_seen_for_a_moment_is_a_dot():
+    rows = [*ROWS, (*GENERAL, START + 4 * DAY, 7)]
+    (line,) = ba.plot_balances(told((0, 3), (5, 8), rows=rows)).lines
+    dots = line.get_markevery()
+    assert line.get_marker() == "o"
+    assert [(line.get_ydata()[n], micros(line.get_xdata(orig=True))[n]) for n in dots] == [
+        (7.0, START + 4 * DAY)
+    ]
+
+
+@pytest.mark.parametrize("plot", OF_TIME, ids=NAMES)
+def test_an_opening_is_drawn_from_the_start_on(plot):
+    opening = opening_frame({GENERAL: (3, None)})
+    table = told((0, 8), rows=ROWS[1:])
+    ax = plot(table, opening=opening, start=from_microseconds(START))
+    assert micros([ax.get_xlim()[0]])[0] < START + HOUR
+    if plot is OF_TIME[2]:
+        assert "inflow" in entries(ax)
+        assert not any("first row" in entry for entry in entries(ax))
+    else:
+        assert drawn(ax)[0] == (START, 1.0 if plot is OF_TIME[4] else 3.0)
+
+
+def test_an_opening_alone_is_drawn_as_far_as_is_known():
+    opening = opening_frame({GENERAL: (3, None)})
+    ax = ba.plot_balances(told((0, 8), rows=[]), opening=opening)
+    assert drawn(ax) == [(START, 3.0), (START + 8 * DAY, 3.0)]
+    ax = ba.plot_totals(told((0, 8), rows=[]), opening=opening)
+    assert drawn(ax) == [(START, 3.0), (START + 8 * DAY, 3.0)]
+
+
+def test_a_group_that_only_an_opening_tells_is_in_the_totals():
+    opening = opening_frame({MARGIN: (3, None)})
+    ax = ba.plot_totals(told((0, 8)), opening=opening)
+    assert [*areas(ax)] == ["general, 4", "margin, 3"]
+
+
+def test_totals_say_of_what_is_unknown_at_the_end():
+    ax = ba.plot_totals(told((0, 3)), end=from_microseconds(START + 5 * DAY))
+    assert "general, unknown" in entries(ax)
+    assert "not in it: 1 of 1 accounts,\nunknown for some time" in entries(ax)
+
+
+def test_an_interval_of_which_nothing_is_known_says_so():
+    bounds = {n: from_microseconds(START + d * DAY) for n, d in (("start", 9), ("end", 12))}
+    for plot in (ba.plot_balances, ba.plot_totals, ba.plot_drawdown):
+        assert plot(told((0, 8)), **bounds).texts[0].get_text().startswith("no balance is known")
+
+
+def test_the_lorenz_curve_is_of_the_last_moment_that_is_known():
+    table = told((0, 30))
+    assert ba.plot_concentration(table).get_legend().get_title().get_text() == (
+        "just before 2023-05-01"
+    )
+    late = ba.plot_concentration(table, when=from_microseconds(START + 31 * DAY))
+    assert late.texts[0].get_text() == "nobody is known to hold anything\nat 2023-05-02"
+    held = opening_frame({MARGIN: (12, None)})
+    ax = ba.plot_concentration(told((0, 30), rows=ROWS[:1]), opening=held, n=1)
+    assert "the largest holds 71%" in entries(ax)
+
+
+def test_days_of_which_a_part_is_not_known_are_hatched_in_the_calendar():
+    ax = ba.plot_activity(told((0, 3), (5, 8.5)))
+    cells, hatched = ax.collections
+    assert len(cells.get_paths()) == 9
+    assert len(hatched.get_paths()) == 2
+    assert entries(ax)[-1] == INCOMPLETE
+    assert len(ba.plot_activity(table_of(ROWS)).collections[0].get_paths()) == 7
+
+
+@pytest.mark.parametrize(("days", "says"), [([(0, 8)], False), ([(0, 3), (5, 8)], True)])
+def test_hours_of_the_week_say_where_some_are_not_known(days, says):
+    title = ba.plot_activity(told(*days), kind="week").get_legend().get_title().get_text()
+    assert ("not all hours are known" in title) is says
+
+
+def test_a_coverage_is_hatched_instead_of_what_the_table_tells():
+    interval = Interval(START, START + 4 * DAY, True, "https://node.example", None, "2023-05-01")
+    ax = ba.plot_balances(told((0, 3), (5, 8)), coverage=Coverage((interval,)).to_frame())
+    assert [span[1:] for span in shaded(ax, HATCH)] == [(START + 4 * DAY, START + 8 * DAY)]
