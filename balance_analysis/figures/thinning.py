@@ -46,9 +46,10 @@ def thin(
     count = len(times)
     if count <= _POINTS * columns:
         return np.arange(count)
-    since = times - times[0]
-    column = np.minimum(since * columns // since[-1], columns - 1)
-    heads = np.flatnonzero(np.diff(column, prepend=-1))
+    first, length = int(times[0]), int(times[-1] - times[0])
+    begins = [first - (-column * length // columns) for column in range(columns)]
+    heads = np.unique(np.searchsorted(times, begins))
+    column = np.repeat(np.arange(len(heads)), np.diff(heads, append=count))
     is_kept = np.zeros(count, bool)
     is_kept[heads] = True
     is_kept[np.append(heads[1:], count) - 1] = True
