@@ -1,0 +1,1 @@
+"""Fill an archive from a node, and mend it."""
