@@ -1,1 +1,4 @@
-"""Files: written whole or not at all, and tables and limits as files of their own."""
+"""Single files: written whole or not at all; tables as Parquet, the limits as JSON.
+
+It must not know nodes or archives.
+"""
