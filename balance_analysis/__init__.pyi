@@ -2,26 +2,18 @@ from . import cluster
 from .analysis.averages import time_weighted_average
 from .analysis.balances import balance_at
 from .analysis.checks import check_table, to_table
+from .analysis.concentration import concentration, share, top_movers
 from .analysis.conservation import ConservationReport, check_conservation, reconcile
+from .analysis.extremes import drawdown, ohlc
 from .analysis.flows import active_accounts, deltas, flows
-from .analysis.holders import concentration, share, top_movers
-from .analysis.ranges import drawdown, ohlc
 from .analysis.series import balance_series
 from .analysis.summary import summarize_accounts
 from .analysis.totals import totals
 from .analysis.units import to_units
 from .archive.archive import Archive
-from .archive.download import load_to_parquet
-from .archive.export import Run, export
-from .archive.files import (
-    read_network_limits,
-    read_parquet,
-    write_network_limits,
-    write_parquet,
-)
-from .archive.repair import Repaired, repair
+from .archive.run import Run
 from .archive.status import ArchiveStatus
-from .archive.verdict import VerifyReport
+from .archive.verify_report import VerifyReport
 from .errors import (
     ArchiveDamagedError,
     ArchiveError,
@@ -34,6 +26,8 @@ from .errors import (
     RequestError,
     TooLargeError,
 )
+from .export.export import export
+from .export.repair import Repaired, repair
 from .figures.activity import plot_activity
 from .figures.balances import plot_balances
 from .figures.concentration import plot_concentration
@@ -42,16 +36,23 @@ from .figures.drawdown import plot_drawdown
 from .figures.flows import plot_flows
 from .figures.limits import plot_limits
 from .figures.palette import DARK_STYLE
-from .figures.report import write_report
 from .figures.totals import plot_totals
+from .files.parquet import (
+    read_network_limits,
+    read_parquet,
+    write_network_limits,
+    write_parquet,
+)
 from .load.changes import iter_balance_changes, load_balance_changes
 from .load.limits import load_network_limits
 from .load.opening import load_opening_balances
 from .load.pages import iter_pages
+from .load.to_parquet import load_to_parquet
 from .node.client import Client
 from .node.doctor.checks import diagnose_node
 from .node.doctor.report import Finding, NodeReport
 from .node.pages import Page
+from .report.report import write_report
 from .schema import ACCOUNT_KEY, ACCOUNT_TYPES, NetworkLimits
 
 __version__: str

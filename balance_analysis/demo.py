@@ -15,22 +15,22 @@ from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
-from balance_analysis.archive.export import export
-from balance_analysis.archive.files import (
+from balance_analysis.archive.manifest import About, write_about
+from balance_analysis.errors import CheckError
+from balance_analysis.export.export import export
+from balance_analysis.figures.balances import plot_balances
+from balance_analysis.files.atomic import check_outside, replacing
+from balance_analysis.files.parquet import (
     read_network_limits,
     write_network_limits,
     write_parquet,
 )
-from balance_analysis.archive.state import About, write_about
-from balance_analysis.archive.writing import check_outside, replacing
-from balance_analysis.errors import CheckError
-from balance_analysis.figures.balances import plot_balances
 from balance_analysis.load.limits import load_network_limits
 from balance_analysis.node.client import Client
 from balance_analysis.node.query import Filters
 from balance_analysis.schema import to_microseconds
 from balance_analysis.service.app import create_app
-from balance_analysis.service.embedded import serve
+from balance_analysis.service.server import serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -193,3 +193,18 @@ def frame_of(rows: pa.Table) -> pd.DataFrame:
 def empty_table() -> pd.DataFrame:
     """Return a table of no rows, with all columns and dtypes."""
     return to_frame(ARROW_SCHEMA.empty_table())
+
+
+def to_columns(rows: pa.Table) -> pd.DataFrame:
+    """Return some columns of rows in a table's dtypes, rows as they stand."""
+    columns: dict[str, Any] = {}
+    for name in rows.column_names:
+        column = rows[name]
+        if name == "balance":
+            columns[name] = pd.arrays.ArrowExtensionArray(column)
+        elif name == "timestamp":
+            times = column.cast(pa.int64()).to_numpy().view("M8[us]")
+            columns[name] = pd.Series(times).dt.tz_localize("UTC")
+        else:
+            columns[name] = column.to_pandas().cat.remove_unused_categories()
+    return pd.DataFrame(columns)

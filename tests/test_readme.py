@@ -14,8 +14,8 @@ import requests
 from typer.testing import CliRunner
 
 import balance_analysis as ba
-from balance_analysis.archive.settings import resolve
 from balance_analysis.cli import EXIT_CODES, INTERRUPTED, app
+from balance_analysis.cli.settings import resolve
 from balance_analysis.demo import sample_archive, serve_sample
 
 ROOT = Path(__file__).parents[1]

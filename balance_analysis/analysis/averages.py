@@ -9,8 +9,8 @@ import pandas as pd
 
 from balance_analysis.analysis.gaps import open_interval
 from balance_analysis.analysis.grid import check_cells
-from balance_analysis.analysis.integers import ROOM, compose, digits_of, divide, to_balances
-from balance_analysis.analysis.pieces import hold
+from balance_analysis.analysis.int128 import ROOM, compose, digits_of, divide, to_balances
+from balance_analysis.analysis.resample import hold
 from balance_analysis.analysis.steps import NEVER, join, map_blocks, period_columns
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import pandas as pd
 
 from balance_analysis.analysis.gaps import forget, stated
 from balance_analysis.analysis.grid import check_cells, to_instants, to_times
-from balance_analysis.analysis.integers import take, to_balances
-from balance_analysis.analysis.pieces import hold
+from balance_analysis.analysis.int128 import take, to_balances
+from balance_analysis.analysis.resample import hold
 from balance_analysis.analysis.steps import ALWAYS, make_steps
 from balance_analysis.schema import ATTRS_KEY, from_microseconds
 

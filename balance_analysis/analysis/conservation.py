@@ -16,7 +16,7 @@ import pyarrow as pa
 from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.flows import deltas
 from balance_analysis.analysis.gaps import are_known, stated
-from balance_analysis.analysis.integers import (
+from balance_analysis.analysis.int128 import (
     add,
     is_zero,
     subtract,

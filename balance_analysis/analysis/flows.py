@@ -10,7 +10,7 @@ import pandas as pd
 from balance_analysis.analysis.gaps import are_known, forget, open_interval, stated
 from balance_analysis.analysis.grid import check_cells, count_until, to_times
 from balance_analysis.analysis.groups import make_groups, used_cells
-from balance_analysis.analysis.integers import (
+from balance_analysis.analysis.int128 import (
     ROOM,
     compose,
     digits_of,

@@ -9,8 +9,8 @@ import pandas as pd
 
 from balance_analysis.analysis.gaps import open_interval
 from balance_analysis.analysis.grid import check_cells, to_times
-from balance_analysis.analysis.integers import repeat, to_balances, to_decimals
-from balance_analysis.analysis.pieces import cut, hold
+from balance_analysis.analysis.int128 import repeat, to_balances, to_decimals
+from balance_analysis.analysis.resample import cut, hold
 from balance_analysis.analysis.steps import map_blocks
 
 if TYPE_CHECKING:

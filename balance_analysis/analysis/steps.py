@@ -25,7 +25,7 @@ from balance_analysis.analysis.checks import (
     to_table,
 )
 from balance_analysis.analysis.grid import to_times
-from balance_analysis.analysis.integers import integers_of, subtract, words_from, words_of
+from balance_analysis.analysis.int128 import integers_of, subtract, words_from, words_of
 from balance_analysis.errors import CheckError
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_amounts
 from balance_analysis.schema import ACCOUNT_KEY, BALANCE_DIGITS, COLUMNS, from_microseconds

@@ -11,7 +11,7 @@ from balance_analysis.analysis.averages import averages
 from balance_analysis.analysis.flows import flow_runs
 from balance_analysis.analysis.gaps import are_known, open_interval
 from balance_analysis.analysis.grid import to_times
-from balance_analysis.analysis.integers import (
+from balance_analysis.analysis.int128 import (
     first_extremes,
     is_zero,
     running_maxima,
@@ -19,13 +19,13 @@ from balance_analysis.analysis.integers import (
     take,
     to_balances,
 )
-from balance_analysis.analysis.pieces import cut, hold
+from balance_analysis.analysis.resample import cut, hold
 from balance_analysis.analysis.steps import ALWAYS, check_fits, join, map_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from balance_analysis.analysis.pieces import Pieces
+    from balance_analysis.analysis.resample import Pieces
     from balance_analysis.analysis.steps import Columns, Steps
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant

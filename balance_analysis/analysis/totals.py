@@ -12,7 +12,7 @@ import pandas as pd
 from balance_analysis.analysis.gaps import open_interval
 from balance_analysis.analysis.grid import check_cells, count_before, to_times
 from balance_analysis.analysis.groups import make_groups
-from balance_analysis.analysis.integers import ROOM, compose, digits_of, take, to_balances
+from balance_analysis.analysis.int128 import ROOM, compose, digits_of, take, to_balances
 from balance_analysis.analysis.steps import NEVER, check_fits, map_blocks
 from balance_analysis.schema import from_microseconds
 

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.analysis.integers import integers_of, words_of
+from balance_analysis.analysis.int128 import integers_of, words_of
 from balance_analysis.frame import to_amounts
 
 if TYPE_CHECKING:

@@ -1,1 +1,4 @@
-"""Parquet files that keep every digit."""
+"""What an archive is, and reading it: coverage, data files, limits, runs, locks, status, verify.
+
+It must not know how an archive is filled (`export`), drawn or served.
+"""

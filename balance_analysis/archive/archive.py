@@ -6,21 +6,21 @@ after it, never half of one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.analysis.balances import balance_at
-from balance_analysis.archive.against import verify_against
-from balance_analysis.archive.chosen import Chosen, anywhere, checkpoint_of, files_of
-from balance_analysis.archive.state import read_about, read_coverage
+from balance_analysis.archive.limits import read_limits
+from balance_analysis.archive.manifest import read_about, read_coverage
+from balance_analysis.archive.scan import Chosen, anywhere, checkpoint_of, files_of
 from balance_analysis.archive.status import read_status
 from balance_analysis.archive.store import Store
-from balance_analysis.archive.timeline import read_limits
 from balance_analysis.archive.verify import verify_archive
+from balance_analysis.archive.verify_node import verify_against
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, IncompleteError
-from balance_analysis.frame import frame_of, to_frame
+from balance_analysis.frame import frame_of, to_columns, to_frame
 from balance_analysis.known import note_known
 from balance_analysis.node.query import Filters, make_filters
 from balance_analysis.rows import canonical
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     import dask.dataframe as dd
 
     from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.archive.state import About
+    from balance_analysis.archive.manifest import About
     from balance_analysis.archive.status import ArchiveStatus
-    from balance_analysis.archive.verdict import VerifyReport
     from balance_analysis.archive.verify import Looking
-    from balance_analysis.archive.writing import PathLike
+    from balance_analysis.archive.verify_report import VerifyReport
+    from balance_analysis.files.atomic import PathLike
     from balance_analysis.load.progress import Report
     from balance_analysis.node.client import Client
     from balance_analysis.schema import Instant
@@ -289,7 +289,7 @@ class Archive:
         IncompleteError, ArchiveError, ValueError
             As `read`, before anything is read.
         """
-        from balance_analysis.archive.partitions import make_frame  # noqa: PLC0415 - an extra
+        from balance_analysis.archive.dask_frame import make_frame  # noqa: PLC0415 - an extra
 
         _check_columns(columns)
         chosen = self.choose(
@@ -447,7 +447,7 @@ class Archive:
         ArchiveError
             If there is no archive, or it is damaged.
         """
-        return read_status(self, now=now, count_accounts=count_accounts)
+        return read_status(self.store, now=now, count_accounts=count_accounts)
 
     def verify(
         self,
@@ -489,10 +489,10 @@ class Archive:
         RequestError, DecodeError, IncompleteError, CheckError, ValueError
             As `load_balance_changes`, if a node is asked.
         """
-        report = verify_archive(self, progress=progress, look=look)
+        report = verify_archive(self.store, progress=progress, look=look)
         if against is None or any(problem.kind == "coverage" for problem in report.problems):
             return report
-        return report.and_(verify_against(self, against, sample=sample, seed=seed))
+        return report.and_(verify_against(self.store, self.read, against, sample=sample, seed=seed))
 
     def _state(self) -> tuple[About, Coverage]:
         """Return what the archive is, and what it holds."""
@@ -533,21 +533,6 @@ class Archive:
         raise IncompleteError(
             f"{self.uri}: {stretch} {why}" + (f", and {more} more" if more else "") + f"; {mend}"
         )
-
-
-def to_columns(rows: pa.Table) -> pd.DataFrame:
-    """Return some columns of rows in a table's dtypes, rows as they stand."""
-    columns: dict[str, Any] = {}
-    for name in rows.column_names:
-        column = rows[name]
-        if name == "balance":
-            columns[name] = pd.arrays.ArrowExtensionArray(column)
-        elif name == "timestamp":
-            times = column.cast(pa.int64()).to_numpy().view("M8[us]")
-            columns[name] = pd.Series(times).dt.tz_localize("UTC")
-        else:
-            columns[name] = column.to_pandas().cat.remove_unused_categories()
-    return pd.DataFrame(columns)
 
 
 def _within(bound: Filters, wanted: Filters) -> Filters:

@@ -20,10 +20,8 @@ import pyarrow.parquet as pq
 from balance_analysis.analysis.steps import make_steps
 from balance_analysis.archive import layout
 from balance_analysis.archive.coverage import to_json
-from balance_analysis.archive.filecheck import footer_digest
-from balance_analysis.archive.rowfiles import encode_rows
-from balance_analysis.archive.state import noted_files, read_about, read_coverage
-from balance_analysis.archive.timeline import (
+from balance_analysis.archive.datafile import encode_rows
+from balance_analysis.archive.limits import (
     encode_limits,
     is_noted,
     note_limits,
@@ -31,6 +29,8 @@ from balance_analysis.archive.timeline import (
     to_timeline,
     with_snapshot,
 )
+from balance_analysis.archive.manifest import noted_files, read_about, read_coverage
+from balance_analysis.archive.verify_files import footer_digest
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.rows import canonical

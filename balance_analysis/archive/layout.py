@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
+from balance_analysis.files import atomic
 from balance_analysis.schema import from_microseconds, to_microseconds
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 Partition = Literal["day", "month", "hour"]
 PARTITIONS: Final = get_args(Partition)
 
-ABOUT: Final = "_archive.json"
+ABOUT: Final = atomic.ABOUT
 COVERAGE: Final = "_coverage.json"
 LIMITS: Final = "limits.parquet"
 CHANGES: Final = "changes/"

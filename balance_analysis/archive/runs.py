@@ -11,7 +11,6 @@ import datetime as dt
 import json
 import logging
 import re
-import secrets
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -20,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.credentials import without_credentials
-from balance_analysis.archive.timeline import snapshot
-from balance_analysis.archive.uninterrupted import uninterrupted
-from balance_analysis.archive.writing import PathLike, replacing
+from balance_analysis.archive.limits import snapshot
+from balance_analysis.archive.run import STAMP
+from balance_analysis.archive.signals import uninterrupted
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError
+from balance_analysis.files.atomic import PathLike, replacing
+from balance_analysis.redact import without_credentials
 from balance_analysis.schema import from_microseconds
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.commit import Writer
     from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.archive.export import Run
+    from balance_analysis.archive.run import Run
     from balance_analysis.archive.store import Store
 
 logger = logging.getLogger("balance_analysis")
@@ -49,7 +49,6 @@ KEPT: Final = 400
 FAILED_FOR: Final = dt.timedelta(days=30)
 """So long those are kept as well that tell of a failure."""
 
-_STAMP: Final = "%Y%m%dT%H%M%S.%fZ"
 _REPORT: Final = re.compile(rf"{layout.RUNS}\d{{8}}T\d{{6}}\.\d{{6}}Z-[0-9a-f]{{6}}\.json")
 
 _PREFIX: Final = "balance_analysis_export_"
@@ -188,11 +187,6 @@ def _end(store: Store, writer: Writer, run: Run, report: Report, began: dt.datet
         _forget_reports(store, ended)
 
 
-def new_id() -> str:
-    """Return a name for a run that begins now."""
-    return f"{dt.datetime.now(dt.UTC):{_STAMP}}-{secrets.token_hex(3)}"
-
-
 def keep_bad_rows(store: Store, run: Run) -> None:
     """Keep a run's bad rows so far, raw and with reasons: one JSON object a line."""
     if not run.bad_rows:
@@ -226,7 +220,7 @@ def _report_names(store: Store) -> Iterator[str]:
 
 def _forget_reports(store: Store, now: dt.datetime) -> None:
     """Delete the reports of old runs, but for those that tell of a recent failure."""
-    since = f"{layout.RUNS}{now - FAILED_FOR:{_STAMP}}"
+    since = f"{layout.RUNS}{now - FAILED_FOR:{STAMP}}"
     try:
         for name in islice(_report_names(store), KEPT, None):
             if name < since or _is_success(store, name):

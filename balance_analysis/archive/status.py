@@ -11,24 +11,23 @@ import numpy as np
 import pyarrow as pa
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.chosen import opened
-from balance_analysis.archive.credentials import without_credentials
+from balance_analysis.archive.datafile import read_groups
 from balance_analysis.archive.lock import writer_of
-from balance_analysis.archive.rowfiles import read_groups
+from balance_analysis.archive.manifest import lost_files, noted_files, read_about, read_coverage
 from balance_analysis.archive.runs import iter_reports
-from balance_analysis.archive.state import lost_files, noted_files, read_about, read_coverage
+from balance_analysis.archive.scan import opened
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.notebook import facts_html
+from balance_analysis.redact import without_credentials
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.coverage import Coverage, FileNote
+    from balance_analysis.archive.manifest import About
     from balance_analysis.archive.runs import Report as RunReport
-    from balance_analysis.archive.state import About
     from balance_analysis.archive.store import Store
     from balance_analysis.spans import Span
 
@@ -157,10 +156,9 @@ class ArchiveStatus:
 
 
 def read_status(
-    archive: Archive, *, now: dt.datetime | None = None, count_accounts: bool = True
+    store: Store, *, now: dt.datetime | None = None, count_accounts: bool = True
 ) -> ArchiveStatus:
     """Return what an archive holds: see `Archive.status`."""
-    store = archive.store
     about, state = read_about(store), read_coverage(store)
     while True:
         lost, accounts, wrong = lost_files(store, about, state), None, None
@@ -184,7 +182,7 @@ def read_status(
     is_open |= last_run is not None and last_run.outcome == "incomplete"
     notes = [*state.files.values(), *state.checkpoints.values()]
     return ArchiveStatus(
-        uri=without_credentials(archive.uri),
+        uri=without_credentials(store.uri),
         about=about,
         complete=_stretches(joined(interval.span for interval in proven)),
         gaps=_stretches(state.missing(*bounds, proven=False)),

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from balance_analysis.archive.writing import PathLike, flush, replacing_file
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
+from balance_analysis.files.atomic import PathLike, flush, replacing_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,32 +17,31 @@ import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import last_rows
-from balance_analysis.archive.credentials import without_credentials
-from balance_analysis.archive.filecheck import (
+from balance_analysis.archive.datafile import wrong_schema
+from balance_analysis.archive.limits import read_limits
+from balance_analysis.archive.lock import writer_of
+from balance_analysis.archive.manifest import check_seen, noted_files, read_about, read_coverage
+from balance_analysis.archive.store import is_leftover
+from balance_analysis.archive.verify_files import (
     EMPTY,
     Reading,
     moment_text,
     wrong_bytes,
     wrong_note,
 )
-from balance_analysis.archive.lock import writer_of
-from balance_analysis.archive.rowfiles import wrong_schema
-from balance_analysis.archive.state import check_seen, noted_files, read_about, read_coverage
-from balance_analysis.archive.store import is_leftover
-from balance_analysis.archive.timeline import read_limits
-from balance_analysis.archive.verdict import Problem, VerifyReport
+from balance_analysis.archive.verify_report import Problem, VerifyReport
 from balance_analysis.errors import ArchiveError
 from balance_analysis.load.progress import reporting
+from balance_analysis.redact import without_credentials
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import clipped, joined
 
 if TYPE_CHECKING:
-    from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.coverage import Coverage, FileNote, Interval
-    from balance_analysis.archive.state import About
+    from balance_analysis.archive.manifest import About
     from balance_analysis.archive.store import Store
-    from balance_analysis.archive.verdict import Kind
+    from balance_analysis.archive.verify_report import Kind
     from balance_analysis.load.progress import Report
     from balance_analysis.spans import Span
 
@@ -128,7 +127,7 @@ def check_file(file: FileToCheck) -> CheckedFile:
 
 
 def verify_archive(
-    archive: Archive,
+    store: Store,
     *,
     progress: bool | Report | None = False,
     look: Looking = map,
@@ -138,7 +137,7 @@ def verify_archive(
 
     Parameters
     ----------
-    archive
+    store
         The archive.
     progress
         As for `load_balance_changes`: by the bytes that were read.
@@ -159,20 +158,20 @@ def verify_archive(
     OSError
         If its files can't be listed.
     """
-    about = read_about(archive.store)
-    report = VerifyReport(without_credentials(archive.uri))
+    about = read_about(store)
+    report = VerifyReport(without_credentials(store.uri))
     for _ in range(_TRIES):
         try:
-            state = read_coverage(archive.store)
+            state = read_coverage(store)
         except ArchiveError as error:
             said = without_credentials(str(error))
             problem = Problem("coverage", said, layout.COVERAGE, _REBUILD)
             return replace(report, problems=(problem,))
-        checking = _Checking(archive.store, about, state, report.uri, is_writer)
+        checking = _Checking(store, about, state, report.uri, is_writer)
         with reporting(progress) as show:
             checking.run(show, look)
         # What seems wrong may only be what a run has replaced in the meantime.
-        if not checking.problems or _is_unchanged(archive.store, state):
+        if not checking.problems or _is_unchanged(store, state):
             break
     return replace(
         report,

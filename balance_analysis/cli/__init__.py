@@ -6,15 +6,15 @@ Everything heavy is imported where it is used, so that `--help` answers at once.
 from __future__ import annotations
 
 from balance_analysis.cli import (  # noqa: F401 - they add commands
-    archives,
+    archive,
     config,
-    files,
-    nodes,
+    fetch,
+    node,
     pictures,
-    serving,
+    serve,
     tables,
 )
+from balance_analysis.cli.output import EXIT_CODES, INTERRUPTED, LOCKED, PARTIAL
 from balance_analysis.cli.root import app, main
-from balance_analysis.cli.telling import EXIT_CODES, INTERRUPTED, LOCKED, PARTIAL
 
 __all__ = ["EXIT_CODES", "INTERRUPTED", "LOCKED", "PARTIAL", "app", "main"]

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from balance_analysis.cli.archives import Config, resolve_settings
+from balance_analysis.cli.archive import Config, resolve_settings
 from balance_analysis.cli.options import LimitsFormat
-from balance_analysis.cli.printing import aligned, echo
+from balance_analysis.cli.output import told_errors
 from balance_analysis.cli.root import app
-from balance_analysis.cli.telling import told_errors
+from balance_analysis.cli.terminal import aligned, echo
 
 config = typer.Typer(help="Tell which settings hold, and why.", no_args_is_help=True)
 app.add_typer(config, name="config")

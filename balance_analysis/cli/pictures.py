@@ -9,8 +9,6 @@ from typing import Annotated
 
 import typer
 
-from balance_analysis.archive.writing import check_output
-from balance_analysis.cli.moments import interval
 from balance_analysis.cli.options import (
     AccountType,
     AssetId,
@@ -24,9 +22,11 @@ from balance_analysis.cli.options import (
     UntilLast,
     Verbose,
 )
-from balance_analysis.cli.reading import make_selection
+from balance_analysis.cli.output import say, told_errors
 from balance_analysis.cli.root import app
-from balance_analysis.cli.telling import say, told_errors
+from balance_analysis.cli.selection import make_selection
+from balance_analysis.cli.times import interval
+from balance_analysis.files.atomic import check_output
 
 
 @app.command()
@@ -72,7 +72,7 @@ def plot(
             partial=partial,
             say=say(quiet),
         )
-        from balance_analysis.cli.drawing import Picture, draw_picture
+        from balance_analysis.cli.draw import Picture, draw_picture
 
         picture = Picture(
             kind=kind, selection=selection, freq=freq, decimals=decimals, unit=unit, dark=dark
@@ -125,7 +125,7 @@ def report(
     with told_errors(verbose, quiet):
         start, end = interval(since, until)
         check_output(output, inputs=[file, assets], suffixes=(".html", ".htm"))
-        from balance_analysis.figures.report import write_report
+        from balance_analysis.report.report import write_report
 
         selection = make_selection(
             *(file, None, party_id, None, None),

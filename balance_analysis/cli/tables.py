@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from balance_analysis.cli.moments import interval
+from balance_analysis.cli.formats import choose_format, one_header, write_exact
 from balance_analysis.cli.options import (
     AccountType,
     AssetId,
@@ -23,11 +23,11 @@ from balance_analysis.cli.options import (
     UntilLast,
     Verbose,
 )
-from balance_analysis.cli.printing import print_summary
-from balance_analysis.cli.reading import make_selection
+from balance_analysis.cli.output import say, told_errors
 from balance_analysis.cli.root import app
-from balance_analysis.cli.telling import say, told_errors
-from balance_analysis.cli.writing import choose_format, one_header, write_exact
+from balance_analysis.cli.selection import make_selection
+from balance_analysis.cli.terminal import print_summary
+from balance_analysis.cli.times import interval
 
 Output = Annotated[
     Path | None,

@@ -12,15 +12,15 @@ threads of this process.
 
 from __future__ import annotations
 
-from balance_analysis.cluster.slicing import Options
-from balance_analysis.cluster.verifying import verify
-from balance_analysis.cluster.works import (
+from balance_analysis.cluster.functions import (
     flows,
     series,
     summarize_accounts,
     time_weighted_average,
     totals,
 )
+from balance_analysis.cluster.tasks import Options
+from balance_analysis.cluster.verify import verify
 
 __all__ = [
     "Options",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from matplotlib.patches import Rectangle
 
-from balance_analysis.analysis.integers import take, to_balances
+from balance_analysis.analysis.int128 import take, to_balances
 from balance_analysis.figures.amounts import (
     Unit,
     format_amounts,

@@ -11,8 +11,8 @@ import pyarrow as pa
 from matplotlib.ticker import PercentFormatter
 
 from balance_analysis.analysis.balances import balance_at
-from balance_analysis.analysis.holders import concentration, share
-from balance_analysis.analysis.integers import integers_of, words_of
+from balance_analysis.analysis.concentration import concentration, share
+from balance_analysis.analysis.int128 import integers_of, words_of
 from balance_analysis.figures.amounts import draw_grid, format_shares, only_asset, percent
 from balance_analysis.figures.canvas import (
     draw_bands,

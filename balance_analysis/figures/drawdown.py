@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from balance_analysis.analysis.integers import running_maxima, subtract, take, to_balances
+from balance_analysis.analysis.int128 import running_maxima, subtract, take, to_balances
 from balance_analysis.analysis.steps import check_fits
 from balance_analysis.figures.amounts import (
     Unit,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from balance_analysis.analysis.gaps import open_interval
-from balance_analysis.analysis.integers import take
+from balance_analysis.analysis.int128 import take
 from balance_analysis.analysis.steps import NEVER
 from balance_analysis.figures.canvas import named
 from balance_analysis.figures.times import sliver

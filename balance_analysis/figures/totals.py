@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from balance_analysis.analysis.grid import make_grid
 from balance_analysis.analysis.groups import Groups, make_groups
-from balance_analysis.analysis.integers import take, to_balances, words_of
-from balance_analysis.analysis.pieces import cut
+from balance_analysis.analysis.int128 import take, to_balances, words_of
+from balance_analysis.analysis.resample import cut
 from balance_analysis.analysis.totals import change_points, events, sum_at, sum_at_changes
 from balance_analysis.figures.amounts import (
     Unit,

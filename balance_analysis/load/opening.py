@@ -15,10 +15,10 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE
-from balance_analysis.load.asking import Asking, Seen
 from balance_analysis.load.request import check_positive
-from balance_analysis.node.last import Account, Found, Search
-from balance_analysis.node.nodes import answers
+from balance_analysis.load.session import Asking, Seen
+from balance_analysis.node.failover import answers
+from balance_analysis.node.last_balances import Account, Found, Search
 from balance_analysis.node.query import make_filters
 from balance_analysis.schema import (
     ACCOUNT_KEY,
@@ -29,7 +29,7 @@ from balance_analysis.schema import (
 )
 
 if TYPE_CHECKING:
-    from balance_analysis.load.asking import Head
+    from balance_analysis.load.session import Head
     from balance_analysis.node.client import Client
     from balance_analysis.schema import Instant
 

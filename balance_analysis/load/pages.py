@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from balance_analysis.load.asking import Asking
 from balance_analysis.load.request import check_positive, make_request
+from balance_analysis.load.session import Asking
 from balance_analysis.node.pages import Page, follow_pages
 
 if TYPE_CHECKING:

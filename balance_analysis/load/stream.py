@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from balance_analysis.errors import IncompleteError, RequestError
 from balance_analysis.known import KNOWN_KEY, known_json
-from balance_analysis.load.asking import Asking, Head
 from balance_analysis.load.progress import Report, reporting
+from balance_analysis.load.session import Asking, Head
 from balance_analysis.load.windows import settle_windows
 from balance_analysis.node.window import Window
 from balance_analysis.rows import has_repeats

@@ -1,1 +1,4 @@
-"""The two operations of the interface, served over a file of balance changes."""
+"""The two operations of the interface, served over an archive.
+
+It must not know the package `node`: that the two agree must mean something.
+"""

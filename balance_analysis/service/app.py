@@ -19,14 +19,14 @@ from starlette.routing import Route
 
 from balance_analysis.errors import ArchiveError
 from balance_analysis.service.changes import Changes
-from balance_analysis.service.guards import Guards
+from balance_analysis.service.docs import page
+from balance_analysis.service.errors import Code, RefusedError, error_response
+from balance_analysis.service.limits import Limits
 from balance_analysis.service.metrics import MEDIA_TYPE, Metrics
+from balance_analysis.service.middleware import Guards
 from balance_analysis.service.openapi import CHANGES, LIMITS, describe
-from balance_analysis.service.page import page
-from balance_analysis.service.queries import Queries
-from balance_analysis.service.rates import Meter
-from balance_analysis.service.refusals import Code, RefusedError, error_response
-from balance_analysis.service.snapshot import Limits
+from balance_analysis.service.rate_limit import Meter
+from balance_analysis.service.threads import Queries
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.status import ArchiveStatus
     from balance_analysis.service.changes import Answer
-    from balance_analysis.service.rates import RateLimit
+    from balance_analysis.service.rate_limit import RateLimit
 
 METHODS: Final = "GET, HEAD, OPTIONS"
 _OPTIONS: Final = {

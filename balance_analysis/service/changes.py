@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from balance_analysis.service.catalog import Watch, away
+from balance_analysis.service.coverage import incomplete, missing
 from balance_analysis.service.cursors import foreign
-from balance_analysis.service.finding import Finder, UnknownPlaceError, allowed_by
-from balance_analysis.service.held import Watch, away
-from balance_analysis.service.missing import incomplete, missing
+from balance_analysis.service.errors import Code, RefusedError
+from balance_analysis.service.page_query import Finder, UnknownPlaceError, allowed_by
 from balance_analysis.service.parameters import AFTER, BEFORE, read_parameters
-from balance_analysis.service.reading import Reader, StaleError
-from balance_analysis.service.refusals import Code, RefusedError
-from balance_analysis.service.rendering import render
+from balance_analysis.service.render import render
+from balance_analysis.service.row_groups import Reader, StaleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from balance_analysis.archive.archive import Archive
-    from balance_analysis.service.held import Held
+    from balance_analysis.service.catalog import Held
 
 TIMEOUT: Final = 30.0
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from balance_analysis.service.refusals import RefusedError
+from balance_analysis.service.errors import RefusedError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,8 +11,8 @@ import functools
 from typing import Final
 
 from balance_analysis import __version__
-from balance_analysis.service.forms import CURSOR, NANOSECONDS, Json, schemas
-from balance_analysis.service.guards import BAN_HEADER, LONGEST_URL, RATE_HEADERS
+from balance_analysis.service.errors import Code
+from balance_analysis.service.middleware import BAN_HEADER, LONGEST_URL, RATE_HEADERS
 from balance_analysis.service.parameters import (
     AFTER,
     ASSET,
@@ -28,7 +28,7 @@ from balance_analysis.service.parameters import (
     START,
     TYPES,
 )
-from balance_analysis.service.refusals import Code
+from balance_analysis.service.schemas import CURSOR, NANOSECONDS, Json, schemas
 
 CHANGES: Final = "/api/v2/balance/changes"
 LIMITS: Final = "/api/v2/network/limits"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from balance_analysis.schema import ACCOUNT_TYPES, NETWORK_PARTY
 from balance_analysis.service.cursors import Place, decode_cursor
-from balance_analysis.service.refusals import RefusedError
+from balance_analysis.service.errors import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

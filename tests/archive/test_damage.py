@@ -13,16 +13,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from balance_analysis.archive.archive import Archive
-from balance_analysis.archive.chosen import Slice
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.repair import repair
-from balance_analysis.archive.rowfiles import OtherFileError, open_rows, read_footer, read_groups
+from balance_analysis.archive.datafile import OtherFileError, open_rows, read_footer, read_groups
+from balance_analysis.archive.scan import Slice
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
+from balance_analysis.export.repair import repair
 from balance_analysis.node.client import Client
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
-from balance_analysis.service.held import Watch
-from balance_analysis.service.reading import Reader, StaleError, Wanted
+from balance_analysis.service.catalog import Watch
+from balance_analysis.service.row_groups import Reader, StaleError, Wanted
 from tests.archive.exporting import (
     DAY,
     END,

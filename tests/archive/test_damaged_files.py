@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis.archive import layout
 from balance_analysis.archive.coverage import Coverage, LimitsNote
-from balance_analysis.archive.settings import resolve
+from balance_analysis.archive.limits import encode_limits, read_limits, to_timeline, with_snapshot
 from balance_analysis.archive.store import Store
-from balance_analysis.archive.timeline import encode_limits, read_limits, to_timeline, with_snapshot
-from balance_analysis.archive.writing import METADATA_KEY
+from balance_analysis.cli.settings import resolve
+from balance_analysis.files.atomic import METADATA_KEY
 from balance_analysis.frame import to_arrow
 from balance_analysis.schema import NetworkLimits
 from tests.analysis.tables import table_of

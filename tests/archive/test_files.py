@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.archive.files import (
+from balance_analysis.errors import ArchiveError
+from balance_analysis.files.atomic import replacing
+from balance_analysis.files.parquet import (
     limits_to_json,
     read_network_limits,
     read_parquet,
     write_network_limits,
     write_parquet,
 )
-from balance_analysis.archive.writing import replacing
-from balance_analysis.errors import ArchiveError
 from balance_analysis.frame import empty_table, to_arrow
 from balance_analysis.schema import ARROW_SCHEMA, NetworkLimits
 from tests.analysis.tables import LARGEST, START, rows, table_of

@@ -11,12 +11,12 @@ from dataclasses import asdict, replace
 import pytest
 
 from balance_analysis.archive.archive import Archive
+from balance_analysis.archive.run import new_id
 from balance_analysis.archive.runs import (
     MOST_CONFLICTS,
     Report,
     iter_reports,
     last_success,
-    new_id,
     write_metrics,
 )
 from balance_analysis.archive.store import Store

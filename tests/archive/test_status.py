@@ -17,8 +17,8 @@ import stamina
 import balance_analysis as ba
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
+from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.rowfiles import encode_rows
 from balance_analysis.archive.runs import Report
 from balance_analysis.schema import from_microseconds
 from tests.archive.exporting import (

@@ -20,7 +20,7 @@ import balance_analysis as ba
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
-from balance_analysis.archive.state import About, write_about
+from balance_analysis.archive.manifest import About, write_about
 from balance_analysis.archive.store import Store
 from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.node.query import Filters

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from balance_analysis.figures.report import write_report
+from balance_analysis.report.report import write_report
 from tests.analysis.tables import DAY, HOUR, LARGEST, START, table_of
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from balance_analysis.figures.report import write_report
+from balance_analysis.report.report import write_report
 from tests.analysis import tables
 from tests.browser.conftest import MARKET, SCRIPT, party
 

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from balance_analysis.archive import layout
 from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.coverage import Coverage, Interval, to_json
-from balance_analysis.archive.rowfiles import encode_rows
-from balance_analysis.archive.state import About, write_about
+from balance_analysis.archive.datafile import encode_rows
+from balance_analysis.archive.manifest import About, write_about
 from balance_analysis.archive.store import Store
 from balance_analysis.frame import to_arrow
 from balance_analysis.node.query import Filters

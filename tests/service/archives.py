@@ -8,11 +8,12 @@ from unittest.mock import patch
 
 from hypothesis import strategies as st
 
-from balance_analysis.archive import layout, rowfiles
+from balance_analysis.archive import datafile as rowfiles
+from balance_analysis.archive import layout
 from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
-from balance_analysis.archive.state import About, write_about
+from balance_analysis.archive.manifest import About, write_about
 from balance_analysis.node.query import Filters
 from tests.service.rows import (
     ACCOUNTS,

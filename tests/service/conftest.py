@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from balance_analysis.service.app import create_app
-from balance_analysis.service.embedded import serve
+from balance_analysis.service.server import serve
 from tests.service.archives import write_archive
 from tests.service.rows import block_of
 

@@ -9,7 +9,7 @@ import requests
 
 from balance_analysis.archive.archive import Archive
 from balance_analysis.service.app import create_app
-from balance_analysis.service.embedded import serve
+from balance_analysis.service.server import serve
 from tests.service.archives import END, START, Stretch, write_archive
 from tests.service.conftest import CHANGES
 from tests.service.rows import ASSETS, BASE, HOUR, TYPES, Row, block_of

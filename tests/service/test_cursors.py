@@ -15,8 +15,8 @@ from balance_analysis.archive.archive import Archive
 from balance_analysis.service.app import create_app
 from balance_analysis.service.changes import Changes
 from balance_analysis.service.cursors import Place, decode_cursor, encode_accounts, encode_times
-from balance_analysis.service.embedded import serve
-from balance_analysis.service.refusals import RefusedError
+from balance_analysis.service.errors import RefusedError
+from balance_analysis.service.server import serve
 from tests.service.archives import write_archive
 from tests.service.rows import BASE, block_of, row_lists
 from tests.service.rules import ordered

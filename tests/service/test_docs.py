@@ -10,9 +10,9 @@ import requests
 
 from balance_analysis.demo import sample_archive
 from balance_analysis.service.app import create_app
-from balance_analysis.service.embedded import serve
+from balance_analysis.service.docs import page
 from balance_analysis.service.openapi import CHANGES, describe
-from balance_analysis.service.page import page
+from balance_analysis.service.server import serve
 
 
 class Reading(HTMLParser):

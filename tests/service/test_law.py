@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance_analysis.archive.archive import Archive
-from balance_analysis.archive.export import export
 from balance_analysis.errors import RequestError
+from balance_analysis.export.export import export
 from balance_analysis.known import lacking
 from balance_analysis.load.changes import load_balance_changes
 from balance_analysis.load.pages import iter_pages
 from balance_analysis.node.client import Client
 from balance_analysis.schema import from_microseconds
 from balance_analysis.service.app import create_app
-from balance_analysis.service.embedded import serve
+from balance_analysis.service.server import serve
 from tests.archive.exporting import (
     DAY,
     END,

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance_analysis.service.app import create_app
-from balance_analysis.service.embedded import serve
+from balance_analysis.service.server import serve
 from tests.service import rules
 from tests.service.archives import Held, write_archive
 from tests.service.conftest import CHANGES, read_error

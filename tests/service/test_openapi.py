@@ -15,9 +15,9 @@ from schemathesis.engine import Status, events, from_schema
 
 from balance_analysis.demo import sample_archive
 from balance_analysis.service.app import create_app
-from balance_analysis.service.embedded import serve
-from balance_analysis.service.forms import CURSOR
 from balance_analysis.service.openapi import CHANGES, LIMITS, describe
+from balance_analysis.service.schemas import CURSOR
+from balance_analysis.service.server import serve
 
 FORMS = {
     "filter.assetId": "string",

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from balance_analysis.service.errors import RefusedError
 from balance_analysis.service.parameters import Filters, Paging, read_parameters
-from balance_analysis.service.refusals import RefusedError
 
 PARTY, MARKET = "ab" * 32, "cd" * 32
 

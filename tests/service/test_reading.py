@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from balance_analysis.archive.coverage import FileNote
 from balance_analysis.archive.store import Store
-from balance_analysis.service.held import File
-from balance_analysis.service.reading import Reader, StaleError, Wanted
+from balance_analysis.service.catalog import File
+from balance_analysis.service.row_groups import Reader, StaleError, Wanted
 from tests.service.rows import (
     ASSETS,
     BASE,

@@ -9,12 +9,12 @@ import requests
 
 from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.repair import repair
+from balance_analysis.export.repair import repair
 from balance_analysis.load.changes import load_balance_changes
 from balance_analysis.node.client import Client
 from balance_analysis.schema import from_microseconds
 from balance_analysis.service.app import create_app
-from balance_analysis.service.embedded import serve
+from balance_analysis.service.server import serve
 from tests.archive import exporting
 from tests.archive.exporting import DAY, node_of, run_export, spread_history
 from tests.node.truth import lines_of_rows, lines_of_table

@@ -1,0 +1,192 @@
+"""How far balances went: open, high, low and close of periods, and drawdowns from a peak."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from balance_analysis.analysis.gaps import open_interval
+from balance_analysis.analysis.grid import check_cells, to_times
+from balance_analysis.analysis.int128 import (
+    first_extremes,
+    running_maxima,
+    subtract,
+    take,
+    to_balances,
+)
+from balance_analysis.analysis.resample import cut
+from balance_analysis.analysis.steps import (
+    check_fits,
+    join,
+    map_blocks,
+    open_table,
+    period_columns,
+)
+from balance_analysis.schema import from_microseconds
+
+if TYPE_CHECKING:
+    from balance_analysis.analysis.grid import Frequency, Zone
+    from balance_analysis.analysis.resample import Pieces
+    from balance_analysis.analysis.steps import Columns, Steps
+    from balance_analysis.known import Stated
+    from balance_analysis.schema import Instant
+
+
+def ohlc(
+    table: pd.DataFrame,
+    freq: Frequency,
+    *,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
+    tz: Zone | None = None,
+) -> pd.DataFrame:
+    """Return the first, highest, lowest and last balance of each account in each period.
+
+    Parameters
+    ----------
+    table
+        A table of balance changes, its rows in any order.
+    freq
+        How long a period is: any frequency of pandas. Fixed frequencies and days count from
+        `start`, others, such as "MS", have points of their own.
+    start, end
+        The interval, half-open; without a time zone in `tz`. By default from the beginning of the
+        period of the first row, or of what is known, to the end of what is known, else to that of
+        the period of the last row.
+    opening
+        What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change: see `balance_at`.
+    tz
+        The time zone in which days are days, and of the result's timestamps. By default UTC.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each account and period, sorted: `ACCOUNT_KEY` (category of str), `start` and
+        `end` of the period (datetime64[us, tz]), and in decimal128(38, 0), in the asset's smallest
+        unit: `open`, the balance at `start`, NA where it is unknown then; `high` and `low`, of the
+        part in which it is known; and `close`, the balance just before `end`. A period without
+        rows has all four: they are the balance that is held. NA is unknown.
+
+    Raises
+    ------
+    ValueError
+        If `start` is not before `end`, or `freq` or `tz` is none.
+    CheckError
+        If rows contradict each other or `opening`: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
+    ...     "market_id": "", "timestamp": pd.to_datetime(
+    ...         ["2023-04-01T08:00", "2023-04-02T09:00", "2023-04-02T10:00"], utc=True),
+    ...     "balance": [5, 7, 1],
+    ... })
+    >>> ohlc(table, "1D")[["start", "open", "high", "low", "close"]]
+                          start  open  high  low  close
+    0 2023-04-01 00:00:00+00:00  <NA>     5    5      5
+    1 2023-04-02 00:00:00+00:00     5     7    1      1
+    """
+    steps, grid, _ = open_interval(
+        table, opening=opening, known=known, freq=freq, start=start, end=end, tz=tz
+    )
+    check_cells(len(steps), len(grid))
+    found = join(
+        map_blocks(lambda _, block: _ranges(cut(block, grid.edges)), steps, points=len(grid))
+    )
+    is_open, is_known = found["starts_known"], found["has_known"]
+    return pd.DataFrame(
+        {
+            **period_columns(steps, grid),
+            "open": to_balances(found["open"], is_open),
+            "high": to_balances(found["high"], is_known),
+            "low": to_balances(found["low"], is_known),
+            "close": to_balances(found["close"], found["ends_known"]),
+        },
+        copy=False,
+    )
+
+
+def _ranges(pieces: Pieces) -> Columns:
+    # An unknown piece has the balance of the one after it, so it changes no extreme.
+    high, low = (
+        first_extremes(pieces.words, pieces.starts, largest=largest) for largest in (True, False)
+    )
+    return {
+        "open": take(pieces.words, pieces.starts),
+        "high": take(pieces.words, high),
+        "low": take(pieces.words, low),
+        "close": take(pieces.words, pieces.lasts),
+        "starts_known": pieces.is_known,
+        "has_known": pieces.has_known,
+        "ends_known": pieces.ends_known,
+    }
+
+
+def drawdown(table: pd.DataFrame, *, opening: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Return how far each balance lies below the highest one of its account so far.
+
+    Parameters
+    ----------
+    table
+        A table of balance changes, its rows in any order.
+    opening
+        What accounts held before the table's rows: see `balance_at`. It can be a peak too.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each row of the table, sorted: `ACCOUNT_KEY` (category of str), `timestamp`,
+        `balance`, `peak`, the highest balance up to then, `peak_at`, when it was first reached
+        (datetime64[us, UTC]; NaT where `opening` doesn't tell), and `depth`, peak - balance.
+        Amounts are decimal128(38, 0), in the asset's smallest unit.
+
+    Raises
+    ------
+    OverflowError
+        If a depth has more than 38 digits, which only negative balances can make.
+    CheckError
+        If rows contradict each other or `opening`: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
+    ...     "market_id": "", "timestamp": pd.to_datetime(
+    ...         ["2023-04-01", "2023-04-03", "2023-04-05"], utc=True),
+    ...     "balance": [5, 7, 1],
+    ... })
+    >>> drawdown(table)[["balance", "peak", "peak_at", "depth"]]
+       balance  peak                   peak_at  depth
+    0        5     5 2023-04-01 00:00:00+00:00      0
+    1        7     7 2023-04-03 00:00:00+00:00      0
+    2        1     7 2023-04-03 00:00:00+00:00      6
+    """
+    rows, steps = open_table(table, opening)
+    found = join(map_blocks(lambda _, block: _fall(block), steps))
+    return rows.assign(
+        peak=to_balances(found["peak"]),
+        peak_at=to_times(found["peak_at"]),
+        depth=to_balances(found["depth"]),
+    )
+
+
+def _fall(steps: Steps) -> Columns:
+    peaks = running_maxima(steps.words, steps.heads)
+    highest = take(steps.words, peaks)
+    depths, too_large = subtract(highest, steps.words)
+
+    def name(row: int) -> str:
+        moment = from_microseconds(int(steps.times[row]))
+        return f"the depth of {steps.name(int(steps.numbers[row]))} at {moment}"
+
+    check_fits(too_large, name)
+    kept = slice(None) if steps.is_row.all() else steps.is_row
+    return {"peak": highest[kept], "peak_at": steps.times[peaks][kept], "depth": depths[kept]}

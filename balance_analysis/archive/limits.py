@@ -1,0 +1,150 @@
+"""The network's limits over time: every distinct snapshot that an archive has seen."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from balance_analysis.archive import layout
+from balance_analysis.archive.coverage import LimitsNote
+from balance_analysis.archive.manifest import read_coverage
+from balance_analysis.errors import ArchiveDamagedError
+from balance_analysis.files.atomic import DAMAGES
+from balance_analysis.schema import NetworkLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from balance_analysis.archive.coverage import Coverage
+    from balance_analysis.archive.store import Store
+
+_FLAGS: Final = tuple(f.name for f in fields(NetworkLimits) if f.type == "bool")
+_MOMENT: Final = pa.timestamp("ns", "UTC")
+_SCHEMA: Final = pa.schema(
+    [
+        pa.field("first_seen", pa.timestamp("us", "UTC")),
+        pa.field("last_seen", pa.timestamp("us", "UTC")),
+        pa.field("source", pa.string()),
+        pa.field("block_height", pa.int64()),
+        *(pa.field(name, pa.bool_()) for name in _FLAGS),
+        pa.field("propose_market_enabled_from", _MOMENT),
+        pa.field("propose_asset_enabled_from", _MOMENT),
+        pa.field("extra", pa.string()),
+    ]
+)
+_SEEN: Final = ("first_seen", "last_seen", "source", "block_height")
+
+
+def read_limits(store: Store, state: Coverage) -> pa.Table:
+    """Return every distinct snapshot, in the order in which they were seen.
+
+    Raises
+    ------
+    ArchiveError
+        If the file is not what is noted of it, in this state or by now.
+    """
+    while True:
+        try:
+            return _read(store, state)
+        except ArchiveDamagedError:
+            later = read_coverage(store)
+            if (later.limits, later.pending_limits) == (state.limits, state.pending_limits):
+                raise
+            state = later
+
+
+def _read(store: Store, state: Coverage) -> pa.Table:
+    content = store.read(layout.LIMITS)
+    notes = [note for note in (state.limits, state.pending_limits) if note is not None]
+    wrong = "is not noted, or not what was written"
+    if content is None:
+        if not state.snapshots:
+            return _SCHEMA.empty_table()
+        wrong = "is gone"
+    elif any(is_noted(content, note) for note in notes):
+        try:
+            rows = pq.read_table(pa.BufferReader(content)).cast(_SCHEMA)
+        except DAMAGES as error:
+            wrong = f"is damaged: {error}"
+        else:
+            if rows.num_rows >= min(note.snapshots for note in notes):
+                return rows
+            wrong = f"has {rows.num_rows} of {state.snapshots} snapshots"
+    raise ArchiveDamagedError(
+        f"{store.uri}/{layout.LIMITS} {wrong}; put back a copy of it, or make it anew from the "
+        "reports of the runs with `export --repair`"
+    )
+
+
+def is_noted(content: bytes, note: LimitsNote) -> bool:
+    """Whether a file of the limits is what is noted, as far as that tells."""
+    return note.sha256 in (hashlib.sha256(content).hexdigest(), None)
+
+
+def with_snapshot(rows: pa.Table, limits: NetworkLimits) -> pa.Table:
+    """Return the snapshots with one that was seen after them."""
+    return pa.Table.from_pylist(_noted(rows.to_pylist(), snapshot(limits)), _SCHEMA)
+
+
+def to_timeline(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Return the distinct ones of snapshots in the order in which they were seen.
+
+    Parameters
+    ----------
+    seen
+        As of `snapshot`; moments may be text.
+    """
+    rows: list[dict[str, Any]] = []
+    for row in seen:
+        moments = {
+            field.name: pd.Timestamp(row[field.name])
+            for field in _SCHEMA
+            if pa.types.is_timestamp(field.type) and row[field.name] is not None
+        }
+        rows = _noted(rows, {**row, **moments})
+    return pa.Table.from_pylist(rows, _SCHEMA)
+
+
+def encode_limits(rows: pa.Table) -> tuple[bytes, LimitsNote]:
+    """Return snapshots as the content of their file, and what is noted of it."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, compression="zstd")
+    content = sink.getvalue().to_pybytes()
+    return content, note_limits(rows, content)
+
+
+def note_limits(rows: pa.Table, content: bytes) -> LimitsNote:
+    """Return what is noted of a file of snapshots."""
+    return LimitsNote(rows.num_rows, len(content), hashlib.sha256(content).hexdigest())
+
+
+def _noted(rows: list[dict[str, Any]], row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return rows with a snapshot that was seen after them."""
+    if rows and all(rows[-1][name] == row[name] for name in row if name not in _SEEN):
+        *rows, last = rows
+        # A clock that was set back must not end a stretch before it begins.
+        ends = max(last["last_seen"], row["last_seen"])
+        row = {**row, "first_seen": last["first_seen"], "last_seen": ends}
+    return [*rows, row]
+
+
+def snapshot(limits: NetworkLimits) -> dict[str, Any]:
+    """Return limits as a row of the file; `None` where a moment is not set."""
+    seen = _rounded(limits.fetched_at)
+    row = {name: getattr(limits, name) for name in _SCHEMA.names if hasattr(limits, name)}
+    return {
+        **row,
+        "first_seen": seen,
+        "last_seen": seen,
+        "extra": json.dumps(limits.extra, sort_keys=True),
+    }
+
+
+def _rounded(moment: pd.Timestamp) -> pd.Timestamp:
+    return moment.floor("us")

@@ -1,0 +1,460 @@
+"""Fill an archive from a node: each run goes on where coverage ends.
+
+A run asks for the last stretch of what is covered again, so that a node of another network, or a
+row that has changed, shows; then for what follows, in time order. Each period is committed as soon
+as it is complete, so what was loaded is never lost.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import time
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+import pyarrow as pa
+
+from balance_analysis.archive import layout
+from balance_analysis.archive.commit import Writer, within
+from balance_analysis.archive.coverage import Coverage
+from balance_analysis.archive.lock import one_writer
+from balance_analysis.archive.manifest import (
+    About,
+    check_empty,
+    lost_files,
+    read_about,
+    read_coverage,
+    write_about,
+)
+from balance_analysis.archive.run import Run
+from balance_analysis.archive.runs import reported
+from balance_analysis.errors import ArchiveError, RequestError
+from balance_analysis.export.continuity import Witness
+from balance_analysis.export.executor import Pool
+from balance_analysis.export.parallel import fill_elsewhere
+from balance_analysis.export.periods import Filling, keeping, make_part, until_behind
+from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
+from balance_analysis.load.session import Asking
+from balance_analysis.load.stream import Load
+from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Tally
+from balance_analysis.node.failover import answers
+from balance_analysis.node.limits import decode_limits, network_limits
+from balance_analysis.node.query import Filters, page_parameters
+from balance_analysis.schema import ARROW_SCHEMA, to_microseconds
+from balance_analysis.spans import clipped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from distributed import Client as Cluster
+
+    from balance_analysis.archive.archive import Archive
+    from balance_analysis.archive.layout import Partition
+    from balance_analysis.archive.runs import Report as RunReport
+    from balance_analysis.archive.store import Store
+    from balance_analysis.export.executor import Executor
+    from balance_analysis.load.progress import Report
+    from balance_analysis.node.client import Client
+    from balance_analysis.node.exchange import Answer
+    from balance_analysis.node.walk import Step
+    from balance_analysis.schema import Instant
+    from balance_analysis.spans import Span
+
+logger = logging.getLogger("balance_analysis")
+
+LAG: Final = dt.timedelta(minutes=1)
+OVERLAP: Final = dt.timedelta(minutes=10)
+SETTLE: Final = dt.timedelta(seconds=10)
+
+NEVER: Final = 1 << 62
+DAY: Final = 86_400_000_000
+NO_LIMITS: Final = (404, 501)
+
+
+def plan(
+    state: Coverage, *, start: int | None, end: int, overlap: int, fill_gaps: bool
+) -> list[Span]:
+    """Return what to ask for, in time order.
+
+    Parameters
+    ----------
+    state
+        What the archive holds; not nothing.
+    start, end
+        The interval that is wanted; `start=None` is that of the coverage.
+    overlap
+        How much of the end of the coverage to ask for again, microseconds.
+    fill_gaps
+        Whether to ask for what is missing between what is covered.
+    """
+    first, last = state.intervals[0].start, state.intervals[-1].end
+    spans = [(start, min(first, end))] if start is not None and start < first else []
+    if fill_gaps:
+        spans += state.missing(first, last, proven=False)
+    if end > last:
+        # The last row as well: it is the likeliest to have changed.
+        rows = [note.last for note in state.files.values() if note.last > last - DAY]
+        spans.append((max(min([last - overlap, *rows[-1:]]), state.intervals[-1].start), end))
+    return [(begin, stop) for begin, stop in spans if begin < stop]
+
+
+def export(
+    client: Client,
+    archive: Archive,
+    *,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    asset_id: str | None = None,
+    party_ids: str | Iterable[str] = (),
+    market_ids: str | Iterable[str] = (),
+    account_types: str | Iterable[str] = (),
+    partition: Partition = "day",
+    lag: dt.timedelta = LAG,
+    overlap: dt.timedelta = OVERLAP,
+    settle: dt.timedelta = SETTLE,
+    fill_gaps: bool = False,
+    page_size: int = 5000,
+    workers: int = 4,
+    on_bad_rows: OnBadRows = "quarantine",
+    progress: bool | Report | None = None,
+    dry_run: bool = False,
+    on_report: Callable[[RunReport], object] | None = None,
+    executor: Executor | Cluster | None = None,
+) -> Run:
+    """Bring an archive up to date with a node; the first run makes it.
+
+    Parameters
+    ----------
+    client
+        The node, or several nodes of one network.
+    archive
+        Where to. It is bound to the filters and the partition of its first run.
+    start
+        From where on, where the archive doesn't reach back so far; without a time zone UTC. By
+        default from the end of its coverage; for the first run from the oldest row that the node
+        holds.
+    end
+        Until when, exclusive; by default now, less `lag`. Never beyond the last block that the node
+        holds, and without that block where it may be unfinished.
+    asset_id, party_ids, market_ids, account_types
+        Which accounts, as for `load_balance_changes`.
+    partition
+        What a file holds: a "day" in UTC, a "month" or an "hour".
+    lag
+        How far behind now the default end lies.
+    overlap
+        How much of the end of the coverage is asked for again and compared.
+    settle
+        A last block that is older than `lag`, and that the node still has as its last one after so
+        long, is finished, and belongs to what it holds. Nothing is waited for where the archive has
+        that block, or the node's last one is newer.
+    fill_gaps
+        Whether to ask as well for what is missing between the covered intervals, and for unproven
+        ones as far as the node remembers them.
+    page_size, workers, on_bad_rows, progress
+        As for `load_balance_changes`. Rows that are set aside are kept with their reasons.
+    dry_run
+        Write nothing, and ask the node only for what the plan takes: the `spans` of the result.
+    on_report
+        Called with the run's report when the run begins and when it has ended, also by an error;
+        not in a dry run, nor where the archive is refused.
+    executor
+        Where to load periods side by side: an executor of `concurrent.futures`, or a
+        `distributed.Client`; by default here, one after the other. Each of its workers asks the
+        node by itself, with `workers` requests at once and its share of the client's rate, and
+        must reach the archive under the same path: a shared folder, or an object store. Only this
+        process commits, in time order, so that the archive is the same. The client's headers and
+        session are sent to the workers.
+
+    Returns
+    -------
+    Run
+        What was done.
+
+    Raises
+    ------
+    ArchiveLockedError
+        If another run is writing to the archive, or has taken over its lock in an object store.
+        Without conditional puts an object store has no lock.
+    NetworkMismatchError
+        If the archive is of another network than the node.
+    ArchiveError
+        If the archive is bound to another query, is damaged, or there are other files in its place.
+    RequestError, DecodeError, IncompleteError, CheckError, ValueError
+        As `load_balance_changes`. What was complete before is committed.
+    OSError
+        If a file can't be written.
+    TypeError
+        If `executor` is none.
+    """
+    pool = None if executor is None else Pool.of(executor)
+    lagging = dt.datetime.now(dt.UTC) - lag
+    request = make_request(
+        start=start,
+        end=lagging if end is None else end,
+        asset_id=asset_id,
+        party_ids=party_ids,
+        market_ids=market_ids,
+        account_types=account_types,
+        page_size=page_size,
+        workers=workers,
+        on_bad_rows=on_bad_rows,
+    )
+    store, about, run = archive.store, About(request.filters.sorted(), partition), Run()
+    up_to_head = partial(
+        _up_to_head,
+        client,
+        run,
+        request,
+        before=to_microseconds(lagging),
+        settle=settle,
+        fill_gaps=fill_gaps,
+    )
+    _check_bound(store, about)
+    if dry_run:
+        is_new = store.read(layout.ABOUT) is None
+        state = Coverage() if is_new else read_coverage(store)
+        request = up_to_head(state)
+        run.spans = _spans(client, state, request, overlap, run, fill_gaps=fill_gaps)
+        return run
+    with one_writer(store):
+        _check_bound(store, about)
+        first = None
+        if store.read(layout.ABOUT) is None:
+            # A node that doesn't answer must not leave an archive that is bound to its query.
+            request = up_to_head(Coverage())
+            first = _spans(client, Coverage(), request, overlap, run, fill_gaps=False)
+            write_about(store, about)
+        writer = Writer(store)
+        with reported(store, writer, run, on_report):
+            writer.recover()
+            if first is None:
+                request = up_to_head(writer.state)
+            witness = Witness(client, request, writer)
+            try:
+                spans = first
+                if spans is None:
+                    spans = _spans(client, writer.state, request, overlap, run, fill_gaps=fill_gaps)
+                for start_at, end_at in spans:
+                    run.spans.append((start_at, end_at))
+                    span = replace(request, start=start_at, end=end_at)
+                    filling = Filling(store, writer, run, witness, start_at)
+                    if pool is None:
+                        _fill(client, span, filling, progress)
+                    else:
+                        fill_elsewhere(pool, client, span, filling, progress)
+                if not spans:
+                    witness.check()
+                writer.checkpoint()
+            finally:
+                witness.close()
+                run.requests += witness.asking.tally.requests
+                if witness.is_sure:
+                    _keep_limits(writer, run)
+            lost = lost_files(store, about, writer.state)
+            run.damaged += [name for name in lost if name not in run.damaged]
+    return run
+
+
+def _keep_limits(writer: Writer, run: Run) -> None:
+    """Note the limits; what is wrong with their file doesn't fail a run."""
+    if run.limits is None:
+        return
+    try:
+        writer.keep_limits(run.limits)
+    except ArchiveError as error:
+        run.damaged.append(layout.LIMITS)
+        logger.warning("%s", error)
+
+
+def _check_bound(store: Store, about: About) -> None:
+    """Raise if an archive is bound to something else, or can't be made; touch nothing."""
+    if store.read(layout.ABOUT) is None:
+        check_empty(store)
+        return
+    bound = read_about(store)
+    if bound != about:
+        raise ArchiveError(
+            f"{store.uri} is bound to another query: {bound.describe()}, not {about.describe()}; "
+            "export the same, or into another folder"
+        )
+
+
+def _spans(
+    client: Client,
+    state: Coverage,
+    request: LoadRequest,
+    overlap: dt.timedelta,
+    run: Run,
+    *,
+    fill_gaps: bool,
+) -> list[Span]:
+    asking = Asking(client, request.on_bad_rows)
+    try:
+        if not state.intervals:
+            start, end = asking.interval(request)
+            return [(start, end)] if start < end else []
+        spans = plan(
+            state,
+            start=request.start,
+            end=request.end,
+            overlap=overlap // dt.timedelta(microseconds=1),
+            fill_gaps=fill_gaps,
+        )
+        unproven = [each for each in state.intervals if not each.proven]
+        if not fill_gaps:
+            # What an interrupted run left may be unproven just for want of time.
+            last = state.intervals[-1]
+            unproven = [last] if not last.proven and last.end < request.end else []
+        spans += [(asking.remembered(each.start, each.end), each.end) for each in unproven]
+    finally:
+        run.requests += asking.tally.requests
+    return sorted((start, end) for start, end in spans if start < end)
+
+
+def _fill(
+    client: Client, request: LoadRequest, filling: Filling, progress: bool | Report | None
+) -> None:
+    """Load a span and commit it, period by period."""
+    load, loaded = Load(request, is_part=True), _Loaded(filling)
+    try:
+        with keeping(filling, loaded.finish):
+            finished = filling.run.finished
+            for step in until_behind(load.run_in_time_order(client, progress), finished):
+                loaded.add(step)
+        logger.info("%d rows in %d requests", load.rows, load.cost["requests"])
+        filling.tell(request.end)
+    finally:
+        filling.run.requests += int(load.cost.get("requests", 0))
+
+
+class _Loaded:
+    """The rows of a span that were loaded here and not taken yet.
+
+    Attributes
+    ----------
+    end
+        Up to where all are loaded.
+    """
+
+    def __init__(self, filling: Filling) -> None:
+        self.end = filling.front
+        self._filling = filling
+        self._batches: list[pa.RecordBatch] = []
+
+    def add(self, step: Step) -> None:
+        """Take the next step, and give on each period that is complete with it."""
+        self._batches += step.batches
+        self._filling.note(step)
+        self.end = step.end
+        self._give_periods()
+
+    def finish(self) -> None:
+        """Give on the rest, and commit all."""
+        self._give_periods()
+        if self._filling.front < self.end:
+            self._give(self.end)
+        self._filling.finish()
+
+    def _give_periods(self) -> None:
+        while (stop := self._filling.period_end) <= self.end:
+            self._give(stop)
+
+    def _give(self, end: int) -> None:
+        filling, start = self._filling, self._filling.front
+        rows = pa.Table.from_batches(self._batches, ARROW_SCHEMA)
+        known = filling.writer.rows_of(filling.period)
+        part, content = make_part(known, within(rows, start, end), start, end)
+        filling.take(part, lambda name: filling.store.write(name, content))
+        self._batches = within(rows, end, NEVER).to_batches()
+
+
+def _up_to_head(
+    client: Client,
+    run: Run,
+    request: LoadRequest,
+    state: Coverage,
+    *,
+    before: int,
+    settle: dt.timedelta,
+    fill_gaps: bool,
+) -> LoadRequest:
+    """Return the request up to where the node can tell: through a finished last block.
+
+    Nothing is waited for where the last block isn't `before` a moment, microseconds, as the chain
+    goes on then, nor where the archive has that block.
+    """
+    found = _ask_head(client, run)
+    if found is None:
+        return request
+    source, head = found
+    is_wanted = (request.start or 0) <= head < min(before, request.end)
+    if is_wanted and state.missing(head, head + 1, proven=fill_gaps):
+        tally = Tally()
+        if is_finished(client, source, head, settle, tally):
+            run.finished = found
+            head += 1
+        run.requests += tally.requests
+    return replace(request, end=min(request.end, head))
+
+
+def is_finished(
+    client: Client,
+    source: str,
+    head: int,
+    settle: dt.timedelta,
+    tally: Tally,
+    *,
+    sleep: Callable[[float], object] = time.sleep,
+) -> bool:
+    """Whether a node still has a block as its last one after so long, and says that it is whole.
+
+    An archive that is served ends before the moment that it tells, and says so.
+    """
+    parameters = page_parameters(Filters(), start=head, end=head + 1, first=1, newest_first=False)
+    for pause in (0.0, settle.total_seconds()):
+        sleep(pause)
+        try:
+            answer = client.get(BALANCE_CHANGES, parameters, len, base_url=source, tally=tally)
+        except RequestError as error:
+            logger.info("%s; its last block is left out", error)
+            return False
+        if answer.block_time != head or [*clipped(answer.incomplete, head, head + 1)]:
+            return False
+    return True
+
+
+def _ask_head(client: Client, run: Run) -> tuple[str, int] | None:
+    """Note the limits and the last block of the node; return the node and when that block was."""
+    tally, fetched_at = Tally(), pd.Timestamp.now("UTC")
+    try:
+        answer = _ask_limits(client, tally)
+    finally:
+        run.requests += tally.requests
+    if answer is None:
+        run.source = client.base_urls[0]
+        return None
+    run.source, run.block_height = answer.source, answer.block_height
+    run.limits = network_limits(
+        answer.value, fetched_at=fetched_at, source=run.source, block_height=run.block_height
+    )
+    return None if answer.block_time is None else (answer.source, answer.block_time)
+
+
+def _ask_limits(client: Client, tally: Tally) -> Answer[dict[str, Any]] | None:
+    """Return what the first node that answers says of the limits; `None` where it has none."""
+
+    def ask(base_url: str) -> Answer[dict[str, Any]] | None:
+        try:
+            return client.get(NETWORK_LIMITS, [], decode_limits, base_url=base_url, tally=tally)
+        except RequestError as error:
+            # A node that has no limits yet serves balance changes all the same. From any other
+            # refusal nothing follows, not even up to where it can tell.
+            if error.status in NO_LIMITS:
+                return None
+            raise
+
+    return next(answers(client.base_urls, ask, lambda _, error: logger.warning("%s", error)))

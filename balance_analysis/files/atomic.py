@@ -1,0 +1,175 @@
+"""Write files that appear whole or not at all, and that tell what they are.
+
+A file is written beside its place, flushed to disk and renamed. Under one key of its metadata a
+Parquet file has a note in JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import secrets
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    import pyarrow.parquet as pq
+
+ABOUT: Final = "_archive.json"
+"""The file that makes a folder an archive."""
+
+METADATA_KEY: Final = b"balance_analysis"
+FORMAT_VERSION: Final = 1
+PARTIAL: Final = "partial"
+"""Where the note in a file says that it holds only a part of a load, and which."""
+
+DAMAGES: Final = (
+    *(OSError, ValueError, TypeError, LookupError, ArithmeticError),
+    *(NotImplementedError, RecursionError, MemoryError),
+)
+"""What Arrow and the standard library raise on files that were damaged."""
+
+PathLike = str | os.PathLike[str]
+
+
+def make_note(content: dict[str, Any]) -> dict[bytes, str]:
+    """Return what a file's metadata tells of it, as its one key and JSON."""
+    return {METADATA_KEY: json.dumps({"format_version": FORMAT_VERSION, **content}, sort_keys=True)}
+
+
+def read_note(file: pq.ParquetFile) -> dict[str, Any]:
+    """Return what a file's metadata tells of it; nothing of a file of another writer."""
+    try:
+        note = json.loads((file.metadata.metadata or {})[METADATA_KEY])
+    except (KeyError, ValueError, RecursionError):
+        return {}
+    return note if isinstance(note, dict) else {}
+
+
+def check_outside(path: PathLike) -> Path:
+    """Return where a path leads; a link is followed, and no archive may be around it.
+
+    Raises
+    ------
+    ValueError
+        If it is an archive, or lies in one: what stands there belongs to the archive.
+    """
+    target = Path(os.path.realpath(path))
+    spelled = Path(os.path.abspath(path))  # noqa: PTH100 - a folder of an archive may be a link
+    for folder in (target, *target.parents, *spelled.parents):
+        if (folder / ABOUT).exists():
+            where = "is an archive" if folder == target else f"lies in the archive {folder}"
+            raise ValueError(f"{os.fspath(path)} {where}; name a place outside of it")
+    return target
+
+
+def check_output(
+    path: PathLike,
+    *,
+    inputs: Iterable[PathLike | None] = (),
+    suffixes: Collection[str] = (),
+) -> Path:
+    """Return where a result is to be written: what a link points to is replaced, not the link.
+
+    Parameters
+    ----------
+    path
+        The file; one that stands there may be replaced.
+    inputs
+        Files and folders that the result is made of; `None`, and what is not there, are none.
+    suffixes
+        What the name may end with; "" allows none. By default it may be anything.
+
+    Raises
+    ------
+    ValueError
+        If its name ends otherwise, if it is one of the inputs or lies in one or in an archive,
+        whatever the spelling or links, or if something stands there that is no regular file.
+    OSError
+        If no file can be written there.
+    """
+    if suffixes and Path(path).suffix.lower() not in suffixes:
+        *others, last = filter(None, suffixes)
+        names = f"{', '.join(others)} or {last}" if others else last
+        raise ValueError(f"{os.fspath(path)}: name a {names} file")
+    target = check_outside(path)
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder; name a file in it", str(path))
+    if target.exists() and not target.is_file():
+        raise ValueError(f"{os.fspath(path)} is no regular file; name one")
+    places = [place for place in (target, *target.parents) if place.exists()]
+    for source in inputs:
+        if source is None or not Path(source).exists():
+            continue
+        if any(place.samefile(source) for place in places):
+            where = "is the same file as" if Path(source).is_file() else "lies in"
+            raise ValueError(
+                f"{os.fspath(path)} {where} {os.fspath(source)}, an input; name another file"
+            )
+    folder = str(target.parent)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "no such folder; make it first", folder)
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        said = f"this folder can't be written to: {error.strerror}"
+        raise OSError(error.errno, said, folder) from error
+    return target
+
+
+@contextlib.contextmanager
+def replacing(path: PathLike) -> Iterator[Path]:
+    """Give a place beside `path` to write a result to; on success it becomes `path`, else it goes.
+
+    Raises
+    ------
+    ValueError, OSError
+        As `check_output`; an error of the system that comes in the block names `path`.
+    """
+    with replacing_file(check_output(path)) as temporary:
+        yield temporary
+
+
+@contextlib.contextmanager
+def replacing_file(target: Path) -> Iterator[Path]:
+    """Do the same for any file: one of an archive too, which is the archive's own matter.
+
+    Raises
+    ------
+    OSError
+        If it can't be written.
+    """
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.touch(exist_ok=False)
+        yield temporary
+        flush(temporary)
+        temporary.replace(target)
+        flush(target.parent)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        name_file(error, target)
+        raise
+
+
+def name_file(error: BaseException, target: Path) -> None:
+    """Let an error of the system tell which file was being written, where it doesn't by itself."""
+    if not isinstance(error, OSError) or error.errno is None:
+        return
+    beside = str(target.with_name(f".{target.name}."))
+    if error.filename is None or os.fspath(error.filename).startswith(beside):
+        error.filename = str(target)
+
+
+def flush(path: Path) -> None:
+    """Wait until a file, or a folder's list of files, is on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,189 @@
+"""Single files: a table as Parquet, the network limits as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from balance_analysis.errors import ArchiveError
+from balance_analysis.files.atomic import (
+    DAMAGES,
+    PARTIAL,
+    PathLike,
+    make_note,
+    read_note,
+    replacing,
+)
+from balance_analysis.frame import to_arrow, to_frame
+from balance_analysis.rows import canonical
+from balance_analysis.schema import (
+    ACCOUNT_KEY,
+    ARROW_SCHEMA,
+    ATTRS_KEY,
+    COLUMNS,
+    NetworkLimits,
+)
+
+
+def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
+    """Write a table to one Parquet file, every digit kept.
+
+    Parameters
+    ----------
+    table
+        A table, rows in any order: they are written in the table's order.
+    path
+        The file; one that stands there is replaced, whole.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is not a table, or the file would lie in an archive.
+    OSError
+        If the file can't be written.
+    """
+    rows = canonical(to_arrow(table))
+    rows = rows.replace_schema_metadata(make_note({"load": table.attrs.get(ATTRS_KEY)}))
+    with replacing(path) as temporary:
+        pq.write_table(rows, temporary, compression="zstd")
+
+
+def read_parquet(path: PathLike) -> pd.DataFrame:
+    """Read a table from a Parquet file.
+
+    Parameters
+    ----------
+    path
+        A file of `write_parquet`, or any Parquet file with a table's columns: ids as strings or
+        dictionaries, timestamps in any unit that microseconds hold (without a zone they are UTC),
+        balances as decimals without fraction or as integers.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The table, in the table's order whatever the file's; equal to what was written.
+        `attrs["balance_analysis"]` tells how it was loaded, where the file says so.
+
+    Raises
+    ------
+    ArchiveError
+        If the file is not Parquet, or holds no table.
+    OSError
+        If the file can't be opened.
+    """
+    with Path(path).open("rb") as source:
+        try:
+            file = pq.ParquetFile(source)
+            note = read_note(file)
+            _check_whole(note, path)
+            table = to_frame(_typed(_read_columns(file, path), path))
+        except DAMAGES as error:
+            raise ArchiveError(f"{os.fspath(path)} can't be read as a table: {error}") from error
+    if isinstance(note.get("load"), dict):
+        table.attrs[ATTRS_KEY] = note["load"]
+    return table
+
+
+def _check_whole(note: dict[str, Any], path: PathLike) -> None:
+    if PARTIAL in note:
+        raise ArchiveError(
+            f"{os.fspath(path)} holds only a part of a load; finish it with `fetch --resume`"
+        )
+
+
+def _read_columns(file: pq.ParquetFile, path: PathLike) -> pa.Table:
+    missing = sorted(set(COLUMNS) - set(file.schema_arrow.names))
+    if missing:
+        raise ArchiveError(
+            f"{os.fspath(path)} is no table of balance changes: it has no column "
+            f"{', '.join(missing)}"
+        )
+    return file.read(list(COLUMNS))
+
+
+def _typed(rows: pa.Table, path: PathLike) -> pa.Table:
+    kind = rows.schema.field("balance").type
+    if not (pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)):
+        raise ArchiveError(
+            f"{os.fspath(path)}: column balance is {kind}, which may have lost digits; "
+            "it must be decimal128(38, 0) or whole numbers"
+        )
+    for name in COLUMNS:
+        if rows[name].null_count:
+            raise ArchiveError(f"{os.fspath(path)}: column {name} has missing values")
+    ids = [rows[name].cast(pa.string()).dictionary_encode() for name in ACCOUNT_KEY]
+    others = [rows[name].cast(ARROW_SCHEMA.field(name).type) for name in COLUMNS[len(ids) :]]
+    return pa.table([*ids, *others], schema=ARROW_SCHEMA)
+
+
+def write_network_limits(limits: NetworkLimits, path: PathLike) -> None:
+    """Write a snapshot of the network limits as JSON.
+
+    Parameters
+    ----------
+    limits
+        The snapshot.
+    path
+        The file; one that stands there is replaced, whole. It holds the fields of `NetworkLimits`
+        under their names, moments as ISO 8601 in UTC with nanoseconds, `null` where unknown.
+
+    Raises
+    ------
+    ValueError
+        If the file would lie in an archive.
+    OSError
+        If it can't be written.
+    """
+    with replacing(path) as temporary:
+        temporary.write_text(limits_to_json(limits), encoding="utf-8")
+
+
+def limits_to_json(limits: NetworkLimits) -> str:
+    """Return a snapshot of the network limits as the JSON text of its file."""
+    content = {field.name: getattr(limits, field.name) for field in fields(limits)}
+    return json.dumps(content, indent=2, default=_iso) + "\n"
+
+
+def read_network_limits(path: PathLike) -> NetworkLimits:
+    """Read a snapshot of the network limits.
+
+    Returns
+    -------
+    NetworkLimits
+        Equal to what `write_network_limits` was given.
+
+    Raises
+    ------
+    ArchiveError
+        If the file holds no such snapshot.
+    OSError
+        If the file can't be opened.
+    """
+    text = Path(path).read_bytes()
+    try:
+        content = json.loads(text)
+        for name in _LIMIT_MOMENTS:
+            content[name] = None if content[name] is None else pd.Timestamp(content[name])
+        return NetworkLimits(**content)
+    except DAMAGES as error:
+        raise ArchiveError(
+            f"{os.fspath(path)} is no snapshot of network limits: {error}"
+        ) from error
+
+
+_LIMIT_MOMENTS: Final = (
+    "propose_market_enabled_from",
+    "propose_asset_enabled_from",
+    "fetched_at",
+)
+
+
+def _iso(stamp: pd.Timestamp) -> str:
+    return stamp.tz_convert("UTC").tz_localize(None).isoformat(timespec="nanoseconds") + "Z"

@@ -1,0 +1,360 @@
+"""Send the questions of one load, to the best of the client's nodes, and count what they cost."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from balance_analysis.errors import IncompleteError, RequestError
+from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client, Tally
+from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
+from balance_analysis.node.failover import answers
+from balance_analysis.node.query import Filters, page_parameters
+from balance_analysis.node.walk import Step, find_oldest, take_step
+from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW, Window, fetch
+from balance_analysis.spans import clipped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from balance_analysis.load.request import LoadRequest, OnBadRows
+    from balance_analysis.node.exchange import Answer
+    from balance_analysis.node.window import Ask, Question
+    from balance_analysis.spans import Span
+
+FRESH: Final = 3
+"""Connections over which a node is asked for its oldest row: behind one address may be several."""
+
+logger = logging.getLogger("balance_analysis")
+
+_decoding = threading.Lock()
+
+T = TypeVar("T")
+
+_OUTSIDE = 416
+"""The status of a range that an archive, served strictly, doesn't vouch for."""
+
+_ENDLESS: Final = 1 << 62
+
+
+def _decode(body: bytes) -> DecodedPage:
+    # Decoding holds the interpreter: threads that fight for it take longer than threads in a queue.
+    with _decoding:
+        return decode_page(body)
+
+
+@dataclass(slots=True)
+class Head:
+    """The last block that a node was seen to hold.
+
+    Attributes
+    ----------
+    height
+        Its number; `None` where the node doesn't say.
+    time
+        Its time in microseconds since 1970; `None` where the node doesn't say.
+    """
+
+    height: int | None = None
+    time: int | None = None
+
+    def advance(self, answer: Answer[Any]) -> None:
+        """Take over what an answer says, if it is later."""
+        if answer.block_height is not None:
+            self.height = max(answer.block_height, self.height or 0)
+        if answer.block_time is not None:
+            self.time = max(answer.block_time, self.time or 0)
+
+    def or_less(self, height: int | None, time: int | None) -> Head:
+        """Return the lesser one of this and another."""
+        return Head(_least(self.height, height), _least(self.time, time))
+
+    def lags(self, moment: int) -> bool:
+        """Whether the node is known not to hold everything before a moment."""
+        return self.time is not None and self.time < moment
+
+
+def _least(*numbers: int | None) -> int | None:
+    return min((number for number in numbers if number is not None), default=None)
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a node said of its answers to one step.
+
+    Attributes
+    ----------
+    head
+        Its last block: of its answers, the one that knew least.
+    incomplete
+        Stretches of which it may lack rows.
+    """
+
+    head: Head = field(default_factory=Head)
+    incomplete: list[Span] = field(default_factory=list)
+
+    def within(self, start: int, end: int) -> tuple[Span, ...]:
+        """Return the incomplete parts of [start, end)."""
+        return tuple(sorted({*clipped(self.incomplete, start, end)}))
+
+
+class Asking:
+    """The questions of one load: which node gets them, what they cost; safe to share.
+
+    Parameters
+    ----------
+    client
+        The node or nodes.
+    on_bad_rows
+        Whether a bad row raises.
+
+    Attributes
+    ----------
+    tally
+        What was sent and received.
+    heads
+        For each node that answered, the last block that it held.
+    sources
+        For each node, the address that answered: another one after a redirect.
+    """
+
+    def __init__(self, client: Client, on_bad_rows: OnBadRows) -> None:
+        self.client = client
+        self.tally = Tally()
+        self.heads = {base_url: Head() for base_url in client.base_urls}
+        self.sources = {base_url: base_url for base_url in client.base_urls}
+        self._on_bad_rows = on_bad_rows
+        self._order = list(client.base_urls)
+        self._failed: set[str] = set()
+        self._reach: dict[str, int] = {}
+        self._reaching = threading.Lock()
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+
+    def stop(self) -> None:
+        """Let no further question be sent."""
+        self._stopped.set()
+
+    def to(self, base_url: str, seen: Seen | None = None) -> Ask:
+        """Return the function that asks one node, and notes what it says of its answers."""
+        noted, raises = Seen() if seen is None else seen, self._on_bad_rows == "raise"
+        return partial(self._ask, self.client, base_url, seen=noted, raises=raises)
+
+    def afresh(self, base_url: str) -> Iterator[tuple[Ask, Seen]]:
+        """Yield functions that ask one node, each over a new connection; bad rows are all right."""
+        for _ in range(FRESH):
+            with self.client.fresh() as client:
+                yield self.over(client, base_url)
+
+    def over(self, client: Client, base_url: str) -> tuple[Ask, Seen]:
+        """Return the function that asks one node over a client's own connections."""
+        seen = Seen()
+        return partial(self._ask, client, base_url, seen=seen, raises=False), seen
+
+    def _ask(
+        self, client: Client, base_url: str, question: Question, *, seen: Seen, raises: bool
+    ) -> DecodedPage:
+        if self._stopped.is_set():
+            raise CancelledError
+        answer = client.get(
+            BALANCE_CHANGES,
+            page_parameters(
+                question.filters,
+                start=question.start,
+                end=question.end,
+                first=question.page_size,
+                after=question.after,
+                newest_first=question.newest_first,
+            ),
+            _decode,
+            base_url=base_url,
+            tally=self.tally,
+            retry_timeouts=question.page_size == 1,
+            stopped=self._stopped,
+        )
+        with self._lock:
+            self.heads[base_url].advance(answer)
+            self.sources[base_url] = answer.source
+            seen.head = seen.head.or_less(answer.block_height, answer.block_time)
+            seen.incomplete += answer.incomplete
+        if raises:
+            raise_bad_row(answer.value.bad_rows)
+        return answer.value
+
+    def settle(self, parts: Sequence[Filters], window: Window, interval: Span) -> Step:
+        """Settle the first part of a window, all of it by one node.
+
+        It goes to a node that reaches back far enough and doesn't lag, if there is one. What a node
+        that lags doesn't know is left as the rest, where another may know it.
+
+        Parameters
+        ----------
+        parts
+            Filters that together are what the caller asked for.
+        window
+            What to settle.
+        interval
+            What all windows are of; what a node may have forgotten of it is asked once.
+
+        Raises
+        ------
+        RequestError, IncompleteError
+            What the last node failed with, if all did.
+        """
+        best: Step | None = None
+        asked: set[str] = set()
+        nodes = self._nodes_for(window.start, interval)
+        for step in answers(nodes, lambda url: self._step(url, parts, window), self._demote):
+            asked.add(step.source)
+            if best is None or (step.known_end, step.head or 0) > (best.known_end, best.head or 0):
+                best = step
+            if step.known_end == step.end or not self._may_be_behind(step, asked):
+                break
+            if step.known_end > step.start:
+                known = step.until(step.known_end)
+                rest = replace(window, start=known.end, begins_with_row=False)
+                return replace(known, rest=rest)
+        if best is None:
+            raise AssertionError("a node answered or all failed")
+        return best
+
+    def _step(self, base_url: str, parts: Sequence[Filters], window: Window) -> Step:
+        seen = Seen()
+        step = take_step(self.to(base_url, seen), parts, window)
+        self._failed.discard(base_url)
+        return replace(
+            step,
+            source=base_url,
+            address=self.sources[base_url],
+            head=seen.head.time,
+            block_height=seen.head.height,
+            incomplete=seen.within(step.start, step.end),
+        )
+
+    def _may_be_behind(self, step: Step, asked: set[str]) -> bool:
+        """Whether a node that wasn't asked may know more than one that lags."""
+        others = [self.heads[each].time for each in {*self._order} - asked - self._failed]
+        return any(time is None or time > (step.head or 0) for time in others)
+
+    def _nodes_for(self, moment: int, interval: Span) -> Iterator[str]:
+        """Yield the nodes that may know what follows a moment, best first, then the others."""
+        order = tuple(self._order)
+        if len(order) == 1:
+            yield from order
+            return
+        others = []
+        for base_url in order:
+            if self._may_know(base_url, moment, interval):
+                yield base_url
+            else:
+                others.append(base_url)
+        yield from sorted(others, key=lambda each: self._lack(each, moment))
+
+    def _may_know(self, base_url: str, moment: int, interval: Span) -> bool:
+        head = self.heads[base_url].time
+        if base_url in self._failed or (head is not None and head <= moment):
+            return False
+        try:
+            return self.reach(base_url, interval) <= moment
+        except (RequestError, IncompleteError) as error:
+            self._demote(base_url, error)
+            return False
+
+    def _lack(self, base_url: str, moment: int) -> tuple[bool, int, int]:
+        """Return how little a node can help with what follows a moment, the least first."""
+        head = self.heads[base_url].time
+        reach = max(moment, self._reach.get(base_url, _ENDLESS))
+        return base_url in self._failed, reach, -(_ENDLESS if head is None else head)
+
+    def _demote(self, base_url: str, error: Exception) -> None:
+        with self._lock:
+            self._failed.add(base_url)
+            if len(self._order) > 1 and self._order[0] == base_url:
+                self._order.append(self._order.pop(0))
+                logger.warning("%s; going on with %s", error, self._order[0])
+
+    def interval(self, request: LoadRequest) -> tuple[int, int]:
+        """Return the bounds with a start: the oldest row's time, or the end where there is no row.
+
+        Of several nodes, the best is found first: the one that answers fastest of those that hold
+        the end of the interval, or come nearest to it.
+        """
+        self.nodes(request.end)
+        if request.start is not None:
+            return request.start, request.end
+        parts = request.filters.parts()
+        oldest = self._of_best(lambda url: find_oldest(self.to(url), parts, request.end))
+        return (request.end if oldest is None else oldest), request.end
+
+    def reach(self, base_url: str, interval: Span) -> int:
+        """Return from when on a node has forgotten nothing of an interval; it is asked once."""
+        with self._reaching:
+            if base_url not in self._reach:
+                self._reach[base_url] = self.remembered_by(base_url, *interval)
+            return self._reach[base_url]
+
+    def remembered_by(self, base_url: str, start: int, end: int) -> int:
+        """Return from when on a node has forgotten nothing of [start, end), as of now.
+
+        Behind its address there may be several: it is asked over several connections, and the
+        latest answer is believed.
+        """
+        for ask, seen in self.afresh(base_url):
+            start = remembered(ask, seen, start, end)
+        return start
+
+    def remembered(self, start: int, end: int) -> int:
+        """Return from when on the best node that answers has forgotten nothing of [start, end)."""
+        return self._of_best(lambda url: self.remembered_by(url, start, end))
+
+    def _of_best(self, ask: Callable[[str], T]) -> T:
+        """Return what the best node that answers says."""
+        return next(answers(tuple(self._order), ask, self._demote))
+
+    def nodes(self, end: int) -> tuple[str, ...]:
+        """Return the nodes, best first; several are tried out for an interval that ends there."""
+        if len(self._order) > 1:
+            ranks = {base_url: self._try(base_url, end) for base_url in self._order}
+            self._order.sort(key=ranks.__getitem__)
+            logger.info("asking %s first", self._order[0])
+        return tuple(self._order)
+
+    def _try(self, base_url: str, end: int) -> tuple[bool, int, float]:
+        """Return whether a node fails, how far it lags behind, and how long it takes to answer."""
+        began = time.monotonic()
+        try:
+            answer = self.client.get(
+                NETWORK_LIMITS, [], len, base_url=base_url, tally=self.tally, attempts=1
+            )
+        except RequestError as error:
+            # Limits may be missing before the first block; the node answers all the same.
+            return error.status is None or error.retryable, 0, time.monotonic() - began
+        self.heads[base_url].advance(answer)
+        lag = 0 if answer.block_time is None else max(0, end - answer.block_time)
+        return False, lag, answer.seconds
+
+
+def remembered(ask: Ask, seen: Seen, start: int, end: int) -> int:
+    """Return from when on whoever is asked has forgotten nothing of [start, end).
+
+    That is `start` where there is a row of any account at or before it, else the time of the oldest
+    one. An archive forgets nothing: it says, or refuses, what it doesn't vouch for.
+    """
+    try:
+        if start >= EARLIEST:
+            window = Window(max(EARLIEST, start + 1 - LONGEST_WINDOW), start + 1, page_size=1)
+            if len(fetch(ask, Filters(), window).times) or seen.incomplete:
+                return start
+        oldest = find_oldest(ask, [Filters()], end)
+    except RequestError as error:
+        if error.status == _OUTSIDE:
+            return start
+        raise
+    if seen.incomplete:
+        return start
+    return end if oldest is None else max(start, oldest)

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from balance_analysis.analysis.int128 import (
+    add,
+    compose,
+    digits_of,
+    divide,
+    first_extremes,
+    integers_of,
+    is_less,
+    is_zero,
+    running_maxima,
+    subtract,
+    sum_groups,
+    sum_words,
+    to_decimals,
+    words_from,
+)
+
+LIMIT = 10**38
+EDGES = [0, 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1, 2**64, LIMIT - 1]
+
+sizes = st.sampled_from([1, 3, 20, 62, 63, 64, 65, 100, 126])
+whole = st.one_of(
+    sizes.flatmap(lambda bits: st.integers(0, min(2**bits, LIMIT) - 1)), st.sampled_from(EDGES)
+)
+numbers = st.one_of(whole, whole.map(lambda value: -value))
+lists = st.lists(numbers, min_size=1, max_size=20)
+widths = st.integers(1, 62)
+
+
+@st.composite
+def runs(draw):
+    """Draw amounts, few of them different, and where runs of them begin."""
+    few = draw(st.lists(numbers, min_size=1, max_size=4))
+    values = draw(st.lists(st.sampled_from(few), min_size=1, max_size=20))
+    starts = draw(st.sets(st.integers(0, len(values) - 1)).map(lambda places: {0, *places}))
+    return values, np.array(sorted(starts))
+
+
+def spans(values, starts):
+    return zip(starts, [*starts[1:], len(values)], strict=True)
+
+
+@given(lists)
+def test_integers_become_words_and_decimals_and_come_back(values):
+    words = words_from(values)
+    assert integers_of(words) == values
+    assert [int(value) for value in to_decimals(words).to_pylist()] == values
+
+
+@given(st.lists(st.none() | numbers, min_size=1))
+def test_what_is_not_known_is_null(values):
+    known = np.array([value is not None for value in values])
+    decimals = to_decimals(words_from([value or 0 for value in values]), known).to_pylist()
+    assert [None if value is None else int(value) for value in decimals] == values
+
+
+@given(st.lists(st.tuples(numbers, numbers), min_size=1))
+def test_differences_are_exact_or_said_to_be_too_large(pairs):
+    left, right = map(list, zip(*pairs, strict=True))
+    found, too_large = subtract(words_from(left), words_from(right))
+    check(found, too_large, [a - b for a, b in pairs])
+
+
+@given(st.lists(st.tuples(numbers, numbers), min_size=1))
+def test_sums_of_two_are_exact_or_said_to_be_too_large(pairs):
+    left, right = map(list, zip(*pairs, strict=True))
+    found, too_large = add(words_from(left), words_from(right))
+    check(found, too_large, [a + b for a, b in pairs])
+
+
+def check(found, too_large, expected):
+    assert too_large.tolist() == [abs(value) >= LIMIT for value in expected]
+    for value, exact in zip(integers_of(found), expected, strict=True):
+        assert value == exact or abs(exact) >= LIMIT
+
+
+@given(st.lists(st.tuples(numbers, numbers), min_size=1))
+def test_amounts_compare_as_integers_do(pairs):
+    left, right = (words_from(list(side)) for side in zip(*pairs, strict=True))
+    assert is_less(left, right).tolist() == [a < b for a, b in pairs]
+    assert is_zero(left).tolist() == [a == 0 for a, _ in pairs]
+
+
+@given(lists, widths)
+def test_digits_make_up_the_amount(values, width):
+    digits = list(digits_of(words_from(values), width))
+    for lower in digits[:-1]:
+        assert lower.min() >= 0
+        assert int(lower.max()) < 2**width
+    for place, value in enumerate(values):
+        assert sum(int(digit[place]) << (width * k) for k, digit in enumerate(digits)) == value
+
+
+@given(lists, widths)
+def test_composed_digits_are_the_amounts_again(values, width):
+    words, too_large = compose(list(digits_of(words_from(values), width)), width)
+    assert integers_of(words) == values
+    assert not too_large.any()
+
+
+@pytest.mark.parametrize("width", range(1, 63))
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    "size", [LIMIT - 1, LIMIT, 2**127 - 1, 2**127, 2**128 - 1, 2**128, 2**128 + 5, 2**130]
+)
+def test_amounts_beyond_38_digits_are_told_at_any_width(width, sign, size):
+    digits, rest = [], sign * size
+    while not -2 < rest < 1:
+        digits.append(np.array([rest & (2**width - 1)]))
+        rest >>= width
+    words, too_large = compose([*digits, np.array([rest])], width)
+    check(words, too_large, [sign * size])
+
+
+@given(lists, st.integers(1, 56), st.randoms(use_true_random=False))
+def test_digits_add_up_group_by_group(values, width, random):
+    groups = np.array([random.randrange(3) for _ in values])
+    sums = sum_groups(digits_of(words_from(values), width), groups, 3)
+    expected = [sum(v for v, g in zip(values, groups, strict=True) if g == k) for k in range(3)]
+    check(*compose(sums, width), expected)
+
+
+@given(lists, st.randoms(use_true_random=False))
+def test_amounts_add_up_group_by_group(values, random):
+    count = random.randint(1, len(values))
+    groups = [*range(count), *(random.randrange(count) for _ in values[count:])]
+    random.shuffle(groups)
+    expected = [sum(v for v, g in zip(values, groups, strict=True) if g == k) for k in range(count)]
+    check(*sum_words(words_from(values), np.array(groups), count), expected)
+
+
+@given(st.data(), st.integers(1, 53))
+def test_quotients_are_rounded_half_to_even(data, bits):
+    values = data.draw(lists)
+    width = 61 - bits
+    divisors = data.draw(ints(1, 2**bits - 1, len(values)))
+    factors = [data.draw(st.integers(0, divisor)) for divisor in divisors]
+    products = [digit * np.array(factors) for digit in digits_of(words_from(values), width)]
+    words, _ = compose(divide(products, width, np.array(divisors)), width)
+    cases = zip(values, factors, divisors, strict=True)
+    assert integers_of(words) == [round(Fraction(v * f, d)) for v, f, d in cases]
+
+
+def ints(least, most, count):
+    return st.lists(
+        st.one_of(st.integers(least, most), st.sampled_from([least, min(2, most), most])),
+        min_size=count,
+        max_size=count,
+    )
+
+
+@given(runs(), st.booleans())
+def test_extremes_are_found_where_they_are_first(case, largest):
+    values, starts = case
+    better = (lambda i: (-values[i], i)) if largest else (lambda i: (values[i], i))
+    expected = [min(range(start, stop), key=better) for start, stop in spans(values, starts)]
+    assert first_extremes(words_from(values), starts, largest=largest).tolist() == expected
+
+
+@given(runs())
+def test_a_running_maximum_is_found_where_it_was_first_reached(case):
+    values, starts = case
+    expected = [
+        min(range(start, place + 1), key=lambda i: (-values[i], i))
+        for start, stop in spans(values, starts)
+        for place in range(start, stop)
+    ]
+    assert running_maxima(words_from(values), starts).tolist() == expected

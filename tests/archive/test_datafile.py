@@ -1,0 +1,186 @@
+"""The same rows are the same bytes, come back equal, and no wanted row group is skipped."""
+
+from __future__ import annotations
+
+import hashlib
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from balance_analysis.archive import datafile as rowfiles
+from balance_analysis.archive.datafile import FILE_ORDER, encode_rows, read_rows
+from balance_analysis.files.atomic import read_note
+from balance_analysis.frame import to_frame
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
+from tests.loopback import histories, random_history
+from tests.node.truth import lines_of_rows, lines_of_table, matching
+
+SMALL_GROUP = 7
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_row_groups():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rowfiles, "ROW_GROUP", SMALL_GROUP)
+        yield
+
+
+def some_rows(**options):
+    return histories(**options).filter(bool)
+
+
+def arrow_of(rows):
+    """Return a node's rows in `ARROW_SCHEMA`, as they stand."""
+    columns = list(zip(*[(*row.account, row.timestamp_ns // 1000) for row in rows], strict=True))
+    balances = pa.array([row.balance for row in rows], ARROW_SCHEMA.field("balance").type)
+    arrays = [*map(pa.array, columns), balances]
+    plain = pa.table(dict(zip(COLUMNS, arrays, strict=True)))
+    return plain.cast(ARROW_SCHEMA)
+
+
+def opened(content):
+    return pq.ParquetFile(pa.BufferReader(content))
+
+
+def read(content, *, start=0, end=1 << 62, columns=COLUMNS, **allowed):
+    with opened(content) as file:
+        parts = read_rows(file, start=start, end=end, allowed=allowed, columns=columns)
+        schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
+        return pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
+
+
+@settings(max_examples=40)
+@given(some_rows(), st.randoms(use_true_random=False), st.integers(1, 50))
+def test_the_same_rows_are_the_same_bytes_in_any_order_and_any_chunks(rows, rng, width):
+    expected = encode_rows(arrow_of(rows))
+    shuffled = list(rows)
+    rng.shuffle(shuffled)
+    # Each chunk has a dictionary of its own, with its values in the order in which they came.
+    chunks = [shuffled[at : at + width] for at in range(0, len(shuffled), width)]
+    assert encode_rows(pa.concat_tables(map(arrow_of, chunks))) == expected
+
+
+@settings(max_examples=20)
+@given(some_rows())
+def test_values_of_a_dictionary_that_no_row_has_leave_no_trace(rows):
+    half = arrow_of(rows).slice(0, max(1, len(rows) // 2))
+    fresh = arrow_of(rows[: half.num_rows])
+    assert encode_rows(half) == encode_rows(fresh)
+
+
+@settings(max_examples=40)
+@given(some_rows())
+def test_rows_come_back_with_every_digit(rows):
+    content, _ = encode_rows(arrow_of(rows))
+    assert lines_of_table(to_frame(read(content))) == lines_of_rows(rows)
+
+
+@settings(max_examples=20)
+@given(some_rows())
+def test_the_note_tells_what_the_file_is(rows):
+    content, note = encode_rows(arrow_of(rows))
+    times = [row.timestamp_ns // 1000 for row in rows]
+    assert (note.rows, note.size) == (len(rows), len(content))
+    assert note.sha256 == hashlib.sha256(content).hexdigest()
+    assert (note.first, note.last) == (min(times), max(times))
+
+
+@settings(max_examples=20)
+@given(some_rows())
+def test_rows_stand_by_party_first_and_in_time_order_within_an_account(rows):
+    content, _ = encode_rows(arrow_of(rows))
+    found = read(content, columns=FILE_ORDER).to_pylist()
+    keys = [tuple(row[name] for name in FILE_ORDER) for row in found]
+    assert keys == sorted(keys)
+
+
+@settings(max_examples=80)
+@given(some_rows(most_rows=120, most_accounts=20), st.data())
+def test_no_filter_and_no_bound_loses_a_row_or_lets_another_in(rows, data):
+    content, _ = encode_rows(arrow_of(rows))
+    times = sorted({row.timestamp_ns // 1000 for row in rows})
+    near = st.sampled_from(times).flatmap(lambda time: st.integers(time - 1, time + 1))
+    start, end = data.draw(near), data.draw(near)
+    allowed, wanted = {}, {}
+    for place, name in enumerate(ACCOUNT_KEY):
+        values = sorted({row.account[place] for row in rows} | {"0", "zz", "ACCOUNT_TYPE_H"})
+        chosen = data.draw(st.none() | st.lists(st.sampled_from(values), min_size=1, max_size=3))
+        if chosen is not None:
+            allowed[name] = wanted[name] = chosen
+    found = read(content, start=start, end=end, **allowed)
+    expected = [
+        row
+        for row in matching(rows, start=start, end=end)
+        if all(row.account[ACCOUNT_KEY.index(name)] in values for name, values in wanted.items())
+    ]
+    assert lines_of_table(to_frame(found)) == lines_of_rows(expected)
+
+
+@settings(max_examples=20)
+@given(some_rows(), st.lists(st.sampled_from(COLUMNS), min_size=1, max_size=6, unique=True))
+def test_columns_come_as_they_are_asked_for(rows, columns):
+    content, _ = encode_rows(arrow_of(rows))
+    party = rows[0].party_id
+    found = read(content, columns=columns, party_id=[party])
+    assert found.column_names == columns
+    assert found.equals(read(content, party_id=[party]).select(columns))
+
+
+def test_the_rows_of_one_party_are_read_out_of_few_row_groups(monkeypatch):
+    rows = random_history(5, rows=2000, accounts=400)
+    content, _ = encode_rows(arrow_of(rows))
+    read_groups = []
+    plain = pq.ParquetFile.read_row_group
+
+    def counting(file, number, columns):
+        read_groups.append(number)
+        return plain(file, number, columns)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", counting)
+    parties = [row.party_id for row in rows if row.party_id != "network"]
+    party = max(set(parties), key=parties.count)
+    count = read(content, party_id=[party]).num_rows
+    assert count == parties.count(party)
+    assert len(read_groups) <= count // SMALL_GROUP + 2
+
+
+def test_each_row_group_has_only_the_ids_of_its_own_rows():
+    content, _ = encode_rows(arrow_of(random_history(5, rows=200)))
+    with opened(content) as file:
+        for number in range(file.num_row_groups):
+            rows = file.read_row_group(number)
+            for place, name in enumerate(ARROW_SCHEMA.names[: len(ACCOUNT_KEY)]):
+                found = file.metadata.row_group(number).column(place).statistics
+                values = rows[name].to_pylist()
+                assert (found.min, found.max) == (min(values), max(values))
+
+
+def test_plain_pandas_reads_a_file(tmp_path):
+    rows = random_history(6, rows=150)
+    (tmp_path / "changes.parquet").write_bytes(encode_rows(arrow_of(rows))[0])
+    table = pd.read_parquet(tmp_path / "changes.parquet")
+    assert list(table.columns) == list(COLUMNS)
+    assert sorted(lines_of_table(table)) == lines_of_rows(rows)
+
+
+def test_duckdb_reads_a_file(tmp_path):
+    rows = random_history(6, rows=150)
+    (tmp_path / "changes.parquet").write_bytes(encode_rows(arrow_of(rows))[0])
+    columns = ", ".join(COLUMNS).replace("timestamp", "epoch_us(timestamp)")
+    with duckdb.connect() as database:
+        found = database.sql(f"SELECT {columns} FROM '{tmp_path}/changes.parquet'").fetchall()
+    assert sorted((*row[:5], int(row[5])) for row in found) == lines_of_rows(rows)
+
+
+def test_a_file_tells_its_order_and_what_it_is():
+    content, _ = encode_rows(arrow_of(random_history(6, rows=20)))
+    with opened(content) as file:
+        assert read_note(file) == {"format_version": 1, "kind": "balance changes"}
+        order = file.metadata.row_group(0).sorting_columns
+        names = [file.schema_arrow.names[column.column_index] for column in order]
+    assert tuple(names) == FILE_ORDER

@@ -1,0 +1,359 @@
+"""`plot` and `report` draw what is asked for, say what they chose, and replace nothing good."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import balance_analysis as ba
+from balance_analysis.cli import app
+from balance_analysis.schema import from_microseconds
+from tests.archive.exporting import DAY, END, node_of, run_export, spread_history
+from tests.archive.exporting import START as BEGIN
+
+SAMPLE = Path(__file__).parents[2] / "sample_data" / "changes.parquet"
+ASSETS = SAMPLE.with_name("assets.toml")
+USD = "e46bed5b0745e4778e9be69108c8d9e81eedd6f92271ef8af77cff45d48a55b1"
+DAI = "ef4a2c0cad1ef6471074a93b338126ddea24ea374ea65c2a58c80c41b737b3fd"
+OF_ROWS = ["balances", "totals", "flows", "drawdown", "activity", "concentration"]
+OF_ARCHIVES = ["coverage", "limits"]
+ROWS = spread_history(7, rows=200, accounts=15)
+LAST_DAYS = ("--since", from_microseconds(BEGIN + 2 * DAY), "--until", from_microseconds(END))
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, (result.output, result.exception)
+    assert result.stdout == ""
+    return result.stderr
+
+
+def fails(*arguments, code, folder):
+    """Run a command that fails as documented: one line, no traceback, nothing written."""
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    said = run(*arguments, code=code)
+    assert re.fullmatch(r"(.*\n)?balance-analysis: [^\n]+\n", said)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    return said
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    """An archive of four days with a day's gap in it."""
+    folder = tmp_path_factory.mktemp("pictures") / "archive"
+    with node_of(ROWS) as node:
+        run_export(node, folder, start=BEGIN + 2 * DAY, end=END)
+        run_export(node, folder, start=BEGIN, end=BEGIN + DAY)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pictures") / "whole"
+    with node_of(ROWS) as node:
+        run_export(node, folder, start=BEGIN, end=END)
+    return folder
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that a command draws, kept open."""
+    figures = []
+    monkeypatch.setattr(plt, "close", figures.append)
+    yield figures
+    monkeypatch.undo()
+    plt.close("all")
+
+
+@pytest.mark.parametrize(("kind", "form"), [*zip(OF_ROWS, ["png", "svg", "pdf"] * 2, strict=True)])
+def test_every_kind_is_drawn_and_the_name_tells_the_format(kind, form, tmp_path):
+    bounds = ("--since", "2023-04-12", "--until", "2023-04-13")
+    said = run("plot", SAMPLE, "--kind", kind, "-o", tmp_path / f"x.{form}", *bounds)
+    assert said.splitlines()[-1] == f"Wrote {tmp_path / f'x.{form}'}"
+    starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+    assert (tmp_path / f"x.{form}").read_bytes().startswith(starts[form])
+    assert [path.name for path in tmp_path.iterdir()] == [f"x.{form}"]
+
+
+@pytest.mark.parametrize("kind", OF_ARCHIVES)
+def test_what_only_archives_have_is_drawn_of_archives(kind, archive, tmp_path):
+    run("plot", archive, "--kind", kind, "-o", tmp_path / "x.svg")
+    run("plot", archive, "--kind", kind, "-o", tmp_path / "y.svg", "--since", "2023-04-30")
+    said = fails("plot", SAMPLE, "--kind", kind, "-o", tmp_path / "z.svg", code=2, folder=tmp_path)
+    assert "only an archive has" in said
+
+
+@pytest.mark.parametrize("name", ["x.svg", "x.pdf", "x.PNG"])
+def test_the_same_options_give_the_same_bytes(name, tmp_path):
+    options = ("--kind", "totals", "--account-type", "bond", "-o", tmp_path / name)
+    run("plot", SAMPLE, *options)
+    before = (tmp_path / name).read_bytes()
+    run("plot", SAMPLE, *options)
+    assert (tmp_path / name).read_bytes() == before
+
+
+def test_an_archive_and_a_file_of_the_same_rows_give_the_same_picture(whole, tmp_path):
+    ba.write_parquet(ba.Archive(whole).read(), tmp_path / "x.parquet")
+    for kind in OF_ROWS:
+        for source, name in ((whole, "a.svg"), (tmp_path / "x.parquet", "b.svg")):
+            run("plot", source, "--kind", kind, *LAST_DAYS, "-o", tmp_path / name)
+        assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes(), kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("balances", [USD, "--asset-id"]),
+        ("totals", [USD]),
+        ("flows", [USD, "A bar for each day (--freq 1D)", "--freq"]),
+        ("drawdown", [USD, "which held most"]),
+        ("concentration", [USD]),
+    ],
+)
+def test_what_is_chosen_is_said(kind, says, tmp_path):
+    said = run("plot", SAMPLE, "--kind", kind, "-o", tmp_path / "x.png")
+    assert all(part in said for part in says)
+
+
+def test_quiet_says_nothing(tmp_path):
+    assert run("plot", SAMPLE, "--kind", "drawdown", "-o", tmp_path / "x.png", "-q") == ""
+
+
+def test_what_is_given_is_not_chosen(tmp_path):
+    said = run(
+        "plot", SAMPLE, "--kind", "flows", "--freq", "1D", "--asset", DAI, "-o", tmp_path / "x.png"
+    )
+    assert said == f"Wrote {tmp_path / 'x.png'}\n"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "freq"),
+    [
+        (("2023-04-12T10:00", "2023-04-12T11:00"), "1min"),
+        (("2023-04-12", "2023-04-12T12:00"), "10min"),
+        (("2023-04-12", "2023-04-15"), "1h"),
+        (("2023-04-01", "2023-05-01"), "1D"),
+        (("2023-01-01", "2024-01-01"), "W-MON"),
+        (("2013-01-01", "2024-01-01"), "MS"),
+        (("2023-04-18", "2023-04-22"), "1h"),
+    ],
+)
+def test_the_period_of_flows_fits_the_interval(bounds, freq, tmp_path):
+    arguments = ("plot", SAMPLE, "--kind", "flows", "-o", tmp_path / "x.png")
+    said = run(*arguments, "--asset", USD, "--since", bounds[0], "--until", bounds[1])
+    assert f" (--freq {freq})" in said
+
+
+def test_of_a_quiet_interval_the_asset_of_most_accounts_is_chosen(tmp_path):
+    bounds = ("--since", "2023-04-18", "--until", "2023-04-22")
+    said = run("plot", SAMPLE, "-o", tmp_path / "x.png", *bounds)
+    accounts = ba.read_parquet(SAMPLE).drop_duplicates(list(ba.ACCOUNT_KEY))["asset_id"]
+    assert f"Asset {accounts.mode()[0]}, which has most accounts" in said
+
+
+def test_the_interval_is_what_the_time_axis_shows(drawn, tmp_path):
+    arguments = ("-o", tmp_path / "x.png", "--since", "2023-04-10", "--until", "2023-04-12", "-q")
+    for kind in ("balances", "totals", "drawdown"):
+        run("plot", SAMPLE, "--kind", kind, *arguments)
+        low, high = (plt.matplotlib.dates.num2date(x) for x in drawn[-1].axes[0].get_xlim())
+        assert abs(low - pd.Timestamp("2023-04-10", tz="UTC")) < pd.Timedelta("1h"), kind
+        assert abs(high - pd.Timestamp("2023-04-12", tz="UTC")) < pd.Timedelta("1h"), kind
+
+
+def test_the_drawdown_is_of_the_account_that_held_most_in_the_interval(drawn, tmp_path):
+    bounds = {"start": "2023-04-10", "end": "2023-04-12"}
+    accounts = ba.summarize_accounts(ba.read_parquet(SAMPLE), **bounds)
+    accounts = accounts[accounts["asset_id"] == DAI].reset_index(drop=True)
+    most = accounts.iloc[max(range(len(accounts)), key=lambda i: int(accounts["maximum"][i] or 0))]
+    arguments = ("-o", tmp_path / "x.png", "--since", bounds["start"], "--until", bounds["end"])
+    run("plot", SAMPLE, "--kind", "drawdown", "--asset", DAI, *arguments)
+    levels = drawn[-1].axes[0].lines[0].get_ydata()
+    assert max(levels) == float(most["maximum"])
+    assert levels[0] == float(most["opening"])
+
+
+def test_an_account_that_is_quiet_in_the_interval_is_drawn_by_what_it_held_before(
+    whole, drawn, tmp_path
+):
+    start, end = from_microseconds(END - DAY // 4), from_microseconds(END)
+    held = ba.Archive(whole).balance_at(start)
+    rows = ba.Archive(whole).read(start=start, end=end)
+    keys = list(ba.ACCOUNT_KEY)
+    moved = set(map(tuple, rows[keys].astype("str").to_numpy()))
+    quiet = held[
+        [
+            tuple(key) not in moved and key[2] != "network"
+            for key in held[keys].astype("str").to_numpy()
+        ]
+    ]
+    party = quiet["party_id"].iloc[0]
+    account = quiet[quiet["party_id"] == party].iloc[0]
+    run(
+        *("plot", whole, "-o", tmp_path / "x.png", "--since", start, "--until", end),
+        *("--party", party, "--asset", account["asset_id"]),
+        *("--account-type", account["account_type"].removeprefix("ACCOUNT_TYPE_")),
+    )
+    lines = drawn[-1].axes[0].lines
+    assert any(set(line.get_ydata()) == {float(account["balance"])} for line in lines)
+
+
+def test_dark_pictures_are_light_on_dark(drawn, tmp_path):
+    for dark in ((), ("--dark",)):
+        run("plot", SAMPLE, "--account-type", "bond", "-o", tmp_path / "x.png", *dark)
+    light, dark = (sum(figure.get_facecolor()[:3]) for figure in drawn)
+    assert light > 2.5
+    assert dark < 0.5
+
+
+def test_whole_units_have_the_unit_s_name(drawn, tmp_path):
+    options = ("--asset", USD, "--decimals", 6, "--unit", "tUSD")
+    bounds = ("--since", "2023-04-12", "--until", "2023-04-13")
+    for kind in ("balances", "totals", "flows", "drawdown"):
+        run("plot", SAMPLE, "--kind", kind, "-o", tmp_path / "x.png", *options, *bounds)
+        assert "(tUSD)" in drawn[-1].axes[0].get_ylabel()
+
+
+def test_a_unit_without_its_asset_is_refused_where_there_are_several(tmp_path):
+    for options in (("--decimals", 6), ("--unit", "tUSD")):
+        said = run("plot", SAMPLE, "-o", tmp_path / "x.png", *options, code=2)
+        assert "choose one with --asset-id" in said
+    assert not (tmp_path / "x.png").exists()
+
+
+def test_activity_by_hour_and_concentration_over_time_are_other_pictures(tmp_path):
+    for kind, freq in (("activity", "1h"), ("concentration", "1D")):
+        for options, name in (((), "a.png"), (("--freq", freq), "b.png")):
+            run("plot", SAMPLE, "--kind", kind, "-o", tmp_path / name, "--asset", USD, *options)
+        assert (tmp_path / "a.png").read_bytes() != (tmp_path / "b.png").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["-o", "{}/x.doc"], "name a .png, .svg or .pdf file"),
+        (["-o", "{}/x"], "name a .png, .svg or .pdf file"),
+        (["-o", "{}/none/x.png"], "make it first"),
+        (["-o", "{}/x.png", "--party", "0202ad"], "64 hex digits"),
+        (["-o", "{}/x.png", "--since", "yesterday"], "ISO 8601"),
+        (["-o", "{}/x.png", "--kind", "drawdown", "--freq", "1D"], "leave out --freq"),
+        (["-o", "{}/x.png", "--kind", "activity", "--freq", "1W"], "by hour of the week"),
+        (["-o", "{}/x.png", "--kind", "activity", "--unit", "tUSD"], "leave out --decimals"),
+        (["-o", "{}/x.png", "--kind", "coverage", "--asset", USD], "of all accounts"),
+    ],
+)
+def test_options_that_do_not_go_together_are_usage_before_anything_is_read(
+    arguments, says, tmp_path
+):
+    arguments = [each.format(tmp_path) for each in arguments]
+    said = fails("plot", tmp_path / "missing.parquet", *arguments, code=2, folder=tmp_path)
+    assert says in said
+    assert "missing.parquet" not in said
+
+
+@pytest.mark.parametrize("kind", OF_ROWS)
+@pytest.mark.parametrize("option", [("--asset", "tUSD"), ("--party", "ab" * 32)])
+def test_filters_that_leave_nothing_do_not_replace_a_picture(kind, option, tmp_path):
+    (tmp_path / "x.png").write_text("old")
+    arguments = ("plot", SAMPLE, "--kind", kind, "-o", tmp_path / "x.png", *option)
+    said = fails(*arguments, code=2, folder=tmp_path)
+    assert f"no row of {SAMPLE} is of" in said
+    assert option[1] in said
+
+
+def test_filters_that_leave_nothing_together_do_not_replace_a_picture(tmp_path):
+    table = ba.read_parquet(SAMPLE)
+    party = table.loc[table["account_type"] == "ACCOUNT_TYPE_BOND", "party_id"].iloc[0]
+    arguments = ("plot", SAMPLE, "-o", tmp_path / "x.png", "--party", party)
+    said = fails(*arguments, "--account-type", "insurance", code=2, folder=tmp_path)
+    assert "matches" in said
+
+
+def test_a_party_that_an_archive_does_not_have_yet_does_not_replace_a_picture(whole, tmp_path):
+    first = ba.Archive(whole).read().groupby("party_id", observed=True)["timestamp"].min()
+    party, since = first.idxmax(), first.max()
+    bounds = ("--until", since.isoformat())
+    arguments = ("plot", whole, "-o", tmp_path / "x.png", "--party", party, *bounds)
+    assert "in this interval" in fails(*arguments, code=2, folder=tmp_path)
+
+
+def test_a_file_without_rows_is_drawn_as_such(drawn, tmp_path):
+    ba.write_parquet(ba.read_parquet(SAMPLE).iloc[:0], tmp_path / "x.parquet")
+    for kind in OF_ROWS:
+        run("plot", tmp_path / "x.parquet", "--kind", kind, "-o", tmp_path / "x.png")
+        assert "no balance changes" in drawn[-1].axes[0].texts[0].get_text()
+
+
+@pytest.mark.parametrize("kind", OF_ROWS)
+def test_pictures_go_by_what_a_file_knows(kind, archive, drawn, tmp_path):
+    table = ba.Archive(archive).read(partial=True)
+    ba.write_parquet(table, tmp_path / "x.parquet")
+    options = ("--freq", "1D") if kind == "concentration" else ()
+    said = run("plot", tmp_path / "x.parquet", "--kind", kind, "-o", tmp_path / "x.png", *options)
+    assert "x.parquet: every change is known in [" in said
+    legend = drawn[-1].axes[0].get_legend()
+    assert any("not known to be complete" in text.get_text() for text in legend.get_texts())
+
+
+@pytest.mark.parametrize("kind", OF_ROWS)
+def test_an_archive_with_a_gap_is_incomplete_unless_partial_is_asked_for(kind, archive, tmp_path):
+    arguments = ("plot", archive, "--kind", kind, "-o", tmp_path / "x.png")
+    assert "is not covered" in fails(*arguments, code=3, folder=tmp_path)
+    assert "is not covered" in run(*arguments, "--partial")
+    assert "not covered" not in run(*arguments, *LAST_DAYS)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """A file of one party's bonds, of which a report takes little time."""
+    file = tmp_path_factory.mktemp("pictures") / "few.parquet"
+    table = ba.read_parquet(SAMPLE)
+    bonds = table[table["account_type"] == "ACCOUNT_TYPE_BOND"]
+    party = bonds["party_id"].iloc[0]
+    ba.write_parquet(bonds[bonds["party_id"] == party], file)
+    return file, party
+
+
+def test_a_report_of_a_file_is_that_of_the_library(few, tmp_path):
+    file, party = few
+    table = ba.read_parquet(file)
+    bounds = {"start": "2023-04-01T00:00:01", "end": "2023-04-20"}
+    options = {"accounts": table, "decimals": ASSETS}
+    ba.write_report(table, tmp_path / "expected.html", **bounds, **options)
+    arguments = ("--since", bounds["start"], "--until", bounds["end"], "--assets", ASSETS)
+    said = run("report", file, "-o", tmp_path / "x.html", "--party", party, *arguments)
+    assert said == f"Wrote {tmp_path / 'x.html'}\n"
+    assert (tmp_path / "x.html").read_bytes() == (tmp_path / "expected.html").read_bytes()
+
+
+def test_a_report_takes_the_last_report(few, tmp_path):
+    file, _ = few
+    run("report", file, "-o", tmp_path / "a.html", "--until", "2023-04-12", "--largest", 0)
+    options = ("--largest", 0, "--previous", tmp_path / "a.html")
+    run("report", file, "-o", tmp_path / "b.html", *options)
+    assert "2023-04-12" in (tmp_path / "b.html").read_text(encoding="utf-8")
+
+
+def test_a_report_of_an_archive_tells_its_gap(archive, tmp_path):
+    bounds = ("--since", from_microseconds(BEGIN + DAY // 2), "--until", from_microseconds(END))
+    run("report", archive, "-o", tmp_path / "x.html", "--largest", 0, *bounds)
+    assert "gap" in (tmp_path / "x.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["-o", "{}/x.png"], "name a .html"),
+        (["-o", "{}/x.html", "--party", "ab" * 32], "is of party"),
+        (["-o", "{}/x.html", "--previous", str(ASSETS)], "assets.toml"),
+        (["-o", "{}/x.html", "--assets", "none.toml"], "none.toml"),
+        (["-o", "{}/x.html", "--since", "2023-05-01", "--until", "2023-04-01"], "before"),
+    ],
+)
+def test_a_report_that_can_not_be_is_usage(arguments, says, tmp_path):
+    arguments = [each.format(tmp_path) for each in arguments]
+    assert says in fails("report", SAMPLE, *arguments, code=2, folder=tmp_path)

@@ -1,0 +1,390 @@
+"""`summary` and `series` print and write every row and digit, and refuse what can't be told."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import balance_analysis as ba
+from balance_analysis.cli import app
+from balance_analysis.known import note_known
+from balance_analysis.schema import ID_TYPE, from_microseconds
+from tests.analysis.tables import (
+    LARGEST,
+    accounts,
+    fixed_grids,
+    records,
+    table_of,
+    times,
+)
+from tests.archive.exporting import DAY, END, node_of, run_export, spread_history
+from tests.archive.exporting import START as BEGIN
+
+SAMPLE = Path(__file__).parents[2] / "sample_data" / "changes.parquet"
+USD = "e46bed5b0745e4778e9be69108c8d9e81eedd6f92271ef8af77cff45d48a55b1"
+ROWS = spread_history(7, rows=200, accounts=15)
+SPOILING = [
+    "VOTE",
+    'a "quoted" id',
+    "with, comma",
+    "two\nlines",
+    "",
+    "NA",
+    "=1+1",
+    "-x",
+    "\tx",
+    "ä/ö",
+]
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+def fails(*arguments, code, folder):
+    """Run a command that fails as documented: one line, no traceback, nothing written."""
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    result = run(*arguments, code=code)
+    assert result.stdout == ""
+    assert result.stderr.startswith("balance-analysis: ")
+    assert result.stderr.count("\n") == 1
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    return result.stderr
+
+
+def read_back(text):
+    """Return lines of CSV as dicts, text as it stands."""
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def as_text(frame):
+    """Return what CSV must have of a frame: an independent writing of each cell."""
+    columns = [_text(str(name)) for name in frame.columns]
+    return [
+        {name: _text(value) for name, value in zip(columns, row, strict=True)}
+        for row in frame.itertuples(index=False, name=None)
+    ]
+
+
+def only_amounts(rows):
+    """Return rows of a summary without shares, which as_text writes in another way."""
+    return [{name: text for name, text in row.items() if name != "zero_share"} for row in rows]
+
+
+def _text(value):
+    if pd.isna(value):
+        return ""
+    if isinstance(value, pd.Timestamp):
+        return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    is_run = isinstance(value, str) and value[:1] in tuple("=+-@\t\r\n")
+    return f"'{value}" if is_run else str(value)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    """An archive of four days with a day's gap in it."""
+    folder = tmp_path_factory.mktemp("cli") / "archive"
+    with node_of(ROWS) as node:
+        run_export(node, folder, start=BEGIN + 2 * DAY, end=END)
+        run_export(node, folder, start=BEGIN, end=BEGIN + DAY)
+    return folder
+
+
+@st.composite
+def tables(draw):
+    """Draw a table of few accounts, with ids that CSV has to take care of."""
+    spoil = st.tuples(*(st.sampled_from(SPOILING) for _ in range(4)))
+    levels = draw(
+        st.dictionaries(
+            st.tuples(accounts | spoil, times), st.integers(-LARGEST, LARGEST), max_size=12
+        )
+    )
+    return table_of([(*account, time, level) for (account, time), level in levels.items()])
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory):
+    return tmp_path_factory.mktemp("scratch")
+
+
+@settings(max_examples=60)
+@given(table=tables(), grid=st.none() | fixed_grids(), layout=st.sampled_from(["long", "wide"]))
+def test_series_read_back_are_the_series_of_the_library(table, grid, layout, scratch):
+    ba.write_parquet(table, scratch / "x.parquet")
+    options, asked = [], {}
+    if grid is not None:
+        for option, name, value in (
+            ("--since", "start", grid.start),
+            ("--until", "end", grid.end),
+        ):
+            if value is not None:
+                asked[name] = from_microseconds(value)
+                options += [option, asked[name].isoformat()]
+        asked["freq"] = grid.freq and grid.freq.text
+        options += ["--freq", asked["freq"]] if asked["freq"] else []
+    expected = ba.balance_series(table, layout=layout, **asked)
+    names = ["/".join(ids) for ids in expected.columns] if layout == "wide" else []
+    if len(set(names)) < len(names):
+        run("series", scratch / "x.parquet", "--layout", layout, *options, code=2)
+        return
+    if layout == "wide":
+        expected = expected.set_axis(names, axis="columns").reset_index()
+    said = run("series", scratch / "x.parquet", "--layout", layout, *options).stdout
+    assert read_back(said) == as_text(expected)
+    written = scratch / "y.parquet"
+    run("series", scratch / "x.parquet", "--layout", layout, *options, "-o", written)
+    back = pq.read_table(written)
+    assert back.column_names == [str(name) for name in expected.columns]
+    assert [list(row.values()) for row in back.to_pylist()] == [
+        [None if value is pd.NA else value for value in row]
+        for row in expected.itertuples(index=False, name=None)
+    ]
+
+
+def test_series_of_the_sample_keep_29_digits():
+    series = ba.balance_series(ba.read_parquet(SAMPLE), freq="1D", layout="long")
+    said = read_back(run("series", SAMPLE, "--freq", "1D").stdout)
+    assert [row["balance"] for row in said] == [_text(value) for value in series["balance"]]
+    assert max(len(row["balance"]) for row in said) == 29
+    assert any(row["balance"] == "" and row["state"] == "unknown" for row in said)
+
+
+def test_series_as_json_have_amounts_as_text():
+    options = ("--asset", USD, "--account-type", "insurance", "--freq", "7D")
+    rows = json.loads(run("series", SAMPLE, *options, "--format", "json").stdout)
+    assert {type(row["balance"]) for row in rows} == {str, type(None)}
+    assert {row["state"] for row in rows} == {"carried", "unknown"}
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.json", "x.parquet"])
+@pytest.mark.parametrize("command", ["series", "summary"])
+def test_the_file_s_name_tells_the_format_and_the_bytes_are_the_same_each_time(
+    command, name, tmp_path
+):
+    arguments = (command, SAMPLE, "--account-type", "bond", "-o")
+    run(*arguments, tmp_path / name)
+    first = (tmp_path / name).read_bytes()
+    run(*arguments, tmp_path / name, "-q")
+    assert (tmp_path / name).read_bytes() == first
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert first[:4] == {"x.csv": b"asse", "x.json": b"[\n  ", "x.parquet": b"PAR1"}[name]
+
+
+def test_a_given_format_beats_the_file_s_name(tmp_path):
+    run("summary", SAMPLE, "--format", "csv", "-o", tmp_path / "x.txt")
+    assert (tmp_path / "x.txt").read_text() == run("summary", SAMPLE, "--format", "csv").stdout
+
+
+def test_summary_as_parquet_is_the_summary_of_the_library(tmp_path):
+    expected = ba.summarize_accounts(ba.read_parquet(SAMPLE))
+    run("summary", SAMPLE, "-o", tmp_path / "x.parquet")
+    back = pq.read_table(tmp_path / "x.parquet")
+    assert back.column_names == list(expected.columns)
+    assert str(back.schema.field("maximum").type) == "decimal128(38, 0)"
+    assert back.schema.field("asset_id").type == ID_TYPE
+    plain = back.select(["rows", "opening", "maximum", "drawdown", "zero_share"]).to_pandas()
+    assert plain["rows"].tolist() == expected["rows"].tolist()
+    for name in ("opening", "maximum", "drawdown"):
+        assert [_text(value) for value in plain[name]] == [_text(x) for x in expected[name]]
+    assert plain["zero_share"].equals(expected["zero_share"])
+
+
+def test_summary_as_json_has_shares_too():
+    rows = json.loads(run("summary", SAMPLE, "--format", "json").stdout)
+    expected = ba.summarize_accounts(ba.read_parquet(SAMPLE))["zero_share"]
+    assert [row["zero_share"] for row in rows] == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--format", "parquet"], "-o FILE.parquet"),
+        (["-o", "{}/x.doc"], ".csv, .json or .parquet"),
+        (["-o", "{}/x"], "--format"),
+        (["-o", "{}/none/x.csv"], "make it first"),
+        (["-o", "{}/folder.csv"], "is a folder"),
+    ],
+)
+@pytest.mark.parametrize("command", ["series", "summary"])
+def test_an_output_that_can_not_be_is_usage_before_anything_is_read(
+    command, arguments, says, tmp_path
+):
+    arguments = [each.format(tmp_path) for each in arguments]
+    (tmp_path / "folder.csv").mkdir()
+    said = fails(command, tmp_path / "missing", *arguments, code=2, folder=tmp_path)
+    assert says in said
+    assert "missing" not in said
+
+
+def test_a_table_is_not_for_files(tmp_path):
+    arguments = ("summary", SAMPLE, "--format", "table", "-o", tmp_path / "x.csv")
+    assert "for the terminal" in fails(*arguments, code=2, folder=tmp_path)
+
+
+def test_a_grid_that_is_too_large_is_usage_and_says_what_to_do(tmp_path):
+    arguments = ("series", SAMPLE, "--freq", "1s", "--layout", "wide")
+    said = fails(*arguments, "-o", tmp_path / "x.csv", code=2, folder=tmp_path)
+    assert "GB" in said
+    assert "a shorter interval" in said
+
+
+@pytest.mark.parametrize("freq", ["foo", "0s", "-1h", "1ns"])
+def test_a_period_that_is_none_is_usage(freq, tmp_path):
+    assert "freq" in fails("series", SAMPLE, "--freq", freq, code=2, folder=tmp_path)
+
+
+@pytest.mark.parametrize("command", ["series", "summary"])
+def test_filters_that_leave_nothing_do_not_replace_a_file(command, tmp_path):
+    (tmp_path / "x.csv").write_text("old")
+    arguments = (command, SAMPLE, "--asset-id", "tUSD", "-o", tmp_path / "x.csv")
+    said = fails(*arguments, code=2, folder=tmp_path)
+    assert "no row of" in said
+    assert USD in said  # the assets that there are
+
+
+def test_a_filter_that_leaves_nothing_beside_others_is_told(tmp_path):
+    party = ba.read_parquet(SAMPLE)["party_id"].iloc[0]
+    other = "ab" * 32
+    arguments = ("series", SAMPLE, "--party", party, "--party", other, "-o", tmp_path / "x.csv")
+    said = run(*arguments).stderr
+    assert other in said
+    assert (tmp_path / "x.csv").exists()
+
+
+@pytest.mark.parametrize("shorten", [lambda x: f"{x[:6]}…{x[-4:]}", lambda x: x[:8].upper()])
+def test_a_shortened_id_is_usage_and_names_the_id(shorten, tmp_path):
+    party = next(x for x in ba.read_parquet(SAMPLE)["party_id"] if x != "network")
+    said = fails("series", SAMPLE, "--party-id", shorten(party), code=2, folder=tmp_path)
+    assert f"did you mean {party}?" in said
+
+
+@pytest.mark.parametrize("option", ["--asset-id", "--asset"])
+def test_filters_have_short_names(option):
+    rows = read_back(run("series", SAMPLE, option, USD, "--freq", "15D").stdout)
+    assert {row["asset_id"] for row in rows} == {USD}
+
+
+def test_of_an_archive_the_series_begin_with_what_accounts_held_before(archive):
+    start, end = from_microseconds(BEGIN + 3 * DAY), from_microseconds(END)
+    options = ("--since", start.isoformat(), "--freq", "1h")
+    said = read_back(run("series", archive, *options, "--until", end.isoformat()).stdout)
+    opening = ba.Archive(archive).read(start=from_microseconds(BEGIN + 2 * DAY), end=end)
+    expected = ba.balance_series(opening, freq="1h", start=start, end=end, layout="long")
+    known = {
+        (row["party_id"], row["asset_id"], row["account_type"], row["market_id"]): row["balance"]
+        for row in as_text(expected)
+        if row["timestamp"].startswith(start.strftime("%Y-%m-%dT%H:%M"))
+    }
+    assert len([balance for balance in known.values() if balance]) > 3
+    for row in said:
+        key = (row["party_id"], row["asset_id"], row["account_type"], row["market_id"])
+        if row["timestamp"].startswith(start.strftime("%Y-%m-%dT%H:%M")) and known.get(key):
+            assert row["balance"] == known[key]
+
+
+@pytest.mark.parametrize("command", ["series", "summary"])
+def test_an_archive_with_a_gap_is_incomplete_unless_partial_is_asked_for(
+    command, archive, tmp_path
+):
+    said = fails(command, archive, "-o", tmp_path / "x.csv", code=3, folder=tmp_path)
+    assert "is not covered" in said
+    assert "partial" in said
+    said = run(command, archive, "-o", tmp_path / "x.csv", "--partial").stderr
+    assert "is not covered" in said
+    assert (tmp_path / "x.csv").exists()
+
+
+def test_what_lies_between_gaps_is_complete(archive):
+    bounds = ("--since", from_microseconds(BEGIN + 2 * DAY), "--until", from_microseconds(END))
+    assert "not covered" not in run("series", archive, *bounds).stderr
+
+
+def test_records_of_the_summary_are_the_same_for_a_file_and_an_archive(archive, tmp_path):
+    bounds = {"start": from_microseconds(BEGIN + 2 * DAY), "end": from_microseconds(END)}
+    table = ba.Archive(archive).read(**bounds)
+    ba.write_parquet(table, tmp_path / "x.parquet")
+    options = ("--since", bounds["start"], "--until", bounds["end"], "--format", "csv")
+    of_file = read_back(run("summary", tmp_path / "x.parquet", *options).stdout)
+    of_archive = read_back(run("summary", archive, *options).stdout)
+    assert len(of_file) == len(records(ba.summarize_accounts(table, **bounds)))
+    quiet = [row for row in of_archive if row["rows"] == "0"]
+    assert len(of_archive) == len(of_file) + len(quiet)
+    assert all(row["opening"] == "" for row in of_file)
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory):
+    """A file of a load of four days of which only the second one is known."""
+    file = tmp_path_factory.mktemp("short") / "x.parquet"
+    with node_of(ROWS) as node:
+        run_export(node, file.with_suffix(""), start=BEGIN, end=END)
+    table = ba.Archive(file.with_suffix("")).read()
+    note_known(table, [(BEGIN + DAY, BEGIN + 2 * DAY)])
+    ba.write_parquet(table, file)
+    return file
+
+
+def test_a_file_that_does_not_know_all_that_was_asked_for_says_what_it_knows(short):
+    known = f"[{from_microseconds(BEGIN + DAY)}, {from_microseconds(BEGIN + 2 * DAY)})"
+    for bounds in ((), ("--until", from_microseconds(BEGIN + 3 * DAY))):
+        for command in ("series", "summary"):
+            said = run(command, short, *bounds, "--format", "csv").stderr
+            assert (said.count("\n"), known in said) == ((1, True) if bounds else (0, False))
+    inside = (
+        "--since",
+        from_microseconds(BEGIN + DAY),
+        "--until",
+        from_microseconds(BEGIN + 2 * DAY),
+    )
+    assert run("series", short, *inside).stderr == ""
+
+
+def test_cells_of_a_file_are_empty_where_a_change_may_be_missing(short):
+    table = ba.read_parquet(short)
+    bounds = {"start": from_microseconds(BEGIN), "end": from_microseconds(END)}
+    options = ("--since", bounds["start"], "--until", bounds["end"], "--freq", "1h")
+    said = read_back(run("series", short, *options).stdout)
+    assert said == as_text(ba.balance_series(table, **bounds, freq="1h", layout="long"))
+    end = bounds["end"] - pd.Timedelta("1h")
+    last = [row for row in said if row["timestamp"] == end.strftime("%Y-%m-%dT%H:%M:%S.%fZ")]
+    assert {(row["balance"], row["state"]) for row in last} == {("", "unknown")}
+    summary = read_back(run("summary", short, *options[:-2], "--format", "csv").stdout)
+    assert only_amounts(summary) == only_amounts(as_text(ba.summarize_accounts(table, **bounds)))
+    assert {row["closing"] for row in summary} == {""}
+
+
+def test_what_an_archive_does_not_know_before_the_interval_is_empty(archive):
+    bounds = {"start": from_microseconds(BEGIN + 9 * DAY // 4), "end": from_microseconds(END)}
+    options = ("--since", bounds["start"], "--until", bounds["end"])
+    table = ba.Archive(archive).read(**bounds)
+    opening = ba.Archive(archive).opening_balances(at=bounds["start"], partial=True)
+    assert {pd.isna(balance) for balance in opening["balance"]} == {True, False}
+    said = read_back(run("summary", archive, *options, "--format", "csv").stdout)
+    expected = as_text(ba.summarize_accounts(table, opening=opening, **bounds))
+    assert only_amounts(said) == only_amounts(expected)
+    said = read_back(run("series", archive, *options, "--freq", "6h").stdout)
+    expected = ba.balance_series(table, opening=opening, freq="6h", layout="long", **bounds)
+    assert said == as_text(expected)
+
+
+def test_cells_of_an_archive_with_a_gap_are_empty_where_a_change_may_be_missing(archive):
+    table = ba.Archive(archive).read(partial=True)
+    said = read_back(run("series", archive, "--freq", "6h", "--partial").stdout)
+    assert said == as_text(ba.balance_series(table, freq="6h", layout="long"))
+    gap = pd.Timestamp(BEGIN + 2 * DAY, unit="us", tz="UTC") - pd.Timedelta("6h")
+    inside = [
+        row for row in said if gap < pd.Timestamp(row["timestamp"]) < gap + pd.Timedelta("6h")
+    ]
+    assert inside
+    assert {row["state"] for row in inside} == {"unknown"}

@@ -1,0 +1,883 @@
+"""Runs of any shape leave the same archive; what can't be right is refused, with it as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import shutil
+import time
+from dataclasses import replace
+
+import duckdb
+import pandas as pd
+import pytest
+import stamina
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from balance_analysis.archive.archive import Archive
+from balance_analysis.archive.limits import read_limits
+from balance_analysis.errors import ArchiveError, DecodeError, IncompleteError, RequestError
+from balance_analysis.export.export import export, is_finished
+from balance_analysis.node.client import Client, Tally
+from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
+from tests.archive.exporting import (
+    DAY,
+    END,
+    HOUR,
+    MONTH,
+    START,
+    assert_holds,
+    content_of,
+    in_spans,
+    lasting,
+    loaded,
+    node_of,
+    run_export,
+    spans_of,
+    spread_history,
+    state_of,
+    unchanged,
+)
+from tests.loopback import Fault
+from tests.loopback.node import LIMITS, V71_LIMITS
+from tests.node.truth import lines_of_rows, lines_of_table, matching
+
+ROWS = spread_history(7)
+TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
+LAST = TIMES[-1]
+
+
+CLOSED = {**V71_LIMITS, "canProposeAsset": False}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def retries_without_waits():
+    with stamina.set_testing(True, attempts=3, cap=True):
+        yield
+
+
+@pytest.fixture
+def node():
+    with node_of(ROWS) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """An archive of the whole history in one run; not to be changed."""
+    folder = tmp_path_factory.mktemp("finished") / "archive"
+    with node_of(ROWS) as running:
+        run_export(running, folder, start=START, end=END)
+    return folder
+
+
+@pytest.fixture
+def archive(finished, tmp_path):
+    """A copy of that archive."""
+    return shutil.copytree(finished, tmp_path / "archive")
+
+
+def read_all(folder, **options):
+    return Archive(folder).read(
+        start=from_microseconds(START), end=from_microseconds(END), **options
+    )
+
+
+def changed(rows, **fields):
+    """Return rows in which the last one has other fields."""
+    return [*rows[:-1], replace(rows[-1], **fields)]
+
+
+def intervals():
+    near = st.sampled_from([START, END, MONTH, *TIMES]) | st.integers(START, END)
+    bounds = st.lists(near, min_size=2, max_size=2, unique=True).map(sorted).map(tuple)
+    return st.lists(bounds, max_size=5)
+
+
+# Any split of runs
+
+
+@settings(max_examples=8)
+@given(intervals(), st.sampled_from(["day", "month"]), st.sampled_from([5, 40, 5000]))
+def test_any_split_of_runs_leaves_the_archive_of_one_run(
+    tmp_path_factory, runs, partition, page_size
+):
+    folder = tmp_path_factory.mktemp("split")
+    common = {"partition": partition, "page_size": page_size}
+    with node_of(ROWS) as node:
+        for start, end in runs:
+            run_export(node, folder / "split", start=start, end=end, **common)
+            assert_holds(folder / "split", ROWS)
+        whole = {"start": START, "end": END, **common}
+        run_export(node, folder / "split", fill_gaps=True, **whole)
+        run_export(node, folder / "one", **whole)
+        expected = loaded(node, START, END)
+    assert lasting(folder / "split") == lasting(folder / "one")
+    pd.testing.assert_frame_equal(read_all(folder / "split"), expected)
+
+
+@settings(max_examples=8)
+@given(intervals(), st.integers(0, 10))
+def test_any_history_survives_any_split_of_runs(tmp_path_factory, runs, seed):
+    rows = spread_history(seed, rows=60, accounts=8, largest_block=20)
+    folder = tmp_path_factory.mktemp("split") / "archive"
+    with node_of(rows) as node:
+        for start, end in runs:
+            run_export(node, folder, start=start, end=end, page_size=7)
+        run_export(node, folder, start=START, end=END, fill_gaps=True, page_size=7)
+    assert_holds(folder, rows, whole=(START, END))
+
+
+def test_hours_that_several_runs_filled_are_those_of_one_run(tmp_path):
+    rows = [row for row in ROWS if row.timestamp_ns < (START + 9 * HOUR) * 1000]
+    common = {"start": START, "partition": "hour", "page_size": 5}
+    with node_of(rows) as node:
+        for hour in (5, 2, 7):
+            run_export(node, tmp_path / "several", end=START + hour * HOUR + 1, **common)
+        run_export(node, tmp_path / "several", end=START + 10 * HOUR, **common)
+        run_export(node, tmp_path / "one", end=START + 10 * HOUR, **common)
+    assert lasting(tmp_path / "several") == lasting(tmp_path / "one")
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_number_of_workers_changes_no_byte(node, finished, tmp_path, workers):
+    run_export(node, tmp_path / "a", start=START, end=END, page_size=10, workers=workers)
+    assert lasting(tmp_path / "a") == lasting(finished)
+
+
+@pytest.mark.parametrize(
+    ("partition", "folder"),
+    [("day", "date=2023-05-01"), ("month", "month=2023-05"), ("hour", "hour=2023-05-03T07")],
+)
+def test_each_period_has_one_file_under_its_name(node, tmp_path, partition, folder):
+    row = replace(ROWS[0], timestamp_ns=(END - HOUR) * 1000)
+    node.replace([*ROWS, row, replace(row, timestamp_ns=(MONTH + 1) * 1000)])
+    run_export(node, tmp_path / "a", start=START, end=END, partition=partition)
+    names = set(content_of(tmp_path / "a", "changes/"))
+    assert f"changes/{folder}/changes.parquet" in names
+    assert names == {name for name in names if name.count("/") == 2}
+    pd.testing.assert_frame_equal(read_all(tmp_path / "a"), loaded(node, START, END))
+
+
+def test_plain_readers_get_every_row_from_the_folder_of_changes(finished):
+    table = pd.read_parquet(finished / "changes")
+    assert sorted(lines_of_table(table)) == lines_of_rows(ROWS)
+    with duckdb.connect() as database:
+        (count,) = database.sql(
+            f"SELECT count(*) FROM '{finished}/changes/*/*.parquet'"
+        ).fetchall()[0]
+    assert count == len(ROWS)
+
+
+def test_an_earlier_start_fills_backwards_and_asks_for_nothing_else(node, tmp_path):
+    folder = tmp_path / "a"
+    run_export(node, folder, start=MONTH, end=END)
+    run = run_export(node, folder, start=START, end=END)
+    assert run.spans == [(START, MONTH)]
+    assert run.rows == len([row for row in ROWS if row.timestamp_ns < MONTH * 1000])
+    assert_holds(folder, ROWS, whole=(START, END))
+
+
+def test_a_gap_stays_until_it_is_asked_to_be_filled(node, tmp_path):
+    folder = tmp_path / "a"
+    run_export(node, folder, start=MONTH, end=END)
+    run_export(node, folder, start=START, end=START + HOUR)
+    run_export(node, folder, start=START, end=END)
+    assert spans_of(folder) == [(START, START + HOUR, True), (MONTH, END, True)]
+    with pytest.raises(IncompleteError, match="is not covered"):
+        read_all(folder)
+    run_export(node, folder, end=END, fill_gaps=True)
+    assert_holds(folder, ROWS, whole=(START, END))
+
+
+def test_the_first_run_begins_at_the_oldest_row(node, tmp_path):
+    run_export(node, tmp_path / "a", end=END)
+    assert spans_of(tmp_path / "a") == [(START, END, True)]
+
+
+def test_the_default_end_lies_behind_now_by_the_lag(node, tmp_path):
+    node.block_timestamp = 4_000_000_000 * 10**9
+    before = pd.Timestamp.now("UTC")
+    run_export(node, tmp_path / "a", lag=pd.Timedelta(hours=5).to_pytimedelta())
+    end = pd.Timestamp(spans_of(tmp_path / "a")[-1][1], unit="us", tz="UTC")
+    after = pd.Timestamp.now("UTC")
+    assert before - pd.Timedelta(hours=5) <= end.ceil("ms") <= after - pd.Timedelta(hours=5)
+
+
+def test_an_empty_history_is_covered_all_the_same(tmp_path):
+    with node_of([]) as node:
+        run_export(node, tmp_path / "a", start=START, end=END)
+        assert spans_of(tmp_path / "a") == [(START, END, False)]
+    assert len(read_all(tmp_path / "a", partial=True)) == 0
+
+
+# What a run asks for
+
+
+def test_a_run_that_finds_nothing_new_sends_at_most_five_requests(node, archive):
+    node.block_timestamp = (END + HOUR) * 1000
+    run = run_export(node, archive, end=END + HOUR)
+    assert (run.rows, run.requests) == (0, len(node.requests))
+    assert len(node.requests) <= 5
+    assert spans_of(archive)[-1][1] == END + HOUR
+
+
+def test_a_run_asks_the_overlap_and_what_follows_and_nothing_before(node, tmp_path):
+    folder = tmp_path / "a"
+    run_export(node, folder, start=START, end=MONTH)
+    node.requests.clear()
+    overlap = pd.Timedelta(hours=3).to_pytimedelta()
+    run = run_export(node, folder, end=END, overlap=overlap)
+    ((start, end),) = run.spans
+    last = max(time for time in TIMES if time < MONTH)
+    assert (start, end) == (min(MONTH - 3 * HOUR, last), END)
+    assert run.rows == len([row for row in ROWS if row.timestamp_ns >= MONTH * 1000])
+
+
+def test_filters_are_sent_with_every_request_for_rows(node, tmp_path):
+    party = ROWS[0].party_id
+    run_export(node, tmp_path / "a", start=START, end=END, party_ids=[party])
+    table = read_all(tmp_path / "a")
+    assert lines_of_table(table) == lines_of_rows(matching(ROWS, party_ids=[party]))
+
+
+# What an archive is bound to
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"party_ids": [ROWS[0].party_id]},
+        {"asset_id": ROWS[0].asset_id},
+        {"account_types": ["general"]},
+        {"partition": "hour"},
+    ],
+    ids=lambda option: next(iter(option)),
+)
+def test_another_query_is_refused_and_nothing_is_asked_or_changed(node, archive, other):
+    with unchanged(archive), pytest.raises(ArchiveError, match="bound to another query"):
+        run_export(node, archive, end=END, **other)
+    assert node.requests == []
+
+
+def test_the_same_query_in_other_words_is_the_same(node, tmp_path):
+    folder, types = tmp_path / "a", ["ACCOUNT_TYPE_MARGIN", "general"]
+    run_export(node, folder, start=START, end=MONTH, account_types=types)
+    run_export(node, folder, end=END, account_types=["GENERAL", "margin", "margin"])
+    wanted = ["ACCOUNT_TYPE_GENERAL", "ACCOUNT_TYPE_MARGIN"]
+    found = lines_of_table(read_all(folder))
+    assert found == lines_of_rows(matching(ROWS, account_types=wanted))
+
+
+def test_a_folder_with_other_files_is_refused(node, tmp_path):
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "one.txt").write_text("dear")
+    with unchanged(tmp_path), pytest.raises(ArchiveError, match=r"files such as letters/one\.txt"):
+        run_export(node, tmp_path, start=START, end=END)
+
+
+def test_strangers_in_an_archive_stay_and_do_no_harm(node, archive, finished):
+    strangers = {
+        "README": b"mine",
+        "changes/notes.txt": b"mine",
+        "changes/date=2023-05-01/other.parquet": b"mine",
+        ".hidden.tmp": b"mine",
+    }
+    for name, content in strangers.items():
+        (archive / name).parent.mkdir(exist_ok=True, parents=True)
+        (archive / name).write_bytes(content)
+    run_export(node, archive, end=END)
+    assert strangers.items() <= content_of(archive).items()
+    pd.testing.assert_frame_equal(read_all(archive), read_all(finished))
+
+
+# Nodes that forget
+
+
+def test_what_a_node_may_have_forgotten_is_unproven(node, tmp_path):
+    kept = [row for row in ROWS if row.timestamp_ns >= MONTH * 1000]
+    node.replace(kept)
+    folder = tmp_path / "a"
+    run_export(node, folder, start=START, end=END)
+    oldest = kept[0].timestamp_ns // 1000
+    assert spans_of(folder) == [(START, oldest, False), (oldest, END, True)]
+    with pytest.raises(IncompleteError, match="may have forgotten rows"):
+        read_all(folder)
+    assert lines_of_table(read_all(folder, partial=True)) == lines_of_rows(kept)
+
+
+def test_a_node_that_forgot_later_takes_nothing_back(node, archive, finished):
+    node.replace([row for row in ROWS if row.timestamp_ns >= LAST * 1000])
+    node.block_timestamp = (END + DAY) * 1000
+    run_export(node, archive, end=END + DAY, overlap=pd.Timedelta(days=2).to_pytimedelta())
+    assert spans_of(archive) == [(START, END + DAY, True)]
+    assert content_of(archive, "changes/") == content_of(finished, "changes/")
+
+
+def test_a_node_that_forgot_everything_leaves_the_new_time_unproven(node, archive, finished):
+    node.replace([])
+    node.block_timestamp = (END + DAY) * 1000
+    run_export(node, archive, end=END + DAY)
+    assert spans_of(archive) == [(START, END, True), (END, END + DAY, False)]
+    assert content_of(archive, "changes/") == content_of(finished, "changes/")
+
+
+def test_a_node_that_remembers_more_proves_what_was_unproven(node, tmp_path):
+    folder = tmp_path / "a"
+    node.replace([row for row in ROWS if row.timestamp_ns >= MONTH * 1000])
+    run_export(node, folder, start=MONTH - HOUR, end=END)
+    node.replace(ROWS)
+    run_export(node, folder, start=START, end=END, fill_gaps=True)
+    assert spans_of(folder) == [(START, END, True)]
+    assert_holds(folder, ROWS)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_node_that_forgets_while_it_is_asked_proves_nothing_of_what_it_forgot(tmp_path, workers):
+    rows = [row for row in ROWS if row.timestamp_ns >= (START + DAY) * 1000]
+    middle = rows[len(rows) // 2].timestamp_ns
+    for forgets_at in range(2, 12):
+        folder = tmp_path / str(forgets_at)
+
+        def forgetting(index, _, at=forgets_at):
+            if index == at:
+                node.replace([row for row in rows if row.timestamp_ns >= middle])
+
+        with node_of(rows, faults=forgetting) as node, contextlib.suppress(IncompleteError):
+            run_export(node, folder, start=START + DAY, end=END, page_size=10, workers=workers)
+        proven = [span for span in spans_of(folder) if span[2]]
+        held = lines_of_table(Archive(folder).read(partial=True))
+        assert set(lines_of_rows(in_spans(rows, proven))) <= set(held)
+
+
+# Nodes that lag
+
+
+def test_coverage_ends_with_the_last_block_of_a_node_that_stands_still(node, tmp_path):
+    node.block_timestamp = MONTH * 1000
+    node.replace([row for row in ROWS if row.timestamp_ns <= MONTH * 1000])
+    folder = tmp_path / "a"
+    run_export(node, folder, start=START, end=END)
+    assert spans_of(folder) == [(START, MONTH + 1, True)]
+    node.block_timestamp = END * 1000
+    node.replace(ROWS)
+    run_export(node, folder, end=END)
+    assert_holds(folder, ROWS, whole=(START, END))
+
+
+LONG = dt.timedelta(days=1)
+"""What no test waits for."""
+
+
+@pytest.mark.parametrize("executor", [None, "inline"])
+def test_the_last_block_of_a_stopped_node_is_exported(tmp_path, executor):
+    folder = tmp_path / "a"
+    with node_of(ROWS, head=LAST) as node:
+        run = run_export(node, folder, start=START, executor=executor)
+        assert (run.rows, spans_of(folder)) == (len(ROWS), [(START, LAST + 1, True)])
+        assert_holds(folder, ROWS)
+        before = lasting(folder)
+        node.requests.clear()
+        again = run_export(node, folder, settle=LONG)
+    assert (again.spans, again.rows, len(node.requests)) == ([], 0, again.requests)
+    assert len(node.requests) <= 5
+    assert lasting(folder) == before
+
+
+def test_what_lacks_only_the_last_block_of_a_stopped_node_gets_it(tmp_path):
+    folder = tmp_path / "a"
+    with node_of(ROWS, head=LAST) as node:
+        run_export(node, folder, start=START, end=LAST)
+        assert LAST not in TIMES[:-1]
+        run_export(node, folder, end=LAST + HOUR)
+    assert_holds(folder, ROWS, whole=(START, LAST + 1))
+    assert len(read_all(folder, partial=True)) == len(ROWS)
+
+
+def test_the_end_that_is_wanted_is_never_passed_and_not_waited_for(tmp_path):
+    with node_of(ROWS, head=LAST) as node:
+        run_export(node, tmp_path / "a", start=START, end=LAST, settle=LONG)
+        assert spans_of(tmp_path / "a") == [(START, LAST, True)]
+        run_export(node, tmp_path / "b", start=LAST + 1, end=LAST + HOUR, settle=LONG)
+    assert spans_of(tmp_path / "b") == []
+
+
+def test_a_last_block_that_is_newer_than_the_lag_is_not_waited_for(node, tmp_path):
+    head = time.time_ns() // 1000
+    node.block_timestamp = head * 1000
+    run_export(node, tmp_path / "a", start=START, end=head + HOUR, settle=LONG)
+    assert spans_of(tmp_path / "a") == [(START, head, True)]
+
+
+@pytest.mark.parametrize("answer", [1, 2])
+@pytest.mark.parametrize("later", [HOUR, -HOUR])
+def test_a_last_block_that_does_not_stay_the_last_may_be_unfinished(tmp_path, answer, later):
+    def moving(index, _):
+        node.block_timestamp = (LAST + later * (index >= answer)) * 1000
+
+    with node_of(ROWS, head=LAST, faults=moving) as node:
+        run_export(node, tmp_path / "a", start=START)
+    assert spans_of(tmp_path / "a")[-1][1] <= LAST
+    assert_holds(tmp_path / "a", ROWS)
+
+
+@pytest.mark.parametrize("executor", [None, "inline"])
+@pytest.mark.parametrize("goes_on_at", range(3, 9))
+def test_a_chain_that_goes_on_after_its_last_block_was_finished_breaks_nothing(
+    tmp_path, goes_on_at, executor
+):
+    def going_on(index, _):
+        node.block_timestamp = (LAST + HOUR * (index >= goes_on_at)) * 1000
+
+    options = {"start": START, "page_size": 50, "executor": executor}
+    with node_of(ROWS, head=LAST, faults=going_on) as node:
+        run_export(node, tmp_path / "a", **options)
+    assert_holds(tmp_path / "a", ROWS, whole=(START, LAST + 1))
+
+
+@pytest.mark.parametrize("fault", [Fault.status(416), Fault.status(503)])
+def test_a_node_that_does_not_tell_of_its_last_block_leaves_it_out(tmp_path, fault):
+    asked = str(LAST * 1000)
+
+    def refusing(_, request):
+        return fault if request.params.get("dateRange.startTimestamp") == [asked] else None
+
+    with node_of(ROWS, head=LAST, faults=refusing) as node:
+        run_export(node, tmp_path / "a", start=START, settle=LONG)
+    assert spans_of(tmp_path / "a") == [(START, LAST, True)]
+
+
+def test_a_source_that_may_lack_rows_of_its_last_block_is_not_waited_for(tmp_path):
+    """An archive that is served ends before the moment that it tells."""
+    said = f"{LAST * 1000}-{(LAST + HOUR) * 1000}"
+    with node_of(ROWS, head=LAST, extra_headers={"X-Incomplete": said}) as node:
+        run_export(node, tmp_path / "a", start=START, settle=LONG)
+    assert spans_of(tmp_path / "a") == [(START, LAST, True)]
+
+
+def test_a_last_block_is_asked_for_twice_with_the_whole_wait_between():
+    waits = []
+    with node_of(ROWS, head=LAST) as node, Client(node.url) as client:
+
+        def sleep(seconds):
+            waits.append((len(node.requests), seconds))
+
+        ten = dt.timedelta(seconds=10)
+        assert is_finished(client, node.url, LAST, ten, Tally(), sleep=sleep)
+    assert waits == [(0, 0.0), (1, 10.0)]
+    assert len(node.requests) == 2
+
+
+def test_a_node_that_has_not_come_so_far_as_the_archive_adds_nothing(node, archive):
+    node.block_timestamp = MONTH * 1000
+    before = lasting(archive)
+    run = run_export(node, archive, end=END + HOUR)
+    assert (run.spans, run.rows) == ([], 0)
+    assert lasting(archive) == before
+
+
+def test_a_start_beyond_the_last_block_of_a_node_covers_nothing(node, tmp_path):
+    node.block_timestamp = START * 1000
+    run = run_export(node, tmp_path / "a", start=MONTH, end=END)
+    assert run.spans == []
+    assert spans_of(tmp_path / "a") == []
+
+
+@pytest.mark.parametrize(
+    "first_behind",
+    [1, 5],
+)
+def test_an_answer_of_a_node_that_lags_behind_the_same_address_is_not_taken_for_whole(
+    tmp_path, first_behind
+):
+    behind = [row for row in ROWS if row.timestamp_ns < MONTH * 1000]
+
+    def balancing(index, _):
+        """Let one of two nodes answer: from some request on the one that lags."""
+        is_behind = index >= first_behind
+        node.block_timestamp = (MONTH if is_behind else END) * 1000
+        node.replace(behind if is_behind else ROWS)
+
+    folder = tmp_path / "a"
+    with node_of(ROWS, faults=balancing) as node, contextlib.suppress(IncompleteError):
+        run_export(node, folder, start=START, end=END, page_size=10, workers=1)
+    assert_holds(folder, ROWS)
+
+
+def test_of_several_nodes_one_that_is_down_is_left_for_another(node, tmp_path):
+    bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
+    with Client(["http://127.0.0.1:9", node.url], timeout=5) as client:
+        export(client, Archive(tmp_path / "a"), **bounds)
+    assert_holds(tmp_path / "a", ROWS, whole=(START, END))
+
+
+@pytest.mark.parametrize("status", [400, 403, 429, 500])
+def test_a_refusal_to_tell_the_limits_ends_the_run_before_anything_is_covered(
+    node, archive, status
+):
+    node.faults = lambda _, request: Fault.code(status, 3) if request.path == LIMITS else None
+    with unchanged(archive), pytest.raises(RequestError):
+        run_export(node, archive, end=END + HOUR)
+
+
+# What comes again and differs
+
+
+def test_a_balance_that_changed_is_a_conflict_and_the_newer_is_kept(node, archive):
+    rows = changed(ROWS, balance=ROWS[-1].balance + 1)
+    node.replace(rows)
+    node.block_timestamp = (END + HOUR) * 1000
+    run = run_export(node, archive, end=END + HOUR)
+    assert lines_of_table(pd.concat([c.to_pandas() for c in run.conflicts])) == lines_of_rows(
+        [ROWS[-1]]
+    )
+    assert run.rows == 0
+    assert_holds(archive, rows, whole=(START, END + HOUR))
+
+
+def test_a_row_that_does_not_come_again_is_a_conflict_and_stays(node, archive):
+    gone = next(row for row in reversed(ROWS) if row.timestamp_ns < LAST * 1000)
+    node.replace([row for row in ROWS if row is not gone])
+    node.block_timestamp = (END + HOUR) * 1000
+    overlap = pd.Timedelta(microseconds=END - gone.timestamp_ns // 1000).to_pytimedelta()
+    run = run_export(node, archive, end=END + HOUR, overlap=overlap)
+    assert [c.num_rows for c in run.conflicts] == [1]
+    assert_holds(archive, ROWS, whole=(START, END + HOUR))
+
+
+def test_a_row_that_was_missing_in_the_overlap_is_added(node, archive):
+    late = replace(ROWS[0], timestamp_ns=(LAST + 1) * 1000)
+    node.replace([*ROWS, late])
+    node.block_timestamp = (END + HOUR) * 1000
+    run = run_export(node, archive, end=END + HOUR)
+    assert (run.rows, run.conflicts) == (1, [])
+    assert_holds(archive, [*ROWS, late], whole=(START, END + HOUR))
+
+
+# Another network
+
+
+def foreign(seed=99):
+    """Rows of another network, which stands at the same blocks of none of these."""
+    return [
+        replace(row, timestamp_ns=row.timestamp_ns + 1000)
+        for row in spread_history(seed, start=START, end=END + 4 * HOUR - 10, rows=400)
+        if row.timestamp_ns // 1000 + 1 not in TIMES
+    ]
+
+
+@pytest.mark.parametrize("page_size", [3, 5000])
+@pytest.mark.parametrize("hours", [0, 1, 12, 80])
+def test_a_node_of_another_network_is_refused_with_the_archive_as_it_was(archive, hours, page_size):
+    overlap, before = pd.Timedelta(hours=hours).to_pytimedelta(), lasting(archive)
+    with (
+        node_of(foreign(), head=END + 4 * HOUR) as node,
+        pytest.raises(ArchiveError, match="another network"),
+    ):
+        run_export(node, archive, end=END + 4 * HOUR, overlap=overlap, page_size=page_size)
+    assert lasting(archive) == before
+
+
+def test_the_limits_of_another_network_are_not_kept(archive):
+    with (
+        node_of(foreign(), head=END + 4 * HOUR, limits=CLOSED) as node,
+        unchanged(archive),
+        pytest.raises(ArchiveError, match="another network"),
+    ):
+        run_export(node, archive, end=END + 4 * HOUR)
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_no_row_of_another_network_is_kept_before_the_first_known_one(tmp_path, failing):
+    midnight, folder = MONTH + DAY, tmp_path / "a"
+    row = ROWS[0]
+    ours = [replace(row, timestamp_ns=(midnight + at) * 1000) for at in (-2 * DAY, 5 * HOUR)]
+    theirs = [replace(row, timestamp_ns=(midnight - HOUR + at) * 1000) for at in range(9)]
+    with node_of(ours, head=midnight + 6 * HOUR) as node:
+        run_export(node, folder, start=START, end=midnight + 6 * HOUR)
+    before = lasting(folder)
+    with node_of(theirs, head=midnight + 9 * HOUR) as node:
+        node.faults = lambda index, _: Fault.status(503) if failing and index > 8 else None
+        overlap = pd.Timedelta(hours=8).to_pytimedelta()
+        with pytest.raises((ArchiveError, RequestError)):
+            run_export(node, folder, overlap=overlap, page_size=3, workers=1)
+    assert lasting(folder) == before
+
+
+@pytest.mark.parametrize("end", [END, END + HOUR])
+def test_a_node_of_another_network_fills_nothing_backwards(tmp_path, node, end):
+    run_export(node, tmp_path / "a", start=MONTH, end=END)
+    before = lasting(tmp_path / "a")
+    with (
+        node_of(foreign(), head=END + 4 * HOUR) as other,
+        pytest.raises(ArchiveError, match="another network"),
+    ):
+        run_export(other, tmp_path / "a", start=START, end=end)
+    assert lasting(tmp_path / "a") == before
+
+
+def test_a_node_of_another_network_fills_no_gap(tmp_path, node):
+    run_export(node, tmp_path / "a", start=MONTH, end=END)
+    run_export(node, tmp_path / "a", start=START, end=START + HOUR)
+    before = lasting(tmp_path / "a")
+    with (
+        node_of(foreign(), head=END + 4 * HOUR) as other,
+        pytest.raises(ArchiveError, match="another network"),
+    ):
+        run_export(other, tmp_path / "a", end=END + HOUR, fill_gaps=True)
+    assert lasting(tmp_path / "a") == before
+
+
+# Failures on the way
+
+
+@pytest.mark.parametrize("served", range(1, 26, 4))
+def test_what_was_complete_before_a_failure_is_committed(tmp_path, finished, served):
+    folder = tmp_path / "a"
+    options = {"start": START, "end": END, "page_size": 10, "workers": 2}
+    with node_of(ROWS) as node:
+        node.faults = lambda index, _: Fault.status(503) if index >= served else None
+        with pytest.raises(RequestError):
+            run_export(node, folder, **options)
+        assert_holds(folder, ROWS)
+        node.faults = ()
+        run_export(node, folder, **options)
+    assert lasting(folder) == lasting(finished)
+
+
+def test_a_node_that_can_not_be_reached_leaves_the_archive_as_it_was(node, archive):
+    node.stop()
+    with unchanged(archive), pytest.raises(RequestError):
+        run_export(node, archive, end=END + HOUR)
+
+
+def spoil(row):
+    if row["timestamp"] == str(LAST * 1000):
+        row["balance"] = "1.5"
+
+
+def test_bad_rows_are_set_aside_and_the_rest_is_kept(node, tmp_path):
+    node.edit_row = spoil
+    run = run_export(node, tmp_path / "a", start=START, end=END)
+    good = [row for row in ROWS if row.timestamp_ns != LAST * 1000]
+    assert len(run.bad_rows) == len(ROWS) - len(good)
+    assert lines_of_table(read_all(tmp_path / "a")) == lines_of_rows(good)
+
+
+def test_bad_rows_can_end_the_run_with_what_came_before_committed(node, tmp_path):
+    node.edit_row = spoil
+    with pytest.raises(DecodeError):
+        run_export(node, tmp_path / "a", start=START, end=END, page_size=10, on_bad_rows="raise")
+    found = spans_of(tmp_path / "a")
+    assert START < found[-1][1] <= LAST
+    assert_holds(tmp_path / "a", ROWS)
+
+
+# Clocks
+
+
+def test_an_end_before_the_coverage_ends_asks_for_nothing(node, archive):
+    before = lasting(archive)
+    run = run_export(node, archive, end=MONTH)
+    assert run.spans == []
+    assert lasting(archive) == before
+
+
+# Limits
+
+
+def test_a_node_without_limits_is_exported_from_all_the_same(node, tmp_path):
+    node.limits = None
+    run = run_export(node, tmp_path / "a", start=START, end=END)
+    assert run.limits is None
+    assert Archive(tmp_path / "a").limits().empty
+    assert_holds(tmp_path / "a", ROWS, whole=(START, END))
+
+
+def test_coverage_ends_at_the_last_block_of_a_node_without_limits(node, tmp_path):
+    node.limits, node.block_timestamp = None, MONTH * 1000
+    node.replace([row for row in ROWS if row.timestamp_ns < MONTH * 1000])
+    run_export(node, tmp_path / "a", start=START, end=END)
+    assert spans_of(tmp_path / "a")[-1][1] <= MONTH
+
+
+def test_limits_are_kept_each_time_they_change_with_when_they_were_seen(node, tmp_path):
+    allowed = dict(node.limits)
+    for number, value in enumerate([True, True, False, True]):
+        node.limits = {**allowed, "canProposeAsset": value}
+        node.block_height = 100 + number
+        run_export(node, tmp_path / "a", start=START, end=END + number)
+    found = read_limits(Archive(tmp_path / "a").store, state_of(tmp_path / "a")).to_pylist()
+    assert [row["can_propose_asset"] for row in found] == [True, False, True]
+    assert [row["block_height"] for row in found] == [101, 102, 103]
+    assert found[0]["first_seen"] < found[0]["last_seen"] < found[1]["first_seen"]
+
+
+@pytest.mark.parametrize("content", [b"PAR1", None])
+def test_a_run_goes_on_without_its_limits_and_names_what_is_wrong(node, archive, content, caplog):
+    limits = archive / "limits.parquet"
+    if content is None:
+        limits.unlink()
+    else:
+        limits.write_bytes(content)
+    run = run_export(node, archive, end=END)
+    assert run.damaged == ["limits.parquet"]
+    assert "limits.parquet" in caplog.text
+    assert "put back a copy" in caplog.text
+    assert (limits.read_bytes() if limits.exists() else None) == content
+    assert_holds(archive, ROWS)
+
+
+def test_a_run_names_files_that_are_gone_or_cut(node, archive):
+    gone, cut, *_ = sorted((archive / "changes").rglob("*.parquet"))
+    gone.unlink()
+    cut.write_bytes(cut.read_bytes()[:-1])
+    run = run_export(node, archive, end=END)
+    assert run.damaged == [path.relative_to(archive).as_posix() for path in (gone, cut)]
+
+
+def test_a_node_that_does_not_answer_binds_no_archive(node, tmp_path):
+    node.stop()
+    with pytest.raises(RequestError):
+        run_export(node, tmp_path / "a", start=START, end=END, asset_id="typo")
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["_lock"]
+
+
+def test_what_was_committed_is_noted_span_by_span(node, tmp_path):
+    run_export(node, tmp_path / "a", start=START, end=START + DAY)
+    run_export(node, tmp_path / "a", start=START, end=START + 2 * DAY)
+    run = run_export(node, tmp_path / "a", start=START - DAY, end=START + 3 * DAY)
+    assert run.committed == run.spans
+    assert run.committed[0] == (START - DAY, START)
+    assert run.committed[-1][1] == START + 3 * DAY
+
+
+# A node that says itself what it may lack: an archive that is served
+
+
+def test_what_a_node_says_it_may_lack_is_unproven_until_another_has_it(tmp_path):
+    lacking = [(START + HOUR, START + 2 * HOUR), (START + DAY, START + 2 * DAY), (END, END + 1)]
+    there = [row for row in ROWS if not any(a <= row.timestamp_ns // 1000 < b for a, b in lacking)]
+    said = ", ".join(f"{start * 1000}-{end * 1000}" for start, end in lacking)
+    with node_of(there, extra_headers={"X-Incomplete": said}) as node:
+        run_export(node, tmp_path / "a", start=START, end=END)
+    assert spans_of(tmp_path / "a") == [
+        (START, START + HOUR, True),
+        (START + HOUR, START + 2 * HOUR, False),
+        (START + 2 * HOUR, START + DAY, True),
+        (START + DAY, START + 2 * DAY, False),
+        (START + 2 * DAY, END, True),
+    ]
+    assert_holds(tmp_path / "a", there)
+    with node_of(ROWS) as node:
+        run = run_export(node, tmp_path / "a", end=END, fill_gaps=True)
+    assert not run.conflicts
+    assert spans_of(tmp_path / "a") == [(START, END, True)]
+    assert_holds(tmp_path / "a", ROWS)
+
+
+def test_rows_that_a_node_says_it_lacks_are_no_conflict(node, archive):
+    last = max(row.timestamp_ns // 1000 for row in ROWS)
+    there = [row for row in ROWS if not last - DAY <= row.timestamp_ns // 1000 < last]
+    assert len(there) < len(ROWS)
+    said = f"{(last - DAY) * 1000}-{last * 1000}"
+    with node_of(there, extra_headers={"X-Incomplete": said}, head=END + HOUR) as lacking:
+        run = run_export(lacking, archive, end=END + HOUR, overlap=dt.timedelta(days=2))
+    assert not run.conflicts
+    assert_holds(archive, ROWS, whole=(START, END + HOUR))
+
+
+# Damage
+
+
+@pytest.mark.parametrize("name", ["_archive.json", "_coverage.json"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\x00" * 64, b'{"format_version": 1}'])
+def test_a_damaged_file_of_state_is_named_and_nothing_is_touched(node, archive, name, content):
+    (archive / name).write_bytes(content)
+    for use in (lambda: run_export(node, archive, end=END), lambda: read_all(archive)):
+        with unchanged(archive), pytest.raises(ArchiveError, match=f"{name} is damaged"):
+            use()
+    assert node.requests == []
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("_archive.json", "format_version"), ("_coverage.json", "version")]
+)
+def test_an_archive_of_a_newer_version_is_left_alone(node, archive, name, key):
+    content = json.loads((archive / name).read_bytes())
+    (archive / name).write_text(json.dumps({**content, key: 3}))
+    for use in (lambda: run_export(node, archive, end=END), lambda: read_all(archive)):
+        with unchanged(archive), pytest.raises(ArchiveError, match="newer than this package knows"):
+            use()
+
+
+def test_a_lost_coverage_is_named(node, archive):
+    (archive / "_coverage.json").unlink()
+    with unchanged(archive), pytest.raises(ArchiveError, match=r"has lost its _coverage\.json"):
+        run_export(node, archive, end=END)
+
+
+def last_file(folder):
+    return max((folder / "changes").glob("*/changes.parquet"))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.999])
+def test_a_truncated_file_is_named_and_nothing_is_written_over_it(node, archive, share):
+    path = last_file(archive)
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    node.block_timestamp = (END + HOUR) * 1000
+    before = lasting(archive)
+    with pytest.raises(ArchiveError, match=rf"{path.parent.name}/changes\.parquet"):
+        run_export(node, archive, end=END + HOUR)
+    assert lasting(archive) == before
+    with pytest.raises(ArchiveError, match=rf"{path.parent.name}/changes\.parquet can't be read"):
+        read_all(archive)
+
+
+def test_a_file_that_is_gone_is_named(node, archive):
+    path = last_file(archive)
+    path.unlink()
+    node.block_timestamp = (END + HOUR) * 1000
+    with pytest.raises(ArchiveError, match=rf"{path.parent.name}/changes\.parquet is gone"):
+        run_export(node, archive, end=END + HOUR)
+    with pytest.raises(ArchiveError, match=rf"{path.parent.name}/changes\.parquet can't be read"):
+        read_all(archive)
+
+
+def test_a_file_that_was_changed_by_hand_is_not_added_to(node, archive):
+    path = last_file(archive)
+    shutil.copy(min((archive / "changes").glob("*/changes.parquet")), path)
+    node.block_timestamp = (END + HOUR) * 1000
+    with pytest.raises(ArchiveError, match="is not what was written"):
+        run_export(node, archive, end=END + HOUR)
+
+
+def test_reading_what_is_no_archive_says_so(tmp_path):
+    with pytest.raises(ArchiveError, match=r"is no archive: it has no _archive\.json"):
+        Archive(tmp_path / "nothing").read()
+
+
+def test_the_coverage_frame_tells_who_was_asked(node, archive):
+    frame = Archive(archive).coverage()
+    assert frame["state"].tolist() == ["complete"]
+    assert frame["block_height"].tolist() == [len(TIMES)]
+    assert state_of(archive).intervals[0].source.startswith("http://127.0.0.1:")
+
+
+def test_each_account_and_time_is_one_row(finished):
+    table = read_all(finished)
+    assert not table.duplicated([*ACCOUNT_KEY, "timestamp"]).any()
+
+
+def test_balances_that_an_earlier_gap_makes_unknown_are_no_checkpoint(node, tmp_path):
+    run_export(node, tmp_path / "a", start=MONTH - DAY, end=END)
+    assert state_of(tmp_path / "a").checkpoints
+    run_export(node, tmp_path / "a", start=START, end=START + HOUR)
+    assert not state_of(tmp_path / "a").checkpoints
+    assert not list((tmp_path / "a" / "checkpoints").iterdir())
+    assert Archive(tmp_path / "a").verify().is_whole
+    run_export(node, tmp_path / "a", end=END, fill_gaps=True)
+    assert state_of(tmp_path / "a").checkpoints
+    assert Archive(tmp_path / "a").verify().is_whole

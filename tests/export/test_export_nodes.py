@@ -1,0 +1,187 @@
+"""An export proves what each node that sent rows remembers, and nothing by another one's memory."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import stamina
+
+from balance_analysis.archive.archive import Archive
+from balance_analysis.demo import sample_archive
+from balance_analysis.errors import IncompleteError
+from balance_analysis.export.export import export
+from balance_analysis.node.client import Client
+from balance_analysis.schema import from_microseconds, to_microseconds
+from balance_analysis.service.app import create_app
+from balance_analysis.service.server import serve
+from tests.archive.exporting import (
+    DAY,
+    END,
+    HOUR,
+    START,
+    Inline,
+    assert_holds,
+    node_of,
+    run_export,
+    spans_of,
+    spread_history,
+    state_of,
+)
+from tests.loopback import Fault, LoopbackNode
+from tests.loopback.node import LIMITS
+from tests.node.truth import lines_of_rows, lines_of_table
+
+ROWS = spread_history(31, rows=300)
+TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
+RECENT = next(time for time in TIMES if time >= END - 20 * HOUR)
+
+executors = pytest.mark.parametrize("executor", [None, "inline"])
+
+
+@pytest.fixture(autouse=True)
+def _without_waiting():
+    with stamina.set_testing(True, attempts=2):
+        yield
+
+
+def since(moment):
+    return [row for row in ROWS if row.timestamp_ns >= moment * 1000]
+
+
+def until(moment):
+    return [row for row in ROWS if row.timestamp_ns < moment * 1000]
+
+
+def export_from(nodes, folder, **options):
+    if options.get("executor") == "inline":
+        options["executor"] = Inline()
+    bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
+    with Client([node.url for node in nodes], timeout=10) as client:
+        return export(client, Archive(folder), **{**bounds, "workers": 1, **options})
+
+
+def assert_true(folder, rows=ROWS):
+    """Check that each row in what is proven is there."""
+    held = set(lines_of_table(Archive(folder).read(start="2020-01-01", partial=True)))
+    for start, end, proven in spans_of(folder):
+        due = [row for row in rows if start <= row.timestamp_ns // 1000 < end]
+        assert not proven or set(lines_of_rows(due)) <= held
+
+
+def sources_of(folder):
+    return [(each.start, each.end, each.source) for each in state_of(folder).intervals]
+
+
+@executors
+def test_rows_of_a_node_that_forgot_are_not_proven_by_one_that_told_only_its_head(
+    tmp_path, executor, caplog
+):
+    """After the head was asked, the first node is down, and the other holds the last hours."""
+
+    def only_limits(_, request):
+        return None if request.path == LIMITS else Fault.status(503)
+
+    with node_of(ROWS, faults=only_limits) as full, node_of(since(RECENT)) as short:
+        export_from([full, short], tmp_path / "a", executor=executor)
+    assert spans_of(tmp_path / "a") == [(START, RECENT, False), (RECENT, END, True)]
+    assert {source for *_, source in sources_of(tmp_path / "a")} == {short.url}
+    said = f"may have forgotten rows of [{from_microseconds(START)}, {from_microseconds(RECENT)})"
+    assert [said in each.message for each in caplog.records].count(True) == 1
+
+
+@executors
+def test_a_node_that_lags_after_its_head_was_asked_gives_over_and_what_no_one_has_is_unproven(
+    tmp_path, executor
+):
+    lag = START + DAY
+    with node_of(ROWS) as full, node_of(since(RECENT)) as short:
+
+        def lagging(_, request):
+            full.block_timestamp = (END if request.path == LIMITS else lag) * 1000
+            full.replace(until(lag))
+
+        full.faults = lagging
+        export_from([full, short], tmp_path / "a", executor=executor)
+    assert spans_of(tmp_path / "a") == [
+        (START, lag, True),
+        (lag, RECENT, False),
+        (RECENT, END, True),
+    ]
+    assert_true(tmp_path / "a")
+
+
+@executors
+@pytest.mark.parametrize("first", ["full", "short"])
+def test_of_two_nodes_of_unequal_memory_all_is_proven_and_each_is_named(tmp_path, executor, first):
+    with node_of(ROWS) as full, node_of(since(RECENT)) as short:
+        (short if first == "full" else full).latency = 0.02
+        nodes = [full, short] if first == "full" else [short, full]
+        export_from(nodes, tmp_path / "a", executor=executor, page_size=20)
+    assert_holds(tmp_path / "a", ROWS, whole=(START, END))
+    assert spans_of(tmp_path / "a") == [(START, END, True)]
+    for start, _, source in sources_of(tmp_path / "a"):
+        assert source == full.url or start >= RECENT
+
+
+@executors
+def test_what_nodes_forget_while_they_are_asked_is_unproven(tmp_path, executor):
+    for forgets_at in range(2, 30, 3):
+        folder = tmp_path / str(forgets_at)
+        with node_of(ROWS) as one, node_of(ROWS) as two:
+
+            def forgetting(_, __, at=forgets_at, one=one, two=two):
+                if len(one.requests) + len(two.requests) > at:
+                    one.replace(since(RECENT))
+                    two.replace(since(RECENT))
+
+            one.faults = two.faults = forgetting
+            with contextlib.suppress(IncompleteError):
+                export_from([one, two], folder, executor=executor, page_size=60)
+        assert_true(folder)
+
+
+@executors
+def test_behind_one_address_the_one_that_remembers_least_is_believed(tmp_path, executor):
+    for number, rows in enumerate(([ROWS, since(RECENT)], [since(RECENT), ROWS])):
+        folder = tmp_path / str(number)
+        with LoopbackNode(backends=[node_of(each) for each in rows]) as node:
+            node.block_timestamp = END * 1000
+            export_from([node], folder, executor=executor)
+        assert_true(folder)
+        assert spans_of(folder)[0][2] is False
+
+
+def test_one_that_lags_behind_the_same_address_is_not_of_another_network(tmp_path):
+    lag = START + DAY
+    with node_of(until(END - DAY)) as node:
+        run_export(node, tmp_path / "a", start=START, end=END - DAY)
+    backends = [node_of(ROWS), node_of(until(lag), head=lag), node_of(ROWS)]
+    with LoopbackNode(backends=backends, block_timestamp=END * 1000) as node:
+        export_from([node], tmp_path / "a")
+    assert_holds(tmp_path / "a", ROWS)
+
+
+def test_an_executor_is_told_once_what_is_unproven(tmp_path, caplog):
+    with node_of(since(RECENT)) as node:
+        export_from([node], tmp_path / "a", executor="inline")
+    assert caplog.text.count("unproven") == 1
+
+
+def test_what_is_proven_already_is_not_warned_of(tmp_path, caplog):
+    with node_of(ROWS) as node:
+        run_export(node, tmp_path / "a", start=START, end=END)
+        node.replace(since(RECENT))
+        node.block_timestamp = (END + HOUR) * 1000
+        caplog.clear()
+        run_export(node, tmp_path / "a", end=END + HOUR)
+    assert caplog.text == ""
+    assert spans_of(tmp_path / "a") == [(START, END + HOUR, True)]
+
+
+def test_a_copy_of_an_archive_is_proven_before_its_first_row_as_well(tmp_path):
+    month = to_microseconds("2023-04-01"), to_microseconds("2023-05-01")
+    with sample_archive() as archive, serve(create_app(archive)) as url:
+        bounds = dict(zip(("start", "end"), month, strict=True))
+        run_export(url, tmp_path / "a", partition="month", **bounds)
+    assert spans_of(tmp_path / "a") == [(*month, True)]

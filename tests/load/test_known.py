@@ -1,0 +1,349 @@
+"""What a load knows: up to the least head, from the oldest row of the node that sent the rows."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import stamina
+
+import balance_analysis as ba
+from balance_analysis.cli.output import PARTIAL
+from balance_analysis.demo import serve_sample
+from balance_analysis.known import known_of, lacking
+from balance_analysis.load.to_parquet import load_to_parquet
+from balance_analysis.schema import ATTRS_KEY, from_microseconds, to_microseconds
+from tests.cli.test_commands import run
+from tests.loopback import Fault, LoopbackNode, random_history
+from tests.loopback.node import LIMITS
+from tests.node.truth import lines_of_rows, lines_of_table
+
+ROWS = random_history(21, rows=600, accounts=60, largest_block=12)
+TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
+START, END = TIMES[0], TIMES[-1] + 3_600_000_000
+MIDDLE = TIMES[len(TIMES) // 2]
+
+
+@pytest.fixture(autouse=True)
+def _without_waiting():
+    with stamina.set_testing(True, attempts=2):
+        yield
+
+
+def node_of(rows=ROWS, *, head=END, **options):
+    return LoopbackNode(rows, **{"block_timestamp": head * 1000, **options})
+
+
+def until(moment):
+    return [row for row in ROWS if row.timestamp_ns < moment * 1000]
+
+
+def since(moment):
+    return [row for row in ROWS if row.timestamp_ns >= moment * 1000]
+
+
+def load(*nodes, start=START, end=END, **options):
+    bounds = [bound if bound is None else from_microseconds(bound) for bound in (start, end)]
+    with ba.Client([node.url for node in nodes], timeout=10) as client:
+        return ba.load_balance_changes(client, start=bounds[0], end=bounds[1], **options)
+
+
+def assert_true(table, truth=ROWS):
+    """Check that each row of the truth in what is known of a table is there."""
+    held = set(lines_of_table(table))
+    for start, end in known_of(table):
+        due = [row for row in truth if start <= row.timestamp_ns // 1000 < end]
+        assert set(lines_of_rows(due)) <= held
+
+
+def told(table, name):
+    return table.attrs[ATTRS_KEY][name]
+
+
+# Heads
+
+
+def test_a_load_is_known_up_to_the_nodes_last_block_and_says_so_once(caplog):
+    with node_of(until(MIDDLE), head=MIDDLE) as node:
+        table = load(node)
+    assert known_of(table) == ((START, MIDDLE),)
+    assert caplog.text.count(f"knows blocks up to {from_microseconds(MIDDLE)} only") == 1
+    assert lacking(table.attrs[ATTRS_KEY]) == [(MIDDLE, END)]
+
+
+def test_without_an_end_the_interval_ends_where_the_node_does_and_nothing_is_said(caplog):
+    with node_of(head=TIMES[-1]) as node:
+        table = load(node, end=None)
+    assert known_of(table) == ((START, TIMES[-1]),)
+    assert told(table, "end") == from_microseconds(TIMES[-1]).isoformat()
+    assert len(table) == len(ROWS)
+    assert caplog.text == ""
+
+
+def test_a_node_that_tells_no_head_is_taken_at_its_word(caplog):
+    with node_of(extra_headers={"X-Block-Timestamp": "", "X-Block-Height": ""}) as node:
+        table = load(node)
+    assert known_of(table) == ((START, END),)
+    assert told(table, "block_time") is None
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_behind_one_address_the_one_that_lags_ends_what_is_known(workers, caplog):
+    for lag in TIMES[20::60]:
+        behind = node_of(until(lag), head=lag, block_height=5)
+        with LoopbackNode(backends=[node_of(block_height=9), behind]) as node:
+            try:
+                table = load(node, page_size=40, workers=workers)
+            except ba.IncompleteError:
+                continue
+        assert_true(table)
+        if len(known_of(table)) != 1 or known_of(table)[0] != (START, END):
+            assert known_of(table)[0][1] < END
+            assert told(table, "block_height") == 5
+            assert told(table, "block_time") == from_microseconds(lag).isoformat()
+            assert "knows blocks up to" in caplog.text
+
+
+def test_behind_one_address_a_lagging_answer_among_good_ones_is_never_passed_off(caplog):
+    """One request of those of rows is answered by a node that lags, each in turn."""
+    lag = TIMES[100]
+    for which in range(12):
+        with node_of() as node:
+
+            def lagging(index, _, which=which, node=node):
+                is_behind = index == which
+                node.block_timestamp = (lag if is_behind else END) * 1000
+                node.replace(until(lag) if is_behind else ROWS)
+
+            node.faults = lagging
+            caplog.clear()
+            try:
+                table = load(node, page_size=100, workers=1)
+            except ba.IncompleteError:
+                continue
+        assert_true(table)
+        if len(table) < len(ROWS):
+            assert lacking(table.attrs[ATTRS_KEY])
+            assert caplog.text.count("is known:") == 1
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_restart_with_fewer_rows_ends_what_is_known(workers):
+    short = 0
+    for restarts_at in range(1, 12, 2):
+        with LoopbackNode(ROWS, block_timestamp=END * 1000) as node:
+
+            def restarting(index, _, at=restarts_at, node=node):
+                if index == at:
+                    node.replace(until(MIDDLE))
+                    node.block_timestamp = TIMES[TIMES.index(MIDDLE) - 1] * 1000
+
+            node.faults = restarting
+            try:
+                table = load(node, page_size=50, workers=workers)
+            except ba.IncompleteError:
+                continue
+        assert_true(table)
+        if len(table) < len(ROWS):
+            short += 1
+            assert lacking(table.attrs[ATTRS_KEY])
+    assert short
+
+
+def test_a_node_that_lags_gives_over_to_one_that_knows_the_rest(caplog):
+    with node_of(until(MIDDLE), head=MIDDLE) as behind, node_of(since(MIDDLE)) as ahead:
+        table = load(behind, ahead)
+    assert known_of(table) == ((START, END),)
+    assert lines_of_table(table) == lines_of_rows(ROWS)
+    assert told(table, "steps_by_node").keys() == {behind.url, ahead.url}
+    assert "is known:" not in caplog.text
+
+
+# Oldest rows
+
+
+def test_a_start_before_the_oldest_row_is_known_from_that_row_on_and_says_so_once(caplog):
+    with node_of(since(MIDDLE)) as node:
+        table = load(node)
+    assert known_of(table) == ((MIDDLE, END),)
+    said = f"may have forgotten rows of [{from_microseconds(START)}, {from_microseconds(MIDDLE)})"
+    assert caplog.text.count(said) == 1
+
+
+def test_an_older_row_of_any_account_shows_that_nothing_is_forgotten(caplog):
+    party = next(row.party_id for row in ROWS if row.party_id != "network")
+    with node_of() as node:
+        table = load(node, start=START + 1, party_ids=[party])
+    assert known_of(table) == ((START + 1, END),)
+    assert caplog.text == ""
+
+
+def test_without_a_start_the_interval_begins_at_the_oldest_row_and_nothing_is_said(caplog):
+    with node_of(since(MIDDLE)) as node:
+        table = load(node, start=None)
+    assert known_of(table) == ((MIDDLE, END),)
+    assert caplog.text == ""
+
+
+def test_of_a_node_without_rows_nothing_is_known():
+    with node_of([]) as node:
+        assert known_of(load(node)) == ()
+
+
+def test_of_two_nodes_each_window_goes_to_one_that_reaches_back_to_it(caplog):
+    for latencies in ((0.0, 0.03), (0.03, 0.0)):
+        with node_of(latency=latencies[0]) as deep, node_of(since(MIDDLE)) as shallow:
+            shallow.latency = latencies[1]
+            for nodes in ((deep, shallow), (shallow, deep)):
+                table = load(*nodes, page_size=50)
+                assert known_of(table) == ((START, END),)
+                assert lines_of_table(table) == lines_of_rows(ROWS)
+    assert "is known:" not in caplog.text
+
+
+def test_where_no_node_reaches_back_it_is_not_known():
+    with (
+        node_of(since(TIMES[60])) as one,
+        node_of(since(MIDDLE)) as two,
+    ):
+        assert known_of(load(two, one)) == ((TIMES[60], END),)
+
+
+def test_the_rows_of_a_node_that_forgot_are_not_vouched_for_by_one_that_fails():
+    """The first node is asked what it remembers, and is gone when the rows are."""
+
+    def only_the_oldest_row(_, request):
+        is_row = request.path != LIMITS and request.get("pagination.first") != "1"
+        return Fault.status(503) if is_row else None
+
+    with node_of(faults=only_the_oldest_row) as deep, node_of(since(MIDDLE)) as shallow:
+        table = load(deep, shallow)
+    assert known_of(table) == ((MIDDLE, END),)
+    assert_true(table)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_what_is_forgotten_while_it_is_asked_for_is_not_known(workers):
+    for forgets_at in range(1, 14):
+        with node_of() as node:
+
+            def forgetting(index, _, at=forgets_at, node=node):
+                if index == at:
+                    node.replace(since(MIDDLE))
+
+            node.faults = forgetting
+            try:
+                table = load(node, page_size=100, workers=workers)
+            except ba.IncompleteError:
+                continue
+        assert_true(table)
+        if len(table) < len(ROWS):
+            assert lacking(table.attrs[ATTRS_KEY])
+
+
+def test_behind_one_address_the_one_that_remembers_least_is_believed():
+    for backends in ([ROWS, since(MIDDLE)], [since(MIDDLE), ROWS]):
+        with LoopbackNode(backends=[node_of(rows) for rows in backends]) as node:
+            assert known_of(load(node, workers=1)) == ((MIDDLE, END),)
+
+
+def test_asking_for_the_oldest_row_costs_six_pages_of_one_row():
+    with node_of() as node:
+        load(node, start=START + 1)
+        asked = [request.get("pagination.first") for request in node.requests]
+        connections = {request.client_port for request in node.requests}
+    assert asked.count("1") == 6
+    assert len(connections) > 6
+
+
+def test_a_bad_row_of_another_account_does_not_fail_a_load():
+    other = ROWS[0].party_id
+    party = next(row.party_id for row in ROWS if row.party_id not in (other, "network"))
+
+    def spoil(row):
+        return {**row, "balance": "x"} if row["partyId"] == other else row
+
+    with node_of(edit_row=spoil) as node:
+        assert known_of(load(node, party_ids=[party])) == ((START, END),)
+
+
+# Archives as nodes
+
+
+def test_the_sample_is_known_for_the_month_that_its_archive_vouches_for(caplog):
+    with serve_sample() as url, ba.Client(url) as client:
+        table = ba.load_balance_changes(client, start="2023-04-01", end="2023-05-01")
+    assert known_of(table) == ((to_microseconds("2023-04-01"), to_microseconds("2023-05-01")),)
+    assert caplog.text == ""
+
+
+def test_an_archive_knows_no_more_than_it_vouches_for(caplog):
+    with serve_sample() as url, ba.Client(url) as client:
+        table = ba.load_balance_changes(client, start="2023-03-01", end="2023-06-01")
+    assert known_of(table) == ((to_microseconds("2023-04-01"), to_microseconds("2023-05-01")),)
+    assert caplog.text.count("is known:") == 1
+
+
+# On the way: streams, files, loads that go on
+
+
+def test_a_stream_says_at_its_end_what_is_not_known(caplog):
+    with node_of(until(MIDDLE), head=MIDDLE) as node, ba.Client(node.url) as client:
+        bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
+        batches = list(ba.iter_balance_changes(client, **bounds))
+    assert sum(batch.num_rows for batch in batches) == len(until(MIDDLE))
+    assert caplog.text.count("is known:") == 1
+
+
+def failing_after(count):
+    return lambda index, _: Fault.status(503) if index >= count else None
+
+
+@pytest.mark.parametrize("rows", [until(MIDDLE), since(TIMES[30])], ids=["head", "oldest"])
+def test_a_load_that_goes_on_knows_the_same(rows, tmp_path):
+    head = MIDDLE if rows[0] == ROWS[0] else END
+    bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
+    options = {**bounds, "page_size": 20, "workers": 1}
+    with node_of(rows, head=head) as node, ba.Client(node.url) as client:
+        expected = known_of(ba.load_balance_changes(client, **options))
+        node.faults = failing_after(len(node.requests) + 18)
+        with pytest.raises(ba.RequestError) as failed:
+            load_to_parquet(client, tmp_path / "x", **options)
+        node.faults = ()
+        load_to_parquet(client, tmp_path / "x", resume=True, **options)
+        assert known_of(ba.read_parquet(tmp_path / "x")) == expected
+        node.faults = failing_after(len(node.requests) + 18)
+        with pytest.raises(ba.RequestError) as failed:
+            ba.load_balance_changes(client, **options)
+        node.faults = ()
+        assert known_of(pickle.loads(pickle.dumps(failed.value)).resume()) == expected
+
+
+def test_a_lagging_answer_before_an_interruption_is_not_forgotten(tmp_path):
+    """The answers before are of a node that remembers less; those after of one that has it all."""
+    bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
+    options = {**bounds, "page_size": 20, "workers": 1}
+    with node_of(since(TIMES[30])) as shallow, node_of() as deep:
+        shallow.faults = failing_after(25)
+        with ba.Client(shallow.url) as client, pytest.raises(ba.RequestError):
+            load_to_parquet(client, tmp_path / "x", **options)
+        with ba.Client(deep.url) as client:
+            load_to_parquet(client, tmp_path / "x", resume=True, **options)
+    assert known_of(ba.read_parquet(tmp_path / "x")) == ((TIMES[30], END),)
+
+
+@pytest.mark.parametrize(
+    ("rows", "head", "code"),
+    [(ROWS, END, 0), (until(MIDDLE), MIDDLE, 3), (since(MIDDLE), END, 3)],
+    ids=["whole", "lagging", "forgetful"],
+)
+def test_fetch_ends_with_3_where_not_all_is_known(rows, head, code, tmp_path):
+    path = tmp_path / "x.parquet"
+    bounds = [from_microseconds(at).isoformat() for at in (START, END)]
+    with node_of(rows, head=head) as node:
+        done = run(
+            "fetch", node.url, "-o", path, "--since", bounds[0], "--until", bounds[1], code=code
+        )
+    assert ("not all of what was asked for is known" in done.stderr) == (code == PARTIAL)
+    assert lines_of_table(ba.read_parquet(path)) == lines_of_rows(rows)

@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from tests.figures.conftest import drawing
+
+__all__ = ["drawing"]

@@ -1,0 +1,143 @@
+"""What a report of an archive says of how complete it is."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from balance_analysis.archive.archive import Archive
+from balance_analysis.report.pictures import COUNTS_NOTE, STEPS_NOTE
+from balance_analysis.report.report import write_report
+from balance_analysis.report.sheets import CUT_NOTE, FLOWS_NOTE
+from balance_analysis.schema import from_microseconds, to_microseconds
+from tests.archive.exporting import DAY, HOUR, node_of, run_export, spread_history
+from tests.report.reading import number, read_page
+
+START = to_microseconds("2023-04-03")
+END = START + 5 * DAY
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """An archive with a gap of a day in it."""
+    folder = tmp_path_factory.mktemp("archive") / "mainnet"
+    with node_of(spread_history(3, start=START, end=END), head=END) as node:
+        run_export(node, folder, start=START + 2 * DAY, end=END)
+        run_export(node, folder, start=START, end=START + DAY)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def archived(folder):
+    path = folder.parent / "report.html"
+    write_report(Archive(folder), path, largest=0)
+    return read_page(path)
+
+
+def test_a_gap_stands_at_the_top(archived):
+    gap = [from_microseconds(START + days * DAY) for days in (1, 2)]
+    assert "not complete" in archived.text("p")
+    (said,) = (text for tag, text in archived.texts if tag == "li" and "never asked for" in text)
+    assert all(f"{moment:%Y-%m-%d %H:%M:%S}" in said for moment in gap)
+
+
+def test_what_flowed_is_unknown_where_a_part_of_a_period_is_a_gap(folder, tmp_path):
+    start, end = (from_microseconds(START + hours * HOUR) for hours in (10, 60))
+    write_report(Archive(folder), tmp_path / "r.html", start=start, end=end, largest=0)
+    page = read_page(tmp_path / "r.html")
+    (caption,) = (name for name in page.tables if name.startswith("Flows and activity by day"))
+    rows = {row["from"]: row for row in page.tables[caption]}
+    first, behind = (f"{from_microseconds(START + day * DAY):%Y-%m-%d}" for day in (0, 2))
+    assert behind in rows
+    assert set(rows) <= {first, behind}
+    assert all(row["inflow"] != "unknown" for row in rows.values())
+    assert number(rows[behind]["first rows"]) > 0
+    totals = page.table("Totals by account type")
+    assert {row["inflow"] for row in totals if row["type"]} == {"unknown"}
+    assert FLOWS_NOTE in page.text("p")
+
+
+def test_pictures_of_a_time_with_a_gap_say_so(folder, archived, tmp_path):
+    said = archived.text("figcaption")
+    assert all(said.count(note) for note in (FLOWS_NOTE, STEPS_NOTE, COUNTS_NOTE))
+    assert archived.text("text", "tspan").count("not known to be complete") >= 2
+    write_report(Archive(folder), tmp_path / "r.html", end=from_microseconds(START + DAY))
+    whole = read_page(tmp_path / "r.html")
+    assert "Part of the time" not in whole.text("figcaption", "p")
+    assert whole.text("text", "tspan").count("not known to be complete") == 0
+
+
+def test_what_moved_in_a_gap_before_the_interval_is_in_no_flow(folder, tmp_path):
+    write_report(
+        Archive(folder), tmp_path / "r.html", start=from_microseconds(START + 2 * DAY), largest=0
+    )
+    page = read_page(tmp_path / "r.html")
+    first = page.table("Flows and activity by")[0]
+    assert number(first["first rows"]) > 0
+    assert {row["opening"] for row in page.tables.get("Largest movers", [])} <= {"unknown"}
+    assert CUT_NOTE not in page.text("p")
+
+
+def test_an_archive_s_coverage_digests_and_limits_are_told(folder, archived):
+    coverage = Archive(folder).coverage()
+    shown = archived.table("Intervals of the archive")
+    assert [row["state"] for row in shown] == list(coverage["state"])
+    assert [row["state"] for row in shown][:2] == ["complete", "gap"]
+    files = archived.table("Files of the archive")
+    assert [row["file"] for row in files if row["file"].startswith("changes/")] == sorted(
+        str(file.relative_to(folder)) for file in folder.glob("changes/*/*.parquet")
+    )
+    assert sum(number(row["bytes"]) for row in files) == sum(
+        (folder / row["file"]).stat().st_size for row in files
+    )
+    assert len(archived.table("Snapshots")) == len(Archive(folder).limits())
+
+
+def test_an_archive_is_reported_on_from_first_to_last(folder, archived):
+    assert archived.note["start"] == from_microseconds(START).isoformat()
+    assert archived.note["end"] == from_microseconds(END).isoformat()
+    rows = len(Archive(folder).read(partial=True))
+    assert f"{rows:,}" in archived.text("dd")
+
+
+def test_a_part_of_an_archive_that_is_whole_is_complete(folder, tmp_path):
+    path = tmp_path / "report.html"
+    write_report(
+        Archive(folder),
+        path,
+        start=from_microseconds(START + 3 * DAY),
+        end=from_microseconds(END),
+        largest=0,
+    )
+    page = read_page(path)
+    assert "complete" in [text for tag, text in page.texts if tag == "p"]
+    assert not [text for tag, text in page.texts if tag == "li" and "asked for" in text]
+
+
+def test_what_lies_beyond_an_archive_is_a_gap(folder, tmp_path):
+    path = tmp_path / "report.html"
+    end = from_microseconds(END + HOUR)
+    write_report(Archive(folder), path, start=from_microseconds(END - HOUR), end=end, largest=0)
+    page = read_page(path)
+    assert f"{end:%Y-%m-%d %H:%M:%S} UTC was never asked for" in page.text("li")
+
+
+def test_a_damaged_archive_says_so_at_the_top(folder, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    (copy / "stranger.txt").write_text("who?", encoding="utf-8")
+    write_report(Archive(copy), tmp_path / "report.html", largest=0)
+    page = read_page(tmp_path / "report.html")
+    assert "checks failed" in page.text("p")
+    assert "stranger.txt" in page.text("li")
+
+
+def test_two_archives_of_the_same_content_give_the_same_bytes(folder, tmp_path, monkeypatch):
+    pages = []
+    for place in ("one", "two"):
+        shutil.copytree(folder, tmp_path / place / "mainnet")
+        monkeypatch.chdir(tmp_path / place)
+        write_report(Archive("mainnet"), "report.html", largest=0)
+        pages.append((tmp_path / place / "report.html").read_bytes())
+    assert pages[0] == pages[1]
