@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
-from balance_analysis.analysis.gaps import open_interval
+from balance_analysis.analysis.gaps import forget, open_interval, stated
 from balance_analysis.analysis.grid import check_cells, to_times
 from balance_analysis.analysis.int128 import (
     first_extremes,
@@ -17,6 +18,7 @@ from balance_analysis.analysis.int128 import (
 )
 from balance_analysis.analysis.resample import cut
 from balance_analysis.analysis.steps import (
+    ALWAYS,
     check_fits,
     join,
     map_blocks,
@@ -129,7 +131,9 @@ def _ranges(pieces: Pieces) -> Columns:
     }
 
 
-def drawdown(table: pd.DataFrame, *, opening: pd.DataFrame | None = None) -> pd.DataFrame:
+def drawdown(
+    table: pd.DataFrame, *, opening: pd.DataFrame | None = None, known: Stated | None = None
+) -> pd.DataFrame:
     """Return how far each balance lies below the highest one of its account so far.
 
     Parameters
@@ -138,6 +142,8 @@ def drawdown(table: pd.DataFrame, *, opening: pd.DataFrame | None = None) -> pd.
         A table of balance changes, its rows in any order.
     opening
         What accounts held before the table's rows: see `balance_at`. It can be a peak too.
+    known
+        Intervals [start, end) in which the table has every change: see `balance_at`.
 
     Returns
     -------
@@ -145,7 +151,8 @@ def drawdown(table: pd.DataFrame, *, opening: pd.DataFrame | None = None) -> pd.
         One row for each row of the table, sorted: `ACCOUNT_KEY` (category of str), `timestamp`,
         `balance`, `peak`, the highest balance up to then, `peak_at`, when it was first reached
         (datetime64[us, UTC]; NaT where `opening` doesn't tell), and `depth`, peak - balance.
-        Amounts are decimal128(38, 0), in the asset's smallest unit.
+        Amounts are decimal128(38, 0), in the asset's smallest unit. Behind a stretch that is not
+        known, `peak`, `peak_at` and `depth` are missing: in it, there may have been a higher one.
 
     Raises
     ------
@@ -170,11 +177,13 @@ def drawdown(table: pd.DataFrame, *, opening: pd.DataFrame | None = None) -> pd.
     2        1     7 2023-04-03 00:00:00+00:00      6
     """
     rows, steps = open_table(table, opening)
+    until = int(steps.extent.max(initial=0))
+    steps = forget(steps, stated(table, known), opening, until=until)
     found = join(map_blocks(lambda _, block: _fall(block), steps))
     return rows.assign(
-        peak=to_balances(found["peak"]),
-        peak_at=to_times(found["peak_at"]),
-        depth=to_balances(found["depth"]),
+        peak=to_balances(found["peak"], found["is_known"]),
+        peak_at=to_times(np.where(found["is_known"], found["peak_at"], ALWAYS)),
+        depth=to_balances(found["depth"], found["is_known"]),
     )
 
 
@@ -189,4 +198,10 @@ def _fall(steps: Steps) -> Columns:
 
     check_fits(too_large, name)
     kept = slice(None) if steps.is_row.all() else steps.is_row
-    return {"peak": highest[kept], "peak_at": steps.times[peaks][kept], "depth": depths[kept]}
+    gaps = np.cumsum(steps.is_fresh & ~steps.is_head)
+    return {
+        "peak": highest[kept],
+        "peak_at": steps.times[peaks][kept],
+        "depth": depths[kept],
+        "is_known": (gaps == gaps[steps.heads][steps.numbers])[kept],
+    }

@@ -39,7 +39,7 @@ from balance_analysis.export.periods import Filling, keeping, make_part, until_b
 from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
 from balance_analysis.load.session import Asking
 from balance_analysis.load.stream import Load
-from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Tally
+from balance_analysis.node.client import ATTEMPTS, BALANCE_CHANGES, NETWORK_LIMITS, Tally
 from balance_analysis.node.failover import answers
 from balance_analysis.node.limits import decode_limits, network_limits
 from balance_analysis.node.query import Filters, page_parameters
@@ -445,11 +445,18 @@ def _ask_head(client: Client, run: Run) -> tuple[str, int] | None:
 
 
 def _ask_limits(client: Client, tally: Tally) -> Answer[dict[str, Any]] | None:
-    """Return what the first node that answers says of the limits; `None` where it has none."""
+    """Return what the node that knows most says of the limits; `None` where none has any."""
+    told: list[Answer[dict[str, Any]]] = []
 
     def ask(base_url: str) -> Answer[dict[str, Any]] | None:
+        attempts = 1 if told else ATTEMPTS
         try:
-            return client.get(NETWORK_LIMITS, [], decode_limits, base_url=base_url, tally=tally)
+            return client.get(
+                *(NETWORK_LIMITS, [], decode_limits),
+                base_url=base_url,
+                tally=tally,
+                attempts=attempts,
+            )
         except RequestError as error:
             # A node that has no limits yet serves balance changes all the same. From any other
             # refusal nothing follows, not even up to where it can tell.
@@ -457,4 +464,7 @@ def _ask_limits(client: Client, tally: Tally) -> Answer[dict[str, Any]] | None:
                 return None
             raise
 
-    return next(answers(client.base_urls, ask, lambda _, error: logger.warning("%s", error)))
+    for answer in answers(client.base_urls, ask, lambda _, error: logger.warning("%s", error)):
+        told += [] if answer is None else [answer]
+    # A node that doesn't say what its last block is may know all.
+    return max(told, key=lambda each: (each.block_time is None, each.block_time), default=None)

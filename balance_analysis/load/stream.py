@@ -184,9 +184,8 @@ class Load:
             return ""
         reasons, told = [], [*known, *self.incomplete]
         if self.known_until is not None and self.known_until < end:
-            reasons.append(
-                f"the node knows blocks up to {from_microseconds(self.known_until)} only"
-            )
+            last = min(self.known_until, self.head.time or self.known_until)
+            reasons.append(f"the node knows blocks up to {from_microseconds(last)} only")
             told.append((self.known_until, end))
         if said := list(clipped(self.incomplete, start, end)):
             reasons.append(f"the node says that it may lack rows of {stretches(said)}")

@@ -194,6 +194,29 @@ def test_a_delta_over_a_gap_is_unknown(case):
     ]
 
 
+@settings(max_examples=60)
+@given(cases())
+def test_a_drawdown_behind_a_gap_is_unknown(case):
+    rows, opening, known = case
+    table, opening_balances = told(rows, known), opening_frame(opening)
+    found = ba.drawdown(table, opening=opening_balances)
+    steady = ba.drawdown(table, opening=opening_balances, known=[(instant(0), instant(2 * START))])
+    expected = []
+    for account in oracle.book(rows, opening, known).values():
+        is_behind = False
+        for n, (time, _) in enumerate(account.changes):
+            follows = n > 0 or (account.held is not None and opened(account, time))
+            is_behind |= follows and account.level(time - 1) is None
+            expected.append(not is_behind)
+    assert found["peak"].notna().tolist() == expected
+    assert found["depth"][expected].tolist() == steady["depth"][expected].tolist()
+
+
+def opened(account, time):
+    """Whether an opening balance held before a first row."""
+    return account.since is None or account.since < time
+
+
 A_MONTH = [(*GENERAL, START + HOUR, 5), (*GENERAL, START + DAY, 7), (*MARGIN, START + DAY, 1)]
 KNOWN = ((START, START + 10 * DAY),)
 
