@@ -208,7 +208,7 @@ def iter_reports(store: Store) -> Iterator[Report]:
     for name in _report_names(store):
         try:
             report = _read(store, name)
-        except ArchiveDamagedError as error:
+        except (ArchiveDamagedError, OSError) as error:
             logger.warning("%s", error)
         else:
             yield report

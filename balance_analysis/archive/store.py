@@ -157,15 +157,23 @@ class Store:
         yield from sorted(self.sizes(folder))
 
     def sizes(self, folder: str = "") -> dict[str, int]:
-        """Return the bytes of each file in a folder by its name; nothing where it is not there."""
+        """Return the bytes of each file in a folder by its name; nothing where it is not there.
+
+        Files behind a link in a folder's place are no files of the archive.
+        """
         root = self._path(folder.rstrip("/")) if folder else self._root
         selector = pafs.FileSelector(root, recursive=True, allow_not_found=True)
         found = self._files.get_file_info(selector)
-        return {
+        sizes = {
             info.path.removeprefix(self._root).lstrip("/"): info.size
             for info in found
             if info.type is pafs.FileType.File
         }
+        if self.folder is None:
+            return sizes
+        parents = {name.rpartition("/")[0] for name in sizes}
+        linked = {parent for parent in parents - {""} if (self.folder / parent).is_symlink()}
+        return {name: size for name, size in sizes.items() if name.rpartition("/")[0] not in linked}
 
     def links(self) -> list[str]:
         """Return the symbolic links in a local folder: no file or folder of an archive is one."""

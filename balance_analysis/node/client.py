@@ -24,6 +24,7 @@ from balance_analysis import __version__
 from balance_analysis.errors import RequestError
 from balance_analysis.node.exchange import LONGEST_WAIT, Answer, exchange, new_session
 from balance_analysis.node.pace import Pace
+from balance_analysis.redact import without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -109,7 +110,7 @@ class Client:
         a user in the address and a `.netrc`, and don't follow a redirect to another host.
     session
         The caller's own `requests.Session`, with its proxies, certificates and adapters. It is not
-        closed here.
+        closed here. What headers it has of its own, and where these are sent, is up to it.
     max_answer_bytes
         The largest answer, decompressed; of a larger one a `TooLargeError` tells, and a load asks
         for less.
@@ -340,6 +341,8 @@ def _split(base_url: str) -> tuple[str, dict[str, str]]:
         shown = base_url
         if isinstance(base_url, str) and "@" in base_url:
             shown = "***@" + base_url.rpartition("@")[2]
+        if isinstance(shown, str):
+            shown = without_credentials(shown)
         raise ValueError(
             f"{shown!r} is not the address of a node; it looks like https://node.example.org"
         )

@@ -202,19 +202,19 @@ def exchange(
         )
         is_ok = response.status_code == requests.codes.ok
         body = _body(response, deadline, max_bytes if is_ok else min(max_bytes, _CHUNK))
+    except MemoryError as error:
+        raise TooLargeError(
+            f"{base} sent more than {max_bytes:,} bytes, or than there is memory for; ask for a "
+            "smaller page_size, or allow more with max_answer_bytes",
+            url=url,
+            status=response.status_code,
+        ) from error
     except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
         raise _unreachable(error, url, base, timeout) from error
     seconds = time.monotonic() - began
     logger.debug("%s %s in %.3f s, %d bytes", response.status_code, url, seconds, len(body))
     if not is_ok:
         raise _refusal(response, body, url, base)
-    if len(body) > max_bytes:
-        raise TooLargeError(
-            f"{base} sent more than {max_bytes:,} bytes; ask for a smaller page_size, or allow "
-            "more with max_answer_bytes",
-            url=url,
-            status=response.status_code,
-        )
     try:
         value = read(body)
     except msgspec.DecodeError as error:
@@ -280,17 +280,29 @@ def _base_of(url: str, operation: str) -> str:
 
 
 def _body(response: requests.Response, deadline: float, max_bytes: int) -> bytes:
-    """Return the body, or as much of it as shows that it is larger than `max_bytes`."""
+    """Return the body; of a refusal no more than shows that it is larger than `max_bytes`.
+
+    Raises
+    ------
+    MemoryError
+        If an answer is larger.
+    """
     # Large reads: `response.content` reads 10 KB at a time, five times as slow, and hands the
     # interpreter to another thread before each.
     if not hasattr(response.raw, "read1"):  # made by a transport of the caller's
+        if len(response.content) > max_bytes:
+            raise MemoryError
         return response.content
     chunks: list[bytes] = []
     left = max_bytes
     with response:
-        while left >= 0 and (chunk := response.raw.read1(_CHUNK, decode_content=True)):
+        while chunk := response.raw.read1(_CHUNK, decode_content=True):
             chunks.append(chunk)
             left -= len(chunk)
+            if left < 0 and response.status_code == requests.codes.ok:
+                raise MemoryError
+            if left < 0:
+                break
             if time.monotonic() > deadline:
                 raise requests.ReadTimeout("the answer trickles in")
     return b"".join(chunks)

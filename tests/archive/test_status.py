@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -350,3 +351,19 @@ def test_an_archive_of_a_node_without_limits_has_an_empty_frame(tmp_path):
     assert limits.empty
     assert str(limits["block_height"].dtype) == "Int64"
     assert status(tmp_path).limits == 0
+
+
+def test_a_day_behind_a_link_is_lost(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "a")
+    day = sorted((tmp_path / "a" / "changes").iterdir())[0]
+    shutil.move(day, tmp_path / "elsewhere")
+    day.symlink_to(tmp_path / "elsewhere")
+    assert status(tmp_path / "a", count_accounts=False).lost == (
+        f"changes/{day.name}/changes.parquet",
+    )
+
+
+def test_a_folder_named_as_a_report_is_skipped(folder, tmp_path, caplog):
+    shutil.copytree(folder, tmp_path / "a")
+    (tmp_path / "a" / "_runs" / "20990101T000000.000000Z-abcdef.json").mkdir()
+    assert status(tmp_path / "a").last_run == status(folder).last_run

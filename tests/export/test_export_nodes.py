@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 
 import pytest
 import stamina
@@ -125,6 +126,15 @@ def test_of_two_nodes_of_unequal_memory_all_is_proven_and_each_is_named(tmp_path
 
 
 @executors
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_node_that_knows_most_tells_how_far_an_export_goes(tmp_path, order):
+    lagging = START + 10 * HOUR
+    with node_of(until(lagging), head=lagging) as behind, node_of(ROWS, head=END) as whole:
+        run = export_from([behind, whole][::order], tmp_path / "a", settle=dt.timedelta())
+    assert run.rows == len(ROWS)
+    assert_holds(tmp_path / "a", ROWS)
+
+
 def test_what_nodes_forget_while_they_are_asked_is_unproven(tmp_path, executor):
     for forgets_at in range(2, 30, 3):
         folder = tmp_path / str(forgets_at)
