@@ -355,7 +355,7 @@ def test_an_archive_of_a_node_without_limits_has_an_empty_frame(tmp_path):
 
 def test_a_day_behind_a_link_is_lost(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "a")
-    day = sorted((tmp_path / "a" / "changes").iterdir())[0]
+    day = min((tmp_path / "a" / "changes").iterdir())
     shutil.move(day, tmp_path / "elsewhere")
     day.symlink_to(tmp_path / "elsewhere")
     assert status(tmp_path / "a", count_accounts=False).lost == (

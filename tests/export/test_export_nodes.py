@@ -125,7 +125,6 @@ def test_of_two_nodes_of_unequal_memory_all_is_proven_and_each_is_named(tmp_path
         assert source == full.url or start >= RECENT
 
 
-@executors
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_node_that_knows_most_tells_how_far_an_export_goes(tmp_path, order):
     lagging = START + 10 * HOUR
@@ -135,6 +134,7 @@ def test_the_node_that_knows_most_tells_how_far_an_export_goes(tmp_path, order):
     assert_holds(tmp_path / "a", ROWS)
 
 
+@executors
 def test_what_nodes_forget_while_they_are_asked_is_unproven(tmp_path, executor):
     for forgets_at in range(2, 30, 3):
         folder = tmp_path / str(forgets_at)
