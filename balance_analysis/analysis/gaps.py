@@ -82,14 +82,10 @@ def forget(steps: Steps, known: Known | None, opening: pd.DataFrame | None, *, u
     if known is None or not len(steps.times):
         return steps
     gaps = [gap for gap in between(known, ALWAYS, NEVER) if gap[0] < until]
-    nexts = np.append(steps.times[1:], NEVER)
-    nexts[steps.bounds[1:] - 1] = NEVER
     seen = steps.times
-    if not steps.is_row.all():
-        at = known[0][0] if known else ALWAYS + 1
-        if opening is not None:
-            at = _asked_at(opening, otherwise=at)
-        held = np.minimum(np.maximum(seen, at - 1), nexts - 1)
+    if opening is not None:
+        at = _asked_at(opening, otherwise=known[0][0] if known else ALWAYS + 1)
+        held = np.minimum(np.maximum(seen, at - 1), _nexts(steps) - 1)
         seen = np.where(steps.is_row | (seen == NEVER), seen, held)
     if not gaps or gaps[-1][1] <= int(seen[steps.heads].min()) + 1:
         return steps
@@ -97,8 +93,15 @@ def forget(steps: Steps, known: Known | None, opening: pd.DataFrame | None, *, u
     after = np.minimum(seen, NEVER - 1) + 1
     place = np.searchsorted(ends, after, side="right")
     ceases = np.maximum(after, np.append(starts, NEVER)[place])
-    ceases[ceases >= nexts] = NEVER
+    ceases[ceases >= _nexts(steps)] = NEVER
     return steps if np.all(ceases == NEVER) else replace(steps, ceases=ceases)
+
+
+def _nexts(steps: Steps) -> NDArray[np.int64]:
+    """Return when the account's next row is, of each row."""
+    nexts = np.append(steps.times[1:], NEVER)
+    nexts[steps.bounds[1:] - 1] = NEVER
+    return nexts
 
 
 def _asked_at(opening: pd.DataFrame, *, otherwise: int) -> int:
