@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from balance_analysis.archive.runs import Report, last_success
 from balance_analysis.errors import ArchiveError
@@ -16,8 +18,6 @@ from balance_analysis.schema import from_microseconds
 if TYPE_CHECKING:
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.store import Store
-
-_PREFIX: Final = "balance_analysis_export_"
 
 
 def write_metrics(
@@ -41,21 +41,14 @@ def write_metrics(
     OSError
         If it can't be written.
     """
-    figures = _figures(store, state, report, exit_code)
-    label = without_credentials(store.uri).replace("\\", r"\\").replace('"', r"\"")
-    label = label.replace("\n", r"\n")
-    lines = []
-    for name, (about, value) in figures.items():
-        if value is None:
-            continue
-        full = f"{_PREFIX}{name}"
-        lines += [
-            f"# HELP {full} {about}",
-            f"# TYPE {full} gauge",
-            f'{full}{{archive="{label}"}} {value}',
-        ]
+    label = without_credentials(store.uri)
+    registry = CollectorRegistry()
+    for name, (about, value) in _figures(store, state, report, exit_code).items():
+        if value is not None:
+            gauge = Gauge(f"balance_analysis_export_{name}", about, ["archive"], registry=registry)
+            gauge.labels(label).set(value)
     with replacing(Path(path)) as temporary:
-        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        temporary.write_bytes(generate_latest(registry))
 
 
 def _figures(

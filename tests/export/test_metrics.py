@@ -35,6 +35,11 @@ def test_metrics_tell_the_archive_and_the_run(tmp_path):
     report = last_success(store)
     write_metrics(tmp_path / "x.prom", store=store, state=state, report=report, exit_code=0)
     found = metrics(tmp_path / "x.prom")
+    assert list(found) == [
+        *("last_success_timestamp_seconds", "last_run_timestamp_seconds"),
+        *("archive_rows", "new_rows", "lag_seconds", "gaps", "unproven_intervals"),
+        *("conflicts", "bad_rows", "requests", "duration_seconds", "exit_code"),
+    ]
     assert found["archive_rows"] == found["new_rows"] == len(ROWS)
     assert found["gaps"] == found["unproven_intervals"] == found["exit_code"] == 0
     assert found["lag_seconds"] == pytest.approx(time.time() - END / 1e6, abs=5)
@@ -65,4 +70,4 @@ def test_metrics_without_an_archive_leave_out_what_is_not_known(tmp_path):
     assert "archive_rows" not in text
     assert "last_success" not in text
     assert r"a\"b" in text
-    assert re.search(r"exit_code\{.*\} 75$", text, re.MULTILINE)
+    assert re.search(r"exit_code\{.*\} 75\.0$", text, re.MULTILINE)
