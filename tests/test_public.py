@@ -15,6 +15,7 @@ import balance_analysis as ba
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"duckdb", "matplotlib", "msgspec", "numpy", "pandas", "pyarrow", "requests", "starlette"}
+HEAVY |= {"prometheus_client"}
 
 
 def test_the_public_names_are_sorted_and_all_there():

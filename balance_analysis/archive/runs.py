@@ -1,4 +1,4 @@
-"""One report for each run, the bad rows that it met, and figures for a monitor.
+"""One report for each run, and the bad rows that it met.
 
 A report is written when the run begins, as incomplete, and again when it ends: one that was killed
 leaves the first.
@@ -13,7 +13,6 @@ import logging
 import re
 from dataclasses import asdict, dataclass, field
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -23,7 +22,6 @@ from balance_analysis.archive.limits import snapshot
 from balance_analysis.archive.run import STAMP
 from balance_analysis.archive.signals import uninterrupted
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError
-from balance_analysis.files.atomic import PathLike, replacing
 from balance_analysis.redact import without_credentials
 from balance_analysis.schema import from_microseconds
 
@@ -50,8 +48,6 @@ FAILED_FOR: Final = dt.timedelta(days=30)
 """So long those are kept as well that tell of a failure."""
 
 _REPORT: Final = re.compile(rf"{layout.RUNS}\d{{8}}T\d{{6}}\.\d{{6}}Z-[0-9a-f]{{6}}\.json")
-
-_PREFIX: Final = "balance_analysis_export_"
 
 
 @dataclass(slots=True)
@@ -242,86 +238,6 @@ def last_success(store: Store) -> Report | None:
     return next((report for report in exports if report.is_success), None)
 
 
-def write_metrics(
-    path: PathLike, *, store: Store, state: Coverage | None, report: Report | None, exit_code: int
-) -> None:
-    """Write an export's figures for Prometheus, as the node exporter's textfile collector reads it.
-
-    Parameters
-    ----------
-    path
-        The file, whose name the collector wants to end in `.prom`; it is replaced, whole.
-    store, state
-        The archive and what it holds; `state=None` where there is none, or it can't be read.
-    report
-        The run's; `None` where it ended before it began, as on a held lock.
-    exit_code
-        What the command ended with.
-
-    Raises
-    ------
-    OSError
-        If it can't be written.
-    """
-    figures = _figures(store, state, report, exit_code)
-    label = without_credentials(store.uri).replace("\\", r"\\").replace('"', r"\"")
-    label = label.replace("\n", r"\n")
-    lines = []
-    for name, (about, value) in figures.items():
-        if value is None:
-            continue
-        full = f"{_PREFIX}{name}"
-        lines += [
-            f"# HELP {full} {about}",
-            f"# TYPE {full} gauge",
-            f'{full}{{archive="{label}"}} {value}',
-        ]
-    with replacing(Path(path)) as temporary:
-        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _figures(
-    store: Store, state: Coverage | None, report: Report | None, exit_code: int
-) -> dict[str, tuple[str, float | None]]:
-    now = dt.datetime.now(dt.UTC)
-    success = None
-    if state is not None:
-        with contextlib.suppress(ArchiveError, OSError):
-            success = last_success(store)
-    ended = None if success is None or success.ended is None else _seconds(success.ended)
-    run = Report("", "") if report is None else report
-    began = now.timestamp() if report is None else _seconds(report.started)
-    rows = gaps = unproven = lag = None
-    if state is not None:
-        rows = sum(note.rows for note in state.files.values())
-        unproven = sum(not interval.proven for interval in state.intervals)
-        gaps = 0
-        if state.intervals:
-            end = state.intervals[-1].end
-            gaps = len(state.missing(state.intervals[0].start, end, proven=False))
-            lag = round(now.timestamp() - from_microseconds(end).timestamp(), 3)
-    return {
-        "last_success_timestamp_seconds": ("When the last complete run ended.", ended),
-        "last_run_timestamp_seconds": ("When the last run began.", began),
-        "archive_rows": ("Rows that the archive holds.", rows),
-        "new_rows": ("New rows of the last run.", run.rows),
-        "lag_seconds": ("How far the end of the coverage lies behind now.", lag),
-        "gaps": ("Gaps between the covered intervals.", gaps),
-        "unproven_intervals": (
-            "Covered intervals of which the node may have forgotten rows.",
-            unproven,
-        ),
-        "conflicts": (
-            "Rows of the archive that came with another balance in the last run, or not again.",
-            run.conflicts,
-        ),
-        "bad_rows": ("Rows that the last run set aside.", run.bad_rows),
-        "requests": ("Requests of the last run.", run.requests),
-        "duration_seconds": ("How long the last run took.", run.seconds),
-        "exit_code": ("What the last run ended with; 0 is success.", exit_code),
-    }
-
-
 def _first_rows(run: Run) -> list[dict[str, str]]:
     rows: list[dict[str, str]] = []
     for part in run.conflicts:
@@ -381,7 +297,3 @@ def _moment(microseconds: int) -> str:
 
 def _iso(moment: dt.datetime) -> str:
     return moment.isoformat(timespec="microseconds")
-
-
-def _seconds(moment: str) -> float:
-    return round(dt.datetime.fromisoformat(moment).timestamp(), 3)

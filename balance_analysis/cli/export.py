@@ -167,7 +167,7 @@ class Export:
         if self._metrics is None:
             return
         from balance_analysis.archive.manifest import read_coverage
-        from balance_analysis.archive.runs import write_metrics
+        from balance_analysis.export.metrics import write_metrics
 
         try:
             state = read_coverage(self._archive.store)

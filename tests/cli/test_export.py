@@ -178,7 +178,7 @@ def test_a_refused_connection_is_an_unavailable_source(tmp_path):
         url = node.url
     metrics = tmp_path / "x.prom"
     run("export", url, tmp_path / "a", "--metrics-file", metrics, code=4)
-    assert re.search(r"exit_code\{.*\} 4$", metrics.read_text(), re.MULTILINE)
+    assert re.search(r"exit_code\{.*\} 4\.0$", metrics.read_text(), re.MULTILINE)
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["_lock"]
 
 
@@ -225,8 +225,21 @@ def test_a_conflict_is_told(node, tmp_path):
 def test_metrics_are_written_after_a_success(node, tmp_path):
     run("export", node.url, tmp_path / "a", "--metrics-file", tmp_path / "x.prom")
     text = (tmp_path / "x.prom").read_text()
-    assert re.search(rf"_new_rows\{{archive=\"{tmp_path}/a\"\}} {len(ROWS)}$", text, re.MULTILINE)
-    assert re.search(r"_exit_code\{.*\} 0$", text, re.MULTILINE)
+    assert re.search(
+        rf"_new_rows\{{archive=\"{tmp_path}/a\"\}} {len(ROWS)}\.0$", text, re.MULTILINE
+    )
+    assert re.search(r"_exit_code\{.*\} 0\.0$", text, re.MULTILINE)
+
+
+def test_an_export_without_a_metrics_file_leaves_the_metrics_library_out(node, tmp_path):
+    code = (
+        "import sys; sys.modules['prometheus_client'] = None\n"
+        "from balance_analysis.cli import app\n"
+        "app(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", code, "export", node.url, tmp_path / "a"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 def test_json_lines_tell_everything(tmp_path):
@@ -267,7 +280,7 @@ def test_a_signal_commits_what_is_complete_and_ends_with_3(number, tmp_path):
     assert "Traceback" not in said
     assert said.endswith("balance-analysis: interrupted\n")
     assert outcome(tmp_path / "a") == "partial"
-    assert re.search(r"exit_code\{.*\} 3$", (tmp_path / "x.prom").read_text(), re.MULTILINE)
+    assert re.search(r"exit_code\{.*\} 3\.0$", (tmp_path / "x.prom").read_text(), re.MULTILINE)
     node.faults = []
     with node_of(ROWS) as again:
         run("export", again.url, tmp_path / "a")

@@ -15,6 +15,7 @@ import pytest
 import requests
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 from starlette.responses import Response
 
 from balance_analysis.service import middleware as guards
@@ -425,6 +426,29 @@ def test_metrics_are_prometheus_text(url):
     )
 
 
+def test_metrics_are_those_of_the_service_alone(archive):
+    with serve(create_app(archive)) as url:
+        ask(url)
+        families = list(text_string_to_metric_families(ask(url, "/metrics").text))
+    told = {
+        (family.type, sample.name.removeprefix("balance_analysis_service_"), *sorted(sample.labels))
+        for family in families
+        for sample in family.samples
+    }
+    assert told == {
+        ("counter", "requests_total", "path", "status"),
+        ("histogram", "request_seconds_bucket", "le", "path"),
+        ("histogram", "request_seconds_sum", "path"),
+        ("histogram", "request_seconds_count", "path"),
+        ("counter", "rows_total"),
+        ("gauge", "in_flight"),
+        ("gauge", "archive_readable"),
+        ("gauge", "archive_rows"),
+        ("gauge", "coverage_end_timestamp_seconds"),
+        ("gauge", "coverage_age_seconds"),
+    }
+
+
 def test_metrics_count_requests_and_rows(archive):
     prefix = "balance_analysis_service_"
     with serve(create_app(archive)) as url:
@@ -441,7 +465,7 @@ def test_metrics_count_requests_and_rows(archive):
     assert found[f"{prefix}rows_total"] == 5007
     assert found[f"{prefix}in_flight"] == 1
     assert found[f'{prefix}request_seconds_count{{path="{CHANGES}"}}'] == 3
-    assert found[f'{prefix}request_seconds_bucket{{path="{CHANGES}",le="+Inf"}}'] == 3
+    assert found[f'{prefix}request_seconds_bucket{{le="+Inf",path="{CHANGES}"}}'] == 3
 
 
 def test_metrics_and_health_tell_of_the_archive(archive, url):
