@@ -39,7 +39,7 @@ WRITERS = {
     "summary --output": (["summary", "{source}"], ".parquet"),
     "series --output": (["series", "{source}"], ".parquet"),
     "plot --output": (["plot", "{source}", "--kind", "activity"], ".png"),
-    "report --output": (["report", "{source}"], ".html"),
+    "report --output": (["report", "{source}", "--largest", "0"], ".html"),
     "export --metrics-file": (["export", "main", "--config", "{source}"], ".prom"),
     "demo --out": (["demo"], ""),
 }
@@ -101,6 +101,11 @@ class World:
             path: path.readlink() if path.is_symlink() else path.is_file() and path.read_bytes()
             for path in self.folder.rglob("*")
         }
+
+
+@pytest.fixture(autouse=True)
+def _without_waiting(monkeypatch, words_only):
+    monkeypatch.setenv("BALANCE_ANALYSIS_SETTLE", "0s")
 
 
 @pytest.fixture(scope="module")

@@ -318,6 +318,7 @@ def test_a_report_of_a_file_is_that_of_the_library(few, tmp_path):
     assert (tmp_path / "x.html").read_bytes() == (tmp_path / "expected.html").read_bytes()
 
 
+@pytest.mark.usefixtures("words_only")
 def test_a_report_takes_the_last_report(few, tmp_path):
     file, _ = few
     draw("report", file, "-o", tmp_path / "a.html", "--until", "2023-04-12", "--largest", 0)
@@ -326,6 +327,7 @@ def test_a_report_takes_the_last_report(few, tmp_path):
     assert "2023-04-12" in (tmp_path / "b.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("words_only")
 def test_a_report_of_an_archive_tells_its_gap(archive, tmp_path):
     bounds = ("--since", from_microseconds(BEGIN + DAY // 2), "--until", from_microseconds(END))
     draw("report", archive, "-o", tmp_path / "x.html", "--largest", 0, *bounds)
