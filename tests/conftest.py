@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from markupsafe import Markup
 from playwright.sync_api import sync_playwright
 
+from balance_analysis.report import pictures
 from tests.loopback.histories import read_ledger, read_recording
 
 if TYPE_CHECKING:
@@ -45,6 +47,12 @@ def recorded_rows() -> list[Row]:
 def recorded_ledger() -> list[LedgerEntry]:
     """The net flow of each account in each block, recorded independently of the rows."""
     return read_ledger(_recorded("ledger.csv"))
+
+
+@pytest.fixture
+def words_only(monkeypatch):
+    """Leave the pictures of a report empty: to write them is most of the work."""
+    monkeypatch.setattr(pictures, "to_svg", lambda *_, **__: Markup(""))
 
 
 @pytest.fixture(scope="module")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import itertools
 import json
-import threading
-import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import requests
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.loopback import (
-    ACCOUNT_TYPES,
     Fault,
     LoopbackNode,
     RateLimit,
@@ -72,37 +69,17 @@ def node():
         yield running
 
 
-@pytest.fixture(scope="module")
-def old_node():
-    with LoopbackNode(HISTORY, release="v0.71") as running:
-        yield running
-
-
 class TestFollowingCursors:
-    @pytest.mark.parametrize("page_size", [10, 50, 200])
-    def test_a_loop_over_a_real_nodes_cursors_loses_rows(self, node, page_size):
+    @pytest.mark.parametrize("page_size", [10, 200])
+    def test_a_loop_over_a_real_nodes_cursors_loses_rows_in_silence(self, node, page_size):
         rows = follow_cursors(node.url, page_size=page_size, params=whole_range(HISTORY))
-
         assert 0 < len(rows) < len(node.rows)
-
-    def test_the_loss_is_silent_no_duplicate_and_in_order(self, node):
-        rows = follow_cursors(node.url, page_size=10, params=whole_range(HISTORY))
-
         assert [row for row in reversed(node.rows) if row in set(rows)] == rows
-
-    @pytest.mark.parametrize("page_size", [5, 10, 50])
-    def test_a_loop_over_the_recordings_cursors_loses_rows(self, recorded_rows, page_size):
-        with LoopbackNode(recorded_rows) as recorded:
-            rows = follow_cursors(
-                recorded.url, page_size=page_size, params=whole_range(recorded_rows)
-            )
-
-        assert 0 < len(rows) < len(recorded_rows)
 
     def test_the_recording_stands_in_the_nodes_order(self, recorded_rows):
         assert LoopbackNode(recorded_rows).rows == recorded_rows
 
-    @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60)
+    @settings(max_examples=20)
     @given(
         rows=histories(),
         page_size=st.integers(1, 60),
@@ -116,18 +93,7 @@ class TestFollowingCursors:
             found = follow_cursors(
                 exact.url, page_size=page_size, backward=backward, newest_first=newest_first
             )
-
         assert sorted(found, key=lambda row: row.order) == exact.rows
-
-    def test_the_next_page_starts_after_the_whole_block_and_one_row_more(self):
-        rows = [row_at(time, name) for time in (1, 2, 3) for name in "abcd"]
-        with LoopbackNode(rows) as blocks:
-            got = follow_cursors(
-                blocks.url, page_size=2, newest_first=False, params=whole_range(rows)
-            )
-
-            truth = blocks.rows
-        assert got == [*truth[0:2], *truth[5:7], *truth[9:11]]
 
     @settings(max_examples=60)
     @given(
@@ -154,39 +120,25 @@ class TestFollowingCursors:
         assert (rows_of(balances), *flags(balances)) == expected
 
     def test_an_empty_page_can_follow_a_next_page(self):
-        rows = [row_at(1, name) for name in "abcd"]
+        rows = [replace(HISTORY[0], asset_id=name) for name in "abcd"]
         with LoopbackNode(rows) as block:
             first = page(block, {FIRST: 2, NEWEST: "false"})
             second = page(block, {FIRST: 2, NEWEST: "false", AFTER: first["pageInfo"]["endCursor"]})
 
-        assert flags(first) == (True, False)
-        assert second == {
-            "edges": [],
-            "pageInfo": {
-                "hasNextPage": False,
-                "hasPreviousPage": False,
-                "startCursor": "",
-                "endCursor": "",
-            },
+        nothing = {
+            "hasNextPage": False,
+            "hasPreviousPage": False,
+            "startCursor": "",
+            "endCursor": "",
         }
+        assert flags(first) == (True, False)
+        assert second == {"edges": [], "pageInfo": nothing}
 
     def test_a_cursor_holds_the_block_time_and_a_null_account(self, node):
         edge = page(node, {FIRST: 1})["edges"][0]
         cursor = json.loads(base64.b64decode(edge["cursor"]))
-
         assert cursor["AccountID"] is None
         assert cursor["vega_time"].startswith("2023-04-")
-
-    def test_page_info_holds_the_cursors_of_the_outermost_rows(self, node):
-        balances = page(node, {FIRST: 7})
-
-        assert balances["pageInfo"]["startCursor"] == balances["edges"][0]["cursor"]
-        assert balances["pageInfo"]["endCursor"] == balances["edges"][6]["cursor"]
-
-
-def row_at(microsecond, name, balance=1):
-    time_ns = 1_680_307_200 * 10**9 + microsecond * 1000
-    return Row(time_ns, name, "ACCOUNT_TYPE_GENERAL", "network", "", balance)
 
 
 def page_by_hand(rows, edge, limit, backward, newest_first):
@@ -213,28 +165,16 @@ class TestOrderAndDirection:
     def test_the_newest_come_first_by_default(self, node):
         assert rows_of(page(node, {FIRST: 20})) == node.rows[::-1][:20]
 
-    def test_first_of_the_oldest_are_the_oldest(self, node):
-        assert rows_of(page(node, {FIRST: 20, NEWEST: "false"})) == node.rows[:20]
-
     def test_last_of_the_newest_first_are_the_oldest_newest_first(self, node):
         assert rows_of(page(node, {LAST: 20})) == node.rows[:20][::-1]
 
-    def test_last_of_the_oldest_first_are_the_newest_oldest_first(self, node):
-        assert rows_of(page(node, {LAST: 20, NEWEST: "false"})) == node.rows[-20:]
-
-    def test_a_page_going_forward_has_a_next_page_and_no_previous(self, node):
+    def test_a_page_tells_only_of_more_in_its_own_direction(self, node):
         assert flags(page(node, {FIRST: 5})) == (True, False)
-
-    def test_a_page_going_backward_has_a_previous_page_and_no_next(self, node):
         assert flags(page(node, {LAST: 5})) == (False, True)
-
-    def test_a_page_of_everything_has_neither(self, node):
-        assert flags(page(node, {FIRST: len(node.rows)})) == (False, False)
 
     def test_rows_of_a_block_stand_by_account_id(self, node):
         largest = Counter(row.timestamp_ns for row in node.rows).most_common(1)[0][0]
         rows = rows_of(page(node, {NEWEST: "false", START: largest, END: largest + 1000}))
-
         assert len(rows) > 1
         assert [row.account_id for row in rows] == sorted(row.account_id for row in rows)
 
@@ -249,42 +189,26 @@ class TestPageParameters:
         with LoopbackNode(random_history(2, rows=1100), release="v0.71") as large:
             assert len(page(large, {NEWEST: "true"})["edges"]) == 1100
 
-    def test_a_v73_request_with_only_an_order_is_limited(self):
-        with LoopbackNode(random_history(2, rows=1100), release="v0.73") as large:
-            assert len(page(large, {NEWEST: "true"})["edges"]) == 1000
-
-    @pytest.mark.parametrize("release", ["v0.73", "v0.75", "v0.76", "v0.79"])
+    @pytest.mark.parametrize("release", ["v0.73", "v0.79"])
     def test_a_page_above_5000_is_refused_from_v73_on(self, release):
         with LoopbackNode(HISTORY, release=release) as strict:
             assert get(strict, {FIRST: 5001}).status_code == 400
             assert get(strict, {FIRST: 5000}).status_code == 200
 
-    def test_v71_has_no_maximum(self, old_node):
-        assert get(old_node, {FIRST: 2**31 - 1}).status_code == 200
-
     @pytest.mark.parametrize("name", [FIRST, LAST])
     @pytest.mark.parametrize("size", ["0", "-1", "x", "", "1.5", str(2**31)])
     def test_a_size_that_is_not_a_positive_int32_is_refused(self, node, name, size):
         answer = get(node, {name: size})
-
         assert (answer.status_code, answer.json()["code"]) == (400, 3)
 
-    def test_first_wins_over_last(self, node):
-        assert rows_of(page(node, {FIRST: 3, LAST: 9})) == node.rows[::-1][:3]
-
-    def test_first_ignores_before(self, node):
+    def test_first_wins_over_last_and_ignores_before(self, node):
+        expected = page(node, {FIRST: 3})
+        assert page(node, {FIRST: 3, LAST: 9}) == expected
         cursor = page(node, {FIRST: 9})["pageInfo"]["endCursor"]
-
-        assert page(node, {FIRST: 3, BEFORE: cursor}) == page(node, {FIRST: 3})
-
-    def test_last_ignores_after(self, node):
-        cursor = page(node, {FIRST: 9})["pageInfo"]["endCursor"]
-
-        assert page(node, {LAST: 3, AFTER: cursor}) == page(node, {LAST: 3})
+        assert page(node, {FIRST: 3, BEFORE: cursor}) == expected
 
     def test_after_and_before_together_are_refused(self, node):
         cursor = page(node, {FIRST: 9})["pageInfo"]["endCursor"]
-
         assert get(node, {AFTER: cursor, BEFORE: cursor}).status_code == 400
 
     @pytest.mark.parametrize("cursor", ["", "%", "abc"])
@@ -293,15 +217,8 @@ class TestPageParameters:
 
     @pytest.mark.parametrize("text", ["not json", "[1]", '{"vega_time": "yesterday"}'])
     def test_a_cursor_that_holds_no_cursor_is_an_internal_error(self, node, text):
-        answer = get(node, {FIRST: 3, AFTER: base64.b64encode(text.encode()).decode()})
-
-        assert (answer.status_code, answer.json()["code"]) == (500, 13)
-
-    def test_a_repeated_size_is_refused(self, node):
-        assert get(node, {FIRST: ["1", "2"]}).status_code == 400
-
-    def test_an_order_that_is_no_boolean_is_refused(self, node):
-        assert get(node, {NEWEST: "maybe"}).status_code == 400
+        cursor = base64.b64encode(text.encode()).decode()
+        assert get(node, {FIRST: 3, AFTER: cursor}).json()["code"] == 13
 
     def test_an_unknown_parameter_is_ignored(self, node):
         assert page(node, {FIRST: 9, "filter.assetIds": "x"}) == page(node, {FIRST: 9})
@@ -311,12 +228,10 @@ class TestRange:
     def test_the_start_is_inclusive_and_the_end_exclusive(self, node):
         start, end = node.rows[100].timestamp_ns, node.rows[400].timestamp_ns
         expected = [row for row in node.rows if start <= row.timestamp_ns < end]
-
         assert rows_of(page(node, {START: start, END: end, NEWEST: "false"})) == expected
 
     def test_bounds_are_cut_to_microseconds(self, node):
         last = node.rows[-1].timestamp_ns
-
         assert page(node, {START: last + 1, END: last + 1999})["edges"]
         assert not page(node, {START: last + 1000, END: last + 2000})["edges"]
 
@@ -334,11 +249,6 @@ class TestRange:
         with LoopbackNode(HISTORY, release=release) as strict:
             assert get(strict, bounds).status_code == status
 
-    def test_a_range_of_365_days_is_taken(self, node):
-        start = HISTORY[0].timestamp_ns
-
-        assert get(node, {START: start, END: start + 365 * DAY}).status_code == 200
-
     def test_a_missing_end_is_the_servers_clock(self):
         now = HISTORY[300].timestamp_ns
         with LoopbackNode(HISTORY, clock=lambda: now) as strict:
@@ -348,7 +258,6 @@ class TestRange:
 
     def test_a_request_with_a_cursor_needs_no_range(self, node):
         cursor = page(node, {FIRST: 9})["pageInfo"]["endCursor"]
-
         assert get(node, {AFTER: cursor, START: None, END: None}).status_code == 200
 
     @pytest.mark.parametrize("release", ["v0.71", "v0.74"])
@@ -369,7 +278,6 @@ class TestFilters:
     def test_a_filter_of_one_value_keeps_its_rows(self, node, name, attribute):
         wanted = getattr(node.rows[200], attribute)
         expected = [row for row in node.rows if getattr(row, attribute) == wanted]
-
         assert rows_of(page(node, {name: wanted, NEWEST: "false"})) == expected
 
     def test_a_repeated_key_is_a_list_and_lists_are_all_of_them_required(self, node):
@@ -377,14 +285,8 @@ class TestFilters:
         kinds = ["ACCOUNT_TYPE_MARGIN", "ACCOUNT_TYPE_BOND"]
         expected = [r for r in node.rows if r.market_id in markets and r.account_type in kinds]
         asked = {"filter.marketIds": markets, "filter.accountTypes": kinds, NEWEST: "false"}
-
         assert rows_of(page(node, asked)) == expected
         assert expected
-
-    def test_the_network_party_can_be_asked_for(self, node):
-        rows = rows_of(page(node, {"filter.partyIds": "network"}))
-
-        assert {row.party_id for row in rows} == {"network"}
 
     @pytest.mark.parametrize(
         ("name", "value"),
@@ -412,23 +314,10 @@ class TestFilters:
     def test_a_filter_that_matches_nothing_is_an_empty_page(self, node, name, value):
         assert page(node, {name: value})["edges"] == []
 
-    def test_v71_does_not_know_later_account_types(self):
-        rows = [row for row in HISTORY if row.account_type in ACCOUNT_TYPES[:17]]
-        with LoopbackNode(rows, release="v0.71") as old:
-            assert get(old, {"filter.accountTypes": "ACCOUNT_TYPE_HOLDING"}).status_code == 400
-
-    def test_paging_within_a_filter_is_exact_with_exact_cursors(self):
-        with LoopbackNode(HISTORY, lossy_cursors=False) as exact:
-            params = {**whole_range(HISTORY), "filter.accountTypes": "ACCOUNT_TYPE_GENERAL"}
-            found = follow_cursors(exact.url, page_size=7, newest_first=False, params=params)
-
-        assert found == [r for r in exact.rows if r.account_type == "ACCOUNT_TYPE_GENERAL"]
-
 
 class TestAnswers:
     def test_a_row_has_six_fields_and_only_text(self, node):
         first = page(node, {FIRST: 1})["edges"][0]["node"]
-
         assert sorted(first) == [
             "accountType", "assetId", "balance", "marketId", "partyId", "timestamp",
         ]  # fmt: skip
@@ -442,123 +331,44 @@ class TestAnswers:
 
     def test_an_error_has_its_text_in_the_details(self, node):
         answer = get(node, {FIRST: 0})
-
         assert answer.headers["Content-Type"] == "application/json, application/grpc"
         assert answer.json()["details"][0]["@type"].endswith("ErrorDetail")
         assert inner(answer) == "pagination limit must be greater than 0"
 
     def test_the_last_block_stands_in_the_headers(self, node):
         headers = get(node).headers
-
         assert int(headers["X-Block-Timestamp"]) == HISTORY[-1].timestamp_ns
         assert int(headers["X-Block-Height"]) == len({row.timestamp_ns for row in HISTORY})
-
-    def test_the_last_block_can_be_given(self):
-        with LoopbackNode(HISTORY, block_height=77, block_timestamp=5000) as told:
-            headers = get(told).headers
-
-        assert (headers["X-Block-Height"], headers["X-Block-Timestamp"]) == ("77", "5000")
 
     def test_answers_are_compressed_on_request_only(self, node):
         packed = get(node)
         plain = get(node, headers={"Accept-Encoding": "identity"})
-
         assert packed.headers["Content-Encoding"] == "gzip"
         assert "Content-Encoding" not in plain.headers
         assert packed.json() == plain.json()
 
-    def test_a_connection_is_kept_open(self, node):
-        seen = len(node.requests)
-        with requests.Session() as session:
-            for _ in range(3):
-                session.get(node.url + LIMITS, timeout=5)
-
-        assert len({request.client_port for request in node.requests[seen:]}) == 1
-
-    def test_another_path_is_not_found(self, node):
-        answer = get(node, path="/api/v2/assets")
-
-        assert (answer.status_code, answer.json()["code"]) == (404, 5)
-
-    def test_another_method_is_not_implemented(self, node):
-        answer = requests.post(node.url + CHANGES, data="x", timeout=5)
-
-        assert (answer.status_code, answer.json()["code"]) == (501, 12)
-
-    def test_a_node_without_rows_answers_an_empty_page(self):
-        with LoopbackNode(release="v0.71") as empty:
-            assert page(empty)["edges"] == []
-
 
 class TestLimits:
-    def test_v71_sends_the_fields_of_the_interface(self, old_node):
-        limits = get(old_node, path=LIMITS).json()["limits"]
-
-        assert len(limits) == 7
-        assert limits["proposeMarketEnabledFrom"].isdigit()
-
     def test_later_releases_send_more(self, node):
         assert "canUseAmm" in get(node, path=LIMITS).json()["limits"]
-
-    def test_they_can_be_given(self):
-        with LoopbackNode(limits={"genesisLoaded": False}) as told:
-            assert get(told, path=LIMITS).json() == {"limits": {"genesisLoaded": False}}
 
     def test_before_the_first_block_there_are_none(self):
         with LoopbackNode(limits=None) as young:
             answer = get(young, path=LIMITS)
-
         assert (answer.status_code, answer.json()["code"]) == (404, 5)
 
 
-class TestRecordedRequests:
-    def test_a_request_is_recorded_with_all_values_of_its_parameters(self):
-        kinds = ["ACCOUNT_TYPE_BOND", "ACCOUNT_TYPE_MARGIN"]
-        with LoopbackNode(HISTORY) as node:
-            answer = get(node, {"filter.accountTypes": kinds, FIRST: 4})
-            request = node.requests[0]
-
-        assert request.path == CHANGES
-        assert request.params["filter.accountTypes"] == kinds
-        assert request.get(FIRST) == "4"
-        assert request.headers["accept-encoding"]
-        assert request.url_length == len(answer.url)
-
-    def test_the_most_requests_at_once_are_counted(self):
-        with LoopbackNode(HISTORY, latency=0.2) as node:
-            threads = [threading.Thread(target=get, args=(node,)) for _ in range(4)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-
-        assert node.most_at_once == 4
-
-
 class TestQuirks:
-    def test_a_smaller_maximum_is_kept(self):
-        with LoopbackNode(HISTORY, max_page_size=100) as small:
-            assert get(small, {FIRST: 101}).status_code == 400
-            assert len(page(small)["edges"]) == 100
-
     def test_a_large_page_can_be_capped_silently(self):
         with LoopbackNode(HISTORY, max_page_size=100, cap_silently=True) as capping:
             balances = page(capping, {FIRST: 300})
-
         assert (len(balances["edges"]), flags(balances)) == (100, (True, False))
 
-    def test_the_start_can_be_exclusive(self):
-        with LoopbackNode(HISTORY, start_exclusive=True) as node:
-            rows = rows_of(page(node, {NEWEST: "false"}))
-
-        assert rows == [r for r in HISTORY if r.timestamp_ns > HISTORY[0].timestamp_ns]
-
-    def test_the_end_can_be_inclusive(self):
+    def test_bounds_can_lie_on_the_other_side(self):
         end = HISTORY[300].timestamp_ns
-        with LoopbackNode(HISTORY, end_inclusive=True) as node:
+        with LoopbackNode(HISTORY, start_exclusive=True, end_inclusive=True) as node:
             rows = rows_of(page(node, {NEWEST: "false", END: end}))
-
-        assert rows == [r for r in HISTORY if r.timestamp_ns <= end]
+        assert rows == [r for r in HISTORY if HISTORY[0].timestamp_ns < r.timestamp_ns <= end]
 
     @pytest.mark.parametrize(
         ("name", "asked"),
@@ -573,29 +383,18 @@ class TestQuirks:
         with LoopbackNode(HISTORY, ignores=[name]) as deaf:
             assert page(deaf, asked) == page(deaf)
 
-    def test_timestamps_can_be_in_another_unit(self):
-        with LoopbackNode(HISTORY, timestamp_unit="ms") as node:
-            first = page(node, {FIRST: 1, NEWEST: "false"})["edges"][0]["node"]
-
-        assert int(first["timestamp"]) == HISTORY[0].timestamp_ns // 10**6
-
-    def test_bounds_can_be_in_another_unit(self):
+    def test_timestamps_and_bounds_can_be_in_other_units(self):
         start = HISTORY[0].timestamp_ns // 10**9
-        with LoopbackNode(HISTORY, bounds_unit="s") as node:
-            assert len(page(node, {START: start, END: start + 10**6})["edges"]) == len(HISTORY)
-
-    def test_an_answer_takes_its_latency(self):
-        with LoopbackNode(HISTORY, latency=0.1) as slow:
-            begun = time.monotonic()
-            get(slow)
-
-        assert time.monotonic() - begun >= 0.1
+        with LoopbackNode(HISTORY, timestamp_unit="ms", bounds_unit="s") as node:
+            edges = page(node, {START: start, END: start + 10**6, NEWEST: "false"})["edges"]
+        assert [int(edge["node"]["timestamp"]) for edge in edges] == [
+            row.timestamp_ns // 10**6 for row in HISTORY
+        ]
 
     def test_an_answer_of_too_many_rows_is_refused(self):
         with LoopbackNode(HISTORY, max_answer_rows=100) as node:
             assert get(node, {FIRST: 100}).status_code == 200
             answer = get(node, {FIRST: 101})
-
         assert answer.status_code == 429
         assert inner(answer).startswith("grpc: received message larger than max (")
 
@@ -604,43 +403,11 @@ class TestQuirks:
             assert get(node).status_code == 200
             assert get(node, {"filter.partyIds": ["a" * 64] * 3}).status_code == 414
 
-    def test_rows_can_have_further_fields(self):
-        with LoopbackNode(HISTORY, extra_fields={"epoch": 7}) as node:
-            assert page(node, {FIRST: 1})["edges"][0]["node"]["epoch"] == 7
-
-    def test_a_row_can_be_edited_in_place(self):
-        with LoopbackNode(HISTORY, edit_row=lambda row: row.update(balance="1e5")) as node:
-            assert page(node, {FIRST: 1})["edges"][0]["node"]["balance"] == "1e5"
-
-    def test_a_row_can_be_replaced_while_the_node_runs(self):
-        with LoopbackNode(HISTORY) as node:
-            page(node, {FIRST: 1})
-            node.edit_row = lambda row: {"was": row["balance"]}
-            assert list(page(node, {FIRST: 1})["edges"][0]["node"]) == ["was"]
-            node.edit_row = None
-            assert len(page(node, {FIRST: 1})["edges"][0]["node"]) == 6
-
-    def test_a_page_can_be_edited_with_the_request_at_hand(self):
-        def repeat(answer, request):
-            if request.get(FIRST) == "2":
-                answer["balances"]["edges"].reverse()
-
-        with LoopbackNode(HISTORY, edit_page=repeat) as node:
-            assert rows_of(page(node, {FIRST: 2})) == node.rows[-2:]
-            assert rows_of(page(node, {FIRST: 3})) == node.rows[::-1][:3]
-
     @pytest.mark.parametrize(("html", "status"), [(True, 200), (503, 503)])
     def test_everything_can_be_html(self, html, status):
         with LoopbackNode(HISTORY, html=html) as proxy:
             answer = get(proxy)
-
         assert (answer.status_code, answer.headers["Content-Type"]) == (status, "text/html")
-
-    def test_history_can_grow_while_the_node_runs(self):
-        with LoopbackNode(HISTORY[:100]) as node:
-            assert len(page(node)["edges"]) == 100
-            node.replace(HISTORY)
-            assert len(page(node)["edges"]) == len(HISTORY)
 
     def test_a_failure_of_an_edit_is_raised_where_the_node_ends(self):
         def fail(row):
@@ -658,7 +425,6 @@ class TestRateLimit:
     def test_beyond_the_burst_requests_are_refused_without_a_waiting_time(self):
         with LoopbackNode(HISTORY, rate_limit=(0.001, 2)) as node:
             answers = [get(node, path=LIMITS) for _ in range(3)]
-
         assert [answer.status_code for answer in answers] == [200, 200, 429]
         assert answers[-1].json()["code"] == 8
         assert "Retry-After" not in answers[-1].headers
@@ -666,54 +432,26 @@ class TestRateLimit:
     def test_those_who_keep_on_are_banned_for_some_seconds(self):
         with LoopbackNode(rate_limit=RateLimit(0.001, 1, patience=1, ban_seconds=600)) as node:
             answers = [get(node, path=LIMITS) for _ in range(4)]
-
         assert [answer.status_code for answer in answers] == [200, 429, 403, 403]
         assert 590 < int(answers[-1].headers["Ratelimit-Retry-After"]) <= 600
 
-    def test_a_ban_ends(self):
-        limit = RateLimit(per_second=1000, burst=1, patience=0, ban_seconds=0.1)
-        with LoopbackNode(rate_limit=limit) as node:
-            with requests.Session() as session:
-                for _ in range(200):
-                    if session.get(node.url + LIMITS, timeout=5).status_code == 403:
-                        break
-                else:
-                    pytest.skip("this machine asks more slowly than the limit")
-            time.sleep(0.15)
-
-            assert get(node, path=LIMITS).status_code == 200
-
 
 class TestFaults:
-    def test_a_list_of_faults_is_used_up_one_a_request(self):
-        with LoopbackNode(HISTORY, faults=[Fault.status(503), None, Fault.html(502)]) as node:
-            found = [get(node).status_code for _ in range(4)]
-
-        assert found == [503, 200, 502, 200]
-
-    def test_a_function_of_index_and_request_chooses_the_fault(self):
-        def choose(index, request):
-            return Fault.status(504) if index == 1 or request.path == LIMITS else None
-
-        with LoopbackNode(HISTORY, faults=choose) as node:
-            found = [get(node).status_code, get(node).status_code]
-            found.append(get(node, path=LIMITS).status_code)
-
-        assert found == [200, 504, 504]
-
-    def test_faults_can_be_set_while_the_node_runs(self):
-        with LoopbackNode(HISTORY) as node:
-            get(node)
-            node.faults = [Fault.status(500)]
-            assert get(node).status_code == 500
-            assert not node.faults
-
-    def test_a_reset_comes_before_any_byte(self):
+    @pytest.mark.parametrize(
+        ("fault", "error", "says"),
+        [
+            (Fault.reset(), requests.ConnectionError, "Connection reset"),
+            (Fault.truncated(), requests.exceptions.ChunkedEncodingError, "IncompleteRead"),
+            (Fault.stalled(30), requests.ConnectionError, "Read timed out"),
+            (Fault.slow_headers(30), requests.ReadTimeout, "Read timed out"),
+        ],
+    )
+    def test_an_answer_that_does_not_arrive_fails_as_the_network_s_do(self, fault, error, says):
         with (
-            LoopbackNode(HISTORY, faults=[Fault.reset()]) as node,
-            pytest.raises(requests.ConnectionError, match="Connection reset"),
+            LoopbackNode(HISTORY, faults=[fault]) as node,
+            pytest.raises(error, match=says),
         ):
-            get(node)
+            get(node, timeout=0.5)
 
     def test_a_reset_midway_comes_after_half_of_the_body(self):
         with (
@@ -725,38 +463,6 @@ class TestFaults:
             with pytest.raises(requests.RequestException, match="Connection reset"):
                 list(pieces)
 
-    def test_a_truncated_body_is_shorter_than_announced(self):
-        with (
-            LoopbackNode(HISTORY, faults=[Fault.truncated()]) as node,
-            pytest.raises(requests.exceptions.ChunkedEncodingError, match="IncompleteRead"),
-        ):
-            get(node)
-
-    def test_a_stalled_body_runs_into_the_read_timeout(self):
-        with (
-            LoopbackNode(HISTORY, faults=[Fault.stalled(30)]) as node,
-            pytest.raises(requests.ConnectionError, match="Read timed out"),
-        ):
-            get(node, timeout=0.1)
-
-    def test_slow_headers_run_into_the_read_timeout(self):
-        with (
-            LoopbackNode(HISTORY, faults=[Fault.slow_headers(30)]) as node,
-            pytest.raises(requests.ReadTimeout),
-        ):
-            get(node, timeout=0.1)
-
-    @pytest.mark.parametrize(
-        "fault", [Fault.stalled(0.1), Fault.slow_headers(0.1), Fault.trickled(0.1)]
-    )
-    def test_a_slow_answer_is_right_in_the_end(self, fault):
-        with LoopbackNode(HISTORY, faults=[fault]) as node:
-            begun = time.monotonic()
-            rows = rows_of(page(node, {NEWEST: "false"}))
-
-        assert time.monotonic() - begun >= 0.09
-        assert rows == node.rows
-
     def test_a_trickling_body_outlives_the_read_timeout(self):
         with LoopbackNode(HISTORY, faults=[Fault.trickled(1)]) as node:
             assert get(node, timeout=0.4).status_code == 200
@@ -764,126 +470,36 @@ class TestFaults:
     def test_half_a_document_comes_in_a_faultless_answer(self):
         with LoopbackNode(HISTORY, faults=[Fault.half_json()]) as node:
             answer = get(node)
-
         assert answer.status_code == 200
         with pytest.raises(requests.JSONDecodeError):
             answer.json()
 
-    def test_any_value_can_be_sent(self):
-        with LoopbackNode(HISTORY, faults=[Fault.json({"balances": []})]) as node:
-            assert get(node).json() == {"balances": []}
-
-    def test_any_code_can_be_sent(self):
-        with LoopbackNode(HISTORY, faults=[Fault.code(500, 3, "bad party")]) as node:
-            answer = get(node)
-
-        assert (answer.status_code, answer.json()["code"]) == (500, 3)
-        assert inner(answer) == "bad party"
-
     def test_a_refusal_for_the_rate_has_a_waiting_time_only_if_told(self):
         with LoopbackNode(faults=[Fault.rate_limited(), Fault.rate_limited(7)]) as node:
             first, second = get(node), get(node)
-
         assert (first.status_code, second.status_code) == (429, 429)
         assert "Retry-After" not in first.headers
         assert second.headers["Retry-After"] == "7"
 
-    def test_a_ban_says_how_long(self):
-        with LoopbackNode(faults=[Fault.banned(12)]) as node:
-            answer = get(node)
-
-        assert (answer.status_code, answer.headers["Ratelimit-Retry-After"]) == (403, "12")
-
-    def test_too_large_is_a_429_of_its_own_kind(self):
-        with LoopbackNode(faults=[Fault.too_large()]) as node:
-            answer = get(node)
-
-        assert answer.status_code == 429
-        assert "larger than max (20971521 vs. 20971520)" in inner(answer)
-
-
-class TestLifetime:
-    @pytest.mark.parametrize("fault", [Fault.stalled(60), Fault.slow_headers(60)])
-    def test_a_node_stops_at_once_with_answers_under_way(self, fault):
-        node = LoopbackNode(HISTORY, faults=lambda *_: fault)
-        node.start()
-        threads = [threading.Thread(target=ask_in_vain, args=(node,)) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        while len(node.requests) < 3:
-            time.sleep(0.005)
-        begun = time.monotonic()
-        node.stop()
-        took = time.monotonic() - begun
-        for thread in threads:
-            thread.join()
-
-        assert took < 0.5
-
-    def test_a_stopped_node_leaves_no_thread(self):
-        before = threading.active_count()
-        with LoopbackNode(HISTORY) as node, requests.Session() as session:
-            session.get(node.url + LIMITS, timeout=5)
-            node.stop()
-            assert threading.active_count() == before
-
-    def test_a_stopped_node_refuses_connections_until_it_is_started_again(self):
-        with LoopbackNode(HISTORY) as node:
-            node.stop()
-            with pytest.raises(requests.ConnectionError, match="refused"):
-                get(node)
-            node.start()
-            assert get(node).status_code == 200
-
-
-def ask_in_vain(node):
-    # An answer that ends within its headers is no error to requests: it reads an empty 200.
-    with contextlib.suppress(requests.RequestException):
-        assert get(node, timeout=30).content == b""
+    def test_a_ban_says_how_long_and_too_large_is_a_429_of_its_own_kind(self):
+        with LoopbackNode(faults=[Fault.banned(12), Fault.too_large()]) as node:
+            banned, large = get(node), get(node)
+        assert (banned.status_code, banned.headers["Ratelimit-Retry-After"]) == (403, "12")
+        assert large.status_code == 429
+        assert "larger than max (20971521 vs. 20971520)" in inner(large)
 
 
 class TestHistories:
     @given(rows=histories())
-    def test_account_and_timestamp_are_unique(self, rows):
+    def test_any_history_is_one_that_a_node_could_serve(self, rows):
         assert len({(row.account, row.timestamp_ns) for row in rows}) == len(rows)
-
-    @given(rows=histories())
-    def test_rows_stand_in_the_servers_order_on_whole_microseconds(self, rows):
         assert rows == sorted(rows, key=lambda row: row.order)
         assert all(row.timestamp_ns % 1000 == 0 for row in rows)
-
-    @given(rows=histories())
-    def test_settlement_is_always_0_and_external_has_one_row_of_0(self, rows):
-        external = [row for row in rows if row.account_type == "ACCOUNT_TYPE_EXTERNAL"]
-        settlement = [row for row in rows if row.account_type == "ACCOUNT_TYPE_SETTLEMENT"]
-
-        assert all(row.balance == 0 for row in [*external, *settlement])
-        assert len({row.account for row in external}) == len(external)
-
-    @given(
-        seed=st.integers(0, 1000),
-        rows=st.integers(0, 200),
-        accounts=st.integers(1, 50),
-        largest=st.integers(1, 60),
-    )
-    def test_it_has_as_many_rows_as_asked_in_blocks_no_larger_than_asked(
-        self, seed, rows, accounts, largest
-    ):
-        history = random_history(seed, rows=rows, accounts=accounts, largest_block=largest)
-        blocks = Counter(row.timestamp_ns for row in history)
-
-        assert len(history) == rows
-        assert len({row.account for row in history}) <= accounts
-        assert max(blocks.values(), default=0) <= largest
-
-    def test_the_same_seed_gives_the_same_history(self):
-        assert random_history(7) == random_history(7) != random_history(8)
 
     def test_it_has_the_traits_of_a_real_one(self):
         rows = random_history(3, rows=5000, accounts=800, largest_block=400)
         times = sorted({row.timestamp_ns for row in rows})
         blocks = Counter(row.timestamp_ns for row in rows)
-
         assert max(blocks.values()) == 400
         assert min(blocks.values()) == 1
         assert 1000 in {late - early for early, late in itertools.pairwise(times)}

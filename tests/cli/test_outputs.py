@@ -20,12 +20,12 @@ from pathlib import Path
 
 import pytest
 import stamina
-from typer.testing import CliRunner
 
 import balance_analysis as ba
 from balance_analysis.cli import app
 from balance_analysis.demo import run_demo, sample_data
 from tests.archive.exporting import END, HOUR, START, node_of, run_export, spread_history
+from tests.cli.running import run
 from tests.loopback import Fault, LoopbackNode
 from tests.node.truth import lines_of_rows, lines_of_table
 
@@ -39,7 +39,7 @@ WRITERS = {
     "summary --output": (["summary", "{source}"], ".parquet"),
     "series --output": (["series", "{source}"], ".parquet"),
     "plot --output": (["plot", "{source}", "--kind", "activity"], ".png"),
-    "report --output": (["report", "{source}"], ".html"),
+    "report --output": (["report", "{source}", "--largest", "0"], ".html"),
     "export --metrics-file": (["export", "main", "--config", "{source}"], ".prom"),
     "demo --out": (["demo"], ""),
 }
@@ -103,6 +103,11 @@ class World:
         }
 
 
+@pytest.fixture(autouse=True)
+def _without_waiting(monkeypatch, words_only):
+    monkeypatch.setenv("BALANCE_ANALYSIS_SETTLE", "0s")
+
+
 @pytest.fixture(scope="module")
 def node():
     with node_of(ROWS) as node, stamina.set_testing(True, attempts=2):
@@ -120,12 +125,6 @@ def archive(node, tmp_path_factory):
 def world(name, node, archive, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return World(tmp_path, archive, node, WRITERS[name][1])
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, (result.output, result.exception)
-    return result
 
 
 def write(name, world, place, code=0, source=None):
@@ -409,7 +408,7 @@ def test_no_module_of_the_command_line_prints_by_itself():
         for path in folder.glob("*.py")
         if "typer.echo" in path.read_text(encoding="utf-8")
     }
-    assert printing == {"printing.py", "root.py"}  # root prints the version
+    assert printing == {"root.py", "terminal.py"}  # root prints the version
 
 
 @pytest.mark.parametrize("layout", ["long", "wide"])

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import balance_analysis as ba
-from balance_analysis.cli import app
 from balance_analysis.schema import from_microseconds
 from tests.archive.exporting import DAY, END, node_of, run_export, spread_history
 from tests.archive.exporting import START as BEGIN
+from tests.cli.running import fails, run
 
 SAMPLE = Path(__file__).parents[2] / "sample_data" / "changes.parquet"
 ASSETS = SAMPLE.with_name("assets.toml")
@@ -26,20 +24,10 @@ ROWS = spread_history(7, rows=200, accounts=15)
 LAST_DAYS = ("--since", from_microseconds(BEGIN + 2 * DAY), "--until", from_microseconds(END))
 
 
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, (result.output, result.exception)
+def draw(*arguments):
+    result = run(*arguments)
     assert result.stdout == ""
     return result.stderr
-
-
-def fails(*arguments, code, folder):
-    """Run a command that fails as documented: one line, no traceback, nothing written."""
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    said = run(*arguments, code=code)
-    assert re.fullmatch(r"(.*\n)?balance-analysis: [^\n]+\n", said)
-    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-    return said
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +61,7 @@ def drawn(monkeypatch):
 @pytest.mark.parametrize(("kind", "form"), [*zip(OF_ROWS, ["png", "svg", "pdf"] * 2, strict=True)])
 def test_every_kind_is_drawn_and_the_name_tells_the_format(kind, form, tmp_path):
     bounds = ("--since", "2023-04-12", "--until", "2023-04-13")
-    said = run("plot", SAMPLE, "--kind", kind, "-o", tmp_path / f"x.{form}", *bounds)
+    said = draw("plot", SAMPLE, "--kind", kind, "-o", tmp_path / f"x.{form}", *bounds)
     assert said.splitlines()[-1] == f"Wrote {tmp_path / f'x.{form}'}"
     starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
     assert (tmp_path / f"x.{form}").read_bytes().startswith(starts[form])
@@ -82,8 +70,8 @@ def test_every_kind_is_drawn_and_the_name_tells_the_format(kind, form, tmp_path)
 
 @pytest.mark.parametrize("kind", OF_ARCHIVES)
 def test_what_only_archives_have_is_drawn_of_archives(kind, archive, tmp_path):
-    run("plot", archive, "--kind", kind, "-o", tmp_path / "x.svg")
-    run("plot", archive, "--kind", kind, "-o", tmp_path / "y.svg", "--since", "2023-04-30")
+    draw("plot", archive, "--kind", kind, "-o", tmp_path / "x.svg")
+    draw("plot", archive, "--kind", kind, "-o", tmp_path / "y.svg", "--since", "2023-04-30")
     said = fails("plot", SAMPLE, "--kind", kind, "-o", tmp_path / "z.svg", code=2, folder=tmp_path)
     assert "only an archive has" in said
 
@@ -91,9 +79,9 @@ def test_what_only_archives_have_is_drawn_of_archives(kind, archive, tmp_path):
 @pytest.mark.parametrize("name", ["x.svg", "x.pdf", "x.PNG"])
 def test_the_same_options_give_the_same_bytes(name, tmp_path):
     options = ("--kind", "totals", "--account-type", "bond", "-o", tmp_path / name)
-    run("plot", SAMPLE, *options)
+    draw("plot", SAMPLE, *options)
     before = (tmp_path / name).read_bytes()
-    run("plot", SAMPLE, *options)
+    draw("plot", SAMPLE, *options)
     assert (tmp_path / name).read_bytes() == before
 
 
@@ -101,7 +89,7 @@ def test_an_archive_and_a_file_of_the_same_rows_give_the_same_picture(whole, tmp
     ba.write_parquet(ba.Archive(whole).read(), tmp_path / "x.parquet")
     for kind in OF_ROWS:
         for source, name in ((whole, "a.svg"), (tmp_path / "x.parquet", "b.svg")):
-            run("plot", source, "--kind", kind, *LAST_DAYS, "-o", tmp_path / name)
+            draw("plot", source, "--kind", kind, *LAST_DAYS, "-o", tmp_path / name)
         assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes(), kind
 
 
@@ -116,16 +104,16 @@ def test_an_archive_and_a_file_of_the_same_rows_give_the_same_picture(whole, tmp
     ],
 )
 def test_what_is_chosen_is_said(kind, says, tmp_path):
-    said = run("plot", SAMPLE, "--kind", kind, "-o", tmp_path / "x.png")
+    said = draw("plot", SAMPLE, "--kind", kind, "-o", tmp_path / "x.png")
     assert all(part in said for part in says)
 
 
 def test_quiet_says_nothing(tmp_path):
-    assert run("plot", SAMPLE, "--kind", "drawdown", "-o", tmp_path / "x.png", "-q") == ""
+    assert draw("plot", SAMPLE, "--kind", "drawdown", "-o", tmp_path / "x.png", "-q") == ""
 
 
 def test_what_is_given_is_not_chosen(tmp_path):
-    said = run(
+    said = draw(
         "plot", SAMPLE, "--kind", "flows", "--freq", "1D", "--asset", DAI, "-o", tmp_path / "x.png"
     )
     assert said == f"Wrote {tmp_path / 'x.png'}\n"
@@ -145,13 +133,13 @@ def test_what_is_given_is_not_chosen(tmp_path):
 )
 def test_the_period_of_flows_fits_the_interval(bounds, freq, tmp_path):
     arguments = ("plot", SAMPLE, "--kind", "flows", "-o", tmp_path / "x.png")
-    said = run(*arguments, "--asset", USD, "--since", bounds[0], "--until", bounds[1])
+    said = draw(*arguments, "--asset", USD, "--since", bounds[0], "--until", bounds[1])
     assert f" (--freq {freq})" in said
 
 
 def test_of_a_quiet_interval_the_asset_of_most_accounts_is_chosen(tmp_path):
     bounds = ("--since", "2023-04-18", "--until", "2023-04-22")
-    said = run("plot", SAMPLE, "-o", tmp_path / "x.png", *bounds)
+    said = draw("plot", SAMPLE, "-o", tmp_path / "x.png", *bounds)
     accounts = ba.read_parquet(SAMPLE).drop_duplicates(list(ba.ACCOUNT_KEY))["asset_id"]
     assert f"Asset {accounts.mode()[0]}, which has most accounts" in said
 
@@ -159,7 +147,7 @@ def test_of_a_quiet_interval_the_asset_of_most_accounts_is_chosen(tmp_path):
 def test_the_interval_is_what_the_time_axis_shows(drawn, tmp_path):
     arguments = ("-o", tmp_path / "x.png", "--since", "2023-04-10", "--until", "2023-04-12", "-q")
     for kind in ("balances", "totals", "drawdown"):
-        run("plot", SAMPLE, "--kind", kind, *arguments)
+        draw("plot", SAMPLE, "--kind", kind, *arguments)
         low, high = (plt.matplotlib.dates.num2date(x) for x in drawn[-1].axes[0].get_xlim())
         assert abs(low - pd.Timestamp("2023-04-10", tz="UTC")) < pd.Timedelta("1h"), kind
         assert abs(high - pd.Timestamp("2023-04-12", tz="UTC")) < pd.Timedelta("1h"), kind
@@ -171,7 +159,7 @@ def test_the_drawdown_is_of_the_account_that_held_most_in_the_interval(drawn, tm
     accounts = accounts[accounts["asset_id"] == DAI].reset_index(drop=True)
     most = accounts.iloc[max(range(len(accounts)), key=lambda i: int(accounts["maximum"][i] or 0))]
     arguments = ("-o", tmp_path / "x.png", "--since", bounds["start"], "--until", bounds["end"])
-    run("plot", SAMPLE, "--kind", "drawdown", "--asset", DAI, *arguments)
+    draw("plot", SAMPLE, "--kind", "drawdown", "--asset", DAI, *arguments)
     levels = drawn[-1].axes[0].lines[0].get_ydata()
     assert max(levels) == float(most["maximum"])
     assert levels[0] == float(most["opening"])
@@ -193,7 +181,7 @@ def test_an_account_that_is_quiet_in_the_interval_is_drawn_by_what_it_held_befor
     ]
     party = quiet["party_id"].iloc[0]
     account = quiet[quiet["party_id"] == party].iloc[0]
-    run(
+    draw(
         *("plot", whole, "-o", tmp_path / "x.png", "--since", start, "--until", end),
         *("--party", party, "--asset", account["asset_id"]),
         *("--account-type", account["account_type"].removeprefix("ACCOUNT_TYPE_")),
@@ -204,7 +192,7 @@ def test_an_account_that_is_quiet_in_the_interval_is_drawn_by_what_it_held_befor
 
 def test_dark_pictures_are_light_on_dark(drawn, tmp_path):
     for dark in ((), ("--dark",)):
-        run("plot", SAMPLE, "--account-type", "bond", "-o", tmp_path / "x.png", *dark)
+        draw("plot", SAMPLE, "--account-type", "bond", "-o", tmp_path / "x.png", *dark)
     light, dark = (sum(figure.get_facecolor()[:3]) for figure in drawn)
     assert light > 2.5
     assert dark < 0.5
@@ -214,13 +202,13 @@ def test_whole_units_have_the_unit_s_name(drawn, tmp_path):
     options = ("--asset", USD, "--decimals", 6, "--unit", "tUSD")
     bounds = ("--since", "2023-04-12", "--until", "2023-04-13")
     for kind in ("balances", "totals", "flows", "drawdown"):
-        run("plot", SAMPLE, "--kind", kind, "-o", tmp_path / "x.png", *options, *bounds)
+        draw("plot", SAMPLE, "--kind", kind, "-o", tmp_path / "x.png", *options, *bounds)
         assert "(tUSD)" in drawn[-1].axes[0].get_ylabel()
 
 
 def test_a_unit_without_its_asset_is_refused_where_there_are_several(tmp_path):
     for options in (("--decimals", 6), ("--unit", "tUSD")):
-        said = run("plot", SAMPLE, "-o", tmp_path / "x.png", *options, code=2)
+        said = run("plot", SAMPLE, "-o", tmp_path / "x.png", *options, code=2).stderr
         assert "choose one with --asset-id" in said
     assert not (tmp_path / "x.png").exists()
 
@@ -228,7 +216,7 @@ def test_a_unit_without_its_asset_is_refused_where_there_are_several(tmp_path):
 def test_activity_by_hour_and_concentration_over_time_are_other_pictures(tmp_path):
     for kind, freq in (("activity", "1h"), ("concentration", "1D")):
         for options, name in (((), "a.png"), (("--freq", freq), "b.png")):
-            run("plot", SAMPLE, "--kind", kind, "-o", tmp_path / name, "--asset", USD, *options)
+            draw("plot", SAMPLE, "--kind", kind, "-o", tmp_path / name, "--asset", USD, *options)
         assert (tmp_path / "a.png").read_bytes() != (tmp_path / "b.png").read_bytes()
 
 
@@ -284,7 +272,7 @@ def test_a_party_that_an_archive_does_not_have_yet_does_not_replace_a_picture(wh
 def test_a_file_without_rows_is_drawn_as_such(drawn, tmp_path):
     ba.write_parquet(ba.read_parquet(SAMPLE).iloc[:0], tmp_path / "x.parquet")
     for kind in OF_ROWS:
-        run("plot", tmp_path / "x.parquet", "--kind", kind, "-o", tmp_path / "x.png")
+        draw("plot", tmp_path / "x.parquet", "--kind", kind, "-o", tmp_path / "x.png")
         assert "no balance changes" in drawn[-1].axes[0].texts[0].get_text()
 
 
@@ -293,7 +281,7 @@ def test_pictures_go_by_what_a_file_knows(kind, archive, drawn, tmp_path):
     table = ba.Archive(archive).read(partial=True)
     ba.write_parquet(table, tmp_path / "x.parquet")
     options = ("--freq", "1D") if kind == "concentration" else ()
-    said = run("plot", tmp_path / "x.parquet", "--kind", kind, "-o", tmp_path / "x.png", *options)
+    said = draw("plot", tmp_path / "x.parquet", "--kind", kind, "-o", tmp_path / "x.png", *options)
     assert "x.parquet: every change is known in [" in said
     legend = drawn[-1].axes[0].get_legend()
     assert any("not known to be complete" in text.get_text() for text in legend.get_texts())
@@ -303,8 +291,8 @@ def test_pictures_go_by_what_a_file_knows(kind, archive, drawn, tmp_path):
 def test_an_archive_with_a_gap_is_incomplete_unless_partial_is_asked_for(kind, archive, tmp_path):
     arguments = ("plot", archive, "--kind", kind, "-o", tmp_path / "x.png")
     assert "is not covered" in fails(*arguments, code=3, folder=tmp_path)
-    assert "is not covered" in run(*arguments, "--partial")
-    assert "not covered" not in run(*arguments, *LAST_DAYS)
+    assert "is not covered" in draw(*arguments, "--partial")
+    assert "not covered" not in draw(*arguments, *LAST_DAYS)
 
 
 @pytest.fixture(scope="module")
@@ -325,22 +313,24 @@ def test_a_report_of_a_file_is_that_of_the_library(few, tmp_path):
     options = {"accounts": table, "decimals": ASSETS}
     ba.write_report(table, tmp_path / "expected.html", **bounds, **options)
     arguments = ("--since", bounds["start"], "--until", bounds["end"], "--assets", ASSETS)
-    said = run("report", file, "-o", tmp_path / "x.html", "--party", party, *arguments)
+    said = draw("report", file, "-o", tmp_path / "x.html", "--party", party, *arguments)
     assert said == f"Wrote {tmp_path / 'x.html'}\n"
     assert (tmp_path / "x.html").read_bytes() == (tmp_path / "expected.html").read_bytes()
 
 
+@pytest.mark.usefixtures("words_only")
 def test_a_report_takes_the_last_report(few, tmp_path):
     file, _ = few
-    run("report", file, "-o", tmp_path / "a.html", "--until", "2023-04-12", "--largest", 0)
+    draw("report", file, "-o", tmp_path / "a.html", "--until", "2023-04-12", "--largest", 0)
     options = ("--largest", 0, "--previous", tmp_path / "a.html")
-    run("report", file, "-o", tmp_path / "b.html", *options)
+    draw("report", file, "-o", tmp_path / "b.html", *options)
     assert "2023-04-12" in (tmp_path / "b.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("words_only")
 def test_a_report_of_an_archive_tells_its_gap(archive, tmp_path):
     bounds = ("--since", from_microseconds(BEGIN + DAY // 2), "--until", from_microseconds(END))
-    run("report", archive, "-o", tmp_path / "x.html", "--largest", 0, *bounds)
+    draw("report", archive, "-o", tmp_path / "x.html", "--largest", 0, *bounds)
     assert "gap" in (tmp_path / "x.html").read_text(encoding="utf-8")
 
 

@@ -8,11 +8,10 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from balance_analysis.cli import app
 from balance_analysis.cli.settings import format_duration, parse_duration, resolve
 from balance_analysis.redact import without_credentials
+from tests.cli.running import run
 
 FILE = """
 [export.main]
@@ -39,10 +38,8 @@ def settings(options=(), environ=(), **where):
     return resolve(dict(options), environ=dict(environ), **where)
 
 
-def show(*arguments, code=0, env=None):
-    result = CliRunner().invoke(app, ["config", "show", *map(str, arguments)], env=env)
-    assert result.exit_code == code, (result.output, result.exception)
-    return result
+def show(*arguments, **options):
+    return run("config", "show", *arguments, **options)
 
 
 @pytest.mark.parametrize(

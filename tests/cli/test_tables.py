@@ -12,10 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import balance_analysis as ba
-from balance_analysis.cli import app
 from balance_analysis.known import note_known
 from balance_analysis.schema import ID_TYPE, from_microseconds
 from tests.analysis.tables import (
@@ -28,6 +26,7 @@ from tests.analysis.tables import (
 )
 from tests.archive.exporting import DAY, END, node_of, run_export, spread_history
 from tests.archive.exporting import START as BEGIN
+from tests.cli.running import fails, run
 
 SAMPLE = Path(__file__).parents[2] / "sample_data" / "changes.parquet"
 USD = "e46bed5b0745e4778e9be69108c8d9e81eedd6f92271ef8af77cff45d48a55b1"
@@ -44,23 +43,6 @@ SPOILING = [
     "\tx",
     "ä/ö",
 ]
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, (result.output, result.exception)
-    return result
-
-
-def fails(*arguments, code, folder):
-    """Run a command that fails as documented: one line, no traceback, nothing written."""
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    result = run(*arguments, code=code)
-    assert result.stdout == ""
-    assert result.stderr.startswith("balance-analysis: ")
-    assert result.stderr.count("\n") == 1
-    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-    return result.stderr
 
 
 def read_back(text):

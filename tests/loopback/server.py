@@ -20,7 +20,6 @@ from tests.loopback.faults import ERROR_TYPE, Fault, Kind, error_body
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tests.loopback.node import LoopbackNode
 
 PIECES = 20
 
@@ -74,7 +73,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], node: LoopbackNode) -> None:
+    def __init__(self, address: tuple[str, int], node: Any) -> None:
         self.node = node
         self.stopping = threading.Event()
         self.failures: list[BaseException] = []

@@ -9,6 +9,8 @@ from balance_analysis.schema import from_microseconds
 from tests.analysis.tables import DAY, GENERAL, HOUR, START, table_of
 from tests.report.reading import number, read_page
 
+pytestmark = pytest.mark.usefixtures("words_only")
+
 OTHER = ("VOTE", "ACCOUNT_TYPE_GENERAL", "b2", "")
 ROWS = [(*GENERAL, START + day * DAY, 10 + day) for day in range(10)]
 ROWS += [(*OTHER, START + day * DAY + HOUR, 100 - day * day) for day in range(10)]

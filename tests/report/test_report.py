@@ -146,6 +146,7 @@ def test_the_concentration_is_that_of_concentration(table, page):
         assert [row[head] for row in rows] == [f"{100 * value:.4f}" for value in found[name]]
 
 
+@pytest.mark.usefixtures("words_only")
 @pytest.mark.parametrize(
     ("days", "period"), [(1, "hour"), (30, "day"), (200, "week"), (2000, "month")]
 )
@@ -181,11 +182,13 @@ def test_an_account_has_every_fact_of_its_summary(table, page):
         assert said == {f"{int(value):,}" for value in ba.summarize_accounts(table)[name]}
 
 
+@pytest.mark.usefixtures("words_only")
 def test_38_digits_are_all_there(tmp_path):
     page = read_page(write(table_of([(*GENERAL, START, LARGEST)]), tmp_path))
     assert number(page.table("The only account")[0]["closing"]) == LARGEST
 
 
+@pytest.mark.usefixtures("words_only")
 def test_with_decimals_amounts_are_in_whole_units_to_the_last_digit(vote, tmp_path):
     file = tmp_path / "assets.toml"
     file.write_text('[VOTE]\nsymbol = "VT"\ndecimals = 18\n', encoding="utf-8")
@@ -197,12 +200,14 @@ def test_with_decimals_amounts_are_in_whole_units_to_the_last_digit(vote, tmp_pa
     assert sorted(shown) == sorted(Decimal(int(value)).scaleb(-18) for value in closing)
 
 
+@pytest.mark.usefixtures("words_only")
 def test_an_asset_without_decimals_stays_in_its_smallest_unit(table, tmp_path):
     text = read_page(write(table, tmp_path, decimals={"VOTE": 2}, largest=1)).text()
     assert "closing, smallest unit" in text
     assert "closing, whole units" in text
 
 
+@pytest.mark.usefixtures("words_only")
 def test_an_interval_begins_with_what_accounts_brought_into_it_and_a_row_at_its_start(
     vote, tmp_path
 ):
@@ -321,6 +326,7 @@ def test_a_report_that_can_t_be_made_leaves_the_last_one_and_nothing_else(table,
     assert path.read_text(encoding="utf-8") == "before"
 
 
+@pytest.mark.usefixtures("words_only")
 def test_who_has_the_last_report_open_keeps_it_whole(tmp_path):
     path, opened = tmp_path / "report.html", tmp_path / "opened"
     path.write_text("before", encoding="utf-8")
@@ -330,6 +336,7 @@ def test_who_has_the_last_report_open_keeps_it_whole(tmp_path):
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+@pytest.mark.usefixtures("words_only")
 def test_chosen_accounts_have_sections_in_their_order(vote, tmp_path):
     page = read_page(write(vote, tmp_path, accounts=[MARGIN, GENERAL]))
     assert [text for tag, text in page.texts if tag == "h4"] == [
@@ -339,6 +346,7 @@ def test_chosen_accounts_have_sections_in_their_order(vote, tmp_path):
     assert "Chosen accounts" in page.text("h3")
 
 
+@pytest.mark.usefixtures("words_only")
 def test_accounts_may_be_a_frame(vote, tmp_path):
     chosen = ba.summarize_accounts(vote)[list(ACCOUNT_KEY)]
     page = read_page(write(vote, tmp_path, accounts=chosen))
@@ -401,6 +409,7 @@ def test_only_an_archive_or_a_table_is_reported_on(tmp_path):
         write_report(Path("archive"), tmp_path / "report.html")
 
 
+@pytest.mark.usefixtures("words_only")
 def test_what_a_table_tells_of_its_load_is_told(vote, tmp_path):
     loaded = vote.copy()
     loaded.attrs["balance_analysis"] = {
@@ -422,12 +431,14 @@ def test_what_a_table_tells_of_its_load_is_told(vote, tmp_path):
     assert part.note["end"] == from_microseconds(START + 3 * DAY + HOUR + 1).isoformat()
 
 
+@pytest.mark.usefixtures("words_only")
 def test_a_negative_balance_stands_at_the_top(tmp_path):
     page = read_page(write(table_of([(*GENERAL, START, -5)]), tmp_path, largest=0))
     assert "checks failed" in page.text("p")
     assert "a balance is never negative" in page.text("li")
 
 
+@pytest.mark.usefixtures("words_only")
 def test_a_table_that_knows_all_of_its_interval_is_complete(tmp_path):
     table = table_of([(*GENERAL, START, 5), (*GENERAL, START + DAY, 6)])
     note_known(table, [(START, START + 10 * DAY)])
@@ -437,6 +448,7 @@ def test_a_table_that_knows_all_of_its_interval_is_complete(tmp_path):
     assert [row["closing"] for row in page.table("Totals by account type")] == ["6"]
 
 
+@pytest.mark.usefixtures("words_only")
 def test_what_a_table_does_not_know_is_told_and_unknown(tmp_path):
     table = table_of([(*GENERAL, START, 5), (*GENERAL, START + DAY, 6)])
     note_known(table, [(START, START + 2 * DAY)])
@@ -451,6 +463,7 @@ def test_what_a_table_does_not_know_is_told_and_unknown(tmp_path):
     assert page.table("How unevenly")[-1]["unknown"] == "1"
 
 
+@pytest.mark.usefixtures("words_only")
 def test_a_table_that_states_nothing_is_not_known_to_be_complete(tmp_path):
     page = read_page(write(table_of([(*GENERAL, START, 5)]), tmp_path))
     assert "not known to be complete" in page.text("p")

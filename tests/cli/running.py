@@ -1,0 +1,41 @@
+"""Runs commands: in this process, or in a child that can be interrupted."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+from typer.testing import CliRunner
+
+from balance_analysis.cli import app
+
+
+def run(*arguments, code=0, env=None):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+def fails(*arguments, code, folder):
+    """Run a command that fails as documented: one line, no traceback, nothing written."""
+    before = _content(folder)
+    result = run(*arguments, code=code)
+    assert result.stdout == ""
+    assert re.fullmatch(r"balance-analysis: [^\n]+\n", result.stderr)
+    assert _content(folder) == before
+    return result.stderr
+
+
+def _content(folder):
+    return {path: path.is_file() and path.read_bytes() for path in sorted(folder.rglob("*"))}
+
+
+def child(*arguments, **options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "balance_analysis", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
