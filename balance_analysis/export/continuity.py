@@ -1,39 +1,54 @@
-"""Whether a node is of an archive's network, and has forgotten nothing of what it is asked.
+"""What a node can vouch for: its network, what it has not forgotten, its last block.
 
-Both are asked after the rows came and before they are committed: by the last row that the archive
-holds. A node that still has it is of the same network and remembers everything since.
+The first two are asked after the rows came and before they are committed: by the last row that the
+archive holds, or by one near to what is repaired. A node that still has it is of the same network
+and remembers everything since.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from typing import TYPE_CHECKING
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.archive.commit import within
 from balance_analysis.errors import NetworkMismatchError, RequestError
 from balance_analysis.load.session import FRESH, Asking, remembered
+from balance_analysis.node.client import ATTEMPTS, BALANCE_CHANGES, NETWORK_LIMITS, Tally
 from balance_analysis.node.failover import answers
+from balance_analysis.node.limits import decode_limits, network_limits
+from balance_analysis.node.query import Filters, page_parameters
 from balance_analysis.node.window import Window, fetch
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
+from balance_analysis.spans import clipped
 
 if TYPE_CHECKING:
-    from balance_analysis.archive.commit import Writer
+    import datetime as dt
+    from collections.abc import Callable
+
+    from balance_analysis.archive.coverage import Coverage
+    from balance_analysis.archive.run import Run
     from balance_analysis.load.request import LoadRequest
     from balance_analysis.load.session import Seen
     from balance_analysis.node.client import Client
+    from balance_analysis.node.exchange import Answer
     from balance_analysis.node.window import Ask
 
 logger = logging.getLogger("balance_analysis")
+
+_NO_LIMITS: Final = (404, 501)
 
 Accounts = frozenset[tuple[str, ...]]
 
 
 class Witness:
-    """The last row of an archive, as what a node is asked for again.
+    """A row of an archive, as what a node is asked for again.
 
     Parameters
     ----------
@@ -41,8 +56,10 @@ class Witness:
         The node, or several nodes of one network.
     request
         Which accounts.
-    writer
-        The archive.
+    run
+        Where its requests are counted when it is closed.
+    rows
+        Those of the archive's last file, if it has one.
 
     Attributes
     ----------
@@ -52,20 +69,21 @@ class Witness:
         Whether the node was seen to be of the archive's network; an archive without rows is of any.
     """
 
-    def __init__(self, client: Client, request: LoadRequest, writer: Writer) -> None:
+    def __init__(self, client: Client, request: LoadRequest, run: Run, *rows: pa.Table) -> None:
         self.asking = Asking(client, request.on_bad_rows)
         self._open = contextlib.ExitStack()
         # Kept open for the run: a new connection takes longer than the question.
         self._fresh = [self._open.enter_context(client.fresh()) for _ in range(FRESH)]
-        self._request = request
+        self._request, self._run = request, run
         self._last: tuple[int, Accounts] | None = None
-        for period in list(writer.state.files)[-1:]:
-            self.see(writer.rows_of(period))
+        for each in rows:
+            self.see(each)
         self.is_sure = self._last is None
 
     def close(self) -> None:
-        """Close the connections over which it asks."""
+        """Close the connections over which it asks, and count what was asked."""
         self._open.close()
+        self._run.requests += self.asking.tally.requests
 
     def see(self, rows: pa.Table) -> None:
         """Take over the last block of rows that are committed, if it is later."""
@@ -74,6 +92,16 @@ class Witness:
         last = pc.max(rows["timestamp"].cast(pa.int64())).as_py()
         if self._last is None or self._last[0] < last:
             self._last = last, _accounts(within(rows, last, last + 1).to_batches())
+
+    def knows(self, rows: pa.Table) -> bool:
+        """Go by other rows from now on, and return whether a node has the last block of them."""
+        self._last, self.is_sure = None, False
+        self.see(rows)
+        try:
+            self.check()
+        except NetworkMismatchError:
+            return False
+        return self.is_sure
 
     def remembered(self, source: str, start: int, end: int) -> int:
         """Return from when on a node has forgotten nothing of [start, end), microseconds.
@@ -152,3 +180,101 @@ def _accounts(batches: list[pa.RecordBatch]) -> Accounts:
         for batch in batches
         for key in zip(*(batch[name].to_pylist() for name in ACCOUNT_KEY), strict=True)
     )
+
+
+def up_to_head(
+    client: Client,
+    run: Run,
+    request: LoadRequest,
+    state: Coverage,
+    *,
+    before: int,
+    settle: dt.timedelta,
+    fill_gaps: bool,
+) -> LoadRequest:
+    """Return the request up to where the node can tell: through a finished last block.
+
+    Nothing is waited for where the last block isn't `before` a moment, microseconds, as the chain
+    goes on then, nor where the archive has that block.
+    """
+    found = _ask_head(client, run)
+    if found is None:
+        return request
+    source, head = found
+    is_wanted = (request.start or 0) <= head < min(before, request.end)
+    if is_wanted and state.missing(head, head + 1, proven=fill_gaps):
+        tally = Tally()
+        if is_finished(client, source, head, settle, tally):
+            run.finished = found
+            head += 1
+        run.requests += tally.requests
+    return replace(request, end=min(request.end, head))
+
+
+def is_finished(
+    client: Client,
+    source: str,
+    head: int,
+    settle: dt.timedelta,
+    tally: Tally,
+    *,
+    sleep: Callable[[float], object] = time.sleep,
+) -> bool:
+    """Whether a node still has a block as its last one after so long, and says that it is whole.
+
+    An archive that is served ends before the moment that it tells, and says so.
+    """
+    parameters = page_parameters(Filters(), start=head, end=head + 1, first=1, newest_first=False)
+    for pause in (0.0, settle.total_seconds()):
+        sleep(pause)
+        try:
+            answer = client.get(BALANCE_CHANGES, parameters, len, base_url=source, tally=tally)
+        except RequestError as error:
+            logger.info("%s; its last block is left out", error)
+            return False
+        if answer.block_time != head or [*clipped(answer.incomplete, head, head + 1)]:
+            return False
+    return True
+
+
+def _ask_head(client: Client, run: Run) -> tuple[str, int] | None:
+    """Note the limits and the last block of the node; return the node and when that block was."""
+    tally, fetched_at = Tally(), pd.Timestamp.now("UTC")
+    try:
+        answer = _ask_limits(client, tally)
+    finally:
+        run.requests += tally.requests
+    if answer is None:
+        run.source = client.base_urls[0]
+        return None
+    run.source, run.block_height = answer.source, answer.block_height
+    run.limits = network_limits(
+        answer.value, fetched_at=fetched_at, source=run.source, block_height=run.block_height
+    )
+    return None if answer.block_time is None else (answer.source, answer.block_time)
+
+
+def _ask_limits(client: Client, tally: Tally) -> Answer[dict[str, Any]] | None:
+    """Return what the node that knows most says of the limits; `None` where none has any."""
+    told: list[Answer[dict[str, Any]]] = []
+
+    def ask(base_url: str) -> Answer[dict[str, Any]] | None:
+        attempts = 1 if told else ATTEMPTS
+        try:
+            return client.get(
+                *(NETWORK_LIMITS, [], decode_limits),
+                base_url=base_url,
+                tally=tally,
+                attempts=attempts,
+            )
+        except RequestError as error:
+            # A node that has no limits yet serves balance changes all the same. From any other
+            # refusal nothing follows, not even up to where it can tell.
+            if error.status in _NO_LIMITS:
+                return None
+            raise
+
+    for answer in answers(client.base_urls, ask, lambda _, error: logger.warning("%s", error)):
+        told += [] if answer is None else [answer]
+    # A node that doesn't say what its last block is may know all.
+    return max(told, key=lambda each: (each.block_time is None, each.block_time or 0), default=None)

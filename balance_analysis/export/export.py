@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.archive import layout
@@ -31,20 +29,15 @@ from balance_analysis.archive.manifest import (
 )
 from balance_analysis.archive.run import Run
 from balance_analysis.archive.runs import reported
-from balance_analysis.errors import ArchiveError, RequestError
-from balance_analysis.export.continuity import Witness
+from balance_analysis.errors import ArchiveError
+from balance_analysis.export.continuity import Witness, up_to_head
 from balance_analysis.export.executor import Pool
 from balance_analysis.export.parallel import fill_elsewhere
 from balance_analysis.export.periods import Filling, keeping, make_part, until_behind
 from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
 from balance_analysis.load.session import Asking
 from balance_analysis.load.stream import Load
-from balance_analysis.node.client import ATTEMPTS, BALANCE_CHANGES, NETWORK_LIMITS, Tally
-from balance_analysis.node.failover import answers
-from balance_analysis.node.limits import decode_limits, network_limits
-from balance_analysis.node.query import Filters, page_parameters
 from balance_analysis.schema import ARROW_SCHEMA, to_microseconds
-from balance_analysis.spans import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -58,7 +51,6 @@ if TYPE_CHECKING:
     from balance_analysis.export.executor import Executor
     from balance_analysis.load.progress import Report
     from balance_analysis.node.client import Client
-    from balance_analysis.node.exchange import Answer
     from balance_analysis.node.walk import Step
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
@@ -71,7 +63,6 @@ SETTLE: Final = dt.timedelta(seconds=10)
 
 NEVER: Final = 1 << 62
 DAY: Final = 86_400_000_000
-NO_LIMITS: Final = (404, 501)
 
 
 def plan(
@@ -204,8 +195,8 @@ def export(
         on_bad_rows=on_bad_rows,
     )
     store, about, run = archive.store, About(request.filters.sorted(), partition), Run()
-    up_to_head = partial(
-        _up_to_head,
+    requested = partial(
+        up_to_head,
         client,
         run,
         request,
@@ -217,7 +208,7 @@ def export(
     if dry_run:
         is_new = store.read(layout.ABOUT) is None
         state = Coverage() if is_new else read_coverage(store)
-        request = up_to_head(state)
+        request = requested(state)
         run.spans = _spans(client, state, request, overlap, run, fill_gaps=fill_gaps)
         return run
     with one_writer(store):
@@ -225,15 +216,16 @@ def export(
         first = None
         if store.read(layout.ABOUT) is None:
             # A node that doesn't answer must not leave an archive that is bound to its query.
-            request = up_to_head(Coverage())
+            request = requested(Coverage())
             first = _spans(client, Coverage(), request, overlap, run, fill_gaps=False)
             write_about(store, about)
         writer = Writer(store)
         with reported(store, writer, run, on_report):
             writer.recover()
             if first is None:
-                request = up_to_head(writer.state)
-            witness = Witness(client, request, writer)
+                request = requested(writer.state)
+            last = list(writer.state.files)[-1:]
+            witness = Witness(client, request, run, *map(writer.rows_of, last))
             try:
                 spans = first
                 if spans is None:
@@ -251,7 +243,6 @@ def export(
                 writer.checkpoint()
             finally:
                 witness.close()
-                run.requests += witness.asking.tally.requests
                 if witness.is_sure:
                     _keep_limits(writer, run)
             lost = lost_files(store, about, writer.state)
@@ -370,101 +361,3 @@ class _Loaded:
         part, content = make_part(known, within(rows, start, end), start, end)
         filling.take(part, lambda name: filling.store.write(name, content))
         self._batches = within(rows, end, NEVER).to_batches()
-
-
-def _up_to_head(
-    client: Client,
-    run: Run,
-    request: LoadRequest,
-    state: Coverage,
-    *,
-    before: int,
-    settle: dt.timedelta,
-    fill_gaps: bool,
-) -> LoadRequest:
-    """Return the request up to where the node can tell: through a finished last block.
-
-    Nothing is waited for where the last block isn't `before` a moment, microseconds, as the chain
-    goes on then, nor where the archive has that block.
-    """
-    found = _ask_head(client, run)
-    if found is None:
-        return request
-    source, head = found
-    is_wanted = (request.start or 0) <= head < min(before, request.end)
-    if is_wanted and state.missing(head, head + 1, proven=fill_gaps):
-        tally = Tally()
-        if is_finished(client, source, head, settle, tally):
-            run.finished = found
-            head += 1
-        run.requests += tally.requests
-    return replace(request, end=min(request.end, head))
-
-
-def is_finished(
-    client: Client,
-    source: str,
-    head: int,
-    settle: dt.timedelta,
-    tally: Tally,
-    *,
-    sleep: Callable[[float], object] = time.sleep,
-) -> bool:
-    """Whether a node still has a block as its last one after so long, and says that it is whole.
-
-    An archive that is served ends before the moment that it tells, and says so.
-    """
-    parameters = page_parameters(Filters(), start=head, end=head + 1, first=1, newest_first=False)
-    for pause in (0.0, settle.total_seconds()):
-        sleep(pause)
-        try:
-            answer = client.get(BALANCE_CHANGES, parameters, len, base_url=source, tally=tally)
-        except RequestError as error:
-            logger.info("%s; its last block is left out", error)
-            return False
-        if answer.block_time != head or [*clipped(answer.incomplete, head, head + 1)]:
-            return False
-    return True
-
-
-def _ask_head(client: Client, run: Run) -> tuple[str, int] | None:
-    """Note the limits and the last block of the node; return the node and when that block was."""
-    tally, fetched_at = Tally(), pd.Timestamp.now("UTC")
-    try:
-        answer = _ask_limits(client, tally)
-    finally:
-        run.requests += tally.requests
-    if answer is None:
-        run.source = client.base_urls[0]
-        return None
-    run.source, run.block_height = answer.source, answer.block_height
-    run.limits = network_limits(
-        answer.value, fetched_at=fetched_at, source=run.source, block_height=run.block_height
-    )
-    return None if answer.block_time is None else (answer.source, answer.block_time)
-
-
-def _ask_limits(client: Client, tally: Tally) -> Answer[dict[str, Any]] | None:
-    """Return what the node that knows most says of the limits; `None` where none has any."""
-    told: list[Answer[dict[str, Any]]] = []
-
-    def ask(base_url: str) -> Answer[dict[str, Any]] | None:
-        attempts = 1 if told else ATTEMPTS
-        try:
-            return client.get(
-                *(NETWORK_LIMITS, [], decode_limits),
-                base_url=base_url,
-                tally=tally,
-                attempts=attempts,
-            )
-        except RequestError as error:
-            # A node that has no limits yet serves balance changes all the same. From any other
-            # refusal nothing follows, not even up to where it can tell.
-            if error.status in NO_LIMITS:
-                return None
-            raise
-
-    for answer in answers(client.base_urls, ask, lambda _, error: logger.warning("%s", error)):
-        told += [] if answer is None else [answer]
-    # A node that doesn't say what its last block is may know all.
-    return max(told, key=lambda each: (each.block_time is None, each.block_time), default=None)

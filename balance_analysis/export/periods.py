@@ -315,7 +315,8 @@ class Filling:
             self.kept = len(run.bad_rows)
         self.writer.put(self.period, part.note, intervals, put_file)
         self.witness.see(part.last)
-        run.commits(self.committed, part.end)
+        for interval in intervals:
+            run.commits(*interval.span)
         self.committed = part.end
         self.answered = [each for each in self.answered if each.end > part.end]
         run.rows += part.added

@@ -7,34 +7,37 @@ were written once, nothing else changes.
 
 from __future__ import annotations
 
-import datetime as dt
+import contextlib
 import logging
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.commit import Writer, within
+from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import covered_by
-from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import read_about
 from balance_analysis.archive.run import Run
 from balance_analysis.archive.runs import iter_reports, reported
 from balance_analysis.archive.signals import uninterrupted
 from balance_analysis.archive.verify import LOST, verify_archive
+from balance_analysis.archive.verify_files import EMPTY
 from balance_analysis.errors import ArchiveError, NetworkMismatchError
+from balance_analysis.export.continuity import Witness
+from balance_analysis.export.periods import Filling, make_part
 from balance_analysis.export.rebuild import rebuild_coverage
-from balance_analysis.frame import to_arrow, to_frame
+from balance_analysis.frame import to_frame
 from balance_analysis.load.request import make_request
-from balance_analysis.load.session import Asking
 from balance_analysis.load.stream import Load
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
+from balance_analysis.spans import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.coverage import Interval
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from balance_analysis.load.request import LoadRequest
     from balance_analysis.node.client import Client
     from balance_analysis.node.decode import BadRow
+    from balance_analysis.node.walk import Step
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
 
@@ -131,37 +135,27 @@ def repair(
     OSError
         If a file can't be written.
     """
-    asked = make_request(
-        start=start,
-        end=end,
-        asset_id=None,
-        party_ids=(),
-        market_ids=(),
-        account_types=(),
-        page_size=page_size,
-        workers=workers,
-        on_bad_rows="quarantine",
-    )
-    request = replace(asked, filters=read_about(archive.store).filters)
-    wanted = None if start is None and end is None else (request.start or 0, request.end)
     store, run = archive.store, Run()
+    request = make_request(
+        start=start, end=end, page_size=page_size, workers=workers, on_bad_rows="quarantine"
+    )
+    request = replace(request, filters=read_about(store).filters)
+    wanted = (0, 0) if start is None and end is None else (request.start or 0, request.end)
     with one_writer(store):
         is_rebuilt = rebuild_coverage(store)
         writer = Writer(store)
         with reported(store, writer, run, on_report, kind="repair"):
             writer.recover()
-            found = verify_archive(archive.store, is_writer=True)
+            look = partial(verify_archive, store, is_writer=True)
+            found = look()
             if any(problem.kind == "limits" for problem in found.problems):
                 _restore_limits(store, writer)
-            mending = _Mending(client, store, writer, request, run)
-            periods = mending.mend_all(found, wanted)
-            left = (
-                verify_archive(archive.store, is_writer=True)
-                if periods or not found.is_whole
-                else found
-            )
+            with contextlib.closing(Witness(client, request, run)) as witness:
+                mending = _Mending(store, writer, run, request, witness)
+                periods = mending.mend_all(found, wanted)
+            left = look() if periods or not found.is_whole else found
             if _make_checkpoints(writer, left):
-                left = verify_archive(archive.store, is_writer=True)
+                left = look()
     return Repaired(
         tuple(periods),
         tuple(mending.rewritten),
@@ -189,12 +183,12 @@ class _Mending:
 
     Attributes
     ----------
-    client, request
-        The node, and how to ask it.
-    store, writer
-        The archive.
-    run
-        What is reported.
+    store, writer, run
+        The archive, and what is reported.
+    request
+        What to ask for.
+    witness
+        The node, and what tells whether it is of the archive's network.
     claims
         Its intervals, in order.
     damaged, doubted
@@ -203,18 +197,18 @@ class _Mending:
         The periods whose file was put in its place anew, and those that came out otherwise.
     """
 
-    client: Client
     store: Store
     writer: Writer
-    request: LoadRequest
     run: Run
+    request: LoadRequest
+    witness: Witness
     claims: tuple[Interval, ...] = ()
     damaged: set[str] = field(default_factory=set)
     doubted: set[str] = field(default_factory=set)
     rewritten: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
 
-    def mend_all(self, found: VerifyReport, wanted: Span | None) -> list[str]:
+    def mend_all(self, found: VerifyReport, wanted: Span) -> list[str]:
         """Ask for all periods again that are wrong or wanted, and return them."""
         periods = self.periods(found, wanted)
         if periods:
@@ -224,7 +218,7 @@ class _Mending:
             self.mend(period)
         return periods
 
-    def periods(self, found: VerifyReport, wanted: Span | None) -> list[str]:
+    def periods(self, found: VerifyReport, wanted: Span) -> list[str]:
         """Return the periods to ask for again, in time order."""
         for problem in found.problems:
             if problem.kind == "coverage" and problem.mend == LOST:
@@ -233,10 +227,8 @@ class _Mending:
             known.update(problem.periods)
         self.claims = _in_order(self.writer.state.intervals)
         periods = self.damaged | self.doubted
-        if wanted is not None:
-            for interval in self.claims:
-                span = (max(wanted[0], interval.start), min(wanted[1], interval.end))
-                periods |= set(layout.periods_between(*span, self.writer.about.partition))
+        for span in clipped((claim.span for claim in self.claims), *wanted):
+            periods |= set(layout.periods_between(*span, self.writer.about.partition))
         return [period for period in sorted(periods) if self._claims(period)]
 
     def check_remembered(self, periods: list[str]) -> None:
@@ -249,15 +241,13 @@ class _Mending:
         """
         needs = {period: self._needs(period) for period in periods}
         since, until = min(start for start, _ in needs.values()), max(e for _, e in needs.values())
-        asking = Asking(self.client, self.request.on_bad_rows)
-        remembered = asking.remembered(since, until) if since < until else since
-        self.run.requests += asking.tally.requests
+        remembered = self.witness.asking.remembered(since, until) if since < until else since
         forgotten = [period for period in periods if needs[period][0] < remembered]
         if forgotten:
             more = f" (and {len(forgotten) - 1} more)" if len(forgotten) > 1 else ""
             raise ArchiveError(
                 f"{self.store.uri}: {forgotten[0]}{more} can't be asked for again: "
-                f"{self.client.base_urls[0]} remembers only what is since "
+                f"{self.witness.asking.client.base_urls[0]} remembers only what is since "
                 f"{from_microseconds(remembered).isoformat()}; ask a node that remembers "
                 "more, or put back a copy of the file"
             )
@@ -266,44 +256,43 @@ class _Mending:
         """Put a coverage that contradicts itself in order, unproven where it does."""
         if not any(problem.kind == "coverage" for problem in found.problems):
             return
-        state = replace(self.writer.state, intervals=self.claims)
-        for period in self.doubted:
-            for claim in self._claims(period):
-                intervals = covered_by(state.intervals, replace(claim, proven=False))
-                state = replace(state, intervals=intervals)
-        self.writer.amend(replace(state, files=dict(sorted(state.files.items()))))
+        claims = [claim for period in self.doubted for claim in self._claims(period)]
+        unproven = [replace(claim, proven=False) for claim in claims]
+        state, intervals = self.writer.state, _in_order((*self.claims, *unproven))
+        files = dict(sorted(state.files.items()))
+        self.writer.amend(replace(state, intervals=intervals, files=files))
 
     def mend(self, period: str) -> None:
-        """Ask for a period again and put its rows in place."""
-        rows, intervals = self._ask(self._claims(period))
-        note = self.writer.state.files.get(period)
-        if not rows.num_rows and note is not None:
-            raise self._refusal(
-                period,
-                f"sends none of its {note.rows} rows; it is of another network, or has lost them",
-                NetworkMismatchError,
-            )
-        content, new = encode_rows(rows) if rows.num_rows else (b"", None)
-        if new != note:
-            if not self._is_known(period, rows):
-                raise self._refusal(
-                    period,
-                    "sends no row that the archive holds; it may be of another network",
-                    NetworkMismatchError,
-                )
+        """Ask for a period again and put its rows in place, as an export does."""
+        claims, is_damaged = self._claims(period), period in self.damaged
+        steps = [step for claim in claims for step in self._ask(period, claim)]
+        rows = pa.Table.from_batches([b for step in steps for b in step.batches], ARROW_SCHEMA)
+        # What a wrong file holds is not trusted: these are all of its rows, and none is new.
+        part, content = make_part(EMPTY, rows, claims[0].start, claims[-1].end)
+        note, part = self.writer.state.files.get(period), replace(part, added=0)
+        if part.note != note:
+            self._check_network(period, rows)
             # A node that prunes may have done so since it was asked what it remembers.
             self.check_remembered([period])
             self.changed.append(period)
             logger.warning("%s has other rows than were written", self._name(period))
-        with uninterrupted():
-            if new == note and period in self.damaged and content:
+        if part.note != note or is_damaged:
+            self.rewritten.append(period)
+        unproven = [claim.span for claim in claims if not claim.proven]
+        filling = Filling(
+            self.store, self.writer, self.run, self.witness, part.start, doubted=unproven
+        )
+        for step in steps:
+            filling.note(step)
+        self.run.source, self.run.block_height = steps[-1].address, steps[-1].block_height
+        if part.note == note and is_damaged and content:
+            with uninterrupted():
                 self.store.write(self._name(period), content)
-            if new != note or period in self.damaged:
-                self.rewritten.append(period)
-            if new != note or period in self.doubted:
-                self.writer.commit(period, rows, intervals)
-        for interval in intervals:
-            self.run.commits(interval.start, interval.end)
+        if part.note != note or period in self.doubted:
+            filling.take(part, lambda name: self.store.write(name, content))
+            filling.finish()
+        for claim in claims:
+            self.run.commits(*claim.span)
         logger.info("%s is whole again", self._name(period))
 
     def _name(self, period: str) -> str:
@@ -312,7 +301,8 @@ class _Mending:
     def _refusal(
         self, period: str, why: str, kind: type[ArchiveError] = ArchiveError
     ) -> ArchiveError:
-        return kind(f"{self.store.uri}: {period} stays as it is: {self.client.base_urls[0]} {why}")
+        node = self.witness.asking.client.base_urls[0]
+        return kind(f"{self.store.uri}: {period} stays as it is: {node} {why}")
 
     def _claims(self, period: str) -> list[Interval]:
         """Return what the coverage says of a period, in time order."""
@@ -332,49 +322,49 @@ class _Mending:
             starts += [note.first for claim in claims if claim.start <= note.first < claim.end]
         return min(starts, default=claims[-1].end), claims[-1].end
 
-    def _ask(self, claims: list[Interval]) -> tuple[pa.Table, list[Interval]]:
-        """Return the rows of intervals that a node sends now, and the intervals as of now."""
-        asked_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-        parts, intervals = [ARROW_SCHEMA.empty_table()], []
-        for claim in claims:
-            rows, load = self._load(claim.start, claim.end)
-            period = layout.period_of(claim.start, self.writer.about.partition)
-            if load.head.lags(claim.end - 1):  # a finished last block ends what is covered
-                raise self._refusal(period, "doesn't hold all of it yet")
-            if load.incomplete and claim.proven:
-                raise self._refusal(period, "says itself that it may lack rows of it")
-            parts.append(rows)
-            self.run.bad_rows |= load.bad_rows
-            self.run.spans.append((claim.start, claim.end))
-            source = max(load.nodes, key=load.nodes.__getitem__)
-            self.run.source, self.run.block_height = source, load.head.height
-            intervals.append(
-                replace(claim, source=source, block_height=load.head.height, asked_at=asked_at)
-            )
-        return pa.concat_tables(parts), intervals
+    def _ask(self, period: str, claim: Interval) -> list[Step]:
+        """Return what a node says now of what is claimed, in time order."""
+        load = Load(replace(self.request, start=claim.start, end=claim.end), is_part=True)
+        try:
+            steps = list(load.run_in_time_order(self.witness.asking.client, progress=False))
+        finally:
+            self.run.requests += int(load.cost.get("requests", 0))
+        if load.head.lags(claim.end - 1):  # a finished last block ends what is covered
+            raise self._refusal(period, "doesn't hold all of it yet")
+        if load.incomplete and claim.proven:
+            raise self._refusal(period, "says itself that it may lack rows of it")
+        self.run.spans.append(claim.span)
+        return steps
 
-    def _load(self, start: int, end: int) -> tuple[pa.Table, Load]:
-        load = Load(replace(self.request, start=start, end=end), is_part=True)
-        batches = [
-            batch for step in load.run(self.client, progress=False) for batch in step.batches
-        ]
-        self.run.requests += int(load.cost.get("requests", 0))
-        return pa.Table.from_batches(batches, ARROW_SCHEMA), load
+    def _check_network(self, period: str, rows: pa.Table) -> None:
+        """Raise if the node that sent rows has none that the archive holds."""
+        if not rows.num_rows and period in self.writer.state.files:
+            noted = self.writer.state.files[period].rows
+            why = f"sends none of its {noted} rows; it is of another network, or has lost them"
+        elif any(map(self.witness.knows, self._sound_rows(period, rows))):
+            return
+        else:
+            why = "sends no row that the archive holds; it may be of another network"
+        raise self._refusal(period, why, NetworkMismatchError)
 
-    def _is_known(self, period: str, rows: pa.Table) -> bool:
-        """Whether the node that sent rows sends one that the archive holds."""
-        if rows.num_rows and _have_common(_readable(self.store, self._name(period)), rows):
-            return True
+    def _sound_rows(self, period: str, rows: pa.Table) -> Iterator[pa.Table]:
+        """Yield rows that the archive holds, the nearest first: of the period those that came."""
+        held = self._readable(period)
+        is_again = to_frame(pa.concat_tables([held, rows]), sort=False).duplicated().to_numpy()
+        yield rows.filter(pa.array(is_again[held.num_rows :]))
         begin = layout.bounds_of(period, self.writer.about.partition)[0]
         files = self.writer.state.files
         sound = set(files) - self.damaged - self.doubted - {period}
         nearest = sorted(sound, key=lambda each: abs(files[each].last - begin))
-        for other in nearest[:_NEIGHBOURS]:
-            last = files[other].last
-            held = within(self.writer.rows_of(other), last, last + 1)
-            if _have_common(held, self._load(last, last + 1)[0]):
-                return True
-        return False
+        yield from map(self.writer.rows_of, nearest[:_NEIGHBOURS])
+
+    def _readable(self, period: str) -> pa.Table:
+        """Return the rows that a file has as it stands; none where it can't be read."""
+        try:
+            with self.store.open(self._name(period)) as source:
+                return pq.read_table(source).cast(ARROW_SCHEMA)
+        except (pa.ArrowException, OSError, ValueError):
+            return EMPTY
 
 
 def _in_order(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
@@ -384,22 +374,6 @@ def _in_order(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
         if interval.start < interval.end:
             ordered = covered_by(ordered, interval)
     return ordered
-
-
-def _readable(store: Store, name: str) -> pa.Table:
-    """Return the rows that a file has as it stands; none where it can't be read."""
-    try:
-        with store.open(name) as source:
-            return pq.read_table(source).cast(ARROW_SCHEMA)
-    except (pa.ArrowException, OSError, ValueError):
-        return ARROW_SCHEMA.empty_table()
-
-
-def _have_common(rows: pa.Table, others: pa.Table) -> bool:
-    """Whether a row is in both."""
-    once = to_frame(rows).drop_duplicates()
-    both = pa.concat_tables([to_arrow(once), to_arrow(to_frame(others))])
-    return bool(to_frame(both).duplicated().any())
 
 
 def _make_checkpoints(writer: Writer, left: VerifyReport) -> bool:

@@ -918,6 +918,35 @@ def test_a_node_of_another_network_repairs_nothing(folder, damage):
         mend(node, folder)
 
 
+def test_the_only_file_is_repaired_by_a_node_that_sends_a_row_of_it(node, tmp_path):
+    run_export(node, tmp_path / "x", start=START, end=MONTH, partition="month")
+    before = lasting(tmp_path / "x")
+    edit_coverage(tmp_path / "x", lambda c: c["files"]["2023-04"].update(sha256="0" * 64))
+    shutil.copytree(tmp_path / "x", tmp_path / "y")
+    assert mend(node, tmp_path / "x").changed == ("2023-04",)
+    assert lasting(tmp_path / "x") == before
+    with (
+        node_of([replace(row, balance=77) for row in ROWS]) as other,
+        unchanged(tmp_path / "y"),
+        pytest.raises(ba.NetworkMismatchError, match="sends no row that the archive holds"),
+    ):
+        mend(other, tmp_path / "y")
+
+
+def test_a_repair_reports_what_it_asked_for_and_put_in_place(node, folder):
+    edit_intervals((START, START + 6 * HOUR), (START + 9 * HOUR, END))(folder)
+    reports, before = [], len(node.requests)
+    done = mend(node, folder, start="2023-04-29", end="2023-04-30", on_report=reports.append)
+    day = START + 4 * HOUR
+    asked = [(day, START + 6 * HOUR), (START + 9 * HOUR, day + DAY)]
+    report = reports[-1]
+    assert done.periods == (SECOND,)
+    assert report.spans == report.committed == [[text(a), text(b)] for a, b in asked]
+    assert (report.rows, report.conflicts, report.source) == (0, 0, node.url)
+    assert report.block_height is not None
+    assert report.requests == len(node.requests) - before
+
+
 def test_a_node_that_has_lost_a_whole_day_repairs_nothing(folder):
     truncate(folder)
     with (
