@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from balance_analysis.cli import app
-from balance_analysis.cli.settings import format_duration, parse_duration, resolve
+from balance_analysis.cli.settings import resolve
+from balance_analysis.cli.times import format_duration, parse_duration
 from balance_analysis.redact import without_credentials
 
 FILE = """
