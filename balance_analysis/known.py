@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from balance_analysis.schema import ATTRS_KEY, Instant, from_microseconds, to_microseconds
+from balance_analysis.schema import ATTRS_KEY, Instant, to_microseconds
 from balance_analysis.spans import between, joined
+from balance_analysis.text import iso_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,4 +79,4 @@ def note_known(table: pd.DataFrame, known: Iterable[Span]) -> None:
 
 def known_json(known: Iterable[Span]) -> list[list[str]]:
     """Return known intervals as attrs and Parquet metadata have them: all of it is JSON."""
-    return [[from_microseconds(bound).isoformat() for bound in span] for span in known]
+    return [[*map(iso_text, span)] for span in known]

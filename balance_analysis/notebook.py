@@ -9,6 +9,8 @@ import datetime as dt
 from html import escape
 from typing import TYPE_CHECKING, Final
 
+from balance_analysis.text import moment_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -68,7 +70,7 @@ def plain(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dt.datetime):
-        return value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(" ") + " UTC"
+        return moment_text(value)
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from balance_analysis.notebook import facts_html
+from balance_analysis.text import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,7 +96,6 @@ ARROW_SCHEMA: Final = pa.schema(
     ]
 )
 
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _FINER: Final = re.compile(r"(\.\d{6})(\d+)", re.ASCII)
 
 Instant = dt.datetime | dt.date | str
@@ -133,7 +133,7 @@ def to_microseconds(instant: Instant, *, zone: dt.tzinfo = dt.UTC) -> int:
     else:
         raise TypeError(f"a moment must be a datetime, a date or ISO 8601 text, not {instant!r}")
     aware = moment.replace(tzinfo=zone) if moment.tzinfo is None else moment
-    return (aware - _EPOCH) // dt.timedelta(microseconds=1) + is_between
+    return (aware - EPOCH) // dt.timedelta(microseconds=1) + is_between
 
 
 def _parse(text: str) -> tuple[dt.datetime, bool]:
@@ -167,7 +167,7 @@ def _plain(moment: dt.datetime) -> tuple[dt.datetime, bool]:
 
 def from_microseconds(microseconds: int) -> dt.datetime:
     """Return the moment that lies so many microseconds after 1970-01-01, in UTC."""
-    return _EPOCH + dt.timedelta(microseconds=microseconds)
+    return EPOCH + dt.timedelta(microseconds=microseconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from balance_analysis.schema import (
     to_microseconds,
 )
 from balance_analysis.spans import clipped
+from balance_analysis.text import range_text
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -515,8 +516,8 @@ class Archive:
         if first == last:
             raise IncompleteError(f"{self.uri}: nothing is known to be complete; {_TAKE}")
         raise IncompleteError(
-            f"{self.uri}: what is complete lies in [{from_microseconds(first)}, "
-            f"{from_microseconds(last)}), nothing of it in what was asked for"
+            f"{self.uri}: what is complete lies in {range_text(first, last, ' ')}, "
+            "nothing of it in what was asked for"
         )
 
     def _check_covered(self, state: Coverage, start: int, end: int) -> None:
@@ -524,7 +525,7 @@ class Archive:
         if not gaps:
             return
         (first, until), more = gaps[0], len(gaps) - 1
-        stretch = f"[{from_microseconds(first)}, {from_microseconds(until)})"
+        stretch = range_text(first, until, " ")
         if until == first + 1:
             stretch = str(from_microseconds(first))
         why, mend = "is not covered", f"an export that fills gaps asks for it; {_TAKE}"

@@ -16,8 +16,9 @@ import pandas as pd
 
 from balance_analysis.archive.layout import is_period
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
-from balance_analysis.schema import from_microseconds, to_microseconds
+from balance_analysis.schema import to_microseconds
 from balance_analysis.spans import joined
+from balance_analysis.text import EPOCH, exact_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,6 @@ VERSION: Final = 2
 """What is written. Version 1, which is read as well, has digests of whole files of rows alone."""
 
 _DIGEST: Final = "sha256"
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +340,7 @@ def to_json(coverage: Coverage) -> bytes:
             "intervals": [_interval_out(interval) for interval in coverage.intervals],
             "files": {period: _file_out(note) for period, note in coverage.files.items()},
             "checkpoints": {
-                _iso(moment): _file_out(note) for moment, note in coverage.checkpoints.items()
+                exact_text(moment): _file_out(note) for moment, note in coverage.checkpoints.items()
             },
             "limits": coverage.limits,
             "pending": None
@@ -410,16 +410,13 @@ def from_json(content: bytes, name: str) -> Coverage:
         ) from error
 
 
-def _iso(moment: int) -> str:
-    return from_microseconds(moment).isoformat(timespec="microseconds")
-
-
 def _microseconds(moment: dt.datetime) -> int:
-    return (moment - _EPOCH) // dt.timedelta(microseconds=1)
+    return (moment - EPOCH) // dt.timedelta(microseconds=1)
 
 
 def _interval_out(interval: Interval) -> dict[str, Any]:
-    return {**asdict(interval), "start": _iso(interval.start), "end": _iso(interval.end)}
+    start, end = map(exact_text, interval.span)
+    return {**asdict(interval), "start": start, "end": end}
 
 
 def _intervals_in(told: list[_Interval]) -> tuple[Interval, ...]:
@@ -439,7 +436,7 @@ def _intervals_in(told: list[_Interval]) -> tuple[Interval, ...]:
 
 
 def _file_out(note: FileNote) -> dict[str, Any]:
-    return {**asdict(note), "first": _iso(note.first), "last": _iso(note.last)}
+    return {**asdict(note), "first": exact_text(note.first), "last": exact_text(note.last)}
 
 
 def _file_in(note: _File) -> FileNote:

@@ -7,9 +7,9 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from balance_analysis.notebook import facts_html, plain
-from balance_analysis.schema import from_microseconds
+from balance_analysis.notebook import facts_html
 from balance_analysis.spans import joined
+from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -100,5 +100,4 @@ class Run:
 
 def _listed(spans: Iterable[Span]) -> str:
     """Return intervals for a person, one a line."""
-    moments = [[plain(from_microseconds(bound)) for bound in span] for span in spans]
-    return "\n".join(" to ".join(pair) for pair in moments) or "nothing"
+    return "\n".join(" to ".join(map(moment_text, span)) for span in spans) or "nothing"

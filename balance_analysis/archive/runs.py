@@ -23,7 +23,7 @@ from balance_analysis.archive.run import STAMP
 from balance_analysis.archive.signals import uninterrupted
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError
 from balance_analysis.redact import without_credentials
-from balance_analysis.schema import from_microseconds
+from balance_analysis.text import exact_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -168,8 +168,8 @@ def _end(store: Store, writer: Writer, run: Run, report: Report, began: dt.datet
     """Note what a run did, and write its report."""
     ended = dt.datetime.now(dt.UTC)
     report.ended, report.seconds = _iso(ended), round((ended - began).total_seconds(), 3)
-    report.spans = [[_moment(start), _moment(end)] for start, end in run.spans]
-    report.committed = [[_moment(start), _moment(end)] for start, end in run.committed]
+    report.spans = [[exact_text(start), exact_text(end)] for start, end in run.spans]
+    report.committed = [[exact_text(start), exact_text(end)] for start, end in run.committed]
     report.damaged = list(run.damaged)
     report.limits = None if run.limits is None else _as_json(snapshot(run.limits))
     report.rows, report.requests, report.bad_rows = run.rows, run.requests, len(run.bad_rows)
@@ -191,7 +191,7 @@ def keep_bad_rows(store: Store, run: Run) -> None:
         {
             "row": bad.raw,
             "reason": bad.reason,
-            "timestamp": None if bad.time is None else _moment(bad.time),
+            "timestamp": None if bad.time is None else exact_text(bad.time),
         }
         for bad in run.bad_rows
     ]
@@ -288,11 +288,7 @@ def _told(error: BaseException) -> str:
 
 
 def _end_of(state: Coverage) -> str | None:
-    return _moment(state.intervals[-1].end) if state.intervals else None
-
-
-def _moment(microseconds: int) -> str:
-    return _iso(from_microseconds(microseconds))
+    return exact_text(state.intervals[-1].end) if state.intervals else None
 
 
 def _iso(moment: dt.datetime) -> str:

@@ -21,6 +21,7 @@ from balance_analysis.notebook import facts_html
 from balance_analysis.redact import without_credentials
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import joined
+from balance_analysis.text import age_text, count_text, list_text, moment_text, to_utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -200,12 +201,8 @@ def read_status(
         last_run=last_run,
         writing=writing,
         is_interrupted=is_open and writing is None,
-        now=dt.datetime.now(dt.UTC) if now is None else _utc(now),
+        now=dt.datetime.now(dt.UTC) if now is None else to_utc(now),
     )
-
-
-def _utc(moment: dt.datetime) -> dt.datetime:
-    return moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment.astimezone(dt.UTC)
 
 
 def _stretches(spans: Iterable[Span]) -> tuple[Stretch, ...]:
@@ -251,68 +248,44 @@ def _lines(status: ArchiveStatus) -> Iterator[tuple[str, str]]:
     yield "holds", status.about.describe()
     yield "complete", _listed(status.complete) or "nothing"
     if status.age is not None:
-        yield "age", f"{_lasting(status.age)} at {_moment(status.now.replace(microsecond=0))}"
+        yield "age", f"{age_text(status.age)} at {moment_text(status.now, 'seconds')}"
     yield "gaps", _listed(status.gaps) or "none"
     yield "unproven", _listed(status.unproven) or "none"
-    accounts = "" if status.accounts is None else f" of {_count(status.accounts, 'account')}"
+    accounts = "" if status.accounts is None else f" of {count_text(status.accounts, 'account')}"
     yield "rows", f"{status.rows:,}{accounts}"
-    checkpoints = _count(status.checkpoints, "checkpoint")
-    yield "files", f"{_count(status.files, 'file')}, {checkpoints}, {_bytes(status.size)}"
+    checkpoints = count_text(status.checkpoints, "checkpoint")
+    yield "files", f"{count_text(status.files, 'file')}, {checkpoints}, {_bytes(status.size)}"
     yield "last asked", _last_asked(status)
-    yield "limits", _count(status.limits, "distinct snapshot")
+    yield "limits", count_text(status.limits, "distinct snapshot")
     yield "last run", _last_run(status)
     if status.writing is not None:
         yield "writing", status.writing
     if status.is_interrupted:
         yield "interrupted", "the last run was cut off; the next one recovers"
     if status.lost:
-        more = len(status.lost) - _SHOWN
-        shown = ", ".join(status.lost[:_SHOWN]) + (f", {more} more" if more > 0 else "")
-        yield "damaged", f"{shown}: gone, or cut; `verify` tells more"
+        yield "damaged", f"{list_text(status.lost)}: gone, or cut; `verify` tells more"
 
 
 def _last_run(status: ArchiveStatus) -> str:
     run = status.last_run
     if run is None:
         return "none"
-    began = _moment(dt.datetime.fromisoformat(run.started).replace(microsecond=0))
+    began = moment_text(dt.datetime.fromisoformat(run.started), "seconds")
     if run.outcome == "incomplete":
         return f"{began}, {'cut off' if status.is_interrupted else 'under way'}"
     error = f" ({run.error})" if run.error else ""
-    return f"{began}, {run.outcome}, {_count(run.rows, 'new row')}{error}"
+    return f"{began}, {run.outcome}, {count_text(run.rows, 'new row')}{error}"
 
 
 def _last_asked(status: ArchiveStatus) -> str:
     if status.asked_at is None:
         return "never"
     height = "" if status.block_height is None else f" at block {status.block_height:,}"
-    return f"{_moment(status.asked_at)}, {status.source}{height}"
+    return f"{moment_text(status.asked_at)}, {status.source}{height}"
 
 
 def _listed(stretches: tuple[Stretch, ...]) -> str:
-    said = [f"{_moment(start)} to {_moment(end)}" for start, end in stretches[:_SHOWN]]
-    more = len(stretches) - _SHOWN
-    return "; ".join(said) + (f"; {more} more" if more > 0 else "")
-
-
-def _moment(moment: dt.datetime) -> str:
-    parts = "microseconds" if moment.microsecond else "seconds"
-    return _utc(moment).replace(tzinfo=None).isoformat(" ", parts) + " UTC"
-
-
-def _lasting(age: dt.timedelta) -> str:
-    """Return a duration by its two largest units."""
-    seconds = max(0, int(age.total_seconds()))
-    days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
-    if days:
-        return f"{_count(days, 'day')} {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    return list_text([" to ".join(map(moment_text, each)) for each in stretches], sep="; ")
 
 
 def _bytes(size: int) -> str:

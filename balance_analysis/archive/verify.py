@@ -25,7 +25,6 @@ from balance_analysis.archive.store import is_leftover
 from balance_analysis.archive.verify_files import (
     EMPTY,
     Reading,
-    moment_text,
     wrong_bytes,
     wrong_note,
 )
@@ -34,8 +33,9 @@ from balance_analysis.errors import ArchiveError
 from balance_analysis.load.progress import reporting
 from balance_analysis.redact import without_credentials
 from balance_analysis.rows import canonical
-from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
+from balance_analysis.schema import ACCOUNT_KEY
 from balance_analysis.spans import clipped, joined
+from balance_analysis.text import iso_text, range_text
 
 if TYPE_CHECKING:
     from balance_analysis.archive.coverage import Coverage, FileNote, Interval
@@ -268,11 +268,12 @@ class _Checking:
         where, mend = layout.COVERAGE, self._command(" --repair")
         for interval in self.state.intervals:
             if interval.start >= interval.end:
-                self._add("coverage", f"{_span_text(interval)} ends before it begins", where, mend)
+                said = f"{range_text(*interval.span)} ends before it begins"
+                self._add("coverage", said, where, mend)
         for before, after in pairwise(self.state.intervals):
             if after.start < before.end:
                 what = "overlaps" if after.end > before.start else "stands before"
-                said = f"{_span_text(after)} {what} {_span_text(before)}"
+                said = f"{range_text(*after.span)} {what} {range_text(*before.span)}"
                 self._add("coverage", said, where, mend, *sorted(self._periods_of(before, after)))
 
     def _periods_of(self, *intervals: Interval) -> set[str]:
@@ -336,7 +337,7 @@ class _Checking:
         if file.spans:
             self._add("rows", checked.wrong, file.name, self._command(" --repair"), period)
         else:
-            since = from_microseconds(file.begin).isoformat()
+            since = iso_text(file.begin)
             covers = self._command(f" --since {since} --fill-gaps")
             self._add("rows", checked.wrong, file.name, LOST if checked.is_damaged else covers)
 
@@ -362,7 +363,7 @@ class _Checking:
             return wrong
         expected = canonical(self.balances[0])
         if not rows.equals(expected):
-            made = f"is not what the rows before {moment_text(moment)} make"
+            made = f"is not what the rows before {iso_text(moment)} make"
             return f"{made}: {_first_difference(rows, expected)}"
         times = rows["timestamp"].cast(pa.int64())
         ends = (pc.min(times).as_py(), pc.max(times).as_py())
@@ -444,7 +445,3 @@ def _first_difference(rows: pa.Table, expected: pa.Table) -> str:
     found, wanted = next(pair for pair in pairs if pair[0] != pair[1])
     account = ", ".join(f"{name} {wanted[name]!r}" for name in ACCOUNT_KEY)
     return f"it has {found['balance']}, not {wanted['balance']} of {account}"
-
-
-def _span_text(interval: Interval) -> str:
-    return f"[{moment_text(interval.start)}, {moment_text(interval.end)})"

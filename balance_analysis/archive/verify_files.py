@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 from balance_analysis.archive.datafile import FILE_ORDER, read_footer, wrong_schema
 from balance_analysis.errors import ArchiveError
 from balance_analysis.rows import account_numbers, canonical
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, from_microseconds
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA
+from balance_analysis.text import iso_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,8 +65,8 @@ def wrong_note(note: FileNote, rows: int, ends: Span) -> str | None:
         return f"has {rows} rows, not {note.rows}"
     if ends != (note.first, note.last):
         return (
-            f"has rows from {moment_text(ends[0])} to {moment_text(ends[1])}, not from "
-            f"{moment_text(note.first)} to {moment_text(note.last)}"
+            f"has rows from {_moment_text(ends[0])} to {_moment_text(ends[1])}, not from "
+            f"{_moment_text(note.first)} to {_moment_text(note.last)}"
         )
     return None
 
@@ -173,9 +174,9 @@ def _count_repeats(rows: pa.Table) -> int:
     return int(np.sum((np.diff(accounts) == 0) & (np.diff(times) == 0)))
 
 
-def moment_text(moment: int) -> str:
+def _moment_text(moment: int) -> str:
     """Return a moment in microseconds as ISO 8601."""
     try:
-        return from_microseconds(moment).isoformat()
+        return iso_text(moment)
     except OverflowError:
         return f"{moment} microseconds"

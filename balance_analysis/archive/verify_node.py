@@ -19,6 +19,7 @@ from balance_analysis.load.stream import Load
 from balance_analysis.redact import without_credentials
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import clipped
+from balance_analysis.text import iso_text, list_text, range_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 _PAGE: Final = 5000
 _FILL: Final = 0.5
 """How full of rows a window's one page should be: rows don't come evenly."""
-
-_SHOWN: Final = 3
-"""How many differing rows of a window are shown."""
 
 Row = tuple[Any, ...]
 
@@ -89,14 +87,16 @@ def verify_against(
     remembered = _remembered(client, first, last)
     skipped = []
     if remembered > first:
-        skipped.append(f"{_text(first, min(remembered, last))}: the node has forgotten rows of it")
+        skipped.append(
+            f"{range_text(first, min(remembered, last))}: the node has forgotten rows of it"
+        )
     spans = [(max(start, remembered), end) for start, end in proven if end > remembered]
     problems, windows = [], 0
     rng = random.Random(seed)  # noqa: S311 - nobody is to be kept from guessing
     for window in _windows(state, about.partition, spans, sample, rng):
         said, why_not = _compare(read, client, about.filters, window)
         if why_not:
-            skipped.append(f"{_text(*window)}: {why_not}")
+            skipped.append(f"{range_text(*window)}: {why_not}")
             continue
         windows += 1
         if said:
@@ -169,11 +169,11 @@ def _moment_in(spans: list[Span], rng: random.Random) -> int:
 
 
 def _problem(uri: str, partition: Partition, window: Span, said: str) -> Problem:
-    since, until = (from_microseconds(moment).isoformat() for moment in window)
+    since, until = map(iso_text, window)
     return Problem(
         "difference",
         said,
-        _text(*window),
+        range_text(*window),
         f"balance-analysis export URL {uri} --repair --since {since} --until {until}",
         tuple(layout.periods_between(*window, partition)),
     )
@@ -189,10 +189,9 @@ def _difference(held: pd.DataFrame, loaded: pd.DataFrame) -> str:
         f"at {pd.Timestamp(place[0]).isoformat()} the archive has {ours.get(place, 'no row')}, the "
         f"node {theirs.get(place, 'no row')} of "
         + ", ".join(f"{name} {value!r}" for name, value in zip(ACCOUNT_KEY, place[1:], strict=True))
-        for place in places[:_SHOWN]
+        for place in places
     ]
-    more = len(places) - _SHOWN
-    return "; ".join(said) + (f"; {more} rows more differ" if more > 0 else "")
+    return list_text(said, sep="; ", rest="{} rows more differ")
 
 
 def _rows(table: pd.DataFrame) -> dict[Row, int]:
@@ -200,7 +199,3 @@ def _rows(table: pd.DataFrame) -> dict[Row, int]:
     plain = table.astype(dict.fromkeys(ACCOUNT_KEY, "str"))
     places = zip(table["timestamp"], *(plain[name] for name in ACCOUNT_KEY), strict=True)
     return dict(zip(places, map(int, table["balance"]), strict=True))
-
-
-def _text(start: int, end: int) -> str:
-    return f"[{from_microseconds(start).isoformat()}, {from_microseconds(end).isoformat()})"

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from balance_analysis.notebook import rows_html
+from balance_analysis.text import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,25 +112,17 @@ class VerifyReport:
         return rows_html(title, ("where", "what", "what to do"), found)
 
 
-def _counted(count: int, what: str) -> str:
-    first, *rest = what.split(" ", 1)
-    return " ".join([f"{count:,}", first if count == 1 else f"{first}s", *rest])
-
-
 def _lines(report: VerifyReport) -> Iterator[str]:
-    counts = {
-        "file": report.files,
-        "row": report.rows,
-        "checkpoint": report.checkpoints,
-        "window asked again": report.windows,
-    }
-    looked = ", ".join(_counted(count, what) for what, count in counts.items())
-    count = len(report.problems)
-    found = f"{count} problem{'' if count == 1 else 's'}" if count else "whole"
-    yield f"{report.uri}: {found} ({looked})"
+    names, count = ("file", "row", "checkpoint", "window"), len(report.problems)
+    looked = ", ".join(count_text(getattr(report, f"{name}s"), name) for name in names)
+    found = count_text(count, "problem") if count else "whole"
+    yield f"{report.uri}: {found} ({looked} asked again)"
     if report.gaps or report.unproven:
-        what = f"{_counted(report.gaps, 'gap')} and {_counted(report.unproven, 'unproven part')}"
-        yield f"its coverage has {what}: `status` tells which"
+        gaps, unproven = (
+            count_text(report.gaps, "gap"),
+            count_text(report.unproven, "unproven part"),
+        )
+        yield f"its coverage has {gaps} and {unproven}: `status` tells which"
     for problem in report.problems:
         yield f"{problem.where}: {problem.what}"
         yield f"    {problem.mend}"

@@ -28,7 +28,7 @@ from balance_analysis.cli.options import (
 from balance_analysis.cli.output import BAD, PARTIAL, told_errors
 from balance_analysis.cli.root import app
 from balance_analysis.cli.terminal import echo
-from balance_analysis.cli.times import duration
+from balance_analysis.cli.times import parse_duration
 from balance_analysis.files.atomic import check_output
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def status(
 ) -> None:
     """Tell what an archive holds, and where something is missing; exit 5 if files are."""
     with told_errors(verbose, quiet) as telling:
-        oldest = None if max_age is None else duration(max_age)
+        oldest = None if max_age is None else parse_duration(max_age)
         from balance_analysis.archive.archive import Archive
 
         found = Archive(archive).status()

@@ -13,6 +13,7 @@ from balance_analysis.cli.output import BAD, LOCKED, PARTIAL, Telling, logger
 from balance_analysis.cli.terminal import aligned, echo
 from balance_analysis.cli.times import interval
 from balance_analysis.errors import ArchiveError, RequestError
+from balance_analysis.text import count_text, iso_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,9 +123,9 @@ class Export:
                 "`export --fill-gaps` asks a node for all that it remembers, and proves that"
             )
         self._telling.say(
-            f"Asked again for {_counted(len(done.periods), 'period')}: "
-            f"{_counted(len(done.rewritten), 'file')} written anew, {len(done.changed)} with other "
-            f"rows: {self._archive.uri}",
+            f"Asked again for {count_text(len(done.periods), 'period')}: "
+            f"{count_text(len(done.rewritten), 'file')} written anew, {len(done.changed)} with "
+            f"other rows: {self._archive.uri}",
             event="repair",
             periods=done.periods,
             rewritten=done.rewritten,
@@ -156,7 +157,8 @@ class Export:
             except OSError as other:
                 logger.warning("the metrics can't be written: %s", other)
         if report is not None and is_partial:
-            self._say(report, f"What was complete is committed: {_counted(report.rows, 'new row')}")
+            new = count_text(report.rows, "new row")
+            self._say(report, f"What was complete is committed: {new}")
         elif report is not None:
             self._telling.content = {"event": "summary", **asdict(report)}
         if isinstance(error, KeyboardInterrupt) and not is_partial:
@@ -189,7 +191,7 @@ class Export:
             logger.warning(
                 "%s: the node sent other balances than the archive held, or left rows out; the "
                 "archive holds the newer ones; what it held is in _runs/%s.json",
-                _counted(report.conflicts, "conflict"),
+                count_text(report.conflicts, "conflict"),
                 run.id,
             )
         if run.bad_rows:
@@ -198,16 +200,16 @@ class Export:
             logger.warning(
                 "%s gone, or not as written, such as %s: `verify` tells more, `export --repair` "
                 "mends it",
-                _counted(len(run.damaged), "file"),
+                count_text(len(run.damaged), "file"),
                 run.damaged[0],
             )
-        new = _counted(report.rows, "new row") if report.rows else "nothing new"
+        new = count_text(report.rows, "new row") if report.rows else "nothing new"
         self._say(report, f"{new[0].upper()}{new[1:]}")
 
     def _warn_of_bad_rows(self, report: Report) -> None:
         logger.warning(
             "%s set aside, with reasons, in _quarantine/%s.jsonl",
-            _counted(report.bad_rows, "bad row"),
+            count_text(report.bad_rows, "bad row"),
             report.id,
         )
 
@@ -216,7 +218,7 @@ class Export:
         known = report.committed
         asked = f" from {known[0][0]} to {known[-1][1]}" if known else ""
         self._telling.say(
-            f"{what}{asked} in {_counted(report.requests, 'request')}, {report.seconds:.1f} s: "
+            f"{what}{asked} in {count_text(report.requests, 'request')}, {report.seconds:.1f} s: "
             f"{self._archive.uri}",
             event="summary",
             **asdict(report),
@@ -224,15 +226,14 @@ class Export:
 
     def _print_plan(self, run: Run) -> None:
         from balance_analysis.archive.layout import periods_between
-        from balance_analysis.schema import from_microseconds
 
         partition = self._settings["partition"] or _partition(self._archive)
         if not run.spans:
             echo("Nothing to ask for")
             return
         columns = {
-            "start": [from_microseconds(start).isoformat() for start, _ in run.spans],
-            "end": [from_microseconds(end).isoformat() for _, end in run.spans],
+            "start": [iso_text(start) for start, _ in run.spans],
+            "end": [iso_text(end) for _, end in run.spans],
             f"{partition}s": [
                 f"{sum(1 for _ in periods_between(*span, partition)):,}" for span in run.spans
             ],
@@ -248,7 +249,3 @@ def _partition(archive: Archive) -> Any:  # noqa: ANN401 - a Partition
 
     is_new = archive.store.read(layout.ABOUT) is None
     return "day" if is_new else read_about(archive.store).partition
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

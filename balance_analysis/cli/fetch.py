@@ -28,6 +28,7 @@ from balance_analysis.cli.root import app
 from balance_analysis.cli.times import interval
 from balance_analysis.errors import BalanceAnalysisError
 from balance_analysis.files.atomic import check_output
+from balance_analysis.text import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,8 +87,8 @@ def fetch(
             )
         rows, requests = loaded["rows"], loaded["requests"]
         say(quiet)(
-            f"{rows:,} rows from {loaded['start']} to {loaded['end']} in {requests} "
-            f"request{'' if requests == 1 else 's'}: {output}"
+            f"{rows:,} rows from {loaded['start']} to {loaded['end']} in "
+            f"{count_text(requests, 'request')}: {output}"
         )
         if not rows:
             say(quiet)("No row matches; the file holds an empty table")

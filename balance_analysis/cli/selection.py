@@ -177,9 +177,9 @@ class Selection:
     def _tell_unknown(self, table: pd.DataFrame) -> None:
         """Say what of the interval is known, if that isn't all."""
         from balance_analysis.known import known_of
-        from balance_analysis.load.stream import stretches
         from balance_analysis.schema import ATTRS_KEY, to_microseconds
         from balance_analysis.spans import between
+        from balance_analysis.text import spans_text
 
         known = known_of(table)
         if known is None:
@@ -191,7 +191,7 @@ class Selection:
             for bound, otherwise in zip(asked, extent, strict=True)
         )
         if between(known, start, end):
-            told = f"is known in {stretches(known)} only" if known else "may be missing"
+            told = f"is known in {spans_text(known)} only" if known else "may be missing"
             self.say(f"{self.name}: every change {told}; what may have changed since is unknown")
 
     def _read_archive(self) -> Rows:

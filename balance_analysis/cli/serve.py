@@ -11,7 +11,7 @@ import typer
 from balance_analysis.cli.options import Quiet, Verbose  # noqa: TC001 - typer reads annotations
 from balance_analysis.cli.output import told_errors
 from balance_analysis.cli.root import app
-from balance_analysis.cli.times import duration
+from balance_analysis.cli.times import parse_duration
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -59,7 +59,7 @@ def serve(
         if (archive is None) != demo:
             raise ValueError("name an archive to serve, or --demo, and not both")
         host = host.strip("[]")
-        limit, seconds = _rate_limit(rate_limit, host), duration(timeout).total_seconds()
+        limit, seconds = _rate_limit(rate_limit, host), parse_duration(timeout).total_seconds()
         if not seconds:
             raise ValueError("--timeout must be more than 0")
         from balance_analysis.service.app import create_app

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import difflib
-import re
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from balance_analysis.archive.layout import PARTITIONS
+from balance_analysis.cli.times import format_duration, parse_duration
 from balance_analysis.redact import without_credentials
 
 if TYPE_CHECKING:
@@ -25,26 +25,7 @@ PREFIX: Final = "BALANCE_ANALYSIS_"
 TABLE: Final = "export"
 DEFAULT: Final = "default"
 
-_DURATION: Final = re.compile(r"(\d+)\s*([smhdw])", re.ASCII)
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _WORDS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-
-
-def parse_duration(text: str) -> dt.timedelta:
-    """Return the duration that a text such as `90s`, `10m`, `2h`, `7d` or `1w` tells.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
-    found = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
-    if found is None:
-        raise ValueError(f"{text!r} is no duration; write 90s, 10m, 2h or 7d")
-    try:
-        return dt.timedelta(**{_UNITS[found[2]]: int(found[1])})
-    except OverflowError as error:
-        raise ValueError(f"{text!r} is too long") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +55,6 @@ class Value:
         if isinstance(value, dt.timedelta):
             return format_duration(value)
         return without_credentials(str(value))
-
-
-def format_duration(duration: dt.timedelta) -> str:
-    """Return a duration of whole seconds as `parse_duration` reads it."""
-    seconds = round(duration.total_seconds())
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
-        if seconds and seconds % size == 0:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
 
 
 def resolve(

@@ -7,7 +7,8 @@ import re
 from typing import Final
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_AGO: Final = re.compile(r"(?:now-)?(\d+)([smhdw])", re.ASCII)
+_AGO: Final = re.compile(r"(?:now-)?(\d+[smhdw])", re.ASCII)
+_DURATION: Final = re.compile(r"(\d+)\s*([smhdw])", re.ASCII)
 
 
 def interval(
@@ -30,12 +31,31 @@ def moment(text: str | None, now: dt.datetime) -> dt.datetime | str | None:
     if text == "now":
         return now
     if ago := _AGO.fullmatch(text):
-        return now - dt.timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        return now - parse_duration(ago[1])
     return text
 
 
-def duration(text: str) -> dt.timedelta:
-    """Return the duration that an option tells."""
-    from balance_analysis.cli.settings import parse_duration
+def parse_duration(text: str) -> dt.timedelta:
+    """Return the duration that a text such as `90s`, `10m`, `2h`, `7d` or `1w` tells.
 
-    return parse_duration(text)
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    found = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
+    if found is None:
+        raise ValueError(f"{text!r} is no duration; write 90s, 10m, 2h or 7d")
+    try:
+        return dt.timedelta(**{_UNITS[found[2]]: int(found[1])})
+    except OverflowError as error:
+        raise ValueError(f"{text!r} is too long") from error
+
+
+def format_duration(duration: dt.timedelta) -> str:
+    """Return a duration of whole seconds as `parse_duration` reads it."""
+    seconds = round(duration.total_seconds())
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
+        if seconds and seconds % size == 0:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

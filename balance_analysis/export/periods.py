@@ -24,10 +24,10 @@ from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.archive.runs import keep_bad_rows
 from balance_analysis.archive.signals import uninterrupted
 from balance_analysis.errors import BalanceAnalysisError, RequestError
-from balance_analysis.load.stream import stretches
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
 from balance_analysis.spans import clipped, joined
+from balance_analysis.text import spans_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -252,10 +252,10 @@ class Filling:
     def tell(self, wanted: int) -> None:
         """Tell what of the span, up to where it is wanted, isn't known."""
         if self.doubted:
-            lacking = stretches(joined(self.doubted))
+            lacking = spans_text(joined(self.doubted))
             logger.warning("the node says that it may lack rows of %s", lacking)
         if self.forgotten:
-            unproven = stretches(joined(self.forgotten))
+            unproven = spans_text(joined(self.forgotten))
             logger.warning("the node may have forgotten rows of %s: unproven", unproven)
         if self.committed < wanted:
             known = from_microseconds(self.committed)

@@ -11,7 +11,8 @@ from matplotlib.patches import Patch, StepPatch
 from balance_analysis.figures.palette import UNKNOWN_HATCH
 from balance_analysis.figures.thinning import count_columns, thin
 from balance_analysis.figures.times import to_dates
-from balance_analysis.schema import from_microseconds, to_microseconds
+from balance_analysis.schema import to_microseconds
+from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,9 +82,8 @@ def explain_no_changes(ax: Axes, start: Instant | None, end: Instant | None) -> 
 
 def named(microseconds: int) -> str:
     """Return a moment in words; of midnight the date alone."""
-    moment = from_microseconds(microseconds)
-    is_midnight = moment == moment.replace(hour=0, minute=0, second=0, microsecond=0)
-    return f"{moment:%Y-%m-%d}" if is_midnight else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+    text = moment_text(microseconds, "seconds")
+    return text if microseconds % 86_400_000_000 else text.removesuffix(" 00:00:00 UTC")
 
 
 def unknown_patch(ax: Axes, label: str = "unknown") -> Patch:

@@ -32,6 +32,7 @@ from balance_analysis.figures.palette import BLUE, OTHERS, account_styles
 from balance_analysis.figures.shading import hatch_incomplete
 from balance_analysis.figures.times import format_times, seen_until, to_dates
 from balance_analysis.schema import from_microseconds, to_microseconds
+from balance_analysis.text import count_text
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -168,7 +169,7 @@ def _draw_lorenz(
     ax.fill_between(holders, parts, holders, color=BLUE, alpha=0.15, linewidth=0)
     ax.plot(holders, parts, color=BLUE, label=f"Lorenz curve, Gini {_gini(found['gini'])}")
     ax.plot([0, 1], [0, 1], color=ink(ax), linestyle="--", linewidth=0.8, label="all hold the same")
-    ax.set_xlabel(f"share of the {len(held):,} holder{'s' * (len(held) > 1)}, smallest first")
+    ax.set_xlabel(f"share of the {count_text(len(held), 'holder')}, smallest first")
     ax.set_ylabel(axis_label("share of what they hold", asset, bare=True))
     ax.set_xlim(0, 1)
     ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))

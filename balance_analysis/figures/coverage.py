@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -11,6 +10,7 @@ import pandas as pd
 from balance_analysis.figures.canvas import check_columns, explain, new_axes
 from balance_analysis.figures.palette import BLUE, ORANGE, VERMILION
 from balance_analysis.figures.times import format_times, to_dates
+from balance_analysis.text import duration_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _STATES: Final = {"complete": BLUE, "unproven": ORANGE, "gap": VERMILION}
 _HEIGHT: Final = 0.7
-_UNITS: Final = ("D", "h", "min", "s")
 
 
 def plot_coverage(coverage: pd.DataFrame | Archive, *, ax: Axes | None = None) -> Axes:
@@ -80,7 +79,8 @@ def plot_coverage(coverage: pd.DataFrame | Archive, *, ax: Axes | None = None) -
             edgecolor=colour,
             linewidth=1,
         )
-        labels.append(f"{state}\n{duration(pd.Timedelta((spans['end'] - spans['start']).sum()))}")
+        length = pd.Timedelta((spans["end"] - spans["start"]).sum())
+        labels.append(f"{state}\n{duration_text(length)}")
     ax.set_yticks(range(len(labels)), labels)
     ax.set_ylim(len(labels) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
@@ -113,26 +113,3 @@ def coverage_frame(coverage: pd.DataFrame | Archive) -> pd.DataFrame:
         coverage = coverage.coverage()
     check_columns(coverage, "Archive.coverage()", ("start", "end", "state"))
     return coverage
-
-
-def duration(length: pd.Timedelta) -> str:
-    """Return a length of time in words, rounded to its two largest units.
-
-    Examples
-    --------
-    >>> duration(pd.Timedelta("25h 3s"))
-    '1 day 1 hour'
-    >>> duration(pd.Timedelta("30D") - pd.Timedelta("300ms"))
-    '30 days'
-    """
-    if length < pd.Timedelta("1s"):
-        return "less than a second"
-    for larger, smaller in pairwise(_UNITS):
-        rounded = length.round(smaller)
-        if rounded >= pd.Timedelta(f"1{larger}"):
-            length = rounded
-            break
-    names = ("days", "hours", "minutes", "seconds")
-    parts = [(getattr(length.components, name), name) for name in names]
-    said = [f"{count:,} {name[:-1] if count == 1 else name}" for count, name in parts if count]
-    return " ".join(said[:2])

@@ -17,6 +17,7 @@ from balance_analysis.figures.shading import INCOMPLETE, hatch_incomplete, shade
 from balance_analysis.figures.thinning import COLUMNS_PER_INCH, count_columns, thin
 from balance_analysis.figures.times import format_times, to_dates
 from balance_analysis.spans import joined
+from balance_analysis.text import count_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -137,8 +138,8 @@ def plot_flows(
     handles += hatch_incomplete(ax, coverage, _whole(grid, spans), begin, stop, words=words)
     unknown = int(found["unknown"].sum())
     if unknown:
-        first_rows = "1 first row" if unknown == 1 else f"{unknown:,} first rows"
-        handles.append(note(f"in no bar, since unknown: what\ncame with {first_rows}"))
+        rows = count_text(unknown, "first row")
+        handles.append(note(f"in no bar, since unknown: what\ncame with {rows}"))
     legend_beside(ax, handles)
     return ax
 

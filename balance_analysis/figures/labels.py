@@ -2,60 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from balance_analysis.schema import ACCOUNT_KEY, NO_MARKET
+from balance_analysis.text import short_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     import pandas as pd
-
-_ELLIPSIS: Final = "…"
-_HEAD, _TAIL = 6, 4
-
-
-def short_ids(ids: Iterable[str]) -> dict[str, str]:
-    """Return a short form of each id by which it can still be told from the others.
-
-    Parameters
-    ----------
-    ids
-        Ids of parties, markets or assets; repetitions don't matter.
-
-    Returns
-    -------
-    dict
-        {id: short form}. A long id keeps its first six and last four characters, and more where two
-        ids would look the same. One that is as short as that, such as `network` or `VOTE`, stays
-        whole. No two ids have the same short form.
-
-    Examples
-    --------
-    >>> short_ids(["c2071f9874933829eb432b1af0d776b5", "network"])
-    {'c2071f9874933829eb432b1af0d776b5': 'c2071f…76b5', 'network': 'network'}
-    """
-    distinct = dict.fromkeys(ids)
-    labels: dict[str, str] = {}
-    extra = 0
-    while len(labels) < len(distinct):
-        cut = {
-            full: _cut(full, _HEAD + extra, _TAIL + extra)
-            for full in distinct
-            if full not in labels
-        }
-        # No older label is as long, so these can only collide with each other.
-        uses = Counter(cut.values())
-        labels |= {full: short for full, short in cut.items() if uses[short] == 1}
-        extra += 2
-    return {full: labels[full] for full in distinct}
-
-
-def _cut(full: str, head: int, tail: int) -> str:
-    if len(full) <= head + len(_ELLIPSIS) + tail:
-        return full
-    return f"{full[:head]}{_ELLIPSIS}{full[-tail:]}"
 
 
 def account_labels(accounts: pd.DataFrame) -> list[str]:

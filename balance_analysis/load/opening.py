@@ -24,9 +24,9 @@ from balance_analysis.schema import (
     ACCOUNT_KEY,
     ACCOUNT_TYPES,
     ATTRS_KEY,
-    from_microseconds,
     to_microseconds,
 )
+from balance_analysis.text import iso_text
 
 if TYPE_CHECKING:
     from balance_analysis.load.session import Head
@@ -205,12 +205,12 @@ def _description(
     tally = asking.tally
     return {
         "source": asking.sources[source],
-        "at": from_microseconds(at).isoformat(),
+        "at": iso_text(at),
         "requests": tally.requests,
         "retries": tally.retries,
         "throttled_seconds": round(tally.throttled_seconds, 3),
         "bytes": tally.bytes,
         "seconds": round(seconds, 3),
         "block_height": head.height,
-        "block_time": head.time and from_microseconds(head.time).isoformat(),
+        "block_time": head.time and iso_text(head.time),
     }

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from balance_analysis.node.query import Filters, make_filters
-from balance_analysis.schema import Instant, from_microseconds, to_microseconds
+from balance_analysis.schema import Instant, to_microseconds
+from balance_analysis.text import iso_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -83,8 +84,7 @@ def bounds(start: Instant | None, end: Instant | None) -> tuple[int | None, int]
     first = None if start is None else to_microseconds(start)
     if first is not None and first >= last:
         raise ValueError(
-            f"start must be before end, but {from_microseconds(first).isoformat()} is not before "
-            f"{from_microseconds(last).isoformat()}"
+            f"start must be before end, but {iso_text(first)} is not before {iso_text(last)}"
         )
     return first, last
 

@@ -18,9 +18,10 @@ from balance_analysis.node.window import Window
 from balance_analysis.rows import has_repeats
 from balance_analysis.schema import from_microseconds
 from balance_analysis.spans import between, clipped, joined
+from balance_analysis.text import iso_text, spans_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from balance_analysis.load.request import LoadRequest
     from balance_analysis.node.client import Client
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("balance_analysis")
 
-_SHOWN = 3
 """Stretches that a message names."""
 
 
@@ -188,11 +188,11 @@ class Load:
             reasons.append(f"the node knows blocks up to {from_microseconds(last)} only")
             told.append((self.known_until, end))
         if said := list(clipped(self.incomplete, start, end)):
-            reasons.append(f"the node says that it may lack rows of {stretches(said)}")
+            reasons.append(f"the node says that it may lack rows of {spans_text(said)}")
         if forgotten := between(told, start, end):
-            reasons.append(f"the node may have forgotten rows of {stretches(forgotten)}")
-        what = f"only {stretches(known)}" if known else "nothing"
-        return f"of {stretches([(start, end)])} {what} is known: {'; '.join(reasons)}"
+            reasons.append(f"the node may have forgotten rows of {spans_text(forgotten)}")
+        what = f"only {spans_text(known)}" if known else "nothing"
+        return f"of {spans_text([(start, end)])} {what} is known: {'; '.join(reasons)}"
 
     def describe(self) -> dict[str, Any]:
         """Return what a table's attrs tell of its load; all of it is JSON."""
@@ -201,14 +201,14 @@ class Load:
         return {
             "source": max(self.nodes, key=self.nodes.__getitem__, default=None),
             "steps_by_node": dict(self.nodes),
-            "start": from_microseconds(start).isoformat(),
-            "end": from_microseconds(end).isoformat(),
+            "start": iso_text(start),
+            "end": iso_text(end),
             "filters": [list(pair) for pair in self.request.filters.parameters()],
             "rows": self.rows,
             **self.cost,
             "rows_per_second": round(self.rows / seconds, 1) if seconds else 0.0,
             "block_height": self.head.height,
-            "block_time": self.head.time and from_microseconds(self.head.time).isoformat(),
+            "block_time": self.head.time and iso_text(self.head.time),
             KNOWN_KEY: known_json(self.known()),
             "quarantined": [{"row": bad.raw, "reason": bad.reason} for bad in self.bad_rows],
         }
@@ -257,13 +257,6 @@ class Load:
             "seconds": round(seconds, 3),
         }
         self.cost = {name: self.cost.get(name, 0) + value for name, value in spent.items()}
-
-
-def stretches(spans: Sequence[Span]) -> str:
-    """Return spans as text for a message: the first few, and how many more."""
-    moments = [tuple(map(from_microseconds, span)) for span in spans[:_SHOWN]]
-    more = f", and {len(spans) - _SHOWN} more" if len(spans) > _SHOWN else ""
-    return ", ".join(f"[{start}, {end})" for start, end in moments) + more
 
 
 def _without_repeats(batch: pa.RecordBatch) -> pa.RecordBatch:

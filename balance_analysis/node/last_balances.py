@@ -31,7 +31,6 @@ from balance_analysis.node.window import (
     fetch,
     is_refusal,
     moment,
-    range_text,
 )
 from balance_analysis.schema import (
     ACCOUNT_KEY,
@@ -39,6 +38,7 @@ from balance_analysis.schema import (
     INTERFACE_ACCOUNT_TYPES,
     to_microseconds,
 )
+from balance_analysis.text import range_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -28,10 +28,10 @@ from balance_analysis.node.window import (
     ask_less,
     fetch,
     moment,
-    range_text,
 )
 from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.spans import clipped
+from balance_analysis.text import range_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
-from balance_analysis.schema import from_microseconds, to_microseconds
+from balance_analysis.schema import to_microseconds
+from balance_analysis.text import iso_text, range_text
 
 if TYPE_CHECKING:
     from balance_analysis.node.decode import BadRow, DecodedPage
@@ -260,9 +261,4 @@ def _inside(times: pa.Int64Array, start: int, end: int) -> pa.BooleanArray:
 
 def moment(microseconds: int) -> str:
     """Return a moment as text for a message, with the nanoseconds that the wire has."""
-    return f"{from_microseconds(microseconds).isoformat()} ({microseconds * 1000} ns)"
-
-
-def range_text(start: int, end: int) -> str:
-    """Return [start, end) as text for a message."""
-    return f"[{from_microseconds(start).isoformat()}, {from_microseconds(end).isoformat()})"
+    return f"{iso_text(microseconds)} ({microseconds * 1000} ns)"

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from balance_analysis.analysis.int128 import integers_of, words_of
 from balance_analysis.analysis.units import read_decimals
-from balance_analysis.figures.labels import short_ids
+from balance_analysis.text import short_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

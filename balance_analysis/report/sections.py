@@ -26,8 +26,9 @@ from balance_analysis.report.sheets import (
     movers_sheet,
     totals_sheet,
 )
-from balance_analysis.report.tables import EMPTY_ID, numbered, write_moment
+from balance_analysis.report.tables import EMPTY_ID, write_moment
 from balance_analysis.schema import ACCOUNT_KEY, NO_MARKET
+from balance_analysis.text import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -258,12 +259,12 @@ _KEY_NAMES: Final = ("type", "party", "market")
 
 
 def _words(asset: AssetContent, unit: AssetUnit) -> str:
-    rows = numbered(len(asset.table), "balance change")
-    said = [f"{rows} of {numbered(len(asset.summary), 'account')}."]
+    rows = count_text(len(asset.table), "balance change")
+    said = [f"{rows} of {count_text(len(asset.summary), 'account')}."]
     if unit.decimals is None:
         said.append("Amounts are in the asset's smallest unit.")
     else:
-        said.append(f"Amounts are in {unit.label}, of {numbered(unit.decimals, 'decimal')}.")
+        said.append(f"Amounts are in {unit.label}, of {count_text(unit.decimals, 'decimal')}.")
     if not asset.is_drawn:
         said.append(f"It has no pictures: only the {MOST_DRAWN} assets with most changes have.")
     return " ".join(said)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from balance_analysis.figures.labels import short_ids
 from balance_analysis.report.amounts import integers
 from balance_analysis.report.tables import (
     NOTHING,
@@ -24,6 +23,7 @@ from balance_analysis.report.tables import (
     write_moment,
 )
 from balance_analysis.schema import ACCOUNT_KEY
+from balance_analysis.text import short_ids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

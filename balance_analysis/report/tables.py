@@ -168,11 +168,6 @@ def write_moment(moment: Any) -> str:  # noqa: ANN401 - what pandas has for a mo
     return stamp.isoformat(" ", "nanoseconds").rstrip("0").rstrip(".")
 
 
-def numbered(number: int, what: str) -> str:
-    """Return a number of things in words."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def words(label: str, values: Iterable[str]) -> Column:
     """Return a column of text."""
     return Column(label, [Cell(value) for value in values])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from balance_analysis.schema import from_microseconds
 from balance_analysis.spans import clipped
+from balance_analysis.text import list_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,8 +43,7 @@ def missing(held: Held, filters: Filters, allowed: Allowed | None) -> str | None
     if allowed is None:
         return None
     found = [*_times(held.coverage, filters.start, filters.end), *_accounts(held, allowed)]
-    more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
-    return "; ".join([*found[:SHOWN], *more]) or None
+    return list_text(found, SHOWN, sep="; ", rest="and {} more") or None
 
 
 def incomplete(held: Held, filters: Filters, allowed: Allowed | None) -> list[Span]:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.cli.settings import format_duration, parse_duration, resolve
+from balance_analysis.cli.settings import resolve
+from balance_analysis.cli.times import format_duration, parse_duration
 from balance_analysis.redact import without_credentials
 from tests.cli.running import run
 

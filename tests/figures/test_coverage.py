@@ -9,7 +9,7 @@ from matplotlib import pyplot as plt
 
 import balance_analysis as ba
 from balance_analysis.archive.coverage import Coverage, Interval
-from balance_analysis.figures.coverage import duration
+from balance_analysis.text import duration_text
 from tests.analysis.tables import table_of
 from tests.figures.drawn import GENERAL, HOUR, micros, us
 
@@ -111,7 +111,7 @@ def test_the_given_axes_are_drawn_into():
     ],
 )
 def test_lengths_are_told_in_two_units(length, words):
-    assert duration(pd.Timedelta(length)) == words
+    assert duration_text(pd.Timedelta(length)) == words
 
 
 @pytest.mark.parametrize("wrong", ["demo/archive", 5, None])

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.figures.labels import account_labels, axis_label, short_ids, type_label
+from balance_analysis.figures.labels import account_labels, axis_label, type_label
 from balance_analysis.frame import empty_table
 from balance_analysis.schema import ACCOUNT_KEY
+from balance_analysis.text import short_ids
 
 PARTY = "c2071f9874933829eb432b1af0d776b5d49d5d4a7feefffa7d1e9642d9d5ed19"
 MARKET = "bda439ade276efe1567fedec94ea5b9c040c5f89f72382ef1cf893faf0454f32"

@@ -13,7 +13,8 @@ from balance_analysis.node.block import USUAL_MAXIMUM
 from balance_analysis.node.doctor import report, sample
 from balance_analysis.node.doctor.ask import Asker, is_range_refusal, is_refusal
 from balance_analysis.node.window import EARLIEST
-from balance_analysis.schema import ACCOUNT_TYPES, FIELD_NAMES, from_microseconds
+from balance_analysis.schema import ACCOUNT_TYPES, FIELD_NAMES
+from balance_analysis.text import count_text, iso_text, moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,10 +88,6 @@ def _examine(check: Callable[[Asker], Said], asker: Asker) -> report.Finding:
         return report.Finding(check.__name__, None, "unknown", said)
 
 
-def _iso(microseconds: int) -> str:
-    return from_microseconds(microseconds).isoformat()
-
-
 def reachable(asker: Asker) -> Said:
     """Tell which of the two operations are answered."""
     error = _failure(sample.newest, asker)
@@ -108,8 +105,9 @@ def block(asker: Asker) -> Said:
         said = "it doesn't say which block it holds last, so whether it lags can't be told"
         raise IncompleteError(said)
     lag = time.time() - at / _SECOND
-    value = {"height": height, "time": _iso(at), "lag_seconds": round(lag, 1)}
-    said = f"Its last block is {'?' if height is None else f'{height:,}'} of {report.moment(at)}"
+    value = {"height": height, "time": iso_text(at), "lag_seconds": round(lag, 1)}
+    number = "?" if height is None else f"{height:,}"
+    said = f"Its last block is {number} of {moment_text(at, 'seconds')}"
     if lag > _LONGEST_LAG:
         missing = "it lags or stands still, and newer rows are missing"
         return value, "warning", f"{said}, {report.duration(lag)} ago: {missing}."
@@ -128,7 +126,7 @@ def oldest_row(asker: Asker) -> Said:
         raise IncompleteError("the oldest rows have no time that can be read")
     days = (max(sample.rows(asker).times) - oldest) / _DAY
     before = f"{report.duration(days * 86_400)} before the newest" if days else "as is the newest"
-    value, said = _iso(oldest), f"The oldest row is of {report.moment(oldest)}"
+    value, said = iso_text(oldest), f"The oldest row is of {moment_text(oldest, 'seconds')}"
     if days > _SHORT_HISTORY_DAYS:
         return value, "ok", f"{said}, {before}."
     pruned = "the node may have pruned what was before, which looks like no changes"
@@ -184,9 +182,10 @@ def cursors(asker: Asker) -> Said:
         keys = keys[: max((i for i, key in enumerate(keys, 1) if key in distinct), default=None)]
     lost, twice = len(set(keys) - distinct), len(found) - len(distinct)
     counts = {"rows": len(keys), "lost": lost, "twice": twice, "page_size": size, "cuts": cuts}
-    value = counts | {"start": _iso(start), "end": _iso(end)}
-    of = f"the {len(keys):,} rows that it sends when asked by time ({report.moment(page.times[0])})"
-    said = f"Following its cursors, {report.counted(size, 'row')} a page,"
+    value = counts | {"start": iso_text(start), "end": iso_text(end)}
+    since = moment_text(page.times[0], "seconds")
+    of = f"the {len(keys):,} rows that it sends when asked by time ({since})"
+    said = f"Following its cursors, {count_text(size, 'row')} a page,"
     if lost or twice:
         what = [f"silently loses {lost:,}"] * bool(lost) + [f"repeats {twice:,}"] * bool(twice)
         advice = "never follow them; load_balance_changes walks by time instead"
@@ -333,7 +332,7 @@ def account_types(asker: Asker) -> Said:
     unknown = sorted(known - set(ACCOUNT_TYPES), key=str)
     value = {"seen": len(known), "unknown": unknown}
     if not unknown:
-        types = report.counted(len(known), "type")
+        types = count_text(len(known), "type")
         return value, "ok", f"{types} came, all on this package's list."
     advice = "They stay as they come; filter by `new:NAME`."
     if any(isinstance(kind, int) for kind in unknown):

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from balance_analysis.schema import from_microseconds
+from balance_analysis.text import count_text, list_text
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -86,7 +86,7 @@ class NodeReport:
 def _table(report: NodeReport) -> Iterator[str]:
     """Yield the lines of a report, at most `_WIDTH` wide except for the address."""
     counts = Counter(finding.verdict for finding in report.findings)
-    said = [counted(counts[kind], kind) for kind in ("warning", "note") if counts[kind]]
+    said = [count_text(counts[kind], kind) for kind in ("warning", "note") if counts[kind]]
     said += [f"{counts['unknown']} unknown"] * (counts["unknown"] > 0)
     yield f"{report.node}, {report.asked_at:%Y-%m-%d %H:%M} UTC, {report.requests} requests"
     yield ", ".join(said) or "nothing to remark"
@@ -103,22 +103,12 @@ def _table(report: NodeReport) -> Iterator[str]:
         yield fill(text, initial_indent=head, subsequent_indent=" " * len(head))
 
 
-def moment(microseconds: int) -> str:
-    """Return a time, to the second."""
-    return f"{from_microseconds(microseconds):%Y-%m-%d %H:%M:%S} UTC"
-
-
 def duration(seconds: float) -> str:
     """Return a length of time in the largest unit of which there are two."""
     for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:,.0f} {unit}"
     return f"{seconds:.0f} s"
-
-
-def counted(number: int, word: str) -> str:
-    """Return how many of something there are."""
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def how_often(count: int) -> str:
@@ -134,8 +124,7 @@ def listed(words: list[str]) -> str:
 def some(values: Iterable[object]) -> str:
     """Return the first few of names that a node made up."""
     texts = [textwrap.shorten(printable(str(value)), 60, placeholder="...") for value in values]
-    rest = len(texts) - _SHOWN
-    return ", ".join([*texts[:_SHOWN], *[f"{rest} more"] * (rest > 0)])
+    return list_text(texts, _SHOWN)
 
 
 def sentence(text: str) -> str:

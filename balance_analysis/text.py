@@ -1,0 +1,153 @@
+"""Moments, counts, durations and ids as text, for messages, reports and files."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from balance_analysis.spans import Span
+
+EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_UNITS: Final = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
+
+
+def iso_text(microseconds: int, sep: str = "T", timespec: str = "auto") -> str:
+    """Return a moment as ISO 8601 in UTC.
+
+    Examples
+    --------
+    >>> iso_text(1_680_307_200_000_000)
+    '2023-04-01T00:00:00+00:00'
+    """
+    return (EPOCH + dt.timedelta(microseconds=microseconds)).isoformat(sep, timespec)
+
+
+def exact_text(microseconds: int) -> str:
+    """Return a moment as the files of an archive have it: ISO 8601, always with six digits."""
+    return iso_text(microseconds, timespec="microseconds")
+
+
+def range_text(start: int, end: int, sep: str = "T") -> str:
+    """Return [start, end) as text for a message."""
+    return f"[{iso_text(start, sep)}, {iso_text(end, sep)})"
+
+
+def spans_text(spans: Sequence[Span]) -> str:
+    """Return spans as text for a message: the first few, and how many more."""
+    return list_text([range_text(*span, " ") for span in spans], rest="and {} more")
+
+
+def moment_text(moment: dt.datetime | int, timespec: str = "auto") -> str:
+    """Return a moment, or its microseconds, as a person writes it, in UTC.
+
+    Examples
+    --------
+    >>> moment_text(1_680_307_200_000_000)
+    '2023-04-01 00:00:00 UTC'
+    """
+    if isinstance(moment, int):
+        moment = EPOCH + dt.timedelta(microseconds=moment)
+    return to_utc(moment).replace(tzinfo=None).isoformat(" ", timespec) + " UTC"
+
+
+def to_utc(moment: dt.datetime) -> dt.datetime:
+    """Return a moment in UTC, which one without a time zone is in."""
+    return moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment.astimezone(dt.UTC)
+
+
+def count_text(number: int, what: str) -> str:
+    """Return how many of something there are.
+
+    Examples
+    --------
+    >>> count_text(1, "new row"), count_text(63_381, "new row")
+    ('1 new row', '63,381 new rows')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def list_text(
+    texts: Sequence[str], most: int = 3, *, sep: str = ", ", rest: str = "{} more"
+) -> str:
+    """Return the first few of texts, and how many more there are.
+
+    Examples
+    --------
+    >>> list_text(["a", "b", "c", "d"], 2)
+    'a, b, 2 more'
+    """
+    more = len(texts) - most
+    return sep.join([*texts[:most], *[rest.format(more)] * (more > 0)])
+
+
+def duration_text(length: dt.timedelta) -> str:
+    """Return a length of time in words, rounded to its two largest units.
+
+    Examples
+    --------
+    >>> duration_text(dt.timedelta(hours=25, seconds=3))
+    '1 day 1 hour'
+    """
+    seconds, parts = length.total_seconds(), []
+    if seconds < 1:
+        return "less than a second"
+    for (_, larger), (_, smaller) in pairwise(_UNITS):
+        rounded = round(seconds / smaller) * smaller
+        if rounded >= larger:
+            seconds = rounded
+            break
+    for unit, size in _UNITS:
+        count, seconds = divmod(int(seconds), size)
+        parts += [count_text(count, unit)] * (count > 0)
+    return " ".join(parts[:2])
+
+
+def age_text(age: dt.timedelta) -> str:
+    """Return a length of time by its two largest units, without what is beyond them."""
+    seconds = max(0, int(age.total_seconds()))
+    days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
+    if days:
+        return f"{count_text(days, 'day')} {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"
+
+
+def short_ids(ids: Iterable[str]) -> dict[str, str]:
+    """Return a short form of each id by which it can still be told from the others.
+
+    Parameters
+    ----------
+    ids
+        Ids of parties, markets or assets; repetitions don't matter.
+
+    Returns
+    -------
+    dict
+        {id: short form}. A long id keeps its first six and last four characters, and more where two
+        ids would look the same. One that is as short as that, such as `network` or `VOTE`, stays
+        whole. No two ids have the same short form.
+
+    Examples
+    --------
+    >>> short_ids(["c2071f9874933829eb432b1af0d776b5", "network"])
+    {'c2071f9874933829eb432b1af0d776b5': 'c2071f…76b5', 'network': 'network'}
+    """
+    distinct, labels, extra = dict.fromkeys(ids), dict[str, str](), 0
+    while left := distinct.keys() - labels.keys():
+        cut = {full: _cut(full, extra) for full in left}
+        # No older label is as long, so these can only collide with each other.
+        uses = Counter(cut.values())
+        labels |= {full: short for full, short in cut.items() if uses[short] == 1}
+        extra += 2
+    return {full: labels[full] for full in distinct}
+
+
+def _cut(full: str, extra: int) -> str:
+    head, tail = 6 + extra, 4 + extra
+    return full if len(full) <= head + 1 + tail else f"{full[:head]}…{full[-tail:]}"
