@@ -439,6 +439,25 @@ def test_a_doubtful_coverage_is_unproven_until_it_was_asked_for_again(folder):
     assert [proven for *_, proven in spans_of(folder)] == [False]
 
 
+def test_of_a_doubtful_coverage_what_the_node_forgets_as_it_answers_stays_unproven(tmp_path):
+    forgotten = START + 16 * HOUR
+
+    def prune(page, request):
+        if request.params["pagination.first"] != ["1"]:
+            node.replace([row for row in ROWS if row.timestamp_ns >= forgotten * 1000])
+        return page
+
+    with node_of(ROWS) as node:
+        run_export(node, tmp_path / "x", start=START, end=MONTH, partition="month")
+        edit_intervals((START, MIDDLE), (MIDDLE - HOUR, MONTH))(tmp_path / "x")
+        node.edit_page = prune
+        assert mend(node, tmp_path / "x").changed == ()
+    (first, *rest) = spans_of(tmp_path / "x")
+    assert (first[0], first[2]) == (START, False)
+    assert first[1] >= forgotten
+    assert [proven for *_, proven in rest] == [True]
+
+
 def test_what_one_of_two_overlapping_intervals_has_unproven_stays_so(node, folder):
     edit_intervals((START, MIDDLE), (MIDDLE - HOUR, END))(folder)
     edit_coverage(folder, lambda content: content["intervals"][1].update(proven=False))
