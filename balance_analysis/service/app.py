@@ -1,7 +1,7 @@
 """The two operations of the interface, as a web application over an archive.
 
-This module knows the paths; `changes` and `snapshot` answer, `guards` stands in front of it, and
-`refusals` says no.
+This module knows the paths; `changes` and `limits` answer, `middleware` stands in front of it,
+and `errors` says no.
 """
 
 from __future__ import annotations

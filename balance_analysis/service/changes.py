@@ -1,7 +1,7 @@
 """The list of balance changes: one page of an archive, and what is known of it.
 
-`parameters` reads what is asked, `held` what the archive holds, `finding` the rows; `rendering`
-writes them, and `missing` tells what may be missing.
+`parameters` reads what is asked, `catalog` what the archive holds, `page_query` the rows; `render`
+writes them, and `coverage` tells what may be missing.
 """
 
 from __future__ import annotations
