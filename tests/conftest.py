@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import stamina
 from hypothesis import HealthCheck, settings
 from markupsafe import Markup
 from playwright.sync_api import sync_playwright
@@ -47,6 +48,13 @@ def recorded_rows() -> list[Row]:
 def recorded_ledger() -> list[LedgerEntry]:
     """The net flow of each account in each block, recorded independently of the rows."""
     return read_ledger(_recorded("ledger.csv"))
+
+
+@pytest.fixture
+def without_waits():
+    """Ask a node twice at most, and at once."""
+    with stamina.set_testing(True, attempts=2):
+        yield
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import contextlib
 import datetime as dt
 
 import pytest
-import stamina
 
 from balance_analysis.archive.archive import Archive
 from balance_analysis.demo import sample_archive
@@ -33,17 +32,13 @@ from tests.loopback import Fault, LoopbackNode
 from tests.loopback.node import LIMITS
 from tests.node.truth import lines_of_rows, lines_of_table
 
+pytestmark = pytest.mark.usefixtures("without_waits")
+
 ROWS = spread_history(31, rows=300)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 RECENT = next(time for time in TIMES if time >= END - 20 * HOUR)
 
 executors = pytest.mark.parametrize("executor", [None, "inline"])
-
-
-@pytest.fixture(autouse=True)
-def _without_waiting():
-    with stamina.set_testing(True, attempts=2):
-        yield
 
 
 def since(moment):

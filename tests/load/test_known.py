@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 
 import pytest
-import stamina
 
 import balance_analysis as ba
 from balance_analysis.cli.output import PARTIAL
@@ -18,16 +17,12 @@ from tests.loopback import Fault, LoopbackNode, random_history
 from tests.loopback.node import LIMITS
 from tests.node.truth import lines_of_rows, lines_of_table
 
+pytestmark = pytest.mark.usefixtures("without_waits")
+
 ROWS = random_history(21, rows=600, accounts=60, largest_block=12)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 START, END = TIMES[0], TIMES[-1] + 3_600_000_000
 MIDDLE = TIMES[len(TIMES) // 2]
-
-
-@pytest.fixture(autouse=True)
-def _without_waiting():
-    with stamina.set_testing(True, attempts=2):
-        yield
 
 
 def node_of(rows=ROWS, *, head=END, **options):

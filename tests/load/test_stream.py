@@ -24,14 +24,10 @@ from balance_analysis.node.window import Window
 from balance_analysis.schema import ARROW_SCHEMA
 from tests.loopback import Fault, LoopbackNode, RateLimit, histories, random_history
 
+pytestmark = pytest.mark.usefixtures("without_waits")
+
 ROWS = random_history(5, rows=1200, accounts=150, largest_block=40)
 INTERVAL = {"start": "2023-04-01", "end": "2023-05-01"}
-
-
-@pytest.fixture(autouse=True)
-def _without_waiting():
-    with stamina.set_testing(True, attempts=2):
-        yield
 
 
 def load(url, **options):

@@ -11,7 +11,6 @@ import time
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-import stamina
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,15 +19,11 @@ from balance_analysis.load import to_parquet as download
 from balance_analysis.load.to_parquet import load_to_parquet, partial_path
 from tests.loopback import Fault, LoopbackNode, histories, random_history
 
+pytestmark = pytest.mark.usefixtures("without_waits")
+
 ROWS = random_history(11, rows=900, accounts=120, largest_block=40)
 START = "2023-04-01"
 LATE = 4_000_000_000 * 10**9
-
-
-@pytest.fixture(autouse=True)
-def _without_waiting():
-    with stamina.set_testing(True, attempts=2):
-        yield
 
 
 @pytest.fixture(autouse=True)
