@@ -26,8 +26,6 @@ from .errors import (
     RequestError,
     TooLargeError,
 )
-from .export.export import export
-from .export.repair import Repaired, repair
 from .figures.activity import plot_activity
 from .figures.balances import plot_balances
 from .figures.concentration import plot_concentration
@@ -43,6 +41,8 @@ from .files.parquet import (
     write_network_limits,
     write_parquet,
 )
+from .ingest.export import export
+from .ingest.repair import Repaired, repair
 from .load.changes import iter_balance_changes, load_balance_changes
 from .load.limits import load_network_limits
 from .load.opening import load_opening_balances

@@ -17,7 +17,6 @@ from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
 from balance_analysis.archive.manifest import About, write_about
 from balance_analysis.errors import CheckError
-from balance_analysis.export.export import export
 from balance_analysis.figures.balances import plot_balances
 from balance_analysis.files.atomic import check_outside, replacing
 from balance_analysis.files.parquet import (
@@ -25,6 +24,7 @@ from balance_analysis.files.parquet import (
     write_network_limits,
     write_parquet,
 )
+from balance_analysis.ingest.export import export
 from balance_analysis.load.limits import load_network_limits
 from balance_analysis.node.client import Client
 from balance_analysis.node.query import Filters

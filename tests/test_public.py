@@ -9,6 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import cloudpickle
 import pytest
 
 import balance_analysis as ba
@@ -82,3 +83,11 @@ def test_every_file_that_the_wheel_is_told_to_carry_is_there():
     carried = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     assert carried
     assert all((ROOT / source).is_file() for source in carried)
+
+
+def test_a_function_that_names_the_package_can_be_sent_to_a_worker():
+    def loads():
+        return ba.export
+
+    # A room that is named as a public function is would stand in its way, and can't be pickled.
+    assert cloudpickle.loads(cloudpickle.dumps(loads))() is ba.export

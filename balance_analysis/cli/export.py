@@ -71,7 +71,7 @@ class Export:
         return Client(self._settings["url"], max_requests_per_second=rate)
 
     def _ask(self, client: Client, *, dry_run: bool, cluster: Cluster | None = None) -> Run:
-        from balance_analysis.export.export import export as fill
+        from balance_analysis.ingest.export import export as fill
 
         settings = self._settings
         start, end = interval(settings["since"], settings["until"])
@@ -99,7 +99,7 @@ class Export:
         )
 
     def _repair(self, client: Client) -> None:
-        from balance_analysis.export.repair import repair
+        from balance_analysis.ingest.repair import repair
 
         settings = self._settings
         start, end = interval(settings["since"], settings["until"])
@@ -169,7 +169,7 @@ class Export:
         if self._metrics is None:
             return
         from balance_analysis.archive.manifest import read_coverage
-        from balance_analysis.export.metrics import write_metrics
+        from balance_analysis.ingest.metrics import write_metrics
 
         try:
             state = read_coverage(self._archive.store)

@@ -8,7 +8,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
-from balance_analysis.export.executor import Pool
+from balance_analysis.ingest.executor import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.coverage import from_json, sealed
-from balance_analysis.export.export import export
+from balance_analysis.ingest.export import export
 from balance_analysis.load.changes import load_balance_changes
 from balance_analysis.node.client import Client
 from balance_analysis.schema import from_microseconds, to_microseconds
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.export.export import Run
+    from balance_analysis.ingest.export import Run
     from tests.loopback import Row
 
 HOUR = 3_600_000_000

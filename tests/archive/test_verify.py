@@ -18,7 +18,7 @@ from balance_analysis.archive import verify as verifying
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.datafile import encode_rows, read_footer
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.export.repair import repair
+from balance_analysis.ingest.repair import repair
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
 from tests.archive.exporting import (
     DAY,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from balance_analysis.archive.archive import Archive
 from balance_analysis.errors import RequestError
-from balance_analysis.export.export import export
+from balance_analysis.ingest.export import export
 from balance_analysis.known import lacking
 from balance_analysis.load.changes import load_balance_changes
 from balance_analysis.load.pages import iter_pages

@@ -30,10 +30,10 @@ from balance_analysis.archive.manifest import (
 from balance_analysis.archive.run import Run
 from balance_analysis.archive.runs import reported
 from balance_analysis.errors import ArchiveError
-from balance_analysis.export.continuity import Witness, up_to_head
-from balance_analysis.export.executor import Pool
-from balance_analysis.export.parallel import fill_elsewhere
-from balance_analysis.export.periods import Filling, keeping, make_part, until_behind
+from balance_analysis.ingest.continuity import Witness, up_to_head
+from balance_analysis.ingest.executor import Pool
+from balance_analysis.ingest.parallel import fill_elsewhere
+from balance_analysis.ingest.periods import Filling, keeping, make_part, until_behind
 from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
 from balance_analysis.load.session import Asking
 from balance_analysis.load.stream import Load
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.layout import Partition
     from balance_analysis.archive.runs import Report as RunReport
     from balance_analysis.archive.store import Store
-    from balance_analysis.export.executor import Executor
+    from balance_analysis.ingest.executor import Executor
     from balance_analysis.load.progress import Report
     from balance_analysis.node.client import Client
     from balance_analysis.node.walk import Step

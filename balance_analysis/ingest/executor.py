@@ -223,7 +223,7 @@ def check_workers(cluster: Any) -> None:  # noqa: ANN401 - a distributed.Client
     own = {name: importlib.metadata.version(name) for name in _PACKAGES}
     # As an expression: a worker without the package can't read a function of it.
     look = (
-        "__import__('importlib').import_module('balance_analysis.export.tasks') and "
+        "__import__('importlib').import_module('balance_analysis.ingest.tasks') and "
         f"{{name: __import__('importlib.metadata').metadata.version(name) for name in {_PACKAGES}}}"
     )
     for worker, found in cluster.run(eval, look, on_error="return").items():

@@ -16,7 +16,7 @@ import pyarrow as pa
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import read_noted, within
 from balance_analysis.archive.manifest import check_seen
-from balance_analysis.export.periods import Part, answered_by, make_part, until_behind
+from balance_analysis.ingest.periods import Part, answered_by, make_part, until_behind
 from balance_analysis.load.stream import Load
 from balance_analysis.schema import ARROW_SCHEMA
 

@@ -10,7 +10,7 @@ import pytest
 from balance_analysis.archive.runs import iter_reports, last_success
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import RequestError
-from balance_analysis.export.metrics import write_metrics
+from balance_analysis.ingest.metrics import write_metrics
 from tests.archive.exporting import DAY, END, node_of, run_export, spread_history, state_of
 from tests.loopback import Fault
 

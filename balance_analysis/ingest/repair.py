@@ -27,10 +27,10 @@ from balance_analysis.archive.signals import uninterrupted
 from balance_analysis.archive.verify import LOST, verify_archive
 from balance_analysis.archive.verify_files import EMPTY
 from balance_analysis.errors import ArchiveError, NetworkMismatchError
-from balance_analysis.export.continuity import Witness
-from balance_analysis.export.periods import Filling, make_part
-from balance_analysis.export.rebuild import rebuild_coverage
 from balance_analysis.frame import to_frame
+from balance_analysis.ingest.continuity import Witness
+from balance_analysis.ingest.periods import Filling, make_part
+from balance_analysis.ingest.rebuild import rebuild_coverage
 from balance_analysis.load.request import make_request
 from balance_analysis.load.stream import Load
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds

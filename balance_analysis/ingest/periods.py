@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.coverage import FileNote
     from balance_analysis.archive.run import Run
     from balance_analysis.archive.store import Store
-    from balance_analysis.export.continuity import Witness
+    from balance_analysis.ingest.continuity import Witness
     from balance_analysis.node.decode import BadRow
     from balance_analysis.node.walk import Step
     from balance_analysis.spans import Span

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.errors import ArchiveError, DecodeError, IncompleteError, RequestError
-from balance_analysis.export.continuity import is_finished
-from balance_analysis.export.export import export
+from balance_analysis.ingest.continuity import is_finished
+from balance_analysis.ingest.export import export
 from balance_analysis.node.client import Client, Tally
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from tests.archive.exporting import (

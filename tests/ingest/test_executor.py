@@ -9,8 +9,8 @@ from concurrent.futures import CancelledError, Future
 
 import pytest
 
-from balance_analysis.export import executor as pool
-from balance_analysis.export.executor import AHEAD, Pool
+from balance_analysis.ingest import executor as pool
+from balance_analysis.ingest.executor import AHEAD, Pool
 
 OWN = {name: importlib.metadata.version(name) for name in ("balance-analysis", "pyarrow")}
 

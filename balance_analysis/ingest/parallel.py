@@ -13,16 +13,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from balance_analysis.archive import layout
-from balance_analysis.export.periods import keeping
-from balance_analysis.export.tasks import Task, load_part
+from balance_analysis.ingest.periods import keeping
+from balance_analysis.ingest.tasks import Task, load_part
 from balance_analysis.load.progress import reporting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from balance_analysis.archive.store import Store
-    from balance_analysis.export.executor import Pool
-    from balance_analysis.export.periods import Filling, Part
+    from balance_analysis.ingest.executor import Pool
+    from balance_analysis.ingest.periods import Filling, Part
     from balance_analysis.load.progress import Report
     from balance_analysis.load.request import LoadRequest
     from balance_analysis.node.client import Client

@@ -21,7 +21,7 @@ from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.layout import STAGED, staged_file
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError, DecodeError, RequestError
-from balance_analysis.export.export import export
+from balance_analysis.ingest.export import export
 from balance_analysis.node.client import Client
 from balance_analysis.schema import from_microseconds, to_microseconds
 from tests.archive.crashing import Crasher

@@ -10,7 +10,7 @@ import pytest
 from balance_analysis.archive.archive import Archive
 from balance_analysis.demo import sample_archive
 from balance_analysis.errors import IncompleteError
-from balance_analysis.export.export import export
+from balance_analysis.ingest.export import export
 from balance_analysis.node.client import Client
 from balance_analysis.schema import from_microseconds, to_microseconds
 from balance_analysis.service.app import create_app
