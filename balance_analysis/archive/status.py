@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 Stretch = tuple[dt.datetime, dt.datetime]
 
-_SHOWN: Final = 3
-"""How many intervals of a kind the overview shows."""
-
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
 
