@@ -314,7 +314,8 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     periods = count_until(edges, steps.times)
     periods -= 1
     is_inside = steps.is_row & (periods >= 0) & (periods < len(edges) - 1)
-    is_head, is_fresh = steps.is_head, steps.is_fresh
+    is_head = steps.is_head
+    is_fresh = is_head if steps.ceases is None else steps.is_fresh
     is_start = is_head.copy()
     is_start[1:] |= (periods[1:] != periods[:-1]) | (is_inside[1:] != is_inside[:-1])
     starts = np.flatnonzero(is_start)
@@ -332,7 +333,10 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     before = starts - ~is_fresh[starts]
     net, net_too_large = subtract(take(steps.words, stops - 1), take(steps.words, before))
     outflow, outflow_too_large = subtract(inflow, net)
-    changes, fresh = (np.append(0, np.cumsum(x)) for x in (~is_zero(deltas), is_fresh))
+    changes = np.append(0, np.cumsum(~is_zero(deltas)))
+    unknown = is_fresh[starts].astype(np.int64)
+    if steps.ceases is not None and len(starts):
+        unknown = np.add.reduceat(is_fresh, starts, dtype=np.int64)
     numbers = np.cumsum(is_head[starts]) - 1
     kept: Any = slice(None) if is_inside.all() else is_inside[starts]
 
@@ -350,7 +354,7 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
         "last_seen": steps.times[stops - 1][kept],
         "rows": (stops - starts)[kept],
         "changes": (changes[stops] - changes[starts])[kept],
-        "unknown": (fresh[stops] - fresh[starts])[kept],
+        "unknown": unknown[kept],
         "inflow": inflow[kept],
         "outflow": outflow[kept],
         "net": net[kept],

@@ -53,7 +53,8 @@ class Rows:
         from balance_analysis.schema import ACCOUNT_KEY
 
         frames = [self.table, *([] if self.opening is None else [self.opening])]
-        return pd.concat([frame[list(ACCOUNT_KEY)].astype("str") for frame in frames])
+        distinct = [frame[list(ACCOUNT_KEY)].drop_duplicates() for frame in frames]
+        return pd.concat([accounts.astype("str") for accounts in distinct])
 
     def only(self, **ids: str) -> Rows:
         """Return those of the accounts that have some ids."""
@@ -159,6 +160,8 @@ class Selection:
             might replace a better one.
         """
         rows = self._read_archive() if is_archive(self.source) else self._read_file()
+        if not self.filters.allowed():
+            return rows
         accounts = rows.accounts()
         lacks = "; ".join(self._lacks(accounts))
         if lacks and accounts.empty and into is not None:
