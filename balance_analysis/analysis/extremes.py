@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from balance_analysis.analysis.gaps import forget, open_interval, stated
+from balance_analysis.analysis.gaps import open_interval, open_known
 from balance_analysis.analysis.grid import check_cells, to_times
 from balance_analysis.analysis.int128 import (
     first_extremes,
@@ -22,7 +22,6 @@ from balance_analysis.analysis.steps import (
     check_fits,
     join,
     map_blocks,
-    open_table,
     period_columns,
 )
 from balance_analysis.schema import from_microseconds
@@ -176,9 +175,7 @@ def drawdown(
     1        7     7 2023-04-03 00:00:00+00:00      0
     2        1     7 2023-04-03 00:00:00+00:00      6
     """
-    rows, steps = open_table(table, opening)
-    until = int(steps.extent.max(initial=0))
-    steps = forget(steps, stated(table, known), opening, until=until)
+    rows, steps = open_known(table, opening, known)
     found = join(map_blocks(lambda _, block: _fall(block), steps))
     return rows.assign(
         peak=to_balances(found["peak"], found["is_known"]),

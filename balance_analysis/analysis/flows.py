@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from balance_analysis.analysis.gaps import are_known, forget, open_interval, stated
+from balance_analysis.analysis.gaps import are_known, open_interval, open_known
 from balance_analysis.analysis.grid import check_cells, count_until, to_times
 from balance_analysis.analysis.groups import make_groups, used_cells
 from balance_analysis.analysis.int128 import (
@@ -25,7 +25,6 @@ from balance_analysis.analysis.steps import (
     check_fits,
     join,
     map_blocks,
-    open_table,
     step_deltas,
 )
 from balance_analysis.schema import ACCOUNT_KEY
@@ -85,9 +84,7 @@ def deltas(
     1       a1 2023-04-03 00:00:00+00:00        7      2
     2       b2 2023-04-02 00:00:00+00:00        1   <NA>
     """
-    rows, steps = open_table(table, opening)
-    until = int(steps.extent.max(initial=0))
-    steps = forget(steps, stated(table, known), opening, until=until)
+    rows, steps = open_known(table, opening, known)
 
     words = np.empty_like(steps.words)
 

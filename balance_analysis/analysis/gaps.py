@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from balance_analysis.analysis.grid import Grid, make_grid
-from balance_analysis.analysis.steps import ALWAYS, NEVER, make_steps
+from balance_analysis.analysis.steps import ALWAYS, NEVER, make_steps, open_table
 from balance_analysis.known import known_of, to_known
 from balance_analysis.schema import ATTRS_KEY, to_microseconds
 from balance_analysis.spans import between
@@ -62,6 +62,15 @@ def open_interval(
         grid = make_grid(times, freq=freq, start=start, end=end, tz=tz, known=spans)
     last = max(grid.edges[-1:], default=NEVER)
     return forget(steps, spans, opening, until=int(last)), grid, spans
+
+
+def open_known(
+    table: pd.DataFrame, opening: pd.DataFrame | None, known: Stated | None
+) -> tuple[pd.DataFrame, Steps]:
+    """Return a table as `open_table` does, its steps known only as long as every change is."""
+    rows, steps = open_table(table, opening)
+    until = int(steps.extent.max(initial=0))
+    return rows, forget(steps, stated(table, known), opening, until=until)
 
 
 def forget(steps: Steps, known: Known | None, opening: pd.DataFrame | None, *, until: int) -> Steps:
