@@ -24,10 +24,10 @@ from balance_analysis.files.parquet import (
     write_network_limits,
     write_parquet,
 )
+from balance_analysis.filters import Filters
 from balance_analysis.ingest.export import export
 from balance_analysis.load.limits import load_network_limits
 from balance_analysis.node.client import Client
-from balance_analysis.node.query import Filters
 from balance_analysis.schema import to_microseconds
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve

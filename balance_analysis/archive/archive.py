@@ -20,9 +20,9 @@ from balance_analysis.archive.store import Store
 from balance_analysis.archive.verify import verify_archive
 from balance_analysis.archive.verify_node import verify_against
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, IncompleteError
+from balance_analysis.filters import Filters, make_filters
 from balance_analysis.frame import frame_of, to_columns, to_frame
 from balance_analysis.known import note_known
-from balance_analysis.node.query import Filters, make_filters
 from balance_analysis.rows import canonical
 from balance_analysis.schema import (
     ARROW_SCHEMA,

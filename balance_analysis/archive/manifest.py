@@ -11,7 +11,7 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.coverage import Coverage, from_json, to_json
 from balance_analysis.archive.store import is_leftover
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
-from balance_analysis.node.query import Filters
+from balance_analysis.filters import Filters
 
 if TYPE_CHECKING:
     from balance_analysis.archive.coverage import FileNote

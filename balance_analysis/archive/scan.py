@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.coverage import Coverage, FileNote
     from balance_analysis.archive.manifest import About
+    from balance_analysis.filters import Filters
     from balance_analysis.known import Known
-    from balance_analysis.node.query import Filters
     from balance_analysis.spans import Span
 
 FILE_KEY: Final = FILE_ORDER[: len(ACCOUNT_KEY)]

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.layout import Partition
     from balance_analysis.archive.store import Store
+    from balance_analysis.filters import Filters
     from balance_analysis.node.client import Client
-    from balance_analysis.node.query import Filters
     from balance_analysis.spans import Span
 
 _PAGE: Final = 5000

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from balance_analysis.archive.archive import Archive
-    from balance_analysis.node.query import Filters
+    from balance_analysis.filters import Filters
 
 _WORDS: Final = {
     "asset_id": "asset",
@@ -253,7 +253,7 @@ def make_selection(
     ValueError
         If a bound or a filter is malformed; of a shortened id it says which ones it may be.
     """
-    from balance_analysis.node.query import make_filters
+    from balance_analysis.filters import make_filters
 
     try:
         filters = make_filters(

@@ -19,11 +19,12 @@ import pyarrow.compute as pc
 
 from balance_analysis.archive.commit import within
 from balance_analysis.errors import NetworkMismatchError, RequestError
+from balance_analysis.filters import Filters
 from balance_analysis.load.session import FRESH, Asking, remembered
 from balance_analysis.node.client import ATTEMPTS, BALANCE_CHANGES, NETWORK_LIMITS, Tally
 from balance_analysis.node.failover import answers
 from balance_analysis.node.limits import decode_limits, network_limits
-from balance_analysis.node.query import Filters, page_parameters
+from balance_analysis.node.query import page_parameters
 from balance_analysis.node.window import Window, fetch
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import clipped

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 import pyarrow as pa
 
+from balance_analysis.filters import make_filters
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE
 from balance_analysis.load.request import check_positive
 from balance_analysis.load.session import Asking, Seen
 from balance_analysis.node.failover import answers
 from balance_analysis.node.last_balances import Account, Found, Search
-from balance_analysis.node.query import make_filters
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ACCOUNT_TYPES,

@@ -6,7 +6,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from balance_analysis.node.query import Filters, make_filters
+from balance_analysis.filters import Filters, make_filters
 from balance_analysis.schema import Instant, to_microseconds
 from balance_analysis.text import iso_text
 

@@ -11,10 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from balance_analysis.errors import IncompleteError, RequestError
+from balance_analysis.filters import Filters
 from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client, Tally
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
 from balance_analysis.node.failover import answers
-from balance_analysis.node.query import Filters, page_parameters
+from balance_analysis.node.query import page_parameters
 from balance_analysis.node.walk import Step, find_oldest, take_step
 from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW, Window, fetch
 from balance_analysis.spans import clipped

@@ -14,6 +14,7 @@ from balance_analysis.known import KNOWN_KEY, known_json
 from balance_analysis.load.progress import Report, reporting
 from balance_analysis.load.session import Asking, Head
 from balance_analysis.load.windows import settle_windows
+from balance_analysis.node.query import filter_parameters
 from balance_analysis.node.window import Window
 from balance_analysis.rows import has_repeats
 from balance_analysis.schema import from_microseconds
@@ -203,7 +204,7 @@ class Load:
             "steps_by_node": dict(self.nodes),
             "start": iso_text(start),
             "end": iso_text(end),
-            "filters": [list(pair) for pair in self.request.filters.parameters()],
+            "filters": [list(pair) for pair in filter_parameters(self.request.filters)],
             "rows": self.rows,
             **self.cost,
             "rows_per_second": round(self.rows / seconds, 1) if seconds else 0.0,

@@ -31,6 +31,7 @@ from balance_analysis.load.request import OnBadRows, make_request
 from balance_analysis.load.session import Head
 from balance_analysis.load.stream import Load
 from balance_analysis.node.decode import BadRow
+from balance_analysis.node.query import filter_parameters
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ARROW_SCHEMA, Instant
 from balance_analysis.spans import clipped
@@ -197,7 +198,7 @@ class _Written:
                 "interval": load.interval,
                 "is_open": [load.request.start is None, load.request.is_until_now],
                 "settled_until": self.settled_until,
-                "filters": load.request.filters.parameters(),
+                "filters": filter_parameters(load.request.filters),
                 "rows": self.rows,
                 "cost": load.cost,
                 "nodes": load.nodes,
@@ -262,7 +263,7 @@ def _read_side(path: Path, request: LoadRequest) -> _Side:
         raise ArchiveError(
             f"{path} can't be gone on with: {error}; remove it and load anew"
         ) from error
-    if filters != request.filters.parameters():
+    if filters != filter_parameters(request.filters):
         raise ArchiveError(
             f"{path} is part of a load with other filters: {filters}; give the same ones, "
             "or load anew without resuming"

@@ -26,7 +26,7 @@ from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from balance_analysis.node.query import Filters
+    from balance_analysis.filters import Filters
 
 USUAL_MAXIMUM: Final = 5_000
 """The largest page of the releases that have a maximum."""

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.errors import CheckError, IncompleteError, RequestError
+from balance_analysis.filters import IDS_PER_REQUEST, Filters
 from balance_analysis.frame import to_frame
 from balance_analysis.node.block import settle_block
-from balance_analysis.node.query import IDS_PER_REQUEST, Filters
 from balance_analysis.node.walk import find_oldest
 from balance_analysis.node.window import (
     EARLIEST,

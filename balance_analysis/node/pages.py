@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from balance_analysis.filters import Filters
     from balance_analysis.node.client import Client
     from balance_analysis.node.decode import DecodedPage
-    from balance_analysis.node.query import Filters
 
 _SHOWN: Final = 5
 """How many rows of each end of a page a notebook shows."""

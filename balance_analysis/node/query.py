@@ -1,202 +1,23 @@
-"""From what a caller asks to the parameters of a request.
-
-Input is forgiving, what is sent has one form. What a node would misread or refuse is refused here,
-before the first request.
-"""
+"""From what is asked for to the parameters of a request."""
 
 from __future__ import annotations
 
-import difflib
-import re
-from dataclasses import dataclass, replace
-from itertools import product
-from typing import TYPE_CHECKING, Final
-
-from balance_analysis.schema import ACCOUNT_TYPES, NETWORK_PARTY
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import pandas as pd
-
-_HEX_ID: Final = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
-_TYPE_PREFIX: Final = "ACCOUNT_TYPE_"
-_NEWER: Final = "new:"
-
-IDS_PER_REQUEST: Final = 60
-"""At some 82 characters an id, a URL with all account types beside them stays under 8 KB."""
+    from balance_analysis.filters import Filters
 
 Parameters = list[tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """Which accounts are asked for: AND across the fields, OR within a list; empty is no filter.
-
-    Made by `make_filters`, which checks and normalises.
-    """
-
-    asset_id: str | None = None
-    party_ids: tuple[str, ...] = ()
-    market_ids: tuple[str, ...] = ()
-    account_types: tuple[str, ...] = ()
-
-    def parameters(self) -> Parameters:
-        """Return the filters as the wire's repeated keys."""
-        return [
-            *([("filter.assetId", self.asset_id)] if self.asset_id is not None else []),
-            *(("filter.partyIds", party) for party in self.party_ids),
-            *(("filter.marketIds", market) for market in self.market_ids),
-            *(("filter.accountTypes", name) for name in self.account_types),
-        ]
-
-    def sorted(self) -> Filters:
-        """Return the same filters in the one form in which they can be compared."""
-        return replace(
-            self,
-            party_ids=tuple(sorted({*self.party_ids})),
-            market_ids=tuple(sorted({*self.market_ids})),
-            account_types=tuple(sorted({*self.account_types})),
-        )
-
-    def allowed(self) -> dict[str, tuple[str, ...]]:
-        """Return for each column that is filtered the values that are asked for."""
-        columns = {
-            "asset_id": () if self.asset_id is None else (self.asset_id,),
-            "party_id": self.party_ids,
-            "market_id": self.market_ids,
-            "account_type": self.account_types,
-        }
-        return {name: values for name, values in columns.items() if values}
-
-    def select(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows of a table that these filters ask for."""
-        for name, values in self.allowed().items():
-            table = table[table[name].isin(values)]
-        return table
-
-    def parts(self) -> list[Filters]:
-        """Return filters that together ask for the same accounts, each once, in short URLs."""
-        if len(self.party_ids) + len(self.market_ids) <= IDS_PER_REQUEST:
-            return [self]
-        share = IDS_PER_REQUEST // 2 if self.party_ids and self.market_ids else IDS_PER_REQUEST
-        return [
-            replace(self, party_ids=parties, market_ids=markets)
-            for parties, markets in product(
-                _chunks(self.party_ids, share), _chunks(self.market_ids, share)
-            )
-        ]
-
-    def halves(self) -> list[Filters]:
-        """Return two filters that together ask for the same accounts, or none where that can't be.
-
-        Only lists of the caller's own are halved: their parts are the whole by definition. All the
-        account types that are known are not all that a node may have.
-        """
-        for name in ("party_ids", "market_ids", "account_types"):
-            values = getattr(self, name)
-            if len(values) > 1:
-                middle = len(values) // 2
-                return [
-                    replace(self, **{name: half}) for half in (values[:middle], values[middle:])
-                ]
-        return []
-
-
-def _chunks(values: tuple[str, ...], size: int) -> list[tuple[str, ...]]:
-    return [values[i : i + size] for i in range(0, len(values), size)] or [()]
-
-
-def make_filters(
-    *,
-    asset_id: str | None = None,
-    party_ids: str | Iterable[str] = (),
-    market_ids: str | Iterable[str] = (),
-    account_types: str | Iterable[str] = (),
-) -> Filters:
-    """Check a caller's filters and bring them into the one form that is sent.
-
-    Parameters
-    ----------
-    asset_id
-        One asset.
-    party_ids, market_ids
-        64 hex digits each, or `network` for the party of accounts that have none. One id may be
-        given as plain text. "No market" can't be asked for: a node refuses the empty id.
-    account_types
-        Names such as `ACCOUNT_TYPE_GENERAL`, `GENERAL` or `general`. A name that this release
-        doesn't know passes as `new:NAME`.
-
-    Raises
-    ------
-    ValueError
-        If an id or a name is malformed or unknown.
-    TypeError
-        If a value is not text.
-    """
-    return Filters(
-        asset_id=None if asset_id is None else _asset(asset_id),
-        party_ids=_distinct(_party(party) for party in _texts(party_ids, "party_ids")),
-        market_ids=_distinct(_market(market) for market in _texts(market_ids, "market_ids")),
-        account_types=_distinct(_type(name) for name in _texts(account_types, "account_types")),
-    )
-
-
-def _texts(values: str | Iterable[str], name: str) -> list[str]:
-    texts = [values] if isinstance(values, str) else list(values)
-    for text in texts:
-        if not isinstance(text, str):
-            raise TypeError(f"{name} must be text, not {text!r}")
-    return texts
-
-
-def _distinct(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(values))
-
-
-def _asset(text: str) -> str:
-    if not isinstance(text, str) or not text.strip():
-        raise ValueError(
-            f"asset_id must be an asset's id, not {text!r}; leave it out for all assets"
-        )
-    return text.lower() if _HEX_ID.fullmatch(text) else text
-
-
-def _party(text: str) -> str:
-    if text == NETWORK_PARTY:
-        return text
-    if not _HEX_ID.fullmatch(text):
-        raise ValueError(f"party id {text!r} is not 64 hex digits (or `{NETWORK_PARTY}`)")
-    return text.lower()
-
-
-def _market(text: str) -> str:
-    if not text:
-        raise ValueError(
-            "an empty market id can't be asked for; leave it out, and select the rows without a "
-            "market from the table"
-        )
-    if not _HEX_ID.fullmatch(text):
-        raise ValueError(f"market id {text!r} is not 64 hex digits")
-    return text.lower()
-
-
-def _type(text: str) -> str:
-    if text.startswith(_NEWER):
-        if not (newer := text.removeprefix(_NEWER)):
-            raise ValueError(f"{text!r} names no account type")
-        return newer
-    name = text.strip().upper().replace("-", "_").replace(" ", "_")
-    name = name if name.startswith(_TYPE_PREFIX) else _TYPE_PREFIX + name
-    if name in ACCOUNT_TYPES:
-        return name
-    near = difflib.get_close_matches(name, ACCOUNT_TYPES, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    known = ", ".join(known.removeprefix(_TYPE_PREFIX) for known in ACCOUNT_TYPES)
-    raise ValueError(
-        f"unknown account type {text!r}; {hint}Known are {known}. "
-        f"If the node is newer than this list, write {_NEWER + name!r}"
-    )
+def filter_parameters(filters: Filters) -> Parameters:
+    """Return the filters as the wire's repeated keys."""
+    return [
+        *([("filter.assetId", filters.asset_id)] if filters.asset_id is not None else []),
+        *(("filter.partyIds", party) for party in filters.party_ids),
+        *(("filter.marketIds", market) for market in filters.market_ids),
+        *(("filter.accountTypes", name) for name in filters.account_types),
+    ]
 
 
 def page_parameters(
@@ -221,7 +42,7 @@ def page_parameters(
         "pagination.before": before,
     }
     return [
-        *filters.parameters(),
+        *filter_parameters(filters),
         *((name, str(value)) for name, value in paging.items() if value is not None),
         ("pagination.newestFirst", "true" if newest_first else "false"),
         ("dateRange.startTimestamp", str(start * 1000)),

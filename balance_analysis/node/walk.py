@@ -36,8 +36,8 @@ from balance_analysis.text import range_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from balance_analysis.filters import Filters
     from balance_analysis.node.decode import BadRow
-    from balance_analysis.node.query import Filters
 
 
 @dataclass(frozen=True, slots=True)

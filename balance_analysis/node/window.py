@@ -20,8 +20,8 @@ from balance_analysis.schema import to_microseconds
 from balance_analysis.text import iso_text, range_text
 
 if TYPE_CHECKING:
+    from balance_analysis.filters import Filters
     from balance_analysis.node.decode import BadRow, DecodedPage
-    from balance_analysis.node.query import Filters
 
 EARLIEST: Final = to_microseconds("2020-01-01")
 """Nodes refuse a range that begins earlier, and at most `LONGEST_WINDOW` is asked for at once."""

@@ -22,8 +22,8 @@ from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
 from balance_analysis.archive.manifest import About, write_about
 from balance_analysis.archive.store import Store
+from balance_analysis.filters import Filters
 from balance_analysis.frame import to_arrow, to_frame
-from balance_analysis.node.query import Filters
 from tests.benchmarks.levels import DAY, DAYS, SINCE, make_table
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
 from balance_analysis.archive.manifest import About, write_about
 from balance_analysis.archive.store import Store
+from balance_analysis.filters import Filters
 from balance_analysis.frame import to_arrow
-from balance_analysis.node.query import Filters
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
 from tests.benchmarks import levels

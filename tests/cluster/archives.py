@@ -18,8 +18,8 @@ from balance_analysis.archive.coverage import Coverage, Interval, to_json
 from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.archive.manifest import About, write_about
 from balance_analysis.archive.store import Store
+from balance_analysis.filters import Filters
 from balance_analysis.frame import to_arrow
-from balance_analysis.node.query import Filters
 from tests.analysis.tables import DAY, START, records
 
 if TYPE_CHECKING:

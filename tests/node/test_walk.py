@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
+from balance_analysis.filters import Filters
 from balance_analysis.node.decode import decode_page
-from balance_analysis.node.query import Filters
 from balance_analysis.node.walk import find_oldest, take_step
 from balance_analysis.node.window import (
     EARLIEST,

@@ -14,7 +14,7 @@ from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
 from balance_analysis.archive.manifest import About, write_about
-from balance_analysis.node.query import Filters
+from balance_analysis.filters import Filters
 from tests.service.rows import (
     ACCOUNTS,
     ASSETS,

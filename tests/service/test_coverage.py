@@ -8,7 +8,7 @@ import pytest
 
 from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.manifest import About, write_about
-from balance_analysis.node.query import Filters
+from balance_analysis.filters import Filters
 from balance_analysis.schema import to_microseconds
 from balance_analysis.service.changes import Changes
 from balance_analysis.service.errors import RefusedError
