@@ -2,12 +2,28 @@ from __future__ import annotations
 
 import datetime as dt
 
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from balance_analysis.archive.verify_report import VerifyReport
-from balance_analysis.text import age_text, count_text, list_text, moment_text, spans_text
+from balance_analysis.text import (
+    age_text,
+    count_text,
+    duration_text,
+    list_text,
+    moment_text,
+    short_ids,
+    spans_text,
+)
 
 NOON = 1_680_350_400_000_000
+PARTY = "c2071f9874933829eb432b1af0d776b5d49d5d4a7feefffa7d1e9642d9d5ed19"
+MARKET = "bda439ade276efe1567fedec94ea5b9c040c5f89f72382ef1cf893faf0454f32"
+
+# Few letters and the ellipsis itself, so that ends collide.
+ids = st.lists(st.text("ab…", max_size=20), max_size=30)
 
 
 @pytest.mark.parametrize(
@@ -64,3 +80,59 @@ def test_of_many_texts_the_first_few_are_listed():
     whole = [(NOON, NOON + 1_000_000)] * 5
     first = "[2023-04-01 12:00:00+00:00, 2023-04-01 12:00:01+00:00)"
     assert spans_text(whole) == f"{first}, {first}, {first}, and 2 more"
+
+
+@given(ids)
+def test_no_two_ids_have_the_same_short_form(ids):
+    short = short_ids(ids)
+    assert set(short) == set(ids)
+    assert len(set(short.values())) == len(set(ids))
+
+
+@given(ids)
+def test_a_short_form_is_never_longer_than_its_id(ids):
+    assert all(len(short) <= len(full) for full, short in short_ids(ids).items())
+
+
+@given(ids)
+def test_a_short_form_keeps_both_ends(ids):
+    for full, short in short_ids(ids).items():
+        if short != full:
+            assert full.startswith(short[:6])
+            assert full.endswith(short[-4:])
+
+
+def test_a_long_id_keeps_its_first_six_and_last_four_characters():
+    assert short_ids([PARTY]) == {PARTY: "c2071f…ed19"}
+
+
+@pytest.mark.parametrize("whole", ["network", "VOTE", "", "eleven char"])
+def test_an_id_as_short_as_a_short_form_stays_whole(whole):
+    assert short_ids([whole, PARTY])[whole] == whole
+
+
+def test_ids_with_equal_ends_keep_as_much_as_tells_them_apart():
+    other = PARTY[:10] + "0" * 44 + PARTY[-10:]
+    assert short_ids([PARTY, other]) == {
+        PARTY: "c2071f987493…d9d5ed19"[:0] + PARTY[:12] + "…" + PARTY[-10:],
+        other: other[:12] + "…" + other[-10:],
+    }
+
+
+@pytest.mark.parametrize(
+    ("length", "words"),
+    [
+        ("3D", "3 days"),
+        ("1D 2h 5min", "1 day 2 hours"),
+        ("61s", "1 minute 1 second"),
+        ("5us", "less than a second"),
+        ("1200D", "1,200 days"),
+        ("29D 23h 59min 59.7s", "30 days"),
+        ("29D 23h 31min", "30 days"),
+        ("29D 23h 29min", "29 days 23 hours"),
+        ("23h 59min 40s", "1 day"),
+        ("59.9s", "1 minute"),
+    ],
+)
+def test_lengths_are_told_in_two_units(length, words):
+    assert duration_text(pd.Timedelta(length)) == words

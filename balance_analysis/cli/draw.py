@@ -18,9 +18,9 @@ from balance_analysis.figures.coverage import plot_coverage
 from balance_analysis.figures.drawdown import plot_drawdown
 from balance_analysis.figures.flows import period_name, plot_flows
 from balance_analysis.figures.labels import account_labels
-from balance_analysis.figures.levels import open_figure
 from balance_analysis.figures.limits import plot_limits
 from balance_analysis.figures.palette import DARK_STYLE
+from balance_analysis.figures.times import open_figure
 from balance_analysis.figures.totals import plot_totals
 from balance_analysis.files.atomic import replacing
 from balance_analysis.schema import ACCOUNT_KEY

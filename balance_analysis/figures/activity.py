@@ -5,28 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.collections import PolyCollection
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from balance_analysis.analysis.gaps import are_known
-from balance_analysis.figures.canvas import explain_no_changes, ink, legend_beside, new_axes
-from balance_analysis.figures.levels import open_figure
-from balance_analysis.figures.palette import BLUE, INCOMPLETE_HATCH
-from balance_analysis.figures.shading import INCOMPLETE
-from balance_analysis.schema import from_microseconds
-from balance_analysis.spans import between
+from balance_analysis.figures.axes import explain, inches, ink, legend_beside, new_axes
+from balance_analysis.figures.times import (
+    INCOMPLETE,
+    incomplete_style,
+    open_figure,
+    set_ticks,
+    to_dates,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from balance_analysis.figures.levels import Interval
+    from balance_analysis.figures.times import Interval
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
-
-Colour = tuple[float, float, float]
 
 _HOUR: Final = 3_600_000_000
 _DAY: Final = 24 * _HOUR
@@ -34,22 +36,16 @@ _WEEK_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _EPOCH_DAY: Final = 3
 """1970-01-01 was a Thursday."""
 
-_SHADES: Final = (0.25, 0.55, 1.0)
-_CLASSES: Final = len(_SHADES) + 1
-_EMPTY: Final = 0.06
-_DARK_TINTS: Final = (0.7, 1.0)
-_DARK_LIGHTS: Final = (0.7, 0.4)
-_DARK_EMPTY: Final = 0.14
-"""On dark paper, each class is about 1.5 times as light as the one below it."""
-_HALF: Final = 0.46
-"""Half the width of a cell; the rest is the gap between cells."""
+_LIGHT: Final = (0.28, 0.5, 0.75, 1.0)
+_DARK: Final = (0.15, 0.35, 0.55, 0.78)
+"""Where in a map of colours the classes of counts lie: on dark, each is about 1.5 times as light
+as the one below it."""
 
-_WEEKS_A_MONTH: Final = 4.3
-_MONTH_STEPS: Final = (1, 2, 3, 6, 12, 24, 60, 120)
-_NAME_INCHES: Final = 0.5
-_DAY_INCHES: Final = 0.19
 _LEAST_SQUARE: Final = 0.05
 """Of so many inches are the smallest cells that are still drawn as squares."""
+
+_HALF: Final = 0.46
+"""Half the width of a cell; the rest is the gap between cells."""
 
 
 def plot_activity(
@@ -119,141 +115,80 @@ def plot_activity(
     if interval is not None:
         times = times[(interval.start <= times) & (times < interval.before)]
     if interval is None or not len(times):
-        return explain_no_changes(ax, start, end)
+        return explain(ax, "no balance changes", start=start, end=end)
     (_draw_calendar if kind == "calendar" else _draw_week)(ax, times, interval)
-    ax.yaxis.set_major_formatter(lambda day, _: _WEEK_DAYS[int(day)])
+    ax.yaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 3, 6, 10]))
+    ax.yaxis.set_major_formatter(lambda day, _: _WEEK_DAYS[int(day) % 7])
     ax.set_ylim(6.5, -0.5)
-    ax.set_xlabel("UTC", loc="left")
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     return ax
 
 
 def _draw_calendar(ax: Axes, times: NDArray[np.int64], interval: Interval) -> None:
-    days, counts = np.unique(times // _DAY, return_counts=True)
-    every = np.arange(interval.start // _DAY, (interval.before - 1) // _DAY + 1)
-    begins, stops = np.maximum(every * _DAY, interval.start), (every + 1) * _DAY
-    is_known = are_known(interval.known, begins, np.minimum(stops, interval.before))
-    filled = np.zeros(len(every), np.int64)
-    filled[days - every[0]] = counts
-    weeks, weekday = np.divmod(every + _EPOCH_DAY, 7)
-    weeks -= weeks[0]
-    _draw_cells(ax, weeks, weekday, filled, "balance changes a day", is_known=is_known)
-    ax.set_xlim(-0.5, weeks[-1] + 0.5)
-    width, height = _cell_inches(ax, int(weeks[-1]) + 1)
-    if _LEAST_SQUARE < width < height:
-        ax.set_aspect("equal", anchor="NW")
-        height = width
-    ax.set_yticks(np.arange(7)[:: _day_step(height)])
-    if width < _NAME_INCHES:
-        _label_months(ax, every, weeks, step=_month_step(min(width, height)))
-    else:
-        _label_weeks(ax, every, weeks, step=1 if width > 2 * _NAME_INCHES else 2)
-
-
-def _cell_inches(ax: Axes, weeks: int) -> tuple[float, float]:
-    """Return about how large a day's cell is, with a legend beside the cells."""
-    figure, position = ax.get_figure(root=True), ax.get_position()
-    width, height = figure.get_size_inches() if figure is not None else (10, 4.5)
-    return max(width * position.width - 1.5, 1) / weeks, height * position.height / 7
-
-
-def _month_step(cell: float) -> int:
-    """Return of how many months one is named where a week is so many inches wide."""
-    fitting = (step for step in _MONTH_STEPS if step * _WEEKS_A_MONTH * cell > _NAME_INCHES)
-    return next(fitting, _MONTH_STEPS[-1])
-
-
-def _day_step(height: float) -> int:
-    """Return every which weekday is named where a cell is so many inches high."""
-    return next((step for step in (1, 2, 3) if step * height > _DAY_INCHES), 6)
-
-
-def _label_months(
-    ax: Axes, days: NDArray[np.int64], weeks: NDArray[np.int64], *, step: int
-) -> None:
-    """Name every so many months, at the week of their first day."""
-    dates = [from_microseconds(int(day) * _DAY) for day in days]
-    places = [
-        place
-        for place, date in enumerate(dates)
-        if date.day == 1 and (date.year * 12 + date.month - 1) % step == 0
-    ]
-    if not places or weeks[places[0]] >= _WEEKS_A_MONTH * step:
-        places = [0, *places]
-    years = [dates[place].year for place in places]
-    names = [
-        f"{dates[place]:%b}\n{year}" if year != before else f"{dates[place]:%b}"
-        for place, year, before in zip(places, years, [None, *years], strict=False)
-    ]
-    ax.set_xticks(weeks[places], names)
-
-
-def _label_weeks(ax: Axes, days: NDArray[np.int64], weeks: NDArray[np.int64], *, step: int) -> None:
-    """Name every so many weeks by their Mondays."""
-    mondays = (days[0] - (days[0] + _EPOCH_DAY) % 7 + 7 * np.arange(weeks[-1] + 1))[::step]
-    dates = [from_microseconds(int(day) * _DAY) for day in mondays]
-    years = [date.year for date in dates]
-    names = [
-        f"{date:%d %b}\n{date.year}" if date.year != before else f"{date:%d %b}"
-        for date, before in zip(dates, [None, *years], strict=False)
-    ]
-    ax.set_xticks(np.arange(weeks[-1] + 1)[::step], names)
+    first, last = interval.start // _DAY, (interval.before - 1) // _DAY
+    days = np.arange(first, last + 1)
+    counts = np.bincount(times // _DAY - first, minlength=len(days))
+    begins, ends = np.maximum(days * _DAY, interval.start), (days + 1) * _DAY
+    is_known = are_known(interval.known, begins, np.minimum(ends, interval.before))
+    weekdays = (days + _EPOCH_DAY) % 7
+    mondays = days - weekdays
+    title = "balance changes a day"
+    _draw_cells(ax, to_dates(mondays * _DAY), weekdays, counts, title, width=7, is_known=is_known)
+    low, high = to_dates(mondays[[0, -1]] * _DAY)
+    ax.set_xlim(low - 3.5, high + 3.5)
+    width, height = inches(ax)
+    cell = width / ((high - low) / 7 + 1)
+    if _LEAST_SQUARE < cell < height / 7:
+        ax.set_aspect(7, anchor="NW")
+    set_ticks(ax, of_weeks=True)
 
 
 def _draw_week(ax: Axes, times: NDArray[np.int64], interval: Interval) -> None:
     hours = (times // _HOUR + 24 * _EPOCH_DAY) % (7 * 24)
     counts = np.bincount(hours, minlength=7 * 24)
     weekday, hour = np.divmod(np.arange(7 * 24), 24)
-    ax.set_yticks(np.arange(7)[:: _day_step(_cell_inches(ax, 24)[1])])
     title = "balance changes\nin that hour of all weeks"
-    if interval.known and between(interval.known, interval.start, interval.before):
+    if interval.gaps:
         title += ";\nnot all hours are known"
-    _draw_cells(ax, hour, weekday, counts, title, is_known=np.ones(len(counts), bool))
-    ax.set_xticks(np.arange(0, 25, 6) - 0.5, [f"{hour:02}:00" for hour in range(0, 25, 6)])
-    ax.set_xlim(-0.5, 23.5)
+    _draw_cells(ax, hour + 0.5, weekday, counts, title)
+    ax.set_xticks(range(0, 25, 6), [f"{hour:02}:00" for hour in range(0, 25, 6)])
+    ax.set_xlim(0, 24)
 
 
 def _draw_cells(
     ax: Axes,
-    columns: NDArray[np.int64],
+    columns: NDArray[np.floating[Any]],
     rows: NDArray[np.int64],
     counts: NDArray[np.int64],
     title: str,
     *,
-    is_known: NDArray[np.bool_],
+    width: float = 1,
+    is_known: NDArray[np.bool_] | None = None,
 ) -> None:
-    """Draw a square for each count, coloured by its class, hatched where it may lack some."""
+    """Draw a cell for each count, coloured by its class, hatched where it may lack some."""
     bounds = class_bounds(counts)
-    classes = np.searchsorted(bounds, counts, side="right")
-    empty, *shades = _scale(to_rgb(ax.get_facecolor()), to_rgb(ink(ax)))
-    colours = [empty, *shades[-len(bounds) :]]
-    squares = np.array([(-1, -1), (-1, 1), (1, 1), (1, -1)]) * _HALF
-    cells = np.stack([columns, rows], 1)[:, None] + squares
-    ax.add_collection(
-        PolyCollection(list(cells), facecolor=[colours[each] for each in classes], linewidth=0)
-    )
-    patches = []
-    if not is_known.all():
-        style: Any = {"facecolor": "none", "edgecolor": ink(ax), "hatch": INCOMPLETE_HATCH}
-        style |= {"alpha": 0.5, "linewidth": 0}
-        ax.add_collection(PolyCollection(list(cells[~is_known]), **style))
-        patches = [Patch(**style, label=INCOMPLETE)]
+    colours = _scale(ax, len(bounds))
+    corners = np.array([(-1, -1), (-1, 1), (1, 1), (1, -1)]) * _HALF * (width, 1)
+    cells = np.stack([columns, rows], 1)[:, None] + corners
+    shades = [colours[each] for each in np.searchsorted(bounds, counts, side="right")]
+    ax.add_collection(PolyCollection(list(cells), facecolor=shades, linewidth=0))
     names = ["0", *_class_names(bounds, int(counts.max()))]
-    shown = zip(colours, names, strict=True)
-    patches = [*(Patch(facecolor=colour, label=name) for colour, name in shown), *patches]
+    patches = [Patch(facecolor=c, label=name) for c, name in zip(colours, names, strict=True)]
+    if is_known is not None and not is_known.all():
+        style = {**incomplete_style(ax), "linewidth": 0}
+        ax.add_collection(PolyCollection(list(cells[~is_known]), **style))
+        patches.append(Patch(**style, label=INCOMPLETE))
     legend_beside(ax, patches, title=title)
 
 
-def _scale(paper: Colour, text: Colour) -> list[Colour]:
+def _scale(ax: Axes, classes: int) -> list[str]:
     """Return the colours of none and of each class, ever further from the paper."""
-    blue = to_rgb(BLUE)
-    if sum(paper) > sum(text):
-        tints = [_blend(blue, paper, share) for share in _SHADES]
-        return [_blend(text, paper, _EMPTY), *tints, _blend(blue, text, 0.5)]
-    tints = [_blend(blue, paper, share) for share in _DARK_TINTS]
-    lights = [_blend(blue, text, share) for share in _DARK_LIGHTS]
-    return [_blend(text, paper, _DARK_EMPTY), *tints, *lights]
+    paper, text = to_rgb(ax.get_facecolor()), to_rgb(ink(ax))
+    is_dark = sum(paper) < sum(text)
+    shades = colormaps["Blues_r" if is_dark else "Blues"](_DARK if is_dark else _LIGHT)
+    empty = np.average([paper, text], axis=0, weights=(0.86, 0.14) if is_dark else (0.94, 0.06))
+    return [to_hex(tuple(colour)) for colour in (empty, *shades[-classes:])]
 
 
 def class_bounds(counts: NDArray[np.int64]) -> list[int]:
@@ -262,17 +197,11 @@ def class_bounds(counts: NDArray[np.int64]) -> list[int]:
     About as many counts fall into each, so that a map shows its differences whatever its scale.
     """
     found = np.unique(counts[counts > 0])
-    if len(found) <= _CLASSES:
+    if len(found) <= len(_LIGHT):
         return [int(count) for count in found]
     quarters = np.quantile(counts[counts > 0], (0.25, 0.5, 0.75))
-    rounded = {_rounded(quarter) for quarter in quarters}
+    rounded = {int(float(f"{quarter:.2g}")) for quarter in quarters}
     return [1, *sorted(bound for bound in rounded if 1 < bound <= found[-1])]
-
-
-def _rounded(number: float) -> int:
-    """Return a whole number near another, of two digits."""
-    power = max(10 ** (int(np.log10(max(number, 1))) - 1), 1)
-    return int(round(number / power) * power)
 
 
 def _class_names(bounds: list[int], most: int) -> list[str]:
@@ -281,8 +210,3 @@ def _class_names(bounds: list[int], most: int) -> list[str]:
         f"{first:,}" if first == last else f"{first:,} to {last:,}"
         for first, last in zip(bounds, lasts, strict=True)
     ]
-
-
-def _blend(colour: Colour, other: Colour, part: float) -> Colour:
-    red, green, blue = (part * a + (1 - part) * b for a, b in zip(colour, other, strict=True))
-    return red, green, blue

@@ -4,48 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from matplotlib.patches import Rectangle
-
 from balance_analysis.analysis.int128 import take, to_balances
-from balance_analysis.figures.amounts import (
+from balance_analysis.figures.axes import (
     Unit,
-    format_amounts,
-    in_units,
-    make_room_below,
-    only_asset,
-)
-from balance_analysis.figures.canvas import (
-    draw_unknown,
     explain,
-    explain_no_changes,
+    format_amounts,
     legend_beside,
     new_axes,
-    unknown_patch,
+    only_asset,
 )
-from balance_analysis.figures.labels import account_labels, axis_label
-from balance_analysis.figures.levels import draw_steps, levels_in, open_figure, sort_keys
-from balance_analysis.figures.palette import UNKNOWN_HATCH, account_styles
-from balance_analysis.figures.shading import hatch_incomplete, shade_limits
-from balance_analysis.figures.thinning import count_columns, thin
-from balance_analysis.figures.times import format_times, to_dates
+from balance_analysis.figures.labels import account_labels
+from balance_analysis.figures.limits import shade_limits
+from balance_analysis.figures.palette import account_styles
+from balance_analysis.figures.steps import count_columns, draw_line, levels_in, sort_keys, thin
+from balance_analysis.figures.times import open_figure, show_interval
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
     from balance_analysis.analysis.steps import Steps
-    from balance_analysis.archive.archive import Archive
-    from balance_analysis.figures.amounts import Decimals
-    from balance_analysis.figures.levels import Interval, Level
+    from balance_analysis.figures.axes import Decimals
+    from balance_analysis.figures.steps import Level
+    from balance_analysis.figures.times import Interval
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
 MOST_LINES: Final = 8
-
-_LANE: Final = 0.03
-"""How high the hatched bar of an account that is unknown for some time is, of the Axes."""
 
 
 def plot_balances(
@@ -59,15 +45,12 @@ def plot_balances(
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     limits: pd.DataFrame | None = None,
-    coverage: pd.DataFrame | Archive | None = None,
 ) -> Axes:
     """Draw the balances of accounts of one asset over time, as steps.
 
     A balance holds from its row until the account's next row, the last one until `end`, as far as
     every change is known. Before an account's first row its balance is unknown, unless `opening`
-    tells it, and no line is drawn.
-    With `start`, or where `opening` has the account as unknown, that stretch is hatched: the whole
-    height for a single account, and a bar for each account at the bottom for several. Of more than
+    tells it, and no line is drawn; where no account's balance is known, it is hatched. Of more than
     eight accounts, the eight with the largest maximum are drawn, and the legend says how many are
     not.
 
@@ -95,9 +78,6 @@ def plot_balances(
         tell: see `balance_at`. What may have changed outside of them is not drawn, but hatched.
     limits
         The frame of `Archive.limits()`: shades when proposals were enabled.
-    coverage
-        The frame of `Archive.coverage()`, or an archive: hatches its gaps and what is unproven, as
-        changes may be missing there, instead of what the table tells.
 
     Returns
     -------
@@ -127,95 +107,48 @@ def plot_balances(
     asset VOTE
     """
     steps, interval = open_figure(data, opening=opening, known=known, start=start, end=end)
-    asset = only_asset(steps.accounts)
+    asset = Unit(only_asset(steps.accounts), decimals, unit)
     ax = new_axes(ax)
-    ax.set_xlabel("UTC", loc="left")
-    ax.set_ylabel(axis_label("balance", asset, unit=unit, whole=decimals is not None))
-    if asset is None or interval is None:
-        return explain_no_changes(ax, start, end)
+    ax.set_ylabel(asset.axis_label("balance"))
+    if interval is None:
+        return explain(ax, "no balance changes", start=start, end=end)
     levels = levels_in(steps, interval)
     seen = [level for level in levels if len(level.times)]
     if not seen:
-        return explain(ax, f"no balance is known\n{interval.words}")
-    drawn = _largest(seen)
-    lines = _draw_lines(ax, steps, drawn, interval, Unit(asset, decimals))
-    format_amounts(ax, whole=decimals is not None)
-    format_times(ax, interval.start, interval.end)
-    handles: list[Artist] = [*lines]
-    if start is not None or opening is not None:
-        handles += _hatch(ax, drawn, lines, interval, whole=decimals is not None)
-    handles += shade_limits(ax, limits)
-    handles += hatch_incomplete(ax, coverage, interval.known, interval.start, interval.end)
+        return explain(ax, "no balance is known", start=start, end=end)
+    drawn = sorted(seen, key=lambda level: -float(sort_keys(level.words).max()))[:MOST_LINES]
+    lines = _draw_lines(ax, steps, drawn, interval, asset)
+    format_amounts(ax, asset)
+    first = min(int(level.times[0]) for level in seen)
+    hatches = show_interval(ax, interval, unknown=[(interval.start, first)])
+    handles = [*lines, *hatches, *shade_limits(ax, limits)]
     legend_beside(ax, handles, title=_title(len(drawn), len(seen), len(levels)))
     return ax
-
-
-def _largest(levels: list[Level]) -> list[Level]:
-    """Return the levels with the largest maximum, the largest first."""
-    return sorted(levels, key=lambda level: -float(sort_keys(level.words).max()))[:MOST_LINES]
 
 
 def _draw_lines(
     ax: Axes, steps: Steps, levels: list[Level], interval: Interval, unit: Unit
 ) -> list[Line2D]:
     accounts = steps.accounts.iloc[[level.account for level in levels]]
-    labels = account_labels(accounts)
-    styles = account_styles(accounts["account_type"].astype("str"))
-    columns = count_columns(ax)
-    lines: list[Line2D] = []
+    labels, styles = account_labels(accounts), account_styles(accounts["account_type"])
+    lines = []
     for level, label, style in zip(levels, labels, styles, strict=True):
-        places = thin(level.times, sort_keys(level.words), columns=columns)
-        amounts = in_units(to_balances(take(level.words, places)), unit)
-        (line,) = draw_steps(
-            *(ax, level.times[places], amounts, level.ceases[places], interval),
-            color=style.colour,
-            linestyle=style.dashes,
-            label=label.replace(" · market", "\nmarket"),
-        )
-        lines.append(line)
+        places = thin(level.times, sort_keys(level.words), columns=count_columns(ax))
+        amounts = unit.scale(to_balances(take(level.words, places)))
+        look = {"color": style.colour, "linestyle": style.dashes, "label": label}
+        times, ceases = level.times[places], level.ceases[places]
+        lines.append(draw_line(ax, times, amounts, ceases, interval, **look))
     return lines
 
 
-def _hatch(
-    ax: Axes, levels: list[Level], lines: list[Line2D], interval: Interval, *, whole: bool
-) -> list[Artist]:
-    """Hatch when balances are unknown, and return what stands for it in the legend."""
-    late = [
-        (float(to_dates(level.times[0])), line)
-        for level, line in zip(levels, lines, strict=True)
-        if level.times[0] > interval.start
-    ]
-    if not late:
-        return []
-    start = float(to_dates(interval.start))
-    if len(levels) == 1:
-        draw_unknown(ax, start, late[0][0])
-        return [unknown_patch(ax)]
-    make_room_below(ax, (len(late) + 1) * _LANE, whole=whole)
-    for lane, (until, line) in enumerate(reversed(late)):
-        ax.add_patch(
-            Rectangle(
-                (start, (lane + 0.5) * _LANE),
-                until - start,
-                _LANE * 0.8,
-                transform=ax.get_xaxis_transform(),
-                facecolor="none",
-                edgecolor=line.get_color(),
-                hatch=UNKNOWN_HATCH,
-                linewidth=0.8,
-            )
-        )
-    return [unknown_patch(ax)]
-
-
-def _title(drawn: int, known: int, total: int) -> str | None:
+def _title(drawn: int, known: int, total: int) -> str:
     """Return what a legend of some of the accounts says of the others."""
     words = []
     if known > drawn:
         words.append(
-            f"{drawn} of {known} accounts: those with\n"
-            f"the largest maximum; {known - drawn} are not drawn"
+            f"{drawn} of {known:,} accounts: those with\n"
+            f"the largest maximum; {known - drawn:,} are not drawn"
         )
     if total > known:
-        words.append(f"{total - known} more are unknown throughout")
-    return "\n".join(words) or None
+        words.append(f"{total - known:,} more are unknown throughout")
+    return "\n".join(words)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
-from balance_analysis.figures.canvas import check_columns, explain, new_axes
+from balance_analysis.figures.axes import check_columns, explain, format_lanes, new_axes
 from balance_analysis.figures.palette import BLUE, ORANGE, VERMILION
 from balance_analysis.figures.times import format_times, to_dates
 from balance_analysis.text import duration_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from numpy.typing import NDArray
 
     from balance_analysis.archive.archive import Archive
 
@@ -59,51 +60,6 @@ def plot_coverage(coverage: pd.DataFrame | Archive, *, ax: Axes | None = None) -
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['complete\n3 days', 'gap\n1 day']
     """
-    frame = coverage_frame(coverage)
-    ax = new_axes(ax, size=(10, 2.4))
-    ax.set_xlabel("UTC", loc="left")
-    if frame.empty:
-        return explain(ax, "nothing is covered yet")
-    labels: list[str] = []
-    for state, colour in _STATES.items():
-        spans = frame[frame["state"] == state]
-        if spans.empty:
-            continue
-        starts, ends = (
-            to_dates(spans[name].to_numpy("M8[us]").view(np.int64)) for name in ("start", "end")
-        )
-        ax.broken_barh(
-            list(zip(starts, ends - starts, strict=True)),
-            (len(labels) - _HEIGHT / 2, _HEIGHT),
-            facecolor=colour,
-            edgecolor=colour,
-            linewidth=1,
-        )
-        length = pd.Timedelta((spans["end"] - spans["start"]).sum())
-        labels.append(f"{state}\n{duration_text(length)}")
-    ax.set_yticks(range(len(labels)), labels)
-    ax.set_ylim(len(labels) - 0.4, -0.6)
-    ax.tick_params(axis="y", length=0)
-    ax.grid(visible=True, axis="x", alpha=0.3)
-    ax.set_axisbelow(True)
-    first, last = (
-        int(moment.to_numpy().astype("M8[us]").astype(np.int64))
-        for moment in (frame["start"].min(), frame["end"].max())
-    )
-    format_times(ax, first, last)
-    return ax
-
-
-def coverage_frame(coverage: pd.DataFrame | Archive) -> pd.DataFrame:
-    """Return the frame of a coverage, given that or its archive.
-
-    Raises
-    ------
-    TypeError
-        If it is neither.
-    ValueError
-        If the frame is another one.
-    """
     if not isinstance(coverage, pd.DataFrame):
         if not callable(getattr(coverage, "coverage", None)):
             raise TypeError(
@@ -112,4 +68,25 @@ def coverage_frame(coverage: pd.DataFrame | Archive) -> pd.DataFrame:
             )
         coverage = coverage.coverage()
     check_columns(coverage, "Archive.coverage()", ("start", "end", "state"))
-    return coverage
+    ax = new_axes(ax, size=(10, 2.4))
+    if coverage.empty:
+        return explain(ax, "nothing is covered yet")
+    labels: list[str] = []
+    for state, colour in _STATES.items():
+        spans = coverage[coverage["state"] == state]
+        if spans.empty:
+            continue
+        starts, ends = (to_dates(_microseconds(spans[name])) for name in ("start", "end"))
+        bars = list(zip(starts, ends - starts, strict=True))
+        lane = (len(labels) - _HEIGHT / 2, _HEIGHT)
+        ax.broken_barh(bars, lane, facecolor=colour, edgecolor=colour, linewidth=1)
+        length = pd.Timedelta((spans["end"] - spans["start"]).sum())
+        labels.append(f"{state}\n{duration_text(length)}")
+    format_lanes(ax, labels)
+    first, last = _microseconds(coverage["start"]).min(), _microseconds(coverage["end"]).max()
+    format_times(ax, int(first), int(last))
+    return ax
+
+
+def _microseconds(times: pd.Series[pd.Timestamp]) -> NDArray[np.int64]:
+    return times.to_numpy("M8[us]").view(np.int64)

@@ -5,17 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.collections import PolyCollection
 
 from balance_analysis.analysis.flows import flows
 from balance_analysis.analysis.gaps import are_known, open_interval
-from balance_analysis.figures.amounts import Unit, format_amounts, in_units, only_asset
-from balance_analysis.figures.canvas import explain_no_changes, ink, legend_beside, new_axes, note
-from balance_analysis.figures.labels import axis_label
+from balance_analysis.figures.axes import (
+    Unit,
+    explain,
+    format_amounts,
+    inches,
+    ink,
+    legend_beside,
+    new_axes,
+    note,
+    only_asset,
+)
+from balance_analysis.figures.limits import shade_limits
 from balance_analysis.figures.palette import BLUE, VERMILION
-from balance_analysis.figures.shading import INCOMPLETE, hatch_incomplete, shade_limits
-from balance_analysis.figures.thinning import COLUMNS_PER_INCH, count_columns, thin
-from balance_analysis.figures.times import format_times, to_dates
+from balance_analysis.figures.steps import count_columns, thin
+from balance_analysis.figures.times import Interval, show_interval, to_dates
 from balance_analysis.spans import joined
 from balance_analysis.text import count_text
 
@@ -25,12 +33,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from balance_analysis.analysis.grid import Frequency, Grid
-    from balance_analysis.archive.archive import Archive
-    from balance_analysis.figures.amounts import Decimals
-    from balance_analysis.known import Known, Stated
+    from balance_analysis.analysis.grid import Frequency
+    from balance_analysis.figures.axes import Decimals
+    from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
-    from balance_analysis.spans import Span
 
 _GAP: Final = 0.12
 """Between two bars, of the length of a period."""
@@ -53,7 +59,6 @@ def plot_flows(
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     limits: pd.DataFrame | None = None,
-    coverage: pd.DataFrame | Archive | None = None,
 ) -> Axes:
     """Draw what flowed into and out of the accounts of one asset in each period, and the net.
 
@@ -85,9 +90,6 @@ def plot_flows(
         tell: see `balance_at`. What may have changed outside of them is not drawn, but hatched.
     limits
         The frame of `Archive.limits()`: shades when proposals were enabled.
-    coverage
-        The frame of `Archive.coverage()`, or an archive: hatches its gaps and what is unproven, as
-        changes may be missing there, instead of what the table tells.
 
     Returns
     -------
@@ -120,22 +122,23 @@ def plot_flows(
     steps, grid, spans = open_interval(
         data, opening=opening, known=known, freq=freq, start=start, end=end, tz=None
     )
-    asset = only_asset(steps.accounts)
+    asset = Unit(only_asset(steps.accounts), decimals, unit)
     ax = new_axes(ax)
-    ax.set_xlabel("UTC", loc="left")
+    measure = "flow" if freq is None else f"flow per {period_name(freq)}"
+    ax.set_ylabel(asset.axis_label(measure))
     options: Any = {"by": "asset_id", "opening": opening, "known": known}
     found = flows(data, freq=freq, start=start, end=end, **options)
-    measure = "flow" if freq is None else f"flow per {period_name(freq)}"
-    ax.set_ylabel(axis_label(measure, asset, unit=unit, whole=decimals is not None))
-    if asset is None or found.empty:
-        return explain_no_changes(ax, start, end)
-    begin, stop = _shown(found, grid, spans)
-    format_times(ax, begin, stop)
-    _draw(ax, found, Unit(asset, decimals))
-    format_amounts(ax, whole=decimals is not None)
-    handles: list[Artist] = [*ax.collections, *shade_limits(ax, limits)]
-    words = _LATER if spans is None else INCOMPLETE
-    handles += hatch_incomplete(ax, coverage, _whole(grid, spans), begin, stop, words=words)
+    if found.empty:
+        return explain(ax, "no balance changes", start=start, end=end)
+    is_whole = are_known(spans, grid.edges[:-1], grid.edges[1:])
+    starts, ends = grid.edges[:-1][is_whole].tolist(), grid.edges[1:][is_whole].tolist()
+    whole = None if spans is None else tuple(joined(zip(starts, ends, strict=True)))
+    first, *_, last = grid.edges.tolist()
+    interval = Interval(first, last, last, whole)
+    hatches = show_interval(ax, interval)
+    _draw(ax, found, asset)
+    format_amounts(ax, asset)
+    handles: list[Artist] = [*ax.collections, *hatches, *shade_limits(ax, limits)]
     unknown = int(found["unknown"].sum())
     if unknown:
         rows = count_text(unknown, "first row")
@@ -144,52 +147,26 @@ def plot_flows(
     return ax
 
 
-_LATER: Final = "not known to be complete: what\nchanged there is in later bars or none"
-
-
-def _shown(found: pd.DataFrame, grid: Grid, known: Known | None) -> Span:
-    """Return what the x axis shows: all periods; where nothing says what is known, the rows."""
-    if known is not None:
-        return int(grid.edges[0]), int(grid.edges[-1])
-    return int(_microseconds(found["start"])[0]), int(_microseconds(found["end"])[-1])
-
-
-def _whole(grid: Grid, known: Known | None) -> list[Span] | None:
-    """Return the periods of which all is known, joined; `None` where nothing says."""
-    if known is None:
-        return None
-    begins, stops = grid.edges[:-1], grid.edges[1:]
-    is_whole = are_known(known, begins, stops)
-    return joined(zip(begins[is_whole].tolist(), stops[is_whole].tolist(), strict=True))
-
-
 def _draw(ax: Axes, found: pd.DataFrame, unit: Unit) -> None:
-    starts, ends = (_microseconds(found[name]) for name in ("start", "end"))
-    amounts = [in_units(found[name].array, unit) for name in ("inflow", "outflow", "net")]
+    starts, ends = (found[name].to_numpy("M8[us]").view(np.int64) for name in ("start", "end"))
+    amounts = [unit.scale(found[name].array) for name in ("inflow", "outflow", "net")]
     places = thin(starts, *amounts, columns=count_columns(ax) // 4)
     left, right = to_dates(starts[places]), to_dates(ends[places])
     margin = (right - left) * _GAP / 2
     inflow, outflow, net = (values[places] for values in amounts)
-    is_narrow = right - left < (1 + _GAP) * _NARROWEST * _days_per_point(ax)
+    low, high = ax.get_xlim()
+    point = (high - low) / (inches(ax)[0] * _POINTS_PER_INCH)
+    is_narrow = right - left < (1 + _GAP) * _NARROWEST * point
     for height, colour, label in ((inflow, BLUE, "inflow"), (-outflow, VERMILION, "outflow")):
         bars = _rectangles(left + margin, right - margin, height)
         edges = np.where(is_narrow & (height != 0), _NARROWEST, 0)
         ax.add_collection(PolyCollection(list(bars), color=colour, linewidth=edges, label=label))
-    lines = np.stack([np.stack([left, net], 1), np.stack([right, net], 1)], 1)
-    nets = LineCollection(list(lines), color=ink(ax), linewidth=1.8, label="net")
-    if is_narrow.any():
-        nets.set(capstyle="projecting", linewidth=_NARROWEST)
-    ax.add_collection(nets)
+    cap, width = ("projecting", _NARROWEST) if is_narrow.any() else ("butt", 1.8)
+    ax.hlines(net, left, right, color=ink(ax), capstyle=cap, linewidth=width, label="net")
     ax.axhline(0, color=ink(ax), linewidth=0.8)
     # Those that matplotlib finds are a little off, even where all is zero.
     ax.dataLim.intervaly = -np.nanmax(outflow, initial=0), np.nanmax(inflow, initial=0)
     ax.autoscale_view(scalex=False)
-
-
-def _days_per_point(ax: Axes) -> float:
-    """Return how much of the x axis is a point wide, about."""
-    low, high = ax.get_xlim()
-    return (high - low) / (count_columns(ax) / COLUMNS_PER_INCH * _POINTS_PER_INCH)
 
 
 def _rectangles(
@@ -200,18 +177,7 @@ def _rectangles(
     return np.stack([np.stack(corner, 1) for corner in corners], 1)
 
 
-def _microseconds(times: pd.Series[pd.Timestamp]) -> NDArray[np.int64]:
-    return times.to_numpy("M8[us]").view(np.int64)
-
-
-_WORDS: Final = {
-    "us": "microsecond",
-    "ms": "millisecond",
-    "s": "second",
-    "min": "minute",
-    "h": "hour",
-    "D": "day",
-    "W": "week",
+_WORDS: Final = {"s": "second", "min": "minute", "h": "hour", "D": "day", "W": "week"} | {
     "MS": "month",
     "QS": "quarter",
     "YS": "year",
@@ -228,9 +194,8 @@ def period_name(freq: Frequency) -> str:
     """
     import pandas as pd  # noqa: PLC0415 - heavy
 
-    text = pd.tseries.frequencies.to_offset(freq).freqstr
-    number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-")
-    word = _WORDS.get(text[len(number) :].split("-")[0])
+    offset = pd.tseries.frequencies.to_offset(freq)
+    word = _WORDS.get(offset.rule_code.split("-")[0])
     if word is None:
-        return text
-    return word if number in {"", "1"} else f"{number} {word}s"
+        return str(offset.freqstr)
+    return word if offset.n == 1 else f"{offset.n} {word}s"

@@ -1,33 +1,33 @@
-"""The network's limits over time."""
+"""The network's limits over time, and in other figures shades of when proposals were enabled."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_rgba
 from matplotlib.patches import Patch
-from matplotlib.transforms import blended_transform_factory
 
-from balance_analysis.figures.canvas import (
+from balance_analysis.figures.axes import (
     check_columns,
+    date_text,
     explain,
+    format_lanes,
     ink,
     legend_beside,
-    named,
     new_axes,
 )
-from balance_analysis.figures.palette import BLUE, UNKNOWN_HATCH, VERMILION
-from balance_analysis.figures.shading import KINDS, proposal_spans
-from balance_analysis.figures.times import format_times, to_dates
+from balance_analysis.figures.palette import BLUE, VERMILION
+from balance_analysis.figures.times import format_times, to_dates, unknown_style
 from balance_analysis.schema import to_microseconds
+from balance_analysis.spans import between, joined
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     import pandas as pd
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
 
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
@@ -48,6 +48,9 @@ _STATES: Final = {
     "no": "no",
     "unknown": "unknown",
 }
+
+_SHADES: Final = {"market": 0.09, "asset": 0.05}
+"""How dark it is when proposals of a kind are enabled; when both are, the two add up."""
 
 
 def plot_limits(
@@ -102,98 +105,121 @@ def plot_limits(
     """
     check_columns(limits, "Archive.limits()", ("first_seen", "last_seen", *_FLAGS))
     ax = new_axes(ax, size=(10, 2.8))
-    ax.set_xlabel("UTC", loc="left")
     if limits.empty:
         return explain(ax, "no snapshot of the limits")
     frame = limits.sort_values("first_seen", kind="stable")
-    firsts, lasts = (
-        frame[name].to_numpy("M8[us]").view(np.int64) for name in ("first_seen", "last_seen")
-    )
-    stop = int(lasts.max()) if end is None else to_microseconds(end)
-    nexts = np.append(firsts[1:], max(stop, lasts[-1]))
-    told = {f"propose_{kind}_enabled": proposal_spans(frame, kind) for kind in KINDS}
-    begin = _begin(firsts, nexts, told) if start is None else to_microseconds(start)
-    if start is not None and begin > nexts[-1]:
-        raise ValueError(f"start is after the end, {named(int(nexts[-1]))}: {start!r}")
+    firsts, lasts = (_microseconds(frame[name]) for name in ("first_seen", "last_seen"))
+    stop = max(lasts[-1], to_microseconds(end) if end is not None else 0)
+    told = {f"propose_{kind}_enabled": proposal_spans(frame, kind) for kind in _SHADES}
+    begin = _begin(firsts[0], stop, told.values()) if start is None else to_microseconds(start)
+    if begin > stop:
+        raise ValueError(f"start is after the end, {date_text(stop)}: {start!r}")
+    drawn = set()
     for lane, flag in enumerate(_FLAGS):
-        is_set = frame[flag].to_numpy(bool)
-        spans = told.get(flag, [])
-        _draw(ax, lane, list(zip(lasts, nexts, strict=True)), "unknown")
-        _draw(ax, lane, spans, "told")
-        _tell_earlier(ax, lane, spans, begin)
-        for state, rows in (("yes", is_set), ("no", ~is_set)):
-            _draw(ax, lane, list(zip(firsts[rows], lasts[rows], strict=True)), state)
-    ax.set_yticks(range(len(_FLAGS)), [flag.replace("_", " ") for flag in _FLAGS])
-    ax.set_ylim(len(_FLAGS) - 0.5, -0.5)
-    ax.tick_params(axis="y", length=0)
-    ax.grid(visible=True, axis="x", alpha=0.3)
-    ax.set_axisbelow(True)
-    format_times(ax, begin, int(nexts[-1]))
-    flags = frame[list(_FLAGS)].to_numpy(bool)
-    states = {state for state, drawn in (("yes", flags), ("no", ~flags)) if drawn.any()}
-    if any(
-        _is_more(spans, frame[flag].to_numpy(bool), lasts - firsts) for flag, spans in told.items()
-    ):
-        states.add("told")
-    if (lasts < nexts).any():
-        states.add("unknown")
-    legend_beside(ax, [_patch(ax, state) for state in _STATES if state in states])
+        spans: dict[str, list[Span]] = {"yes": [], "no": []}
+        for is_set, first, last in zip(frame[flag], firsts, lasts, strict=True):
+            spans["yes" if is_set else "no"].append((first, last))
+        spans["told"] = [
+            rest for span in told.get(flag, []) for rest in between(spans["yes"], *span)
+        ]
+        seen = [span for stretches in spans.values() for span in stretches]
+        spans["unknown"] = between(seen, firsts[0], stop)
+        for state, stretches in spans.items():
+            if stretches:
+                _draw(ax, lane, stretches, state)
+                drawn.add(state)
+        _tell_earlier(ax, lane, spans["told"], begin)
+    format_lanes(ax, [flag.replace("_", " ") for flag in _FLAGS])
+    format_times(ax, begin, stop)
+    looks = {state: {**_look(ax, state), "zorder": 1} for state in _STATES if state in drawn}
+    legend_beside(ax, [Patch(**look, label=_STATES[state]) for state, look in looks.items()])
     return ax
 
 
-def _begin(
-    firsts: NDArray[np.int64], nexts: NDArray[np.int64], told: Mapping[str, list[Span]]
-) -> int:
+def _begin(first: int, stop: int, told: Iterable[list[Span]]) -> int:
     """Return where the timeline begins: what was told of before takes no more than half of it."""
-    earliest = min((spans[0][0] for spans in told.values() if spans), default=int(firsts[0]))
-    most = max(int(nexts[-1] - firsts[0]), _DAY)
-    return min(int(firsts[0]), max(earliest, int(firsts[0]) - most))
-
-
-def _is_more(spans: list[Span], is_set: NDArray[np.bool_], lengths: NDArray[np.int64]) -> bool:
-    """Whether stretches that were told of go beyond those in which a limit was seen."""
-    return sum(end - start for start, end in spans) > int(lengths[is_set].sum())
+    earliest = min((span[0] for spans in told for span in spans), default=first)
+    return min(first, max(earliest, first - max(stop - first, _DAY)))
 
 
 def _tell_earlier(ax: Axes, lane: int, spans: Sequence[Span], begin: int) -> None:
     """Write when a stretch began that began before the timeline and reaches into it."""
     for since, until in spans:
         if since < begin < until:
-            words = f" ◂ since {named(since)}"
-            place = blended_transform_factory(ax.transAxes, ax.transData)
+            words, place = f" ◂ since {date_text(since)}", ax.get_yaxis_transform()
             ax.text(0, lane, words, transform=place, va="center", fontsize=7, clip_on=True)
 
 
-def _draw(ax: Axes, lane: int, spans: Sequence[tuple[int, int]], state: str) -> None:
+def _draw(ax: Axes, lane: int, spans: Sequence[Span], state: str) -> None:
     """Draw what a limit was in some stretches, microseconds, as bars in its lane."""
-    dates = to_dates(np.array(spans, np.int64).reshape(-1, 2))
-    if not len(dates):
-        return
-    if state == "unknown":
-        dates = dates[dates[:, 0] < dates[:, 1]]
-    bars = [(start, end - start) for start, end in dates]
+    bars = [(start, end - start) for start, end in map(to_dates, spans)]
     ax.broken_barh(bars, (lane - _HEIGHT / 2, _HEIGHT), **_look(ax, state))
 
 
 def _look(ax: Axes, state: str) -> dict[str, Any]:
     """Return how a state is drawn, in the order of which covers which."""
-    paper = to_rgb(ax.get_facecolor())
-    pale = tuple(0.4 * a + 0.6 * b for a, b in zip(to_rgb(BLUE), paper, strict=True))
-    looks: dict[str, dict[str, Any]] = {
-        "yes": {"facecolor": BLUE, "edgecolor": BLUE, "linewidth": 1.5, "zorder": 2},
-        "no": {"facecolor": paper, "edgecolor": VERMILION, "linewidth": 1.5, "zorder": 2},
-        "told": {"facecolor": pale, "edgecolor": pale, "linewidth": 1.5, "zorder": 1.5},
-        "unknown": {
-            "facecolor": "none",
-            "edgecolor": ink(ax),
-            "hatch": UNKNOWN_HATCH,
-            "alpha": 0.35,
-            "linewidth": 0,
-            "zorder": 1,
-        },
-    }
-    return looks[state]
+    if state == "unknown":
+        return unknown_style(ax)
+    pale = to_rgba(BLUE, 0.4)
+    edge = {"yes": BLUE, "no": VERMILION, "told": pale}[state]
+    face = {"yes": BLUE, "no": ax.get_facecolor(), "told": pale}[state]
+    zorder = 1.5 if state == "told" else 2
+    return {"facecolor": face, "edgecolor": edge, "linewidth": 1.5, "zorder": zorder}
 
 
-def _patch(ax: Axes, state: str) -> Patch:
-    return Patch(**{**_look(ax, state), "zorder": 1}, label=_STATES[state])
+def proposal_spans(limits: pd.DataFrame, kind: str) -> list[Span]:
+    """Return when proposals of a kind are known to have been enabled, ascending, microseconds.
+
+    A snapshot that says since when they are tells of the time before it was first seen as well, but
+    not of that before an earlier snapshot was last seen.
+
+    Parameters
+    ----------
+    limits
+        The frame of `Archive.limits()`, or one that lacks the dates since when proposals are
+        enabled.
+    kind
+        "market" or "asset".
+    """
+    frame = limits.sort_values("first_seen", kind="stable")
+    firsts = frame["first_seen"]
+    dates = frame.get(f"propose_{kind}_enabled_from", firsts).fillna(firsts)
+    lasts = _microseconds(frame["last_seen"])
+    befores = [None, *lasts]
+    spans = []
+    for is_enabled, since, last, before in zip(
+        frame[f"propose_{kind}_enabled"], _microseconds(dates), lasts, befores, strict=False
+    ):
+        begin = since if before is None else max(since, before)
+        if is_enabled and begin <= last:
+            spans.append((begin, last))
+    return joined(spans)
+
+
+def shade_limits(ax: Axes, limits: pd.DataFrame | None) -> list[Artist]:
+    """Shade when proposals were enabled, within what the x axis shows.
+
+    Returns
+    -------
+    list
+        What a legend shows for it: nothing where nothing is shaded.
+    """
+    handles: list[Artist] = []
+    if limits is None:
+        return handles
+    low, high = ax.get_xlim()
+    for kind, alpha in _SHADES.items():
+        spans = np.clip([to_dates(span) for span in proposal_spans(limits, kind)], low, high)
+        shade, edge = to_rgba(ink(ax), alpha), to_rgba(ink(ax), 0.3)
+        label = f"{kind} proposals\nenabled"
+        seen = [span for span in spans if span[0] < span[1]]
+        for span in seen:
+            ax.axvspan(*span, color=shade, linewidth=0, zorder=0.2, label=label)
+        patch = Patch(facecolor=shade, edgecolor=edge, linewidth=0.5, label=label)
+        handles += [patch] * bool(seen)
+    return handles
+
+
+def _microseconds(times: pd.Series[pd.Timestamp]) -> list[int]:
+    found: list[int] = times.dt.ceil("us").to_numpy("M8[us]").view(np.int64).tolist()
+    return found

@@ -6,7 +6,6 @@ first, then by hatch and line style, so that neighbours can be told apart withou
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -29,9 +28,6 @@ GREY: Final = "#999999"
 
 COLOURS: Final = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK, GREY)
 """Okabe and Ito's, which colour-blind people can tell apart, with grey for their faint yellow."""
-
-UNKNOWN_HATCH: Final = "////"
-INCOMPLETE_HATCH: Final = "\\\\\\\\"
 
 _PAPER, _TEXT, _LINE, _GRID = "#15181d", "#e6e8eb", "#9aa3ad", "#4a525c"
 
@@ -146,38 +142,34 @@ _PLACES: Final = {
 
 def _place(account_type: str) -> tuple[str, int]:
     """Return the hue of an account type, and its place among the variants of that hue."""
-    if account_type in _PLACES:
-        return _PLACES[account_type]
-    taken = len(_FAMILIES[GREY])
-    free = len(_SHADES) * len(_HATCHES) - taken
-    return GREY, taken + zlib.crc32(account_type.encode()) % free
+    return _PLACES.get(account_type, (GREY, len(_FAMILIES[GREY])))
 
 
 def type_style(account_type: str) -> Style:
     """Return how an account type is drawn: the same in every figure.
 
-    Of a type that isn't among `ACCOUNT_TYPES`, the name decides which grey it is.
+    Those that aren't among `ACCOUNT_TYPES` share a grey.
     """
     return _variant(*_place(account_type))
 
 
 def account_styles(account_types: Iterable[str]) -> list[Style]:
-    """Return how accounts are drawn that share an Axes: in their types' hues, told apart.
+    """Return how accounts are drawn that share an Axes, all told apart.
 
     The first account of a type is drawn as the type is in every figure; each further one as the
-    next variant of the hue that nothing else in the Axes has.
+    next variant of the hue that nothing else in the Axes has. Where all are of one type, its hue
+    says nothing, and each account has another.
     """
     types = list(account_types)
-    used = {type_style(each) for each in types}
-    seen: set[str] = set()
-    styles = []
+    if len(set(types)) == 1:
+        own = type_style(types[0])
+        return [own, *(style for style in _hues(len(types)) if style != own)][: len(types)]
+    of_types = {type_style(each) for each in types}
+    styles: list[Style] = []
     for account_type in types:
-        if account_type in seen:
-            styles.append(_next_free(account_type, used))
-        else:
-            styles.append(type_style(account_type))
-        seen.add(account_type)
-        used.add(styles[-1])
+        own = type_style(account_type)
+        is_free = own not in styles
+        styles.append(own if is_free else _next_free(account_type, of_types.union(styles)))
     return styles
 
 
@@ -190,6 +182,10 @@ def _next_free(account_type: str, used: Collection[Style]) -> Style:
 def group_styles(groups: pd.DataFrame) -> list[Style]:
     """Return how groups of accounts are drawn: by their account types, if they have one."""
     if "account_type" in groups:
-        return account_styles(groups["account_type"].astype("str"))
+        return account_styles(groups["account_type"])
+    return _hues(len(groups))
+
+
+def _hues(count: int) -> list[Style]:
     hues = [hue for hue in _FAMILIES if hue != GREY]  # that is the others'
-    return [_variant(hues[n % len(hues)], n // len(hues)) for n in range(len(groups))]
+    return [_variant(hues[n % len(hues)], n // len(hues)) for n in range(count)]

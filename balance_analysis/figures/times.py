@@ -1,40 +1,69 @@
-"""Axes of time: ticks at round moments in UTC, as many as there is room for."""
+"""The x axis: what a figure shows of time, its ticks in UTC, and hatches over what is unknown."""
 
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
+from matplotlib.colors import to_rgba
 from matplotlib.dates import (
     DAILY,
     HOURLY,
     MINUTELY,
+    MO,
     MONTHLY,
     SECONDLY,
     AutoDateLocator,
     ConciseDateFormatter,
+    WeekdayLocator,
     date2num,
     num2date,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from balance_analysis.analysis.gaps import open_interval
+from balance_analysis.figures.axes import ink
+from balance_analysis.spans import between
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pandas as pd
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.dates import DateLocator
     from numpy.typing import NDArray
 
+    from balance_analysis.analysis.steps import Steps
+    from balance_analysis.known import Known, Stated
+    from balance_analysis.schema import Instant
+    from balance_analysis.spans import Span
+
+INCOMPLETE: Final = "not known to be complete:\nchanges may be missing"
+"""What a legend says of a stretch in which changes may be missing."""
+
 _LABEL_WIDTH: Final = 2
 """Of a date, in the tick labels of three characters for which matplotlib counts the room."""
 
 _FEWEST_TICKS: Final = 3
-_LEAST_DISTANCE: Final = 0.7
+_MOST_TICKS: Final = 8
+_MOST_WEEKS: Final = 4
+"""Between two ticks of a calendar; farther apart, they are months."""
+
+_LEAST_DISTANCE: Final = 0.6
 """Between two ticks, of the largest between two others."""
 
-_WHOLE_INTERVALS: Final = {MONTHLY: 12, DAILY: 31, HOURLY: 24, MINUTELY: 60, SECONDLY: 60}
-"""Steps between ticks without which matplotlib finds none, and warns, for an axis of few ticks."""
+_STEPS: Final = {
+    MONTHLY: (1, 2, 3, 4, 6, 12),
+    DAILY: (1, 2, 3, 7, 16, 31),
+    HOURLY: (1, 2, 3, 4, 6, 12, 24),
+    MINUTELY: (1, 5, 10, 15, 30, 60),
+    SECONDLY: (1, 5, 10, 15, 30, 60),
+}
+"""Between ticks: up to the next unit, or matplotlib finds none, and warns, where there is room for
+few; and half of a month instead of 14 and 21 days of it."""
 
 _MARGIN: Final = 0.01
 
@@ -46,17 +75,131 @@ _SLIVERS: Final = 300
 """Of so many an axis consists: about two points each."""
 
 
-def to_dates(microseconds: NDArray[np.int64] | int) -> NDArray[np.float64]:
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """What a figure shows of time, in microseconds since 1970-01-01 UTC.
+
+    Attributes
+    ----------
+    start, end
+        The last value is drawn to the end.
+    before
+        Before when rows are drawn: the end, or right after it where nobody asked for one.
+    known
+        The stretches in which every change is known; `None` where nothing says.
+    """
+
+    start: int
+    end: int
+    before: int
+    known: Known | None = None
+
+    @property
+    def gaps(self) -> list[Span]:
+        """The stretches that are not known to be complete."""
+        return [] if self.known is None else between(self.known, self.start, self.end)
+
+
+def open_figure(
+    table: pd.DataFrame,
+    *,
+    opening: pd.DataFrame | None,
+    known: Stated | None,
+    start: Instant | None,
+    end: Instant | None,
+) -> tuple[Steps, Interval | None]:
+    """Return a table as step functions, and what to show of them; `None` where that is nothing.
+
+    By default that is from the first row to the end of what is known, else to the last row.
+
+    Raises
+    ------
+    ValueError
+        If `start` is not before `end`.
+    """
+    steps, grid, spans = open_interval(
+        table, opening=opening, known=known, freq=None, start=start, end=end, tz=None
+    )
+    if not len(grid) or not len(steps):
+        return steps, None
+    begin, stop = grid.edges.tolist()
+    times = steps.extent
+    if start is None and len(times) and stop <= times.min():
+        return steps, None
+    if end is not None or (spans and spans[-1][1] == stop):
+        return steps, Interval(begin, stop, stop, spans)
+    last = int(times.max(initial=begin - 1))
+    return steps, Interval(begin, last, last + 1, spans) if begin <= last else None
+
+
+def to_dates(microseconds: NDArray[np.int64] | Sequence[int] | int) -> NDArray[np.float64]:
     """Return microseconds since 1970-01-01 UTC as matplotlib's days."""
     days = date2num(np.asarray(microseconds, np.int64).view("M8[us]"))  # type: ignore[no-untyped-call]
     return np.asarray(days)
 
 
+def show_interval(ax: Axes, interval: Interval, *, unknown: Iterable[Span] = ()) -> list[Artist]:
+    """Let the x axis show an interval, and hatch what is not known of it.
+
+    Parameters
+    ----------
+    unknown
+        Where no balance is known; what is not known to be complete is hatched as that instead.
+
+    Returns
+    -------
+    list
+        What a legend shows for it.
+    """
+    format_times(ax, interval.start, interval.end)
+    gaps, least = interval.gaps, sliver(interval.start, interval.end)
+    # Periods begin at midnight, an archive where it was first asked for: nobody sees the rest.
+    seen = [
+        gap
+        for gap in gaps
+        if gap[1] - gap[0] >= least or (gap[0] != interval.start and gap[1] != interval.end)
+    ]
+    rest = [span for stretch in unknown for span in between(gaps, *stretch)]
+    handles: list[Artist] = []
+    for spans, style in (
+        (rest, {**unknown_style(ax), "label": "unknown"}),
+        (seen, {**incomplete_style(ax), "label": INCOMPLETE}),
+    ):
+        patches = [ax.axvspan(*to_dates(span), **style) for span in spans]
+        handles += patches[:1]
+    return handles
+
+
+def unknown_style(ax: Axes) -> dict[str, Any]:
+    """Return how a stretch is drawn of which nothing is known."""
+    lines = to_rgba(ink(ax), 0.35)
+    return {
+        "facecolor": "none",
+        "edgecolor": lines,
+        "hatch": "////",
+        "linewidth": 0.8,
+        "zorder": 0.5,
+    }
+
+
+def incomplete_style(ax: Axes) -> dict[str, Any]:
+    """Return how a stretch is drawn in which changes may be missing: over what is drawn there."""
+    paper, lines = to_rgba(ax.get_facecolor(), 0.6), to_rgba(ink(ax), 0.4)
+    hatch = "\\\\\\\\"
+    return {"facecolor": paper, "edgecolor": lines, "hatch": hatch, "linewidth": 0.8, "zorder": 2.5}
+
+
 def format_times(ax: Axes, start: int, end: int) -> None:
-    """Let the x axis show [start, end], microseconds, in UTC; of a single moment its day."""
-    locator = _FittingDateLocator(tz=dt.UTC)  # type: ignore[no-untyped-call]
-    for frequency, whole in _WHOLE_INTERVALS.items():
-        locator.intervald[frequency] = [*locator.intervald[frequency], whole]
+    """Let the x axis show [start, end], microseconds; of a single moment its day."""
+    set_ticks(ax)
+    first, last = float(to_dates(start)), float(to_dates(end))
+    margin = (_shown(start, end) / _DAY - (last - first)) / 2
+    ax.set_xlim(first - margin, last + margin)
+
+
+def set_ticks(ax: Axes, *, of_weeks: bool = False) -> None:
+    """Let the x axis have ticks at round times in UTC, as many as there is room for."""
+    locator = _FittingDateLocator(of_weeks=of_weeks)
     ax.xaxis.set_major_locator(locator)
     formatter = _DateFormatter(  # type: ignore[no-untyped-call]
         locator,
@@ -66,23 +209,6 @@ def format_times(ax: Axes, start: int, end: int) -> None:
         offset_formats=["", "%Y", "%Y", "%d %b %Y", "%d %b %Y", "%d %b %Y %H:%M"],
     )
     ax.xaxis.set_major_formatter(formatter)
-    first, last = float(to_dates(start)), float(to_dates(end))
-    margin = (_shown(start, end) / _DAY - (last - first)) / 2
-    ax.set_xlim(first - margin, last + margin)
-    ax.set_xlabel("UTC", loc="left")  # short: the date of the ticks stands on its right
-
-
-def seen_until(start: int, last: int, end: int) -> int:
-    """Return until when to draw a last step: to the end, and no narrower than can be seen.
-
-    Parameters
-    ----------
-    start, end
-        What the axis shows, microseconds.
-    last
-        When the step begins.
-    """
-    return max(end, last + sliver(start, end))
 
 
 def sliver(start: int, end: int) -> int:
@@ -112,12 +238,17 @@ class _DateFormatter(ConciseDateFormatter):
         return [date if moment.time() == dt.time() else f"{moment:%H:%M:%S}\n{date}"]
 
     def get_offset(self) -> str:
-        offset: str = super().get_offset()  # type: ignore[no-untyped-call]
-        return "" if self._is_single else offset
+        return "" if self._is_single else str(super().get_offset())  # type: ignore[no-untyped-call]
 
 
 class _FittingDateLocator(AutoDateLocator):
     """Ticks at round times, as many as the axis has room for when it is drawn."""
+
+    def __init__(self, *, of_weeks: bool) -> None:
+        super().__init__(tz=dt.UTC)  # type: ignore[no-untyped-call]
+        self._of_weeks = of_weeks
+        for frequency, steps in _STEPS.items():
+            self.intervald[frequency] = list(steps)
 
     def __call__(self) -> Any:  # noqa: ANN401 - an array
         """Return the ticks, without those that stand too close to the next one.
@@ -126,14 +257,17 @@ class _FittingDateLocator(AutoDateLocator):
         """
         ticks = np.asarray(super().__call__())  # type: ignore[no-untyped-call]
         distances = np.diff(ticks)
-        if not len(distances):
-            return ticks
-        is_far = distances > _LEAST_DISTANCE * distances.max()
-        return ticks[np.append(is_far, True)]
+        is_far = distances > _LEAST_DISTANCE * distances.max(initial=0)
+        return ticks[np.append(is_far, True)] if len(ticks) else ticks
 
     def get_locator(self, dmin: dt.datetime, dmax: dt.datetime) -> DateLocator:
         room = cast("Axis", self.axis).get_tick_space() // _LABEL_WIDTH
-        most = min(max(room, _FEWEST_TICKS), 8)
+        most = min(max(room, _FEWEST_TICKS), _MOST_TICKS)
+        weeks = -(-(dmax - dmin) // dt.timedelta(weeks=most))
+        if self._of_weeks and weeks <= _MOST_WEEKS:
+            mondays = WeekdayLocator(MO, weeks, tz=dt.UTC)  # type: ignore[no-untyped-call]
+            mondays.set_axis(self.axis)
+            return mondays
         self.minticks = min(most - 1, 4)
         self.maxticks = dict.fromkeys(self.maxticks, most)
         locator: DateLocator = super().get_locator(dmin, dmax)  # type: ignore[no-untyped-call]

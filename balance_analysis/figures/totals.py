@@ -1,4 +1,4 @@
-"""What an asset consists of over time: stacked steps."""
+"""What an asset consists of over time: groups of accounts on top of each other."""
 
 from __future__ import annotations
 
@@ -6,59 +6,48 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pyarrow as pa
+import pandas as pd
 
 from balance_analysis.analysis.grid import make_grid
 from balance_analysis.analysis.groups import Groups, make_groups
-from balance_analysis.analysis.int128 import take, to_balances, words_of
 from balance_analysis.analysis.resample import cut
-from balance_analysis.analysis.totals import change_points, events, sum_at, sum_at_changes
-from balance_analysis.figures.amounts import (
+from balance_analysis.analysis.totals import events, sum_at
+from balance_analysis.figures.axes import (
     Unit,
+    explain,
     format_amounts,
     format_shares,
-    in_units,
+    legend_beside,
+    new_axes,
+    note,
     only_asset,
     percent,
     short_amount,
 )
-from balance_analysis.figures.canvas import (
-    draw_bands,
-    draw_unknown,
-    explain,
-    explain_no_changes,
-    legend_beside,
-    new_axes,
-    note,
-    unknown_patch,
-)
-from balance_analysis.figures.labels import axis_label, group_labels
-from balance_analysis.figures.levels import blank_gaps, open_figure, sort_keys
+from balance_analysis.figures.labels import group_labels
+from balance_analysis.figures.limits import shade_limits
 from balance_analysis.figures.palette import OTHERS, group_styles
-from balance_analysis.figures.shading import hatch_incomplete, shade_limits
-from balance_analysis.figures.thinning import count_columns, thin
-from balance_analysis.figures.times import format_times, seen_until, to_dates
+from balance_analysis.figures.steps import count_columns, draw_area, last_edge, sort_keys, thin
+from balance_analysis.figures.times import open_figure, show_interval
+from balance_analysis.text import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pandas as pd
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.patches import StepPatch
     from numpy.typing import NDArray
 
-    from balance_analysis.analysis.grid import Frequency, Grid
+    from balance_analysis.analysis.grid import Frequency
     from balance_analysis.analysis.steps import Steps
-    from balance_analysis.analysis.totals import Sums
-    from balance_analysis.archive.archive import Archive
-    from balance_analysis.figures.amounts import Decimals
-    from balance_analysis.figures.levels import Interval
+    from balance_analysis.figures.axes import Decimals
     from balance_analysis.figures.palette import Style
+    from balance_analysis.figures.times import Interval
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
+    from balance_analysis.spans import Span
 
-MOST_BANDS: Final = 10
+MOST_BANDS: Final = 9
 
 
 def plot_totals(
@@ -75,14 +64,13 @@ def plot_totals(
     decimals: Decimals | None = None,
     unit: str | None = None,
     limits: pd.DataFrame | None = None,
-    coverage: pd.DataFrame | Archive | None = None,
 ) -> Axes:
     """Draw the sums of balances of groups of accounts of one asset, stacked, as steps.
 
     A balance that is unknown is in no sum: the legend says of how many accounts that is so. Where
-    nothing is known, nothing is drawn, and until anything is, the figure is hatched. Groups that
-    never hold anything are left out; of more than ten, the nine with the largest maximum are drawn,
-    and the others as one.
+    nothing is known, nothing is drawn, but the figure is hatched. Groups that never hold anything
+    are left out; of more than nine, those that hold most on average are drawn, and the others as
+    one.
 
     Parameters
     ----------
@@ -109,9 +97,6 @@ def plot_totals(
         As for `plot_balances`.
     limits
         The frame of `Archive.limits()`: shades when proposals were enabled.
-    coverage
-        The frame of `Archive.coverage()`, or an archive: hatches its gaps and what is unproven, as
-        changes may be missing there, instead of what the table tells.
 
     Returns
     -------
@@ -143,194 +128,206 @@ def plot_totals(
     ['general, 5', 'margin, 7']
     """
     steps, interval = open_figure(data, opening=opening, known=known, start=start, end=end)
-    asset = only_asset(steps.accounts)
+    asset = Unit(only_asset(steps.accounts), decimals, unit)
+    groups = make_groups(steps.accounts, by)
     ax = new_axes(ax)
-    ax.set_xlabel("UTC", loc="left")
-    measure = "share of the known total" if shares else "total"
-    ax.set_ylabel(axis_label(measure, asset, unit=unit, whole=decimals is not None, bare=shares))
-    if asset is None or interval is None:
-        return explain_no_changes(ax, start, end)
-    extent = np.array([interval.start, interval.before - 1])
-    grid = make_grid(extent, freq=freq, start=start, end=end, tz=None, known=interval.known)
-    sums = _Sums(steps, grid, interval, is_at_changes=freq is None)
-    bands, first = _largest(sums, make_groups(steps.accounts, by))
-    if not bands:
-        return explain(ax, f"no balance is known\n{interval.words}")
-    if shares and not any(band.words.any() for band in bands):
-        return explain(ax, f"nothing is held, so there are no shares\n{interval.words}")
-    handles: list[Artist] = [*_draw(ax, bands, first, sums, Unit(asset, decimals), shares=shares)]
-    if shares:
-        format_shares(ax)
-    else:
-        format_amounts(ax, whole=decimals is not None)
-        ax.set_ylim(bottom=min(ax.dataLim.y0, 0))
-    format_times(ax, interval.start, interval.end)
-    if first > interval.start:
-        draw_unknown(ax, float(to_dates(interval.start)), float(to_dates(first)))
-        handles.append(unknown_patch(ax))
-    handles += shade_limits(ax, limits)
-    handles += hatch_incomplete(ax, coverage, interval.known, interval.start, interval.end)
-    handles += _lacks(steps, interval)
+    label = asset.share_label("share of the known total") if shares else asset.axis_label("total")
+    ax.set_ylabel(label)
+    if interval is None:
+        return explain(ax, "no balance changes", start=start, end=end)
+    stack = largest_groups(steps, groups, interval, n=MOST_BANDS)
+    points = grid_points(interval, freq, start=start, end=end)
+    handles = draw_stack(ax, stack, steps, interval, points, unit=asset, shares=shares)
+    if not handles:
+        words = "nothing is held, so there are no shares" if shares else "no balance is known"
+        return explain(ax, words, start=start, end=end)
+    handles[-1:-1] = shade_limits(ax, limits)
     legend_beside(ax, handles, title="at the end:")
     return ax
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
-    """One group's total over time.
+class Stack:
+    """What is drawn on top of each other, from the bottom up.
 
     Attributes
     ----------
-    label, style
-        What it is called, and how it is drawn.
-    times, words
-        From when on the total was which amount; where none is known, it is 0.
-    last
-        The total at the end, which may differ from that at the last point of a frequency; NA where
-        none is known.
+    labels, styles
+        What each area is called, and how it is drawn.
+    numbers
+        The area of each account; behind the last one for those that never hold anything.
     """
 
-    label: str
-    style: Style
-    times: NDArray[np.int64]
-    words: NDArray[np.int64]
-    last: pd.api.extensions.ExtensionArray
+    labels: list[str]
+    styles: list[Style]
+    numbers: NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class _Sums:
-    """Sums of groups of accounts in an interval, as of `totals`.
+def largest_groups(steps: Steps, groups: Groups, interval: Interval, *, n: int) -> Stack:
+    """Return the groups that hold most on average, the largest first, and all others as one.
 
-    Attributes
-    ----------
-    steps, grid, interval
-        The accounts, the points, and what is shown.
-    is_at_changes
-        Whether the points are the start, and where a group changes or ceases to be known; else they
-        are those of the grid.
+    Of groups that never hold anything none is drawn, or one where there is no other.
     """
-
-    steps: Steps
-    grid: Grid
-    interval: Interval
-    is_at_changes: bool
-
-    def of(self, groups: Groups) -> Sums:
-        """Return the sums of groups, at the points."""
-        if not self.is_at_changes:
-            return sum_at(self.steps, groups, self.grid.points)
-        numbers, times, _, _ = events(self.steps)
-        owners = groups.numbers[numbers]
-        points = change_points(owners, times, groups, self.grid, from_start=True)
-        return sum_at_changes(self.steps, groups, *points)
-
-    def are_known(self, times: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return at which times, ascending, the balance of any account is known."""
-        if self.steps.ceases is None:
-            return np.ones(len(times), bool)
-        everyone = Groups(self.steps.accounts[[]].iloc[:1], np.zeros(len(self.steps), np.int64))
-        return sum_at(self.steps, everyone, times).known > 0
-
-    def last(self, groups: Groups) -> pd.api.extensions.ExtensionArray:
-        """Return the sums of groups just before the end."""
-        return sum_at(self.steps, groups, np.array([self.interval.before - 1])).total
-
-
-def _largest(sums: _Sums, groups: Groups) -> tuple[list[Band], int]:
-    """Return the bands to draw, the largest first, and from when on a total is known of any group.
-
-    Bands stand from the bottom up. Of those that hold nothing at any time none is drawn, or one
-    where there is no other.
-    """
-    found, lasts = sums.of(groups), sums.last(groups)
-    if not found.known.any():
-        return [], sums.interval.start
-    heads = np.flatnonzero(np.diff(found.groups, prepend=-1))
-    numbers, stops = found.groups[heads], np.append(heads[1:], len(found.groups))
-    keys = np.abs(sort_keys(words_of(pa.array(found.total))))
-    sizes = np.maximum.reduceat(np.where(found.known > 0, keys, -1), heads)
+    changes = _changes(steps, interval)
+    changes["group"] = groups.numbers[changes["number"]]
+    by_group = changes.sort_values(["group", "time"]).groupby("group")
+    levels = by_group["delta"].cumsum().abs()
+    lengths = by_group["time"].diff(-1).rsub(0).fillna(interval.before - changes["time"])
+    areas = (levels * lengths).groupby(changes["group"]).sum()
+    sizes = areas.reindex(range(len(groups)), fill_value=0).to_numpy()
     order = np.argsort(-sizes, kind="stable")
-    held = order[sizes[order] > 0] if (sizes > 0).any() else order[:1]
-    most, rest = (held, held[:0]) if len(held) <= MOST_BANDS else np.split(held, [MOST_BANDS - 1])
-    ranked = groups.ids.iloc[numbers[held]].reset_index(drop=True)
-    bands = [
-        _band(label, style, found, slice(heads[place], stops[place]), lasts[numbers[[place]]])
-        for place, label, style in zip(
-            most, group_labels(ranked), group_styles(ranked.iloc[: len(most)]), strict=False
-        )
-    ]
+    held = order[sizes[order] > 0] if sizes.any() else order[:1]
+    most, rest = held[:n], held[n:]
+    labels = group_labels(groups.ids.iloc[held])[: len(most)]
+    styles = group_styles(groups.ids.iloc[most])
+    areas_of = np.full(len(groups), len(most) + min(len(rest), 1))
+    areas_of[most], areas_of[rest] = np.arange(len(most)), len(most)
     if len(rest):
-        is_other = np.isin(groups.numbers, numbers[rest])
-        two = Groups(groups.ids[["asset_id"]].iloc[[0, 0]], is_other.astype(np.int64))
-        summed = sums.of(two)
-        rows = slice(int(np.searchsorted(summed.groups, 1)), None)
-        label = f"{len(rest):,} others"
-        bands.append(_band(label, OTHERS, summed, rows, sums.last(two)[[1]]))
-    return bands, int(found.times[found.known > 0].min())
+        labels.append(count_text(len(rest), "other"))
+        styles.append(OTHERS)
+    return Stack(labels, styles, areas_of[groups.numbers])
 
 
-def _band(
-    label: str, style: Style, sums: Sums, rows: slice, last: pd.api.extensions.ExtensionArray
-) -> Band:
-    is_known = sums.known[rows] > 0
-    words = np.where(is_known[:, None], words_of(pa.array(sums.total[rows])), 0)
-    return Band(label, style, sums.times[rows], words, last)
+def _changes(steps: Steps, interval: Interval) -> pd.DataFrame:
+    """Return when accounts change in an interval, and about by how much: to rank and to thin."""
+    numbers, times, words, _ = events(steps)
+    levels = sort_keys(words)
+    deltas = np.diff(levels, prepend=0.0)
+    is_head = np.diff(numbers, prepend=-1) != 0
+    deltas[is_head] = levels[is_head]
+    times = np.maximum(times, interval.start)
+    frame = pd.DataFrame({"number": numbers, "time": times, "delta": deltas}, copy=False)
+    return frame[times < interval.before]
 
 
-def _draw(
-    ax: Axes, bands: list[Band], first: int, sums: _Sums, unit: Unit, *, shares: bool
-) -> list[StepPatch]:
-    """Draw bands on top of each other, and return what stands for them in the legend."""
-    times = np.sort(np.concatenate([[first], *(band.times for band in bands)]))
-    times = times[
-        (np.diff(times, prepend=times[0] - 1) != 0) & (times >= first)
-    ]  # np.unique takes ten times as long
-    held = [np.searchsorted(band.times, times, side="right") - 1 for band in bands]
-    keys = [
-        np.where(rows < 0, 0.0, sort_keys(band.words)[rows])
-        for band, rows in zip(bands, held, strict=True)
+def grid_points(
+    interval: Interval, freq: Frequency | None, *, start: Instant | None, end: Instant | None
+) -> NDArray[np.int64] | None:
+    """Return at which moments, microseconds, sums are drawn; `None` for every change."""
+    if freq is None:
+        return None
+    extent = np.array([interval.start, interval.before - 1])
+    grid = make_grid(extent, freq=freq, start=start, end=end, tz=None, known=interval.known)
+    points = np.append(grid.points, np.array([gap[0] for gap in interval.gaps], np.int64))
+    return np.unique(np.clip(points, interval.start, interval.before - 1))
+
+
+def draw_stack(
+    ax: Axes,
+    stack: Stack,
+    steps: Steps,
+    interval: Interval,
+    points: NDArray[np.int64] | None,
+    *,
+    unit: Unit,
+    shares: bool,
+) -> list[Artist]:
+    """Draw the sums of groups on top of each other, format both axes and hatch what is unknown.
+
+    Parameters
+    ----------
+    points
+        Where the sums are looked at; `None` for every change.
+    shares
+        Whether to draw parts of the known total.
+
+    Returns
+    -------
+    list
+        What a legend shows for it, with what each group holds at the end, and last what is said of
+        unknown balances. Nothing where nothing is drawn.
+    """
+    if points is None:
+        points = _change_points(steps, stack, interval, columns=count_columns(ax), shares=shares)
+    amounts, is_known = _sums(steps, stack, points, unit, shares=shares)
+    if np.isnan(amounts).all():
+        return []
+    edges = np.append(points, last_edge(points, interval))
+    last = _sums(steps, stack, np.array([interval.before - 1]), unit, shares=shares)[0][:, 0]
+    write = percent if shares else short_amount
+    labels = [
+        f"{label}, {'unknown' if np.isnan(amount) else write(amount)}"
+        for label, amount in zip(stack.labels, last, strict=True)
     ]
-    bounds = np.cumsum(keys, axis=0)
+    tops = np.where(is_known, np.cumsum(np.nan_to_num(amounts), axis=0), np.nan)
     if shares:
-        bounds = bounds / np.where(bounds[-1], bounds[-1], 1)
-    columns = count_columns(ax)
-    kept = [thin(times, level, columns=columns) for level in bounds]
-    places = np.flatnonzero(np.bincount(np.concatenate(kept), minlength=len(times)))
-    amounts = np.array(
-        [_amounts(band, rows[places], unit) for band, rows in zip(bands, held, strict=True)]
-    )
-    amounts[:, ~sums.are_known(times[places])] = np.nan
-    held_last = np.array([in_units(band.last, unit)[0] for band in bands])
-    last = ["unknown" if np.isnan(amount) else short_amount(amount) for amount in held_last]
+        tops[:, np.isnan(amounts).all(axis=0)] = np.nan
+    areas = _draw_areas(ax, edges, tops, stack.styles, labels)
     if shares:
-        whole = amounts.sum(axis=0)
+        format_shares(ax)
+    else:
+        format_amounts(ax, unit)
+        ax.set_ylim(bottom=min(ax.dataLim.y0, 0))
+    unknown = _unknown_spans(edges, is_known, interval.start)
+    hatches = show_interval(ax, interval, unknown=unknown)
+    return [*areas[::-1], *hatches, *_lacks(steps, interval)]
+
+
+def _change_points(
+    steps: Steps, stack: Stack, interval: Interval, *, columns: int, shares: bool
+) -> NDArray[np.int64]:
+    """Return when something changes, thinned."""
+    changes = _changes(steps, interval)
+    times, places = np.unique(changes["time"], return_inverse=True)
+    cells = stack.numbers[changes["number"]] * len(times) + places
+    count = len(stack.labels)
+    deltas = np.bincount(cells, changes["delta"], (count + 1) * len(times))
+    tops = np.cumsum(deltas.reshape(count + 1, -1)[:count], axis=1).cumsum(axis=0)
+    if shares:
+        tops /= np.where(tops[-1], tops[-1], 1)
+    return times[thin(times, *tops, columns=columns)]
+
+
+def _sums(
+    steps: Steps, stack: Stack, points: NDArray[np.int64], unit: Unit, *, shares: bool
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the exact sum of each area at each point, and where any balance is known."""
+    count = len(stack.labels)
+    ids = steps.accounts[["asset_id"]].iloc[[0] * (count + 1)]
+    sums = sum_at(steps, Groups(ids, stack.numbers), points)
+    amounts = unit.scale(sums.total).reshape(count + 1, -1)[:count]
+    if shares:
+        whole = np.nansum(amounts, axis=0)
         amounts = amounts / np.where(whole, whole, np.nan)
-        parts = held_last / (np.nansum(held_last) or 1)
-        last = ["unknown" if np.isnan(part) else percent(part) for part in parts]
-    interval = sums.interval
-    begins = np.maximum(times[places], interval.start)
-    until = seen_until(interval.start, int(begins[-1]), interval.end)
-    edges = np.append(begins, until)
-    labels = [f"{band.label}, {amount}" for band, amount in zip(bands, last, strict=True)]
-    styles = [band.style for band in bands]
-    edges, tops = blank_gaps(edges, np.cumsum(amounts, axis=0), interval.known)
-    return draw_bands(ax, edges, tops, styles, labels)[::-1]
+    return amounts, sums.known.reshape(count + 1, -1).sum(axis=0) > 0
 
 
-def _amounts(band: Band, rows: NDArray[np.int64], unit: Unit) -> NDArray[np.float64]:
-    """Return what a band holds at some of its rows; at -1 nothing is known."""
-    used, where = np.unique(np.maximum(rows, 0), return_inverse=True)
-    amounts = in_units(to_balances(take(band.words, used)), unit)[where]
-    return np.where(rows < 0, 0.0, amounts)
+def _draw_areas(
+    ax: Axes,
+    edges: NDArray[np.int64],
+    tops: NDArray[np.float64],
+    styles: list[Style],
+    labels: list[str],
+) -> list[Artist]:
+    """Draw areas from zero to their tops, lower ones over higher ones, so that there is no seam."""
+    areas: list[Artist] = []
+    for number, (top, style, label) in enumerate(zip(tops, styles, labels, strict=True)):
+        places = thin(edges[:-1], np.nan_to_num(top), columns=count_columns(ax))
+        area = draw_area(
+            ax,
+            np.append(edges[places], edges[-1]),
+            top[places],
+            facecolor=style.colour,
+            edgecolor=ax.get_facecolor(),
+            hatch=style.hatch,
+            label=label,
+            zorder=1 - number / 1000,
+        )
+        areas.append(area)
+    return areas
+
+
+def _unknown_spans(edges: NDArray[np.int64], is_known: NDArray[np.bool_], start: int) -> list[Span]:
+    """Return the stretches from the start on in which no balance is known."""
+    if start < edges[0]:
+        edges, is_known = np.append(start, edges), np.append(False, is_known)
+    turns = np.flatnonzero(np.diff(is_known, prepend=True, append=True))
+    first, last = edges[turns].reshape(-1, 2).T.tolist()
+    return list(zip(first, last, strict=True))
 
 
 def _lacks(steps: Steps, interval: Interval) -> list[Artist]:
     """Return what the legend says of balances that are in no sum."""
     pieces = cut(steps, np.array([interval.start, interval.before]))
-    late, never = int((~pieces.known_throughout).sum()), int((~pieces.has_known).sum())
-    if not late:
-        return []
-    some = "until their first row" if steps.ceases is None else "for some time"
-    words = f"not in it: {late:,} of {len(steps):,} accounts,\nunknown "
-    words += "to the end" if never == late else some
-    return [note(words if never in {0, late} else f"{words},\n{never:,} of them to the end")]
+    late = int((~pieces.known_throughout).sum())
+    return [note(f"not in it while unknown:\n{late:,} of {len(steps):,} accounts")] * (late > 0)

@@ -1,16 +1,12 @@
 from __future__ import annotations
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import balance_analysis as ba
 from balance_analysis.figures.balances import MOST_LINES, plot_balances
-from balance_analysis.figures.palette import type_style
 from balance_analysis.frame import empty_table
 from tests.analysis.tables import LARGEST, START, by_account, opening_frame, table_of
 from tests.figures.drawn import (
@@ -21,9 +17,7 @@ from tests.figures.drawn import (
     entries,
     history,
     lines,
-    micros,
     shaded,
-    snapshots,
     title,
     us,
     visible_labels,
@@ -42,7 +36,7 @@ from tests.figures.drawn import (
 def test_each_line_has_the_rows_of_its_account_and_ends_with_the_interval(levels):
     rows = [(*account, time, balance) for (account, time), balance in levels.items()]
     last = max(row[4] for row in rows)
-    names = {GENERAL: "general · a1", MARGIN: "margin · a1\nmarket m1"}
+    names = {GENERAL: "general · a1", MARGIN: "margin · a1 · market m1"}
     expected = {
         names[account]: [
             *((time, float(balance)) for time, balance in changes),
@@ -66,17 +60,6 @@ def test_an_end_after_the_last_row_is_drawn_to():
     assert lines(ax)["general · a1"] == [(START, 5.0), (19452 * DAY, 5.0)]
 
 
-def test_rows_at_or_after_the_end_are_not_lines():
-    table = table_of([(*GENERAL, 19449 * DAY, 5), (*GENERAL, 19450 * DAY, 6)])
-    ax = plot_balances(table, end="2023-04-03")
-    assert lines(ax)["general · a1"] == [(19449 * DAY, 5.0), (19450 * DAY, 5.0)]
-
-
-def test_nothing_is_drawn_before_the_first_row():
-    rows = [(*GENERAL, START, 5), (*MARGIN, START + DAY, 6), (*GENERAL, START + 2 * DAY, 7)]
-    assert lines(plot_balances(table_of(rows)))["margin · a1\nmarket m1"][0][0] == START + DAY
-
-
 @pytest.mark.parametrize("decimals", [18, {"VOTE": 18, "other": 6}])
 def test_decimals_turn_amounts_into_whole_units(decimals):
     table = table_of([(*GENERAL, START, 15 * 10**17)])
@@ -85,26 +68,10 @@ def test_decimals_turn_amounts_into_whole_units(decimals):
     assert ax.get_ylabel() == "balance (VEGA)\nasset VOTE"
 
 
-def test_decimals_that_lack_the_asset_are_refused():
-    with pytest.raises(ValueError, match="VOTE"):
-        plot_balances(table_of([(*GENERAL, START, 5)]), decimals={"other": 6})
-
-
-def test_without_decimals_the_axis_names_the_smallest_unit():
-    ax = plot_balances(table_of([(*GENERAL, START, 5)]))
-    assert ax.get_ylabel() == "balance (smallest unit)\nasset VOTE"
-
-
 def test_two_assets_are_refused_with_the_way_to_select_one():
     table = table_of([(*GENERAL, START, 5), ("other", *GENERAL[1:], START, 5)])
     with pytest.raises(ValueError, match=r"table\[table\[\"asset_id\"\] == 'VOTE'\]"):
         plot_balances(table)
-
-
-def test_a_selected_asset_of_a_larger_table_is_lines():
-    table = table_of([(*GENERAL, START, 5), ("other", *GENERAL[1:], START, 6)])
-    ax = plot_balances(table[table["asset_id"] == "other"])
-    assert lines(ax) == {"general · a1": [(START, 6.0), (START, 6.0)]}
 
 
 def test_a_balance_of_one_moment_is_marked():
@@ -120,40 +87,10 @@ def test_the_largest_of_many_accounts_are_drawn_and_the_rest_counted():
     assert "12 are not drawn" in ax.get_legend().get_title().get_text()
 
 
-def test_a_legend_of_all_accounts_says_nothing_of_others():
-    ax = plot_balances(history(5, parties=MOST_LINES))
-    assert len(ax.lines) == MOST_LINES
-    assert ax.get_legend().get_title().get_text() == ""
-
-
-def test_an_account_that_was_large_for_a_moment_counts_as_large():
-    rows = [("VOTE", "ACCOUNT_TYPE_GENERAL", f"p{i:02}", "", START, 50) for i in range(9)]
-    rows += [(*GENERAL, START, 1), (*GENERAL, START + 1, 99), (*GENERAL, START + 2, 1)]
-    assert next(iter(lines(plot_balances(table_of(rows))))) == "general · a1"
-
-
 def test_each_line_is_drawn_in_a_way_of_its_own():
     ax = plot_balances(history(5, parties=MOST_LINES))
     styles = {(line.get_color(), line.get_linestyle()) for line in ax.lines}
     assert len(styles) == MOST_LINES
-
-
-def test_labels_show_short_ids():
-    ax = plot_balances(history(2))
-    assert all(len(text.get_text()) < 30 for text in ax.get_legend().get_texts())
-
-
-def test_the_given_axes_are_drawn_into():
-    _, axes = plt.subplots(1, 2)
-    assert plot_balances(history(5), ax=axes[1]) is axes[1]
-    assert not axes[0].lines
-    assert len(plt.get_fignums()) == 1
-
-
-def test_global_settings_stay_as_they_are():
-    before = mpl.rcParams.copy()
-    plot_balances(history(5)).figure.canvas.draw()
-    assert mpl.rcParams == before
 
 
 def test_no_rows_give_axes_that_say_so():
@@ -165,18 +102,7 @@ def test_no_rows_give_axes_that_say_so():
 
 def test_an_end_before_the_first_row_gives_axes_that_say_so():
     ax = plot_balances(table_of([(*GENERAL, START, 5)]), end="2020-01-01")
-    assert [text.get_text() for text in ax.texts] == ["no balance changes\nbefore 2020-01-01"]
-
-
-def test_dates_are_utc_whatever_the_time_zone_of_matplotlib():
-    seen = []
-    for zone in ("UTC", "Asia/Kolkata"):
-        with mpl.rc_context({"timezone": zone}):
-            ax = plot_balances(history(40, days=1))
-            ax.figure.canvas.draw()
-            labels = [label.get_text() for label in visible_labels(ax.xaxis)]
-            seen.append((ax.get_xticks().tolist(), labels, ax.xaxis.get_offset_text().get_text()))
-    assert seen[0] == seen[1]
+    assert [text.get_text() for text in ax.texts] == ["no balance changes\nto 2020-01-01"]
 
 
 LEVELS = st.lists(
@@ -187,7 +113,7 @@ LEVELS = st.lists(
 
 
 @given(LEVELS, st.sampled_from([None, 0, 6, 18]), st.sampled_from([1, HOUR, 100 * DAY]))
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_any_history_draws_with_amounts_that_can_be_told_apart(levels, decimals, step):
     rows = [(*GENERAL, START + at * step, level) for at, level in enumerate(levels)]
     ax = plot_balances(table_of(rows), decimals=decimals)
@@ -196,14 +122,6 @@ def test_any_history_draws_with_amounts_that_can_be_told_apart(levels, decimals,
     assert texts
     assert len(set(texts)) == len(texts)
     plt.close(ax.figure)
-
-
-def test_large_amounts_that_differ_little_can_be_told_apart():
-    rows = [(*GENERAL, START, 10**9), (*GENERAL, START + DAY, 10**9 + 50)]
-    ax = plot_balances(table_of(rows))
-    ax.figure.canvas.draw()
-    texts = [label.get_text() for label in visible_labels(ax.yaxis)]
-    assert len(set(texts)) == len(texts) > 1
 
 
 def test_an_account_that_is_always_empty_lies_at_the_bottom_of_an_axis_from_0_to_1():
@@ -231,15 +149,6 @@ def test_one_row_shows_its_day_and_not_its_years():
     assert right - left == pytest.approx(1)
 
 
-def test_the_first_account_of_a_type_has_the_colour_of_the_type():
-    ax = plot_balances(table_of([(*GENERAL, START, 5), (*MARGIN, START, 6)]))
-    colours = {line.get_label().split()[0]: line.get_color() for line in ax.lines}
-    assert colours == {
-        "general": type_style("ACCOUNT_TYPE_GENERAL").colour,
-        "margin": type_style("ACCOUNT_TYPE_MARGIN").colour,
-    }
-
-
 def test_a_balance_from_before_the_start_holds_at_the_start():
     table = table_of([(*GENERAL, us("2023-04-01"), 5), (*GENERAL, us("2023-04-05"), 6)])
     ax = plot_balances(table, start="2023-04-03", end="2023-04-07")
@@ -258,42 +167,12 @@ def test_the_time_before_the_first_row_is_hatched_from_the_start_on():
     assert entries(ax) == ["general · a1", "unknown"]
 
 
-def test_without_a_start_nothing_is_hatched():
-    ax = plot_balances(table_of([(*GENERAL, START, 5), (*MARGIN, START + DAY, 6)]))
-    assert not [patch for patch in ax.patches if patch.get_hatch()]
-    assert "unknown" not in entries(ax)
-
-
-def test_each_of_several_unknown_accounts_is_hatched_in_its_own_colour_below_the_data():
-    table = table_of([(*GENERAL, us("2023-04-05"), 6), (*MARGIN, us("2023-04-04"), 0)])
-    ax = plot_balances(table, start="2023-04-03", end="2023-04-07")
-    bars = [patch for patch in ax.patches if patch.get_hatch()]
-    ends = {
-        mpl.colors.to_hex(bar.get_edgecolor()): micros([bar.get_x() + bar.get_width()])[0]
-        for bar in bars
-    }
-    assert ends == {
-        type_style("ACCOUNT_TYPE_GENERAL").colour.lower(): us("2023-04-05"),
-        type_style("ACCOUNT_TYPE_MARGIN").colour.lower(): us("2023-04-04"),
-    }
-    top = max(bar.get_y() + bar.get_height() for bar in bars)
-    low, high = ax.get_ylim()
-    assert low + top * (high - low) < 0
-
-
 def test_an_opening_balance_holds_until_the_first_row():
     opening = opening_frame({GENERAL: (3, None)})
     table = table_of([(*GENERAL, us("2023-04-05"), 6)])
     ax = plot_balances(table, start="2023-04-03", end="2023-04-07", opening=opening)
     assert lines(ax)["general · a1"][:2] == [(us("2023-04-03"), 3.0), (us("2023-04-05"), 6.0)]
     assert not shaded(ax, "////")
-
-
-def test_an_opening_that_is_not_known_is_hatched_without_a_start_too():
-    opening = opening_frame({GENERAL: (None, None), MARGIN: (2, None)})
-    table = table_of([(*GENERAL, us("2023-04-05"), 6), (*MARGIN, us("2023-04-03"), 6)])
-    ax = plot_balances(table, opening=opening)
-    assert [patch.get_hatch() for patch in ax.patches] == ["////"]
 
 
 def test_balances_that_are_all_unknown_give_axes_that_say_so():
@@ -314,45 +193,6 @@ def test_accounts_that_stay_unknown_are_counted():
 def test_a_start_that_is_not_before_the_end_is_refused():
     with pytest.raises(ValueError, match="start must be before end"):
         plot_balances(table_of([(*GENERAL, START, 5)]), start="2023-04-07", end="2023-04-07")
-
-
-def test_it_is_shaded_when_proposals_were_enabled():
-    limits = snapshots(("2023-04-02", "2023-04-04", True, True))
-    table = table_of([(*GENERAL, us("2023-04-01"), 6)])
-    ax = plot_balances(table, end="2023-04-07", limits=limits)
-    assert shaded(ax) == [("proposals enabled", us("2023-04-02"), us("2023-04-04"))]
-    assert entries(ax) == ["general · a1", "proposals enabled"]
-
-
-def test_every_extreme_of_a_long_history_is_drawn():
-    count = 200_000
-    levels = np.full(count, 1000)
-    levels[[12_345, 77_777, 150_001]] = [5000, 1, 4999]
-    table = pd.DataFrame(
-        {
-            **dict(zip(ba.ACCOUNT_KEY, GENERAL, strict=True)),
-            "timestamp": pd.to_datetime(START + np.arange(count) * 1_000_000, unit="us", utc=True),
-            "balance": levels,
-        }
-    )
-    ((line, points),) = lines(plot_balances(table)).items()
-    assert line == "general · a1"
-    assert len(points) < count / 5
-    assert {(START + place * 1_000_000, float(levels[place])) for place in (12_345, 77_777)} < set(
-        points
-    )
-    assert points[0] == (START, 1000.0)
-    assert points[-1][0] == START + (count - 1) * 1_000_000
-
-
-def test_unknown_stretches_stand_below_the_scale_of_amounts():
-    rows = [(*GENERAL, us("2023-04-03"), 4 * 10**6), (*GENERAL, us("2023-04-05"), 0)]
-    rows += [(*MARGIN, us("2023-04-04"), 10**6)]
-    ax = plot_balances(table_of(rows), start="2023-04-01")
-    ax.figure.canvas.draw()
-    assert ax.get_ylim()[0] < -400_000
-    assert min(label.get_position()[1] for label in visible_labels(ax.yaxis)) >= 0
-    assert "0" in [label.get_text() for label in visible_labels(ax.yaxis)]
 
 
 def test_decimals_may_stand_in_a_file_as_for_to_units(tmp_path):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +8,6 @@ from matplotlib import pyplot as plt
 
 import balance_analysis as ba
 from balance_analysis.archive.coverage import Coverage, Interval
-from balance_analysis.text import duration_text
 from tests.analysis.tables import table_of
 from tests.figures.drawn import GENERAL, HOUR, micros, us
 
@@ -88,30 +86,6 @@ def test_an_archive_is_drawn_by_its_coverage(tmp_path):
 def test_nothing_covered_gives_axes_that_say_so():
     ax = ba.plot_coverage(frame_of([]))
     assert [text.get_text() for text in ax.texts] == ["nothing is covered yet"]
-
-
-def test_the_given_axes_are_drawn_into():
-    _, ax = plt.subplots()
-    assert ba.plot_coverage(frame_of([(START, START + HOUR, True)]), ax=ax) is ax
-
-
-@pytest.mark.parametrize(
-    ("length", "words"),
-    [
-        ("3D", "3 days"),
-        ("1D 2h 5min", "1 day 2 hours"),
-        ("61s", "1 minute 1 second"),
-        ("5us", "less than a second"),
-        ("1200D", "1,200 days"),
-        ("29D 23h 59min 59.7s", "30 days"),
-        ("29D 23h 31min", "30 days"),
-        ("29D 23h 29min", "29 days 23 hours"),
-        ("23h 59min 40s", "1 day"),
-        ("59.9s", "1 minute"),
-    ],
-)
-def test_lengths_are_told_in_two_units(length, words):
-    assert duration_text(pd.Timedelta(length)) == words
 
 
 @pytest.mark.parametrize("wrong", ["demo/archive", 5, None])

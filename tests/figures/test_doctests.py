@@ -11,7 +11,7 @@ import pytest
     "module",
     [
         "activity",
-        "amounts",
+        "axes",
         "balances",
         "concentration",
         "coverage",

@@ -39,12 +39,6 @@ def test_an_account_that_only_grew_is_said_to_have():
     assert entries(ax)[-1] == "never below its peak"
 
 
-def test_the_last_balance_is_drawn_to_the_end_and_later_rows_are_not():
-    rows = [(*GENERAL, us("2023-04-01"), 8), (*GENERAL, us("2023-04-09"), 2)]
-    ax = ba.plot_drawdown(table_of(rows), end="2023-04-05")
-    assert lines(ax)["balance"] == [(us("2023-04-01"), 8.0), (us("2023-04-05"), 8.0)]
-
-
 def test_several_accounts_are_refused_with_the_way_to_select_one():
     table = table_of([(*GENERAL, START, 5), (*MARGIN, START, 5)])
     with pytest.raises(ValueError, match="2: select one, such as that of asset_id='VOTE'"):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.archive.coverage import Coverage, Interval
 from balance_analysis.known import note_known
 from balance_analysis.schema import from_microseconds
 from tests.analysis.tables import opening_frame, table_of
@@ -148,7 +147,7 @@ def test_a_group_that_only_an_opening_tells_is_in_the_totals():
 def test_totals_say_of_what_is_unknown_at_the_end():
     ax = ba.plot_totals(told((0, 3)), end=from_microseconds(START + 5 * DAY))
     assert "general, unknown" in entries(ax)
-    assert "not in it: 1 of 1 accounts,\nunknown for some time" in entries(ax)
+    assert "not in it while unknown:\n1 of 1 accounts" in entries(ax)
 
 
 def test_an_interval_of_which_nothing_is_known_says_so():
@@ -159,9 +158,7 @@ def test_an_interval_of_which_nothing_is_known_says_so():
 
 def test_the_lorenz_curve_is_of_the_last_moment_that_is_known():
     table = told((0, 30))
-    assert ba.plot_concentration(table).get_legend().get_title().get_text() == (
-        "just before 2023-05-01"
-    )
+    assert ba.plot_concentration(table).get_legend().get_title().get_text() == ("at 2023-05-01")
     late = ba.plot_concentration(table, when=from_microseconds(START + 31 * DAY))
     assert late.texts[0].get_text() == "nobody is known to hold anything\nat 2023-05-02"
     held = opening_frame({MARGIN: (12, None)})
@@ -182,9 +179,3 @@ def test_days_of_which_a_part_is_not_known_are_hatched_in_the_calendar():
 def test_hours_of_the_week_say_where_some_are_not_known(days, says):
     title = ba.plot_activity(told(*days), kind="week").get_legend().get_title().get_text()
     assert ("not all hours are known" in title) is says
-
-
-def test_a_coverage_is_hatched_instead_of_what_the_table_tells():
-    interval = Interval(START, START + 4 * DAY, True, "https://node.example", None, "2023-05-01")
-    ax = ba.plot_balances(told((0, 3), (5, 8)), coverage=Coverage((interval,)).to_frame())
-    assert [span[1:] for span in shaded(ax, HATCH)] == [(START + 4 * DAY, START + 8 * DAY)]

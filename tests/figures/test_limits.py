@@ -1,20 +1,14 @@
 from __future__ import annotations
 
-from itertools import pairwise
-
 import matplotlib as mpl
 import pandas as pd
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib import pyplot as plt
 
-import balance_analysis as ba
-from balance_analysis.figures.limits import plot_limits
+from balance_analysis.figures.limits import plot_limits, proposal_spans
 from balance_analysis.figures.palette import BLUE, VERMILION
-from balance_analysis.figures.shading import proposal_spans, shade_limits
 from tests.analysis.tables import table_of
-from tests.figures.drawn import GENERAL, entries, micros, shaded, snapshots, us
+from tests.figures.drawn import GENERAL, entries, micros, snapshots, us
 
 
 def spans_of(limits, kind="market"):
@@ -52,17 +46,6 @@ def test_a_limit_is_known_only_between_its_first_and_its_last_sight():
     ]
     assert len(bars) == 4
     assert entries(ax) == ["yes", "no", "unknown"]
-
-
-def test_each_limit_has_a_row():
-    ax = plot_limits(snapshots(("2023-04-01", "2023-04-03", False, True)))
-    assert [label.get_text() for label in ax.get_yticklabels()] == [
-        "can propose market",
-        "can propose asset",
-        "propose market enabled",
-        "propose asset enabled",
-        "genesis loaded",
-    ]
 
 
 def test_a_snapshot_that_was_seen_once_has_an_edge():
@@ -120,62 +103,7 @@ def test_proposals_that_are_to_be_enabled_later_are_not_enabled():
     assert spans_of(limits) == []
 
 
-def test_snapshots_that_agree_on_a_date_are_one_stretch():
-    limits = snapshots(
-        ("2023-04-01", "2023-04-03", True, True),
-        ("2023-04-05", "2023-04-06", True, True),
-        since=["2023-03-01", "2023-03-01"],
-    )
-    assert spans_of(limits) == [("2023-03-01", "2023-04-06")]
-
-
-def axes_of_april():
-    _, ax = plt.subplots()
-    ax.set_xlim(pd.Timestamp("2023-04-01"), pd.Timestamp("2023-05-01"))
-    return ax
-
-
-def test_markets_and_assets_are_shaded_each_as_it_was():
-    limits = snapshots(
-        ("2023-04-02", "2023-04-05", False, True), ("2023-04-05", "2023-04-09", True, True)
-    )
-    ax = axes_of_april()
-    labels = [handle.get_label() for handle in shade_limits(ax, limits)]
-    assert labels == ["asset proposals\nenabled, no others", "proposals enabled"]
-    assert shaded(ax) == [
-        ("asset proposals\nenabled, no others", us("2023-04-02"), us("2023-04-05")),
-        ("proposals enabled", us("2023-04-05"), us("2023-04-09")),
-    ]
-
-
 days = st.integers(1, 60).map(lambda day: pd.Timestamp("2023-03-10") + pd.Timedelta(days=day))
-
-
-@given(st.lists(st.tuples(days, days, st.booleans(), st.booleans()), min_size=1, max_size=4))
-@settings(max_examples=40)
-def test_shades_stay_within_the_axes_and_never_overlap(rows):
-    edges = sorted(moment for row in rows for moment in row[:2])
-    limits = snapshots(*((edges[2 * n], edges[2 * n + 1], *row[2:]) for n, row in enumerate(rows)))
-    ax = axes_of_april()
-    before = ax.get_xlim()
-    shade_limits(ax, limits)
-    stretches = sorted((start, end) for _, start, end in shaded(ax))
-    assert all(us("2023-04-01") <= start < end <= us("2023-05-01") for start, end in stretches)
-    assert all(a[1] <= b[0] for a, b in pairwise(stretches))
-    assert ax.get_xlim() == before
-    plt.close(ax.figure)
-
-
-def test_no_limits_shade_nothing():
-    assert shade_limits(axes_of_april(), None) == []
-    assert (
-        shade_limits(axes_of_april(), snapshots(("2023-04-01", "2023-04-01", True, True))[:0]) == []
-    )
-
-
-def test_limits_of_an_archive_are_a_frame_that_can_be_drawn(tmp_path):
-    limits = snapshots(("2023-04-01", "2023-04-03", True, True))
-    assert isinstance(ba.plot_limits(limits), plt.Axes)
 
 
 def test_a_bar_that_began_before_the_timeline_has_no_edge_in_it_and_says_when():
@@ -185,10 +113,6 @@ def test_a_bar_that_began_before_the_timeline_has_no_edge_in_it_and_says_when():
     assert told[2] == us("2023-03-01T12:00") < micros([ax.get_xlim()[0]])[0]
     said = [text.get_text().strip() for text in ax.texts]
     assert said == ["◂ since 2023-03-01 12:00:00 UTC"] * 2
-
-
-def test_the_legend_has_no_state_that_is_not_drawn():
-    assert entries(plot_limits(snapshots(("2023-04-01", "2023-04-03", True, True)))) == ["yes"]
 
 
 def test_the_timeline_begins_where_it_is_asked_to():

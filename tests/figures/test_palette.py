@@ -101,11 +101,8 @@ def test_accounts_that_share_an_axes_are_all_drawn_differently(types):
         assert styles[types.index(account_type)] == type_style(account_type)
 
 
-@given(st.text())
-def test_a_type_that_nobody_knows_has_a_style_of_no_known_type(name):
-    if name not in ba.ACCOUNT_TYPES:
-        assert type_style(name) == type_style(name)
-        assert type_style(name) not in {type_style(each) for each in ba.ACCOUNT_TYPES}
+def test_a_type_that_nobody_knows_has_a_style_of_no_known_type():
+    assert type_style("77") not in {type_style(each) for each in ba.ACCOUNT_TYPES}
 
 
 def test_a_type_has_one_colour_in_every_figure():
