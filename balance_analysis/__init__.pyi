@@ -27,10 +27,9 @@ from .errors import (
     TooLargeError,
 )
 from .figures.activity import plot_activity
-from .figures.balances import plot_balances
+from .figures.balances import plot_balances, plot_drawdown
 from .figures.concentration import plot_concentration
 from .figures.coverage import plot_coverage
-from .figures.drawdown import plot_drawdown
 from .figures.flows import plot_flows
 from .figures.limits import plot_limits
 from .figures.palette import DARK_STYLE

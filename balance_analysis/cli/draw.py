@@ -12,10 +12,9 @@ from matplotlib import rc_context
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.cli.options import PictureKind
 from balance_analysis.figures.activity import plot_activity
-from balance_analysis.figures.balances import plot_balances
+from balance_analysis.figures.balances import plot_balances, plot_drawdown
 from balance_analysis.figures.concentration import plot_concentration
 from balance_analysis.figures.coverage import plot_coverage
-from balance_analysis.figures.drawdown import plot_drawdown
 from balance_analysis.figures.flows import period_name, plot_flows
 from balance_analysis.figures.labels import account_labels
 from balance_analysis.figures.limits import plot_limits

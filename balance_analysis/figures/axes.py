@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pandas as pd
@@ -223,9 +223,9 @@ def format_shares(ax: Axes) -> None:
     draw_grid(ax)
 
 
-def draw_grid(ax: Axes) -> None:
+def draw_grid(ax: Axes, axis: Literal["both", "x"] = "both") -> None:
     """Draw faint lines behind the data."""
-    ax.grid(visible=True, alpha=0.3)
+    ax.grid(visible=True, axis=axis, alpha=0.3)
     ax.set_axisbelow(True)
 
 
@@ -234,8 +234,7 @@ def format_lanes(ax: Axes, names: Sequence[str]) -> None:
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.tick_params(axis="y", length=0)
-    ax.grid(visible=True, axis="x", alpha=0.3)
-    ax.set_axisbelow(True)
+    draw_grid(ax, "x")
 
 
 def short_amount(amount: float) -> str:

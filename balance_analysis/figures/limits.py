@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from matplotlib.colors import to_rgba
+from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.patches import Patch
 
 from balance_analysis.figures.axes import (
@@ -160,9 +160,10 @@ def _look(ax: Axes, state: str) -> dict[str, Any]:
     """Return how a state is drawn, in the order of which covers which."""
     if state == "unknown":
         return unknown_style(ax)
-    pale = to_rgba(BLUE, 0.4)
+    paper = to_rgb(ax.get_facecolor())
+    pale = tuple(np.average([to_rgb(BLUE), paper], axis=0, weights=(0.4, 0.6)))
     edge = {"yes": BLUE, "no": VERMILION, "told": pale}[state]
-    face = {"yes": BLUE, "no": ax.get_facecolor(), "told": pale}[state]
+    face = {"yes": BLUE, "no": paper, "told": pale}[state]
     zorder = 1.5 if state == "told" else 2
     return {"facecolor": face, "edgecolor": edge, "linewidth": 1.5, "zorder": zorder}
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from matplotlib.figure import Figure
 
 from balance_analysis.figures.activity import plot_activity
+from balance_analysis.figures.balances import plot_drawdown
 from balance_analysis.figures.concentration import plot_concentration
 from balance_analysis.figures.coverage import plot_coverage
-from balance_analysis.figures.drawdown import plot_drawdown
 from balance_analysis.figures.flows import period_name, plot_flows
 from balance_analysis.figures.limits import plot_limits
 from balance_analysis.figures.totals import plot_totals

@@ -15,7 +15,6 @@ import pytest
         "balances",
         "concentration",
         "coverage",
-        "drawdown",
         "flows",
         "labels",
         "limits",
