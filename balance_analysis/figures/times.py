@@ -57,13 +57,13 @@ _LEAST_DISTANCE: Final = 0.6
 
 _STEPS: Final = {
     MONTHLY: (1, 2, 3, 4, 6, 12),
-    DAILY: (1, 2, 3, 7, 16, 31),
+    DAILY: (1, 2, 3, 7, 14, 31),
     HOURLY: (1, 2, 3, 4, 6, 12, 24),
     MINUTELY: (1, 5, 10, 15, 30, 60),
     SECONDLY: (1, 5, 10, 15, 30, 60),
 }
 """Between ticks: up to the next unit, or matplotlib finds none, and warns, where there is room for
-few; and half of a month instead of 14 and 21 days of it."""
+few; and no 21 days, which fall on the 1st and the 22nd."""
 
 _MARGIN: Final = 0.01
 
@@ -160,6 +160,7 @@ def show_interval(ax: Axes, interval: Interval, *, unknown: Iterable[Span] = ())
         if gap[1] - gap[0] >= least or (gap[0] != interval.start and gap[1] != interval.end)
     ]
     rest = [span for stretch in unknown for span in between(gaps, *stretch)]
+    rest = [span for span in rest if span[1] - span[0] >= least]
     handles: list[Artist] = []
     for spans, style in (
         (rest, {**unknown_style(ax), "label": "unknown"}),
@@ -270,5 +271,7 @@ class _FittingDateLocator(AutoDateLocator):
             return mondays
         self.minticks = min(most - 1, 4)
         self.maxticks = dict.fromkeys(self.maxticks, most)
+        if (dmax - dmin).days > 7 * most:  # 14 days are half a month, so there are fewer
+            self.maxticks[DAILY] += 1
         locator: DateLocator = super().get_locator(dmin, dmax)  # type: ignore[no-untyped-call]
         return locator

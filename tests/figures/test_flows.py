@@ -81,6 +81,7 @@ def test_first_rows_are_in_no_bar_and_counted():
         ("MS", "flow per month"),
         ("W-MON", "flow per week"),
         ("2QS", "flow per 2 quarters"),
+        ("B", "flow per B"),
         (None, "flow"),
     ],
 )
