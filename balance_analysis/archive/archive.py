@@ -6,12 +6,14 @@ after it, never half of one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.analysis.balances import balance_at
+from balance_analysis.archive.coverage import check_complete, interval_asked
+from balance_analysis.archive.frames import check_columns, dask_frame, read_frame
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.manifest import read_about, read_coverage
 from balance_analysis.archive.scan import Chosen, anywhere, checkpoint_of, files_of
@@ -19,19 +21,12 @@ from balance_analysis.archive.status import read_status
 from balance_analysis.archive.store import Store
 from balance_analysis.archive.verify import verify_archive
 from balance_analysis.archive.verify_node import verify_against
-from balance_analysis.errors import ArchiveDamagedError, ArchiveError, IncompleteError
+from balance_analysis.errors import ArchiveDamagedError, IncompleteError
 from balance_analysis.filters import Filters, make_filters
-from balance_analysis.frame import frame_of, to_columns, to_frame
+from balance_analysis.frame import to_frame
 from balance_analysis.known import note_known
-from balance_analysis.rows import canonical
-from balance_analysis.schema import (
-    ARROW_SCHEMA,
-    COLUMNS,
-    from_microseconds,
-    to_microseconds,
-)
+from balance_analysis.schema import ARROW_SCHEMA, COLUMNS, from_microseconds, to_microseconds
 from balance_analysis.spans import clipped
-from balance_analysis.text import range_text
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -48,9 +43,6 @@ if TYPE_CHECKING:
     from balance_analysis.load.progress import Report
     from balance_analysis.node.client import Client
     from balance_analysis.schema import Instant
-
-
-_TAKE: Final = "`partial` takes what there is"
 
 
 class Archive:
@@ -147,7 +139,7 @@ class Archive:
             If a filter is malformed, `columns` are not some of the table's, each once, or `start`
             is not before `end`.
         """
-        _check_columns(columns)
+        check_columns(columns)
         chosen = self.choose(
             start=start,
             end=end,
@@ -157,13 +149,9 @@ class Archive:
             account_types=account_types,
             partial=partial,
         )
-        schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
-        rows = pa.Table.from_batches(chosen.iter_batches(columns), schema)
-        if set(columns) != set(COLUMNS):
-            return to_columns(rows)
-        # An account's rows stand in time order, in each file and from file to file.
-        table = frame_of(canonical(rows, is_by_time=True))[list(columns)]
-        note_known(table, chosen.known)
+        table = read_frame(chosen, columns)
+        if set(columns) == set(COLUMNS):
+            note_known(table, chosen.known)
         return table
 
     def iter_batches(
@@ -198,7 +186,7 @@ class Archive:
         IncompleteError, ArchiveError, ValueError
             As `read`, before the first batch.
         """
-        _check_columns(columns)
+        check_columns(columns)
         chosen = self.choose(
             start=start,
             end=end,
@@ -233,19 +221,17 @@ class Archive:
         IncompleteError, ArchiveError, ValueError
             As `read`.
         """
-        about, state = self._state()
-        filters = _within(
-            about.filters,
-            make_filters(
-                asset_id=asset_id,
-                party_ids=party_ids,
-                market_ids=market_ids,
-                account_types=account_types,
-            ),
+        filters = make_filters(
+            asset_id=asset_id,
+            party_ids=party_ids,
+            market_ids=market_ids,
+            account_types=account_types,
         )
-        span = self._span(state, start, end, partial=partial)
+        about, state = self._state()
+        about.check_holds(filters)
+        span = interval_asked(state, start, end, self.uri, partial=partial)
         if not partial:
-            self._check_covered(state, *span)
+            check_complete(state, *span, self.uri)
         known = tuple(clipped(state.known(), *span))
         return Chosen(anywhere(self.store), filters, tuple(files_of(about, state, span)), known)
 
@@ -290,9 +276,7 @@ class Archive:
         IncompleteError, ArchiveError, ValueError
             As `read`, before anything is read.
         """
-        from balance_analysis.archive.dask_frame import make_frame  # noqa: PLC0415 - an extra
-
-        _check_columns(columns)
+        check_columns(columns)
         chosen = self.choose(
             start=start,
             end=end,
@@ -302,7 +286,7 @@ class Archive:
             account_types=account_types,
             partial=partial,
         )
-        return make_frame(chosen, columns)
+        return dask_frame(chosen, columns)
 
     def balance_at(
         self,
@@ -341,49 +325,50 @@ class Archive:
         ArchiveError, ValueError
             As `read`.
         """
-        about, state = self._state()
-        moment = to_microseconds(when)
-        filters = _within(
-            about.filters,
-            make_filters(
-                asset_id=asset_id,
-                party_ids=party_ids,
-                market_ids=market_ids,
-                account_types=account_types,
-            ),
+        filters = make_filters(
+            asset_id=asset_id,
+            party_ids=party_ids,
+            market_ids=market_ids,
+            account_types=account_types,
         )
+        moment = to_microseconds(when)
+        while True:
+            about, state = self._state()
+            about.check_holds(filters)
+            if not partial:
+                self._check_complete_at(state, moment)
+            try:
+                table = self._rows_at(about, state, moment, filters)
+            except ArchiveDamagedError:
+                # An export may have done away with the balances at the month's start meanwhile.
+                if self._state()[1] == state:
+                    raise
+            else:
+                return balance_at(table, when)
+
+    def _check_complete_at(self, state: Coverage, moment: int) -> None:
         first, last = state.bounds()
-        begins = [begin for begin in state.checkpoints if begin <= moment]
-        since = max(begins, default=min(first, moment))
-        if moment == last and not partial:
+        if moment == last:
             raise IncompleteError(
                 f"{self.uri}: what is complete ends at {from_microseconds(last)}, exclusive, and a "
                 "row at that very instant would count: ask for an earlier instant, or for the "
                 "opening balances at that one"
             )
-        if not partial:
-            self._check_covered(state, min(first, moment), moment + 1)
+        check_complete(state, min(first, moment), moment + 1, self.uri)
+
+    def _rows_at(
+        self, about: About, state: Coverage, moment: int, filters: Filters
+    ) -> pd.DataFrame:
+        """Return the balances at the last month's start before a moment, and the rows since."""
+        begins = [begin for begin in state.checkpoints if begin <= moment]
+        since = max(begins, default=min(state.bounds()[0], moment))
         files = list(files_of(about, state, (since, moment + 1)))
         if begins:
             files.append(checkpoint_of(since, state.checkpoints[since]))
         batches = Chosen(self.store, filters, tuple(files), state.known()).iter_batches()
-        try:
-            rows = pa.Table.from_batches(batches, ARROW_SCHEMA)
-        except ArchiveDamagedError:
-            if self._state()[1] == state:
-                raise
-            # An export has meanwhile done away with the balances at the month's start.
-            return self.balance_at(
-                when,
-                asset_id=asset_id,
-                party_ids=party_ids,
-                market_ids=market_ids,
-                account_types=account_types,
-                partial=partial,
-            )
-        table = to_frame(rows)
+        table = to_frame(pa.Table.from_batches(batches, ARROW_SCHEMA))
         note_known(table, state.known())
-        return balance_at(table, when)
+        return table
 
     def opening_balances(self, *, at: Instant, partial: bool = False) -> pd.DataFrame:
         """Return what every account held before a moment: the `opening` of a table from there on.
@@ -498,59 +483,3 @@ class Archive:
     def _state(self) -> tuple[About, Coverage]:
         """Return what the archive is, and what it holds."""
         return read_about(self.store), read_coverage(self.store)
-
-    def _span(
-        self, state: Coverage, start: Instant | None, end: Instant | None, *, partial: bool
-    ) -> tuple[int, int]:
-        """Return an interval in microseconds; by default from the first complete one to the last.
-
-        With `partial` it may be turned round, and then holds nothing.
-        """
-        first, last = state.bounds(proven=not partial)
-        begin = first if start is None else to_microseconds(start)
-        stop = last if end is None else to_microseconds(end)
-        if begin < stop or partial:
-            return begin, stop
-        if start is not None and end is not None:
-            raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
-        if first == last:
-            raise IncompleteError(f"{self.uri}: nothing is known to be complete; {_TAKE}")
-        raise IncompleteError(
-            f"{self.uri}: what is complete lies in {range_text(first, last, ' ')}, "
-            "nothing of it in what was asked for"
-        )
-
-    def _check_covered(self, state: Coverage, start: int, end: int) -> None:
-        gaps = state.missing(start, end)
-        if not gaps:
-            return
-        (first, until), more = gaps[0], len(gaps) - 1
-        stretch = range_text(first, until, " ")
-        if until == first + 1:
-            stretch = str(from_microseconds(first))
-        why, mend = "is not covered", f"an export that fills gaps asks for it; {_TAKE}"
-        if not state.missing(first, until, proven=False):
-            why, mend = "was asked for when the node may have forgotten rows of it", _TAKE
-        raise IncompleteError(
-            f"{self.uri}: {stretch} {why}" + (f", and {more} more" if more else "") + f"; {mend}"
-        )
-
-
-def _within(bound: Filters, wanted: Filters) -> Filters:
-    """Return the filters to read by; an account that an archive isn't bound to is refused."""
-    for name, values in bound.allowed().items():
-        others = sorted(set(wanted.allowed().get(name, ())) - set(values))
-        if others:
-            raise ArchiveError(
-                f"the archive holds only accounts of {name} {', '.join(values)}, not {others[0]}"
-            )
-    return wanted
-
-
-def _check_columns(columns: Sequence[str]) -> None:
-    names = [columns] if isinstance(columns, str) else list(columns)
-    unknown = [name for name in names if name not in COLUMNS]
-    if unknown:
-        raise ValueError(f"a table has no columns {unknown}, only {list(COLUMNS)}")
-    if isinstance(columns, str) or not names or len(set(names)) < len(names):
-        raise ValueError(f"columns={columns!r} must be a list of at least one, each once")
