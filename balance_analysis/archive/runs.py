@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from balance_analysis.archive import layout
+from balance_analysis.archive.commit import uninterrupted
 from balance_analysis.archive.limits import snapshot
 from balance_analysis.archive.run import STAMP
-from balance_analysis.archive.signals import uninterrupted
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError
 from balance_analysis.redact import without_credentials
 from balance_analysis.text import exact_text

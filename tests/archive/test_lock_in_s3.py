@@ -23,9 +23,8 @@ from typer.testing import CliRunner
 from werkzeug.http import http_date, parse_date
 from werkzeug.serving import make_server
 
-from balance_analysis.archive import lease as lease_module
+from balance_analysis.archive import lock
 from balance_analysis.archive.archive import Archive
-from balance_analysis.archive.lease import leased
 from balance_analysis.archive.lock import one_writer, read_holder
 from balance_analysis.archive.store import Store
 from balance_analysis.cli import app
@@ -34,10 +33,10 @@ from tests.archive.exporting import END, START, node_of, run_export, spread_hist
 
 HOLDING = """
 import sys
-from balance_analysis.archive.lease import leased
+from balance_analysis.archive import lock
 from balance_analysis.archive.store import Store
-store = Store(sys.argv[1])
-with leased(store, seconds=float(sys.argv[2])) as store.guard:
+store, lock.SECONDS = Store(sys.argv[1]), float(sys.argv[2])
+with lock.one_writer(store):
     print("held", flush=True)
     for line in sys.stdin:
         store.write("late", b"")
@@ -172,6 +171,15 @@ def holding(address, seconds=60):
         process.communicate()
 
 
+@contextlib.contextmanager
+def leased(store, seconds=60.0):
+    """Hold the lock for so long at a time, and give what a write asks first."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lock, "SECONDS", seconds)
+        with one_writer(store):
+            yield store.guard
+
+
 def eventually(ask, seconds=20):
     """Return the first answer that is true."""
     until = time.monotonic() + seconds
@@ -303,9 +311,9 @@ def test_a_lost_lock_is_noticed_and_its_new_holder_left_alone(address, put, capl
 
 
 def test_a_write_finds_out_itself_what_the_background_did_not(address, put, monkeypatch):
-    monkeypatch.setattr(lease_module._Lease, "keep", lambda _: None)
+    monkeypatch.setattr(lock._Lease, "keep", lambda _: None)
     store = Store(address)
-    with leased(store, seconds=0.3) as store.guard:
+    with leased(store, seconds=0.3):
         put(DEAD)
         time.sleep(0.2)
         with pytest.raises(ArchiveLockedError, match="process 7 on gone"):
@@ -366,19 +374,8 @@ def test_a_store_that_knows_no_condition_has_no_lock(address, front, condition, 
     assert list(Store(address).names()) == []
 
 
-def test_the_lock_is_removed_where_only_puts_know_conditions(address, front):
-    front.refuse = lambda environ: (
-        501 if environ["REQUEST_METHOD"] == "DELETE" and "HTTP_IF_MATCH" in environ else None
-    )
-    with one_writer(Store(address)):
-        pass
-    assert list(Store(address).names()) == []
-
-
 def test_without_boto3_there_is_no_lock_and_the_way_to_one_is_told(address, monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "boto3", None)
-    monkeypatch.delitem(sys.modules, "balance_analysis.archive.lease")
-    monkeypatch.delattr("balance_analysis.archive.lease")
     with one_writer(Store(address)), one_writer(Store(address)):
         pass
     assert "has no lock: that takes boto3, from pip install 'balance-analysis[s3]'" in caplog.text
@@ -410,8 +407,7 @@ def test_a_configuration_file_names_no_store_to_the_lock_as_it_names_none_to_pya
 ):
     (tmp_path / "config").write_text("[default]\nendpoint_url = http://127.0.0.1:1\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    files, _ = Store("s3://bucket/a?region=eu-west-1").place("_lock.json")
-    with contextlib.closing(lease_module._client(files)) as client:
+    with contextlib.closing(lock._client(Store("s3://bucket/a?region=eu-west-1"))) as client:
         assert client.meta.endpoint_url == "https://s3.eu-west-1.amazonaws.com"
 
 
@@ -446,7 +442,7 @@ def test_a_run_goes_on_where_the_one_before_ended_and_leaves_no_lock(address):
 def test_an_export_that_loses_the_lock_stops_before_its_next_write(
     address, front, put, monkeypatch
 ):
-    monkeypatch.setattr(lease_module, "leased", functools.partial(leased, seconds=0.3))
+    monkeypatch.setattr(lock, "SECONDS", 0.3)
     with node_of(ROWS) as node:
         run_export(node, address, start=START, end=(START + END) // 2)
     before = Store(address).read("_coverage.json")
