@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from distributed import Client as Cluster
 
     from balance_analysis.archive.archive import Archive
-    from balance_analysis.archive.run import Run
-    from balance_analysis.archive.runs import Report
+    from balance_analysis.archive.runs import Report, Run
     from balance_analysis.node.client import Client
 
 

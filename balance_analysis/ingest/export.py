@@ -27,8 +27,7 @@ from balance_analysis.archive.manifest import (
     read_coverage,
     write_about,
 )
-from balance_analysis.archive.run import Run
-from balance_analysis.archive.runs import reported
+from balance_analysis.archive.runs import Run, reported
 from balance_analysis.errors import ArchiveError
 from balance_analysis.ingest.continuity import Witness, up_to_head
 from balance_analysis.ingest.executor import Pool

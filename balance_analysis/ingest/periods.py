@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.commit import Writer
     from balance_analysis.archive.coverage import FileNote
-    from balance_analysis.archive.run import Run
+    from balance_analysis.archive.runs import Run
     from balance_analysis.archive.store import Store
     from balance_analysis.ingest.continuity import Witness
     from balance_analysis.node.decode import BadRow

@@ -21,8 +21,7 @@ from balance_analysis.archive.commit import Writer, uninterrupted
 from balance_analysis.archive.coverage import covered_by
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import read_about
-from balance_analysis.archive.run import Run
-from balance_analysis.archive.runs import iter_reports, reported
+from balance_analysis.archive.runs import Run, iter_reports, reported
 from balance_analysis.archive.verify import LOST, verify_archive
 from balance_analysis.archive.verify_files import EMPTY
 from balance_analysis.errors import ArchiveError, NetworkMismatchError

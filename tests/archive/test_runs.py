@@ -10,11 +10,11 @@ from dataclasses import asdict, replace
 import pytest
 
 from balance_analysis.archive.archive import Archive
-from balance_analysis.archive.run import new_id
 from balance_analysis.archive.runs import (
     MOST_CONFLICTS,
     Report,
     iter_reports,
+    new_id,
 )
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import DecodeError, IncompleteError, RequestError
