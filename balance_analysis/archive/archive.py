@@ -21,7 +21,7 @@ from balance_analysis.archive.status import read_status
 from balance_analysis.archive.store import Store
 from balance_analysis.archive.verify import verify_archive
 from balance_analysis.archive.verify_node import verify_against
-from balance_analysis.errors import ArchiveDamagedError, IncompleteError
+from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.filters import Filters, make_filters
 from balance_analysis.frame import to_frame
 from balance_analysis.known import note_known
@@ -336,7 +336,8 @@ class Archive:
             about, state = self._state()
             about.check_holds(filters)
             if not partial:
-                self._check_complete_at(state, moment)
+                # A row at that very instant would count.
+                check_complete(state, min(state.bounds()[0], moment), moment + 1, self.uri)
             try:
                 table = self._rows_at(about, state, moment, filters)
             except ArchiveDamagedError:
@@ -345,16 +346,6 @@ class Archive:
                     raise
             else:
                 return balance_at(table, when)
-
-    def _check_complete_at(self, state: Coverage, moment: int) -> None:
-        first, last = state.bounds()
-        if moment == last:
-            raise IncompleteError(
-                f"{self.uri}: what is complete ends at {from_microseconds(last)}, exclusive, and a "
-                "row at that very instant would count: ask for an earlier instant, or for the "
-                "opening balances at that one"
-            )
-        check_complete(state, min(first, moment), moment + 1, self.uri)
 
     def _rows_at(
         self, about: About, state: Coverage, moment: int, filters: Filters

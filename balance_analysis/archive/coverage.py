@@ -16,9 +16,9 @@ import pandas as pd
 
 from balance_analysis.archive.layout import is_period
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, IncompleteError
-from balance_analysis.schema import from_microseconds, to_microseconds
+from balance_analysis.schema import to_microseconds
 from balance_analysis.spans import between, joined
-from balance_analysis.text import EPOCH, exact_text, range_text
+from balance_analysis.text import EPOCH, exact_text, range_text, spans_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -254,20 +254,14 @@ def interval_asked(
 
 
 def check_complete(state: Coverage, start: int, end: int, uri: str) -> None:
-    """Raise IncompleteError where a row in [start, end) may be missing, with the first gap."""
+    """Raise IncompleteError where a row in [start, end) may be missing, with the gaps."""
     gaps = state.missing(start, end)
     if not gaps:
         return
-    (first, until), more = gaps[0], len(gaps) - 1
-    stretch = range_text(first, until, " ")
-    if until == first + 1:
-        stretch = str(from_microseconds(first))
-    why, mend = "is not covered", f"an export that fills gaps asks for it; {_TAKE}"
-    if not state.missing(first, until, proven=False):
-        why, mend = "was asked for when the node may have forgotten rows of it", _TAKE
-    raise IncompleteError(
-        f"{uri}: {stretch} {why}" + (f", and {more} more" if more else "") + f"; {mend}"
-    )
+    why = "was asked for when the node may have forgotten rows of it"
+    if state.missing(*gaps[0], proven=False):
+        why = "is not covered; an export that fills gaps asks for it"
+    raise IncompleteError(f"{uri}: {spans_text(gaps)} {why}; {_TAKE}")
 
 
 def to_json(coverage: Coverage) -> bytes:

@@ -21,18 +21,17 @@ import platform
 import secrets
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import filelock
 
 from balance_analysis.archive import layout
 from balance_analysis.errors import ArchiveLockedError
-from balance_analysis.files.atomic import name_file
 from balance_analysis.redact import without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     import pyarrow.fs as pafs
 
@@ -84,7 +83,7 @@ def writer_of(store: Store) -> str | None:
     is_here = holder.get("host") == platform.node()
     if not holder or (is_here and not _is_alive(holder.get("pid"))):
         return None
-    return f"process {holder.get('pid')} on {holder.get('host')}, since {holder.get('since')}"
+    return _name_of(holder)
 
 
 def _is_alive(pid: object) -> bool:
@@ -114,14 +113,12 @@ def _holder_of(note: bytes | None) -> dict[str, Any]:
 def _name_of(holder: dict[str, Any]) -> str:
     if not holder:
         return "another run"
-    return (
-        f"process {holder.get('pid')} on {holder.get('host')}, which began {holder.get('since')},"
-    )
+    return f"process {holder.get('pid')} on {holder.get('host')}, since {holder.get('since')}"
 
 
 def _locked(uri: str, holder: dict[str, Any], advice: str = "") -> ArchiveLockedError:
     return ArchiveLockedError(
-        f"{uri} is locked: {_name_of(holder)} is writing to it; try again when it is done{advice}",
+        f"{uri} is being written to by {_name_of(holder)}; try again when it is done{advice}",
         holder=holder,
     )
 
@@ -135,16 +132,11 @@ def _folder_lock(store: Store, folder: Path) -> Iterator[None]:
         lock.acquire()
     except filelock.Timeout as error:
         raise _locked(store.uri, read_holder(store)) from error
-    note = Path(store.place(layout.HOLDER)[1])
     try:
-        try:
-            note.write_text(f"{json.dumps(_myself())}\n", encoding="utf-8")
-        except OSError as error:
-            name_file(error, note)
-            raise
+        store.write(layout.HOLDER, json.dumps(_myself()).encode() + b"\n")
         yield
     finally:
-        note.unlink(missing_ok=True)
+        store.delete(layout.HOLDER)
         lock.release()
 
 
@@ -315,9 +307,9 @@ class _Lease:
             if found is None or not found.is_mine:
                 holder = {} if found is None else found.holder
                 self._lost = ArchiveLockedError(
-                    f"{self._uri}: {_name_of(holder)} has taken over the lock, which this run "
-                    f"could not renew within {self._seconds:.0f} s; it writes no more, what is "
-                    "committed stays",
+                    f"{self._uri}: the lock, which this run could not renew within "
+                    f"{self._seconds:.0f} s, was taken over by {_name_of(holder)}; it writes no "
+                    "more, what is committed stays",
                     holder=holder,
                 )
                 raise self._lost
