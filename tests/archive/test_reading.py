@@ -14,7 +14,7 @@ from balance_analysis.analysis.balances import balance_at
 from balance_analysis.analysis.series import balance_series
 from balance_analysis.archive.archive import Archive
 from balance_analysis.errors import ArchiveError, IncompleteError
-from balance_analysis.frame import to_columns, to_frame
+from balance_analysis.frame import empty_table, to_columns, to_frame
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, from_microseconds
 from tests.archive.exporting import (
     DAY,
