@@ -11,21 +11,18 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.analysis.balances import balance_at
 from balance_analysis.archive.coverage import check_complete, interval_asked
-from balance_analysis.archive.frames import check_columns, dask_frame, read_frame
+from balance_analysis.archive.frames import check_columns, dask_frame, read_balances, read_frame
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.manifest import read_about, read_coverage
-from balance_analysis.archive.scan import Chosen, anywhere, checkpoint_of, files_of
+from balance_analysis.archive.scan import Chosen, anywhere, files_of
 from balance_analysis.archive.status import read_status
 from balance_analysis.archive.store import Store
 from balance_analysis.archive.verify import verify_archive
 from balance_analysis.archive.verify_node import verify_against
-from balance_analysis.errors import ArchiveDamagedError
-from balance_analysis.filters import Filters, make_filters
-from balance_analysis.frame import to_frame
+from balance_analysis.filters import make_filters
 from balance_analysis.known import note_known
-from balance_analysis.schema import ARROW_SCHEMA, COLUMNS, from_microseconds, to_microseconds
+from balance_analysis.schema import COLUMNS, from_microseconds, to_microseconds
 from balance_analysis.spans import clipped
 
 if TYPE_CHECKING:
@@ -66,7 +63,8 @@ class Archive:
     Raises
     ------
     ArchiveError
-        If the address can't be understood.
+        If the address can't be understood; from each method also if there is no archive, or it is
+        damaged.
     """
 
     def __init__(self, uri: PathLike) -> None:
@@ -87,11 +85,6 @@ class Archive:
             it was asked; "gap", between the others), and, but for gaps, `source` (the node),
             `block_height` (Int64, the last block that it held) and `asked_at` (datetime64[us,
             UTC]).
-
-        Raises
-        ------
-        ArchiveError
-            If there is no archive, or it is damaged.
         """
         return self._state()[1].to_frame()
 
@@ -133,8 +126,6 @@ class Archive:
         ------
         IncompleteError
             If the archive is not known to be complete for [start, end), unless `partial`.
-        ArchiveError
-            If there is no archive, or it is damaged.
         ValueError
             If a filter is malformed, `columns` are not some of the table's, each once, or `start`
             is not before `end`.
@@ -169,7 +160,7 @@ class Archive:
         """Yield balance changes as Arrow batches, for what doesn't fit into memory.
 
         Files are read one after the other, in time order; inside a file rows stand by party, then
-        in the table's order.
+        in the table's order. What `read` raises comes before the first batch.
 
         Parameters
         ----------
@@ -180,11 +171,6 @@ class Archive:
         ------
         pyarrow.RecordBatch
             `schema.ARROW_SCHEMA`, or these columns of it.
-
-        Raises
-        ------
-        IncompleteError, ArchiveError, ValueError
-            As `read`, before the first batch.
         """
         check_columns(columns)
         chosen = self.choose(
@@ -211,15 +197,7 @@ class Archive:
     ) -> Chosen:
         """Return what `read` would read, fixed at this moment, for others to read in parts.
 
-        Parameters
-        ----------
-        start, end, asset_id, party_ids, market_ids, account_types, partial
-            As for `read`.
-
-        Raises
-        ------
-        IncompleteError, ArchiveError, ValueError
-            As `read`.
+        It takes what `read` takes, and raises what it raises.
         """
         filters = make_filters(
             asset_id=asset_id,
@@ -249,8 +227,9 @@ class Archive:
     ) -> dd.DataFrame:
         """Return balance changes as a dask DataFrame: a partition for each file, read when needed.
 
-        It takes the extra `cluster`. What is asked for is fixed now: rows that a later export adds
-        are not in it.
+        It takes the extra `cluster`, or raises ImportError; else what `read` raises, before
+        anything is read. What is asked for is fixed now: rows that a later export adds are not in
+        it.
 
         Parameters
         ----------
@@ -268,13 +247,6 @@ class Archive:
             own reductions of a column, such as `sum` and `max`, don't know decimals, but those of
             `groupby` do; else use `map_partitions`, or the functions of `cluster`. `to_parquet`
             wants `schema=None`, as the categories differ from file to file.
-
-        Raises
-        ------
-        ImportError
-            If dask is not installed.
-        IncompleteError, ArchiveError, ValueError
-            As `read`, before anything is read.
         """
         check_columns(columns)
         chosen = self.choose(
@@ -322,7 +294,7 @@ class Archive:
         ------
         IncompleteError
             If a row before `when` may be missing, unless `partial`.
-        ArchiveError, ValueError
+        ValueError
             As `read`.
         """
         filters = make_filters(
@@ -331,38 +303,12 @@ class Archive:
             market_ids=market_ids,
             account_types=account_types,
         )
-        moment = to_microseconds(when)
-        while True:
-            about, state = self._state()
-            about.check_holds(filters)
-            if not partial:
-                # A row at that very instant would count.
-                check_complete(state, min(state.bounds()[0], moment), moment + 1, self.uri)
-            try:
-                table = self._rows_at(about, state, moment, filters)
-            except ArchiveDamagedError:
-                # An export may have done away with the balances at the month's start meanwhile.
-                if self._state()[1] == state:
-                    raise
-            else:
-                return balance_at(table, when)
-
-    def _rows_at(
-        self, about: About, state: Coverage, moment: int, filters: Filters
-    ) -> pd.DataFrame:
-        """Return the balances at the last month's start before a moment, and the rows since."""
-        begins = [begin for begin in state.checkpoints if begin <= moment]
-        since = max(begins, default=min(state.bounds()[0], moment))
-        files = list(files_of(about, state, (since, moment + 1)))
-        if begins:
-            files.append(checkpoint_of(since, state.checkpoints[since]))
-        batches = Chosen(self.store, filters, tuple(files), state.known()).iter_batches()
-        table = to_frame(pa.Table.from_batches(batches, ARROW_SCHEMA))
-        note_known(table, state.known())
-        return table
+        return read_balances(self.store, filters, when, partial=partial)
 
     def opening_balances(self, *, at: Instant, partial: bool = False) -> pd.DataFrame:
         """Return what every account held before a moment: the `opening` of a table from there on.
+
+        It returns and raises what `balance_at` does.
 
         Parameters
         ----------
@@ -370,16 +316,6 @@ class Archive:
             The moment; without a time zone UTC. A row at exactly `at` is not before it.
         partial
             As for `balance_at`.
-
-        Returns
-        -------
-        pandas.DataFrame
-            `ACCOUNT_KEY`, `balance` and `since`, as of `balance_at`.
-
-        Raises
-        ------
-        IncompleteError, ArchiveError, ValueError
-            As `balance_at`.
         """
         return self.balance_at(from_microseconds(to_microseconds(at) - 1), partial=partial)
 
@@ -392,11 +328,6 @@ class Archive:
             One row for each distinct snapshot, in the order in which they were seen: `first_seen`
             and `last_seen` (datetime64[us, UTC]), `source` (the node), `block_height` (Int64), and
             the fields of `NetworkLimits`; `extra` as JSON.
-
-        Raises
-        ------
-        ArchiveError
-            If there is no archive, or the file is damaged.
         """
         rows = read_limits(self.store, self._state()[1])
         frame: pd.DataFrame = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
@@ -418,11 +349,6 @@ class Archive:
         -------
         ArchiveStatus
             Its coverage, gaps, rows, files, when it was last asked for, and how old it is.
-
-        Raises
-        ------
-        ArchiveError
-            If there is no archive, or it is damaged.
         """
         return read_status(self.store, now=now, count_accounts=count_accounts)
 
@@ -461,8 +387,6 @@ class Archive:
 
         Raises
         ------
-        ArchiveError
-            If there is no archive.
         RequestError, DecodeError, IncompleteError, CheckError, ValueError
             As `load_balance_changes`, if a node is asked.
         """
