@@ -21,17 +21,18 @@ import platform
 import secrets
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import filelock
 
 from balance_analysis.archive import layout
 from balance_analysis.errors import ArchiveLockedError
+from balance_analysis.files.atomic import name_file
 from balance_analysis.redact import without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     import pyarrow.fs as pafs
 
@@ -132,11 +133,16 @@ def _folder_lock(store: Store, folder: Path) -> Iterator[None]:
         lock.acquire()
     except filelock.Timeout as error:
         raise _locked(store.uri, read_holder(store)) from error
+    note = Path(store.place(layout.HOLDER)[1])
     try:
-        store.write(layout.HOLDER, json.dumps(_myself()).encode() + b"\n")
+        try:
+            note.write_text(f"{json.dumps(_myself())}\n", encoding="utf-8")
+        except OSError as error:
+            name_file(error, note)
+            raise
         yield
     finally:
-        store.delete(layout.HOLDER)
+        note.unlink(missing_ok=True)
         lock.release()
 
 
