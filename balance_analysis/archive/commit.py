@@ -69,18 +69,16 @@ def uninterrupted() -> Iterator[None]:
     def wait(number: int, _: FrameType | None) -> None:
         waiting.append(number)
 
-    before = {int(number): signal.getsignal(number) for number in _SIGNALS}
     # A handler that Python didn't set can't be set again, and is left alone.
-    ours = [number for number, handler in before.items() if handler is not None]
-    for number in ours:
-        signal.signal(number, wait)
+    ours = [number for number in _SIGNALS if signal.getsignal(number) is not None]
+    before = {number: signal.signal(number, wait) for number in ours}
     try:
         yield
     finally:
-        for number in ours:
-            signal.signal(number, before[number])
-        for number in waiting:
-            signal.raise_signal(number)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for waited in waiting:
+            signal.raise_signal(waited)
 
 
 class Writer:

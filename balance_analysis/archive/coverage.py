@@ -21,7 +21,7 @@ from balance_analysis.spans import between, joined
 from balance_analysis.text import EPOCH, exact_text, range_text, spans_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from balance_analysis.known import Known
     from balance_analysis.schema import Instant
@@ -245,12 +245,10 @@ def interval_asked(
         return begin, stop
     if start is not None and end is not None:
         raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
-    if first == last:
-        raise IncompleteError(f"{uri}: nothing is known to be complete; {_TAKE}")
-    raise IncompleteError(
-        f"{uri}: what is complete lies in {range_text(first, last, ' ')}, "
-        "nothing of it in what was asked for"
-    )
+    said = "nothing is known to be complete"
+    if first < last:
+        said = f"nothing of what is complete, {range_text(first, last, ' ')}, was asked for"
+    raise IncompleteError(f"{uri}: {said}; {_TAKE}")
 
 
 def check_complete(state: Coverage, start: int, end: int, uri: str) -> None:
@@ -266,19 +264,19 @@ def check_complete(state: Coverage, start: int, end: int, uri: str) -> None:
 
 def to_json(coverage: Coverage) -> bytes:
     """Return a state as the content of its file."""
-    return sealed({"version": VERSION, **_with_texts(msgspec.to_builtins(coverage))})
+    content = _changed(msgspec.to_builtins(coverage), exact_text)
+    content["checkpoints"] = {exact_text(m): note for m, note in content["checkpoints"].items()}
+    return sealed({"version": VERSION, **content})
 
 
-def _with_texts(value: Any) -> Any:  # noqa: ANN401 - what JSON can hold
-    """Return content with its moments as text."""
+def _changed(value: Any, change: Callable[[Any], object]) -> Any:  # noqa: ANN401 - as in JSON
+    """Return content in which a function has changed all moments."""
     if isinstance(value, dict):
         return {
-            exact_text(key) if isinstance(key, int) else key: exact_text(each)
-            if key in _MOMENTS
-            else _with_texts(each)
+            key: change(each) if key in _MOMENTS else _changed(each, change)
             for key, each in value.items()
         }
-    return [_with_texts(each) for each in value] if isinstance(value, list | tuple) else value
+    return [_changed(e, change) for e in value] if isinstance(value, list | tuple) else value
 
 
 def sealed(content: dict[str, Any]) -> bytes:
@@ -322,27 +320,17 @@ def _parsed(told: dict[str, Any]) -> Coverage:
         raise ValueError("its own digest is of another content")
     if not told.keys() >= _IN_ALL_VERSIONS:
         raise ValueError(f"it lacks {', '.join(_IN_ALL_VERSIONS - told.keys())}")
-    content = _with_numbers(told)
+    content = _changed(told, _microseconds)
     checkpoints = {_microseconds(at): note for at, note in content["checkpoints"].items()}
     if isinstance(content.get("limits", 0), int):  # of version 1
         content["limits"] = {"snapshots": content.get("limits", 0)}
     state = msgspec.convert({**content, "checkpoints": checkpoints}, Coverage)
     for interval in state.intervals:
         dt.datetime.fromisoformat(interval.asked_at)
-    for period in (*state.files, *([state.pending.period] if state.pending else [])):
-        if not is_period(period):
-            raise ValueError(f"it names a period {period!r}, which is none")
+    pending = [] if state.pending is None else [state.pending.period]
+    if not all(map(is_period, [*state.files, *pending])):
+        raise ValueError("it names a period that is none")
     return state
-
-
-def _with_numbers(value: Any) -> Any:  # noqa: ANN401 - what JSON can hold
-    """Return content with its moments in microseconds."""
-    if isinstance(value, dict):
-        return {
-            key: _microseconds(each) if key in _MOMENTS else _with_numbers(each)
-            for key, each in value.items()
-        }
-    return [_with_numbers(each) for each in value] if isinstance(value, list) else value
 
 
 def _microseconds(text: str) -> int:

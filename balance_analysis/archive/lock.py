@@ -33,6 +33,7 @@ from balance_analysis.redact import without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     import pyarrow.fs as pafs
 
@@ -53,8 +54,7 @@ class NoLockError(OSError):
     """An object store has no lock; the message says why."""
 
 
-@contextlib.contextmanager
-def one_writer(store: Store) -> Iterator[None]:
+def one_writer(store: Store) -> AbstractContextManager[None]:
     """Hold the lock of an archive, without waiting for it.
 
     In an object store whoever has lost it meanwhile can write nothing more. Where there can be
@@ -68,9 +68,7 @@ def one_writer(store: Store) -> Iterator[None]:
     OSError
         If the folder can't be written to, or the object store can't be asked.
     """
-    lock = _object_lock(store) if store.folder is None else _folder_lock(store, store.folder)
-    with lock:
-        yield
+    return _object_lock(store) if store.folder is None else _folder_lock(store, store.folder)
 
 
 def read_holder(store: Store) -> dict[str, Any]:
