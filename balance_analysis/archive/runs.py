@@ -137,7 +137,7 @@ def _lines(spans: Iterable[Span]) -> str:
 
 
 @dataclass(slots=True)
-class Report:
+class RunReport:
     """What one run did, as its file tells.
 
     Attributes
@@ -209,7 +209,7 @@ def reported(
     store: Store,
     writer: Writer,
     run: Run,
-    on_report: Callable[[Report], object] | None = None,
+    on_report: Callable[[RunReport], object] | None = None,
     *,
     kind: Kind = "export",
 ) -> Iterator[None]:
@@ -227,7 +227,7 @@ def reported(
     OSError
         If the report can't be written, unless the run failed anyway.
     """
-    report = Report(run.id, _now(), kind, coverage_end=_end_of(writer.state))
+    report = RunReport(run.id, _now(), kind, coverage_end=_end_of(writer.state))
     _write(store, report)
     if on_report is not None:
         on_report(report)
@@ -251,7 +251,7 @@ def reported(
             on_report(report)
 
 
-def _end(store: Store, state: Coverage, run: Run, report: Report) -> None:
+def _end(store: Store, state: Coverage, run: Run, report: RunReport) -> None:
     """Note what a run did, and write its report."""
     report.ended = _now()
     lasted = dt.datetime.fromisoformat(report.ended) - dt.datetime.fromisoformat(report.started)
@@ -288,7 +288,7 @@ def keep_bad_rows(store: Store, run: Run) -> None:
     store.write(f"{layout.QUARANTINE}{run.id}.jsonl", content.encode())
 
 
-def iter_reports(store: Store) -> Iterator[Report]:
+def iter_reports(store: Store) -> Iterator[RunReport]:
     """Yield the reports of an archive's runs, the last one first; a damaged one is only told."""
     for name in _report_names(store):
         try:
@@ -299,7 +299,7 @@ def iter_reports(store: Store) -> Iterator[Report]:
             yield report
 
 
-def last_success(store: Store) -> Report | None:
+def last_success(store: Store) -> RunReport | None:
     """Return the report of the last export that did all of what it was asked to."""
     reports = iter_reports(store)
     return next((each for each in reports if each.kind == "export" and each.is_success), None)
@@ -327,14 +327,14 @@ def _is_success(store: Store, name: str) -> bool:
         return False
 
 
-def _write(store: Store, report: Report) -> None:
+def _write(store: Store, report: RunReport) -> None:
     content = json.dumps(asdict(report), indent=1) + "\n"
     store.write(f"{layout.RUNS}{report.id}.json", content.encode())
 
 
-def _read(store: Store, name: str) -> Report:
+def _read(store: Store, name: str) -> RunReport:
     try:
-        report = msgspec.json.decode(store.read(name) or b"", type=Report)
+        report = msgspec.json.decode(store.read(name) or b"", type=RunReport)
         for moment in (report.started, report.ended or report.started):
             dt.datetime.fromisoformat(moment)
     except (ValueError, RecursionError) as error:

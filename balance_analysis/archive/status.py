@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.manifest import About
-    from balance_analysis.archive.runs import Report as RunReport
+    from balance_analysis.archive.runs import RunReport
     from balance_analysis.archive.store import Store
     from balance_analysis.spans import Span
 

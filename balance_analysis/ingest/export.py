@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.layout import Partition
-    from balance_analysis.archive.runs import Report as RunReport
+    from balance_analysis.archive.runs import RunReport
     from balance_analysis.archive.store import Store
     from balance_analysis.ingest.executor import Executor
     from balance_analysis.load.progress import Report

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.coverage import Interval
-    from balance_analysis.archive.runs import Report
+    from balance_analysis.archive.runs import RunReport
     from balance_analysis.archive.store import Store
     from balance_analysis.archive.verify_report import VerifyReport
     from balance_analysis.load.request import LoadRequest
@@ -91,7 +91,7 @@ def repair(
     end: Instant | None = None,
     page_size: int = 5000,
     workers: int = 4,
-    on_report: Callable[[Report], object] | None = None,
+    on_report: Callable[[RunReport], object] | None = None,
 ) -> Repaired:
     """Mend what `Archive.verify` finds wrong, with the help of a node.
 

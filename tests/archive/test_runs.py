@@ -11,7 +11,7 @@ import pytest
 from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.runs import (
     MOST_CONFLICTS,
-    Report,
+    RunReport,
     iter_reports,
 )
 from balance_analysis.archive.store import Store
@@ -170,7 +170,7 @@ def put_reports(folder, count, *, outcome="complete", days=0):
     for number in range(count):
         began = last - dt.timedelta(minutes=number)
         ids.append(f"{began:%Y%m%dT%H%M%S.%fZ}-{number:06x}")
-        report = Report(ids[-1], began.isoformat(), outcome=outcome)
+        report = RunReport(ids[-1], began.isoformat(), outcome=outcome)
         content = json.dumps(asdict(report))
         (folder / "_runs" / f"{ids[-1]}.json").write_text(content)
     return ids

@@ -21,7 +21,7 @@ from balance_analysis.archive.coverage import Interval
 from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import About, write_about
-from balance_analysis.archive.runs import Report
+from balance_analysis.archive.runs import RunReport
 from balance_analysis.filters import Filters
 from balance_analysis.schema import from_microseconds
 from tests.archive.exporting import (
@@ -149,7 +149,7 @@ def test_a_run_that_was_cut_off_is_told(tmp_path):
 def test_a_killed_run_is_told_by_its_report_and_not_while_it_runs(tmp_path):
     with node_of(ROWS) as node:
         run_export(node, tmp_path / "x", start=START)
-    report = Report("99990101T000000.000000Z-000000", "9999-01-01T00:00:00+00:00")
+    report = RunReport("99990101T000000.000000Z-000000", "9999-01-01T00:00:00+00:00")
     store = ba.Archive(tmp_path / "x").store
     store.write(f"_runs/{report.id}.json", json.dumps(asdict(report)).encode())
     assert status(tmp_path / "x").is_interrupted
