@@ -31,6 +31,7 @@ VERSION: Final = 2
 """What is written. Version 1, which is read as well, has digests of whole files of rows alone."""
 
 _DIGEST: Final = "sha256"
+_MICROSECOND: Final = dt.timedelta(microseconds=1)
 _MOMENTS: Final = {"start", "end", "first", "last"}
 _IN_ALL_VERSIONS: Final = {"intervals", "files", "checkpoints", "pending"}
 _TAKE: Final = "`partial` takes what there is"
@@ -334,4 +335,4 @@ def _parsed(told: dict[str, Any]) -> Coverage:
 
 
 def _microseconds(text: str) -> int:
-    return (dt.datetime.fromisoformat(text) - EPOCH) // dt.timedelta(microseconds=1)
+    return (dt.datetime.fromisoformat(text) - EPOCH) // _MICROSECOND
