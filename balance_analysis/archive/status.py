@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.datafile import read_groups
+from balance_analysis.archive.datafile import Predicate
 from balance_analysis.archive.lock import writer_of
 from balance_analysis.archive.manifest import lost_files, noted_files, read_about, read_coverage
 from balance_analysis.archive.runs import iter_reports
@@ -225,8 +225,8 @@ def _count_accounts(store: Store, about: About, state: Coverage) -> int:
 def _accounts(store: Store, name: str, notes: tuple[FileNote, ...]) -> Iterator[pa.Table]:
     """Yield the accounts of each row group, each once where its rows stand together."""
     with opened(store, name, notes) as file:
-        for number in range(file.num_row_groups):
-            ids = read_groups(file, [number], ACCOUNT_KEY).unify_dictionaries()
+        for rows in file.rows(Predicate(), ACCOUNT_KEY, use_threads=False):
+            ids = rows.unify_dictionaries()
             begins = np.zeros(ids.num_rows, bool)
             begins[:1] = True
             for column in ids.combine_chunks().columns:

@@ -36,7 +36,7 @@ def warned(tmp_path):
         warning = answer.headers.get("Warning")
         assert json.loads(answer.body)["balances"]
         if warning is None:
-            assert strict.answer(items) == answer
+            assert strict.answer(items).body == answer.body
         else:
             with pytest.raises(RefusedError) as refused:
                 strict.answer(items)
@@ -109,23 +109,6 @@ def test_what_may_be_missing_is_named(warned, stretches, items, warning):
     assert warned(stretches, items) == (warning and f'199 - "{warning}"')
 
 
-@pytest.mark.parametrize(
-    ("stretches", "items", "spans"),
-    [
-        (WHOLE, asked(APRIL - 1, JULY), []),
-        (WHOLE, asked(APRIL - 2, JULY + 1), [(APRIL - 2, APRIL), (JULY, JULY + 1)]),
-        (GAP, asked(), [(MAY, JUNE)]),
-        ((), asked(MAY, JUNE), [(MAY, JUNE)]),
-        (WHOLE, asked(JULY), []),
-        ([Stretch(2 * n, 2 * n + 1) for n in range(99)], asked(), [(1, 196)]),
-    ],
-)
-def test_a_program_is_told_every_stretch(tmp_path, stretches, items, spans):
-    archive = write_archive(tmp_path / "archive", (), stretches=stretches)
-    said = Changes(archive).answer(items).headers.get("X-Incomplete", "")
-    assert said == ", ".join(f"{start * 1000}-{end * 1000}" for start, end in spans)
-
-
 def test_the_extremes_of_int64_are_named_too(warned):
     bounds = [
         (f"dateRange.{name}", str(value))
@@ -172,4 +155,22 @@ def test_a_page_that_takes_too_long_is_refused(tmp_path):
 def test_the_headers_tell_up_to_where_the_archive_knows(tmp_path):
     archive = write_archive(tmp_path / "archive", block_of(3), stretches=GAP)
     headers = Changes(archive).answer(asked(JUNE, JULY)).headers
-    assert headers == {"X-Block-Timestamp": f"{JULY}000", "X-Block-Height": "1234"}
+    assert headers["X-Block-Timestamp"] == f"{JULY}000"
+    assert headers["X-Block-Height"] == "1234"
+
+
+@pytest.mark.parametrize(
+    ("stretches", "items", "spans"),
+    [
+        (WHOLE, asked(APRIL - 1, JULY), []),
+        (WHOLE, asked(APRIL - 2, JULY + 1), [(APRIL - 2, APRIL), (JULY, JULY + 1)]),
+        (GAP, asked(), [(MAY, JUNE)]),
+        ((), asked(MAY, JUNE), [(MAY, JUNE)]),
+        (WHOLE, asked(JULY), []),
+        ([Stretch(2 * n, 2 * n + 1) for n in range(99)], asked(), [(1, 196)]),
+    ],
+)
+def test_a_program_is_told_every_stretch(tmp_path, stretches, items, spans):
+    archive = write_archive(tmp_path / "archive", (), stretches=stretches)
+    said = Changes(archive).answer(items).headers.get("X-Incomplete", "")
+    assert said == ", ".join(f"{start * 1000}-{end * 1000}" for start, end in spans)
