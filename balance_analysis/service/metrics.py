@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as MEDIA_TYPE
 
 if TYPE_CHECKING:
     from balance_analysis.archive.status import ArchiveStatus
 
-__all__ = ["MEDIA_TYPE", "Metrics"]
+MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _PREFIX: Final = "balance_analysis_service_"
 
@@ -44,23 +43,15 @@ class Metrics:
             Of the archive; `None` where it can't be read.
         """
         archive = CollectorRegistry()
-        for name, (about, value) in _archive_figures(status).items():
-            if value is not None:
-                Gauge(f"{_PREFIX}{name}", about, registry=archive).set(value)
+
+        def tell(name: str, about: str, value: float) -> None:
+            Gauge(f"{_PREFIX}{name}", about, registry=archive).set(value)
+
+        tell("archive_readable", "Whether the archive can be read.", status is not None)
+        if status is not None:
+            tell("archive_rows", "Rows that the archive holds.", status.rows)
+        if status is not None and status.age is not None:
+            end, age = status.complete[-1][1].timestamp(), status.age.total_seconds()
+            tell("coverage_end_timestamp_seconds", "Where what is complete ends.", end)
+            tell("coverage_age_seconds", "How long ago what is complete ends.", age)
         return generate_latest(self._registry) + generate_latest(archive)
-
-
-def _archive_figures(status: ArchiveStatus | None) -> dict[str, tuple[str, float | None]]:
-    figures: dict[str, tuple[str, float | None]] = {
-        "archive_readable": ("Whether the archive can be read.", int(status is not None))
-    }
-    if status is None:
-        return figures
-    end = status.complete[-1][1].timestamp() if status.complete else None
-    age = None if status.age is None else status.age.total_seconds()
-    return {
-        **figures,
-        "archive_rows": ("Rows that the archive holds.", status.rows),
-        "coverage_end_timestamp_seconds": ("Where what is complete ends.", end),
-        "coverage_age_seconds": ("How long ago what is complete ends.", age),
-    }

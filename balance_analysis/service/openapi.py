@@ -18,23 +18,9 @@ from markupsafe import Markup, escape
 
 from balance_analysis import __version__
 from balance_analysis.schema import ACCOUNT_TYPES
+from balance_analysis.service import parameters as names
 from balance_analysis.service.errors import RefusedError
 from balance_analysis.service.guards import LONGEST_URL, RATE_HEADERS
-from balance_analysis.service.parameters import (
-    AFTER,
-    ASSET,
-    BEFORE,
-    DEFAULT_PAGE_SIZE,
-    END,
-    FIRST,
-    LAST,
-    MARKETS,
-    MAX_PAGE_SIZE,
-    NEWEST_FIRST,
-    PARTIES,
-    START,
-    TYPES,
-)
 
 CHANGES: Final = "/api/v2/balance/changes"
 LIMITS: Final = "/api/v2/network/limits"
@@ -111,7 +97,7 @@ def _list_changes() -> Json:
         "description": "One row for each block in which an account was touched: its balance from "
         "then on. Rows are in order of time, and inside a block of account; the first row of an "
         "account in a period is not its first ever. For all rows of a period, take the pages by "
-        f"`{AFTER}` while `hasNextPage` is true.",
+        f"`{names.AFTER}` while `hasNextPage` is true.",
         "parameters": _parameters(),
         "responses": {
             "200": _answer("A page of rows.", "ListBalanceChangesResponse", *_WORDS, *_BLOCK),
@@ -133,26 +119,35 @@ def _get_limits() -> Json:
 
 
 def _parameters() -> list[Json]:
-    size = {"type": "integer", "format": "int32", "minimum": 1, "maximum": MAX_PAGE_SIZE}
+    size = {"type": "integer", "format": "int32", "minimum": 1, "maximum": names.MAX_PAGE_SIZE}
     moment = {"type": "string", "format": "int64", "pattern": _INT64}
     cursor = {"type": "string", "format": CURSOR}
-    each = f"Repeat the name for each, up to {LONGEST_URL:,} bytes of path and query."
-    first = f"after `{AFTER}`; {DEFAULT_PAGE_SIZE:,} if neither this nor `{LAST}` is sent."
+    each = f"Repeat the name for each, up to {LONGEST_URL:,} bytes of path and names."
+    default = f"{names.DEFAULT_PAGE_SIZE:,} if neither this nor `{names.LAST}` is sent."
     found = {
-        ASSET: ({"type": "string"}, "Only accounts of this asset."),
-        PARTIES: (_texts(_PARTY), f"Only accounts of any of these parties. {each}"),
-        MARKETS: (_texts(_ID), f"Only accounts of any of these markets. {each}"),
-        TYPES: (
+        names.ASSET: ({"type": "string"}, "Only accounts of this asset."),
+        names.PARTIES: (_texts(_PARTY), f"Only accounts of any of these parties. {each}"),
+        names.MARKETS: (_texts(_ID), f"Only accounts of any of these markets. {each}"),
+        names.TYPES: (
             {"type": "array", "items": _reference("AccountType")},
             f"Only accounts of any of these types. {each}",
         ),
-        START: (moment, f"Start of the period, inclusive. {_NANOSECONDS}"),
-        END: (moment, f"End of the period, exclusive. {_NANOSECONDS}"),
-        NEWEST_FIRST: ({"type": "boolean", "default": True}, "Whether the newest rows come first."),
-        FIRST: (size, f"How many rows, from the start of the list or {first}"),
-        AFTER: (cursor, f"The `endCursor` of the page before. Not with `{BEFORE}`."),
-        LAST: (size, f"How many rows, to the end or to `{BEFORE}`. Unused with `{FIRST}`."),
-        BEFORE: (cursor, f"The `startCursor` of the page after, to go back. Not with `{AFTER}`."),
+        names.START: (moment, f"Start of the period, inclusive. {_NANOSECONDS}"),
+        names.END: (moment, f"End of the period, exclusive. {_NANOSECONDS}"),
+        names.NEWEST_FIRST: (
+            {"type": "boolean", "default": True},
+            "Whether the newest rows come first.",
+        ),
+        names.FIRST: (size, f"How many rows, from the start or after `{names.AFTER}`; {default}"),
+        names.AFTER: (cursor, f"The `endCursor` of the page before. Not with `{names.BEFORE}`."),
+        names.LAST: (
+            size,
+            f"How many rows, to the end or to `{names.BEFORE}`. Unused with `{names.FIRST}`.",
+        ),
+        names.BEFORE: (
+            cursor,
+            f"The `startCursor` of the page after, to go back. Not with `{names.AFTER}`.",
+        ),
     }
     return [
         {"name": name, "in": "query", "description": text, "schema": schema}
@@ -215,7 +210,7 @@ def _schemas() -> Json:
             hasPreviousPage=flag,
         ),
         "Balances": _object(
-            edges={"type": "array", "items": _reference("Edge"), "maxItems": MAX_PAGE_SIZE},
+            edges={"type": "array", "items": _reference("Edge"), "maxItems": names.MAX_PAGE_SIZE},
             pageInfo=_reference("PageInfo"),
         ),
         "ListBalanceChangesResponse": _object(balances=_reference("Balances")),

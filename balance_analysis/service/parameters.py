@@ -118,7 +118,7 @@ def read_parameters(
         _page_size(LAST, last) if backward else _page_size(FIRST, first),
         backward,
         None if cursor is None else decode_cursor(name, cursor),
-        _boolean(values, NEWEST_FIRST, default=True),
+        _newest_first(values),
     )
 
 
@@ -198,13 +198,11 @@ def _microseconds(values: Mapping[str, list[str]], name: str) -> int | None:
     return None if nanoseconds is None else nanoseconds // 1000
 
 
-def _boolean(values: Mapping[str, list[str]], name: str, default: bool) -> bool:
-    text = _single(values, name)
-    if text is None:
-        return default
-    if text not in _BOOLEANS:
-        raise RefusedError(f"{name}={text!r} is not a boolean: send 'true' or 'false'")
-    return _BOOLEANS[text]
+def _newest_first(values: Mapping[str, list[str]]) -> bool:
+    text = _single(values, NEWEST_FIRST)
+    if text is not None and text not in _BOOLEANS:
+        raise RefusedError(f"{NEWEST_FIRST}={text!r} is not a boolean: send 'true' or 'false'")
+    return text is None or _BOOLEANS[text]
 
 
 def _page_size(name: str, size: int | None) -> int:

@@ -54,9 +54,13 @@ def opened(content):
     return pq.ParquetFile(pa.BufferReader(content))
 
 
-def read(content, *, spans=None, columns=COLUMNS, **allowed):
+def data_file(content):
     source = pa.BufferReader(content)
-    file = DataFile(source, Footer(read_footer(source)))
+    return DataFile(source, Footer(read_footer(source)))
+
+
+def read(content, *, spans=None, columns=COLUMNS, **allowed):
+    file = data_file(content)
     schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
     parts = file.rows(Predicate(allowed, spans), columns)
     return pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
@@ -141,22 +145,29 @@ def test_columns_come_as_they_are_asked_for(rows, columns):
     assert found.equals(read(content, party_id=[party]).select(columns))
 
 
-def test_the_rows_of_one_party_are_read_out_of_few_row_groups(monkeypatch):
+def test_the_rows_of_one_party_are_read_out_of_few_row_groups():
     rows = random_history(5, rows=2000, accounts=400)
     content, _ = encode_rows(arrow_of(rows))
-    read_groups = []
-    plain = pq.ParquetFile.read_row_group
-
-    def counting(file, number, columns):
-        read_groups.append(number)
-        return plain(file, number, columns)
-
-    monkeypatch.setattr(pq.ParquetFile, "read_row_group", counting)
     parties = [row.party_id for row in rows if row.party_id != "network"]
     party = max(set(parties), key=parties.count)
-    count = read(content, party_id=[party]).num_rows
-    assert count == parties.count(party)
-    assert len(read_groups) <= count // SMALL_GROUP + 2
+    file, predicate = data_file(content), Predicate({"party_id": [party]})
+    groups = file.row_groups(predicate)
+    assert len(groups) <= parties.count(party) // SMALL_GROUP + 2
+    assert sum(part.num_rows for part in file.rows(predicate, groups=groups)) == parties.count(
+        party
+    )
+
+
+def test_row_groups_of_a_rare_type_are_found_by_a_look():
+    rows = random_history(5, rows=2000, accounts=400)
+    content, _ = encode_rows(arrow_of(rows))
+    file = data_file(content)
+    types = [row.account_type for row in rows]
+    predicate = Predicate({"account_type": [min(set(types), key=types.count)]})
+    groups = file.row_groups(predicate)
+    found = file.matching(groups, predicate)
+    assert found == [n for n in groups if predicate.select(file.read([n])).num_rows]
+    assert len(found) < len(groups)
 
 
 def test_each_row_group_has_only_the_ids_of_its_own_rows():

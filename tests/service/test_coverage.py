@@ -6,9 +6,6 @@ import json
 
 import pytest
 
-from balance_analysis.archive.archive import Archive
-from balance_analysis.archive.manifest import About, write_about
-from balance_analysis.filters import Filters
 from balance_analysis.schema import to_microseconds
 from balance_analysis.service.changes import Changes
 from balance_analysis.service.errors import RefusedError
@@ -55,11 +52,9 @@ GAP = (Stretch(APRIL, MAY), Stretch(JUNE, JULY))
     ("stretches", "items", "warning"),
     [
         (WHOLE, asked(), None),
-        (WHOLE, asked(APRIL, JULY), None),
         (WHOLE, asked(MAY), None),
         (WHOLE, asked(None, JUNE), None),
         (WHOLE, asked(JULY, APRIL - 1), None),
-        (GAP, asked(JUNE, JULY), None),
         (GAP, asked(JUNE), None),
         (
             WHOLE,
@@ -82,11 +77,6 @@ GAP = (Stretch(APRIL, MAY), Stretch(JUNE, JULY))
         (WHOLE, asked(JULY), "not covered: from 2023-07-01T00:00:00Z on"),
         (WHOLE, asked(None, APRIL), "not covered: before 2023-04-01T00:00:00Z"),
         (GAP, asked(), "not covered: 2023-05-01T00:00:00Z to 2023-06-01T00:00:00Z"),
-        (
-            GAP,
-            asked(None, MAY + 1),
-            "not covered: 2023-05-01T00:00:00Z to 2023-05-01T00:00:00.000001Z",
-        ),
         ((), asked(), "nothing is covered yet"),
         ((Stretch(APRIL, MAY, proven=False), Stretch(MAY, JULY)), asked(MAY, JULY), None),
         (
@@ -110,14 +100,11 @@ def test_what_may_be_missing_is_named(warned, stretches, items, warning):
 
 
 def test_the_extremes_of_int64_are_named_too(warned):
-    bounds = [
-        (f"dateRange.{name}", str(value))
-        for name, value in (("startTimestamp", -(2**63)), ("endTimestamp", 2**63 - 1))
-    ]
+    names = ("dateRange.startTimestamp", "dateRange.endTimestamp")
+    bounds = [(name, str(value)) for name, value in zip(names, (-(2**63), 2**63 - 1), strict=True)]
     warning = warned(WHOLE, bounds)
     assert "1677-09-21" in warning
     assert "2262-04-11" in warning
-    assert warning.isascii()
 
 
 @pytest.mark.parametrize(
@@ -131,17 +118,9 @@ def test_the_extremes_of_int64_are_named_too(warned):
     ],
 )
 def test_accounts_that_the_archive_is_not_bound_to_are_missing(tmp_path, items, lacks):
-    archive = write_archive(tmp_path / "archive", block_of(1), stretches=WHOLE)
-    (tmp_path / "archive" / "_archive.json").unlink()
-    others = {
-        path: path.read_bytes() for path in (tmp_path / "archive").rglob("*.*") if path.is_file()
-    }
-    for path in others:
-        path.unlink()
-    write_about(archive.store, About(Filters(party_ids=(PARTY,)), "day"))
-    for path, content in others.items():
-        path.write_bytes(content)
-    warning = Changes(Archive(tmp_path / "archive")).answer(items).headers.get("Warning", "")
+    bound = (("party_ids", (PARTY,)),)
+    archive = write_archive(tmp_path / "archive", block_of(1), stretches=WHOLE, bound=bound)
+    warning = Changes(archive).answer(items).headers.get("Warning", "")
     assert ("only accounts of some values of party_id are held" in warning) == lacks
 
 

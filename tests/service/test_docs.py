@@ -111,10 +111,3 @@ def test_the_form_shows_what_is_wrong(tab):
     tab.wait_for_function(
         "document.querySelector('#listBalanceChanges .body').textContent.includes('send 1 to 5000')"
     )
-
-
-def test_the_form_shows_a_warning(tab):
-    tab.fill("[name='dateRange.startTimestamp']", "2023-03-01")
-    _press(tab, "Send")
-    tab.wait_for_selector("#listBalanceChanges .note:visible")
-    assert "2023-03-01" in tab.inner_text("#listBalanceChanges .note")

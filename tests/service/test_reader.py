@@ -70,7 +70,7 @@ def some_ids(draw):
     nearest=st.builds(Nearest, st.integers(1, 8), st.booleans()),
     bounds=st.tuples(st.sampled_from(MOMENTS), st.sampled_from(MOMENTS)),
 )
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 def test_the_nearest_rows_of_a_span_are_read(kept_rows, rows, allowed, nearest, bounds):
     start, end = (BASE + moment for moment in sorted(bounds))
     inside = [
