@@ -6,6 +6,8 @@ This module knows the paths; `changes` and `limits` answer, `guards` stands in f
 from __future__ import annotations
 
 import time
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +30,8 @@ from balance_analysis.service.metrics import MEDIA_TYPE, Metrics
 from balance_analysis.service.openapi import CHANGES, LIMITS, describe, page
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from starlette.requests import Request
 
     from balance_analysis.archive.archive import Archive
@@ -36,6 +40,9 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 8
 """Pages that are looked for at the same time; who watches is answered all the while."""
+
+READING: Final = 4
+"""Threads that read files of one page side by side."""
 
 METHODS: Final = ("GET", "HEAD")
 EXPOSED: Final = ("Warning", "X-Incomplete", "X-Block-Height", "X-Block-Timestamp", *RATE_HEADERS)
@@ -76,15 +83,17 @@ def create_app(
     changes = Changes(archive, strict_coverage=strict_coverage, timeout=timeout)
     metrics = Metrics()
 
-    def find_page(items: list[tuple[str, str]], asked_at: float) -> Response:
-        answer = changes.answer(items, asked_at=asked_at)
+    def find_page(items: list[tuple[str, str]], asked_at: float, pool: Executor | None) -> Response:
+        answer = changes.answer(items, asked_at=asked_at, pool=pool)
         # Text can't hold this: its quotes are escaped.
         metrics.rows.inc(bytes(answer.body).count(b'"cursor":'))
         return answer
 
     async def balance_changes(request: Request) -> Response:
-        items = request.query_params.multi_items()
-        return await anyio.to_thread.run_sync(find_page, items, time.monotonic(), limiter=_turns())
+        items, pool = request.query_params.multi_items(), getattr(request.state, "pool", None)
+        return await anyio.to_thread.run_sync(
+            find_page, items, time.monotonic(), pool, limiter=_turns()
+        )
 
     def network_limits(_request: Request) -> Response:
         return answer_limits(archive)
@@ -133,9 +142,17 @@ def create_app(
             Middleware(GZipMiddleware, compresslevel=1),
         ],
         exception_handlers={HTTPException: _refuse},
+        lifespan=_reading,
     )
     app.router.redirect_slashes = False
     return app
+
+
+@asynccontextmanager
+async def _reading(_app: Starlette) -> AsyncIterator[dict[str, Executor]]:
+    """Keep the threads that read files side by side for as long as a server runs."""
+    with ThreadPoolExecutor(READING) as pool:
+        yield {"pool": pool}
 
 
 def _turns() -> anyio.CapacityLimiter:

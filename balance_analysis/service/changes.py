@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -29,6 +28,7 @@ from balance_analysis.service.reader import Nearest, Reader, StaleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from concurrent.futures import Executor
 
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.scan import File
@@ -44,8 +44,6 @@ _PAUSES: Final = (0.05, 0.1, 0.2, 0.4, None)
 
 _AHEAD: Final = 8
 """The most files that are read at once for one page."""
-
-_THREADS: Final = 4
 
 
 class Changes:
@@ -69,7 +67,11 @@ class Changes:
         self._strict, self._timeout = strict_coverage, timeout
 
     def answer(
-        self, items: Sequence[tuple[str, str]], *, asked_at: float | None = None
+        self,
+        items: Sequence[tuple[str, str]],
+        *,
+        asked_at: float | None = None,
+        pool: Executor | None = None,
     ) -> Response:
         """Return one page.
 
@@ -79,6 +81,8 @@ class Changes:
             Names and values of the query, decoded, in its order.
         asked_at
             When it was asked, in seconds of `time.monotonic`; by default now.
+        pool
+            Where files are read side by side; `None` reads one after the other.
 
         Raises
         ------
@@ -92,25 +96,23 @@ class Changes:
         for pause in _PAUSES:
             check()
             try:
-                return self._answer(items, self._catalog.view(), check)
+                finder = Finder(self._catalog.view(), self._reader, check, pool)
+                return self._answer(items, finder)
             except StaleError as error:
                 failure = error
                 time.sleep(pause or 0)
         raise unavailable(failure)
 
-    def _answer(
-        self, items: Sequence[tuple[str, str]], view: View, check: Callable[[], None]
-    ) -> Response:
-        finder = Finder(view, self._reader, check)
+    def _answer(self, items: Sequence[tuple[str, str]], finder: Finder) -> Response:
         query = read_parameters(items, is_known_type=finder.has_account_type)
-        lacking = headers_of(view, query)
+        lacking = headers_of(finder.view, query)
         if lacking and self._strict:
             words = lacking["Warning"].partition('"')[2].rstrip('"')
             raise RefusedError(
                 f"the archive does not vouch for all of this: {words}", code=Code.OUT_OF_RANGE
             )
         body = render(finder.page(query))
-        headers = view.headers() | lacking
+        headers = finder.view.headers() | lacking
         return Response(body, media_type="application/json", headers=headers)
 
 
@@ -134,11 +136,14 @@ class Finder:
         Of its files.
     check
         Called now and then; raises where it has taken too long.
+    pool
+        Where files are read side by side.
     """
 
     view: View
     reader: Reader
     check: Callable[[], None]
+    pool: Executor | None
 
     def page(self, query: Query) -> Page:
         """Return one page of the rows that are asked for.
@@ -203,16 +208,15 @@ class Finder:
             file, span = part
             return self.reader.rows(file, Predicate(allowed, (span,)), nearest, self.check)
 
-        with ThreadPoolExecutor(_THREADS) as pool:
-            while number < count and (batch := list(islice(parts, ahead))):
-                self.check()
-                nearest = Nearest(count - number, descending, block)
-                # Where files give little, several are read at once.
-                side_by_side = pool.map if len(batch) > 1 else map
-                for rows in side_by_side(partial(read, nearest), batch):
-                    gathered.append(rows)
-                    number += nearest.found(rows)
-                ahead = min(2 * ahead, _AHEAD)
+        while number < count and (batch := list(islice(parts, ahead))):
+            self.check()
+            nearest = Nearest(count - number, descending, block)
+            # Where files give little, several are read at once.
+            side_by_side = self.pool.map if self.pool and len(batch) > 1 else map
+            for rows in side_by_side(partial(read, nearest), batch):
+                gathered.append(rows)
+                number += nearest.found(rows)
+            ahead = min(2 * ahead, _AHEAD)
         return in_order(pa.concat_tables(gathered))
 
     def _check_known(self, cursor: Place, name: str) -> None:

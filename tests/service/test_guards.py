@@ -248,7 +248,7 @@ def test_the_rate_is_told_as_nodes_tell_it_and_goes_by_a_proxy_s_client(archive)
 def test_few_pages_are_looked_for_at_once_and_who_watches_is_answered(archive, monkeypatch):
     done, running, most = threading.Event(), [], []
 
-    def answer(_self, _items, *, asked_at):
+    def answer(_self, _items, *, asked_at, pool):
         running.append(asked_at)
         most.append(len(running))
         done.wait(20)
