@@ -1,4 +1,4 @@
-"""The content of an archive's Parquet files: the same rows give the same bytes.
+"""An archive's Parquet files: the same rows give the same bytes, and one reader of their rows.
 
 Rows stand by party first, so that one party's history is read without reading the rest: a row group
 has few parties, and its statistics tell which. Timestamps and balances are plain: every engine
@@ -9,6 +9,9 @@ encoding of differences.
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,15 +25,14 @@ from balance_analysis.rows import account_numbers, canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, to_microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from balance_analysis.spans import Span
 
-    Allowed = Mapping[str, Sequence[str]]
-
 FILE_ORDER: Final = ("party_id", "asset_id", "account_type", "market_id", "timestamp")
+FILE_KEY: Final = FILE_ORDER[: len(ACCOUNT_KEY)]
 ROW_GROUP: Final = 1 << 14
 
 _TAIL: Final = 1 << 16
@@ -40,6 +42,9 @@ _END: Final = 8
 """Bytes of a footer's length and of the magic behind it."""
 
 _SORTING: Final = [pq.SortingColumn(ARROW_SCHEMA.get_field_index(name)) for name in FILE_ORDER]
+
+Key = tuple[str, ...]
+"""An account's ids in the order of files, or the first few of them."""
 
 
 def encode_rows(rows: pa.Table) -> tuple[bytes, FileNote]:
@@ -66,19 +71,18 @@ def encode_rows(rows: pa.Table) -> tuple[bytes, FileNote]:
             # With the ids of this row group only, or each had those of the whole file.
             writer.write_table(canonical(ordered.slice(start, ROW_GROUP), sort=False))
     content = sink.getvalue().to_pybytes()
-    times = ordered["timestamp"].cast(pa.int64())
-    first, last = pc.min(times).as_py(), pc.max(times).as_py()
+    times = times_of(ordered)
     digest = hashlib.sha256(content).hexdigest()
-    footer = hashlib.sha256(read_footer(pa.BufferReader(content))).hexdigest()
+    footer = Footer(read_footer(pa.BufferReader(content))).digest
+    first, last = int(times.min()), int(times.max())
     return content, FileNote(ordered.num_rows, len(content), digest, first, last, footer)
 
 
 def _in_file_order(rows: pa.Table) -> pa.Table:
     """Return canonical rows in the order in which a file holds them."""
     ids = {name: rows[name].chunk(0) for name in ACCOUNT_KEY}
-    names = FILE_ORDER[: len(ACCOUNT_KEY)]
-    codes: list[NDArray[np.integer[Any]]] = [ids[name].indices.to_numpy() for name in names]
-    keys = account_numbers(codes, [len(ids[name].dictionary) for name in names])
+    codes: list[NDArray[np.integer[Any]]] = [ids[name].indices.to_numpy() for name in FILE_KEY]
+    keys = account_numbers(codes, [len(ids[name].dictionary) for name in FILE_KEY])
     # The rows are in time order within an account, which a stable sort keeps.
     return rows.take(pa.array(np.argsort(keys, kind="stable")))
 
@@ -105,48 +109,64 @@ def read_footer(source: pa.NativeFile) -> bytes:
     return bytes(tail[-length:])
 
 
-def open_rows(
+class Footer:
+    """What the end of a Parquet file tells: its row groups, and what each of them may have."""
+
+    def __init__(self, content: bytes) -> None:
+        self.digest = hashlib.sha256(content).hexdigest()
+        self._content = content
+        self._bounds: dict[tuple[int, str], tuple[Any, Any] | None] = {}
+
+    @cached_property
+    def metadata(self) -> pq.FileMetaData:
+        """What pyarrow reads of it."""
+        return pq.read_metadata(pa.BufferReader(self._content))
+
+    def bounds(self, group: int, column: str) -> tuple[Any, Any] | None:
+        """Return the least and the greatest value of a column in a row group, if it tells them."""
+        key = group, column
+        if key not in self._bounds:
+            place = COLUMNS.index(column)
+            found = self.metadata.row_group(group).column(place).statistics
+            bounds = (found.min, found.max) if found is not None and found.has_min_max else None
+            if bounds is not None and column == "timestamp":
+                bounds = to_microseconds(bounds[0]), to_microseconds(bounds[1])
+            self._bounds[key] = bounds
+        return self._bounds[key]
+
+
+def check_footer(
     source: pa.NativeFile,
     notes: Iterable[FileNote],
-    known: Callable[[str], pq.FileMetaData | None] = lambda _: None,
-) -> tuple[pq.ParquetFile, str]:
-    """Open a file of rows, whose footer must be that of one of the notes.
-
-    What is read of it then is checked page by page.
+    parse: Callable[[bytes], Footer] = Footer,
+) -> Footer:
+    """Return the footer of a file of rows, which must be that of one of the notes.
 
     Parameters
     ----------
     source, notes
         The file, and what it may be.
-    known
-        Returns what a footer of some digest tells, where it has been read before.
-
-    Returns
-    -------
-    tuple
-        The file, and the digest of its footer.
+    parse
+        Makes a footer of its bytes, or finds it where it has been read before.
 
     Raises
     ------
     OtherFileError, pyarrow.ArrowException
         If it is another file.
     """
-    size, footer, wrong = source.size(), read_footer(source), "it is not noted"
-    digest = hashlib.sha256(footer).hexdigest()
+    size, footer, wrong = source.size(), parse(read_footer(source)), "it is not noted"
     for note in notes:
         if size != note.size:
             wrong = f"it has {size} bytes, not {note.size}"
-        elif note.footer not in (digest, None):
+        elif note.footer not in (footer.digest, None):
             wrong = "it has another footer than was written"
+        elif footer.metadata.num_rows != note.rows:
+            wrong = f"it has {footer.metadata.num_rows} rows, not {note.rows}"
         else:
-            metadata = known(digest) or pq.read_metadata(pa.BufferReader(footer))
-            found = None if note.footer else wrong_schema(metadata.schema.to_arrow_schema())
-            if metadata.num_rows != note.rows:
-                found = f"it has {metadata.num_rows} rows, not {note.rows}"
-            if found is None:
-                file = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
-                return file, digest
-            wrong = found
+            schema = None if note.footer else wrong_schema(footer.metadata.schema.to_arrow_schema())
+            if schema is None:
+                return footer
+            wrong = schema
     raise OtherFileError(wrong)
 
 
@@ -166,105 +186,187 @@ def _type_text(column: pa.Field) -> str:
     return f"{column.type}{'' if column.nullable else ' without missing values'}"
 
 
-def read_rows(
-    file: pq.ParquetFile,
-    *,
-    start: int,
-    end: int,
-    allowed: Allowed,
-    columns: Sequence[str] = COLUMNS,
-) -> Iterator[pa.Table]:
-    """Yield the rows of a file that are asked for, of each row group that may have some.
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Accounts that stand side by side in an archive's files.
 
-    Parameters
+    Attributes
     ----------
-    file
-        A file of `encode_rows`.
-    start, end
-        Half-open, microseconds.
+    low
+        The first of them, or what stands before it.
+    high
+        What stands behind the last of them; `None` where nothing does.
+    """
+
+    low: Key = ()
+    high: Key | None = None
+
+    def __str__(self) -> str:
+        bounds = {"from": self.low, "before": self.high}
+        said = [f"{word} {' '.join(map(repr, key))}" for word, key in bounds.items() if key]
+        return f"accounts {' '.join(said)}" if said else "all accounts"
+
+    def rows(self, rows: pa.Table) -> pa.Table:
+        """Return those of rows in a file's order that are of these accounts."""
+        if self == Slice():
+            return rows
+        columns = [rows[name] for name in FILE_KEY]
+
+        def key(place: int) -> Key:
+            return tuple(column[place].as_py() for column in columns)
+
+        low, high = (
+            rows.num_rows if bound is None else bisect_left(range(rows.num_rows), bound, key=key)
+            for bound in (self.low, self.high)
+        )
+        return rows.slice(low, high - low)
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """Which rows of a file are asked for.
+
+    Attributes
+    ----------
     allowed
         The values that are asked for of some columns of ids.
-    columns
-        Which columns to return.
+    spans
+        The times, disjoint, microseconds; `None` for all.
+    part
+        The accounts, as they stand in the file.
     """
-    bounding = {*allowed, "timestamp"}
-    needed = [name for name in COLUMNS if name in {*columns, *bounding}]
-    for number in range(file.num_row_groups):
-        bounds = iter_bounds(file.metadata.row_group(number), bounding)
-        if may_have(bounds, (start, end), allowed):
-            rows = read_groups(file, [number], needed, use_threads=True)
-            mask = mask_of(rows, allowed) & is_within(rows, (start, end))
-            yield rows.filter(pa.array(mask)).select(list(columns))
 
+    allowed: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    spans: tuple[Span, ...] | None = None
+    part: Slice = Slice()
 
-def read_groups(
-    file: pq.ParquetFile,
-    numbers: Sequence[int],
-    columns: Sequence[str] = COLUMNS,
-    *,
-    use_threads: bool = False,
-) -> pa.Table:
-    """Return row groups of a file.
+    @property
+    def columns(self) -> set[str]:
+        """The columns that tell whether a row is asked for."""
+        key = () if self.part == Slice() else FILE_KEY
+        return {*self.allowed, *key, *(() if self.spans is None else ("timestamp",))}
 
-    Raises
-    ------
-    OtherFileError, pyarrow.ArrowException, OSError
-        If they are damaged.
-    """
-    rows = file.read_row_groups(numbers, list(columns), use_threads=use_threads)
-    for name in ACCOUNT_KEY:
-        # The head of a page, which has no checksum, tells how many ids there are.
-        for chunk in rows[name].chunks if name in columns else ():
-            if len(chunk) and chunk.indices.to_numpy().max() >= len(chunk.dictionary):
-                raise OtherFileError(f"its column {name} lacks ids")
-    return rows
-
-
-def iter_bounds(
-    group: pq.RowGroupMetaData, names: Collection[str]
-) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """Yield the least and greatest value of some columns of a row group, where it tells them."""
-    for place, name in enumerate(COLUMNS):
-        if name not in names:
-            continue
-        found = group.column(place).statistics
-        if found is not None and found.has_min_max:
-            low, high = found.min, found.max
-            if name == "timestamp":
-                low, high = to_microseconds(low), to_microseconds(high)
-            yield name, (low, high)
-
-
-def may_have(bounds: Iterable[tuple[str, tuple[Any, Any]]], span: Span, allowed: Allowed) -> bool:
-    """Whether a row group of such bounds can have a row that is asked for."""
-    for name, (low, high) in bounds:
-        if name == "timestamp":
-            if high < span[0] or low >= span[1]:
+    def may_match(self, footer: Footer, group: int) -> bool:
+        """Whether a row group can have a row that is asked for, by its statistics."""
+        for name, values in self.allowed.items():
+            bounds = footer.bounds(group, name)
+            if bounds and not any(bounds[0] <= value <= bounds[1] for value in values):
                 return False
-        elif name in allowed and not any(low <= value <= high for value in allowed[name]):
-            return False
-    return True
+        if self.spans is not None and (bounds := footer.bounds(group, "timestamp")):
+            first, last = bounds
+            if not any(start <= last and first < end for start, end in self.spans):
+                return False
+        return self.part == Slice() or self._may_have_part(footer, group)
+
+    def _may_have_part(self, footer: Footer, group: int) -> bool:
+        known = [bounds for name in FILE_KEY if (bounds := footer.bounds(group, name))]
+        if len(known) < len(FILE_KEY):
+            return True
+        low, high = zip(*known, strict=True)
+        return high >= self.part.low and (self.part.high is None or low < self.part.high)
+
+    def select(self, rows: pa.Table) -> pa.Table:
+        """Return those of rows in a file's order that are asked for."""
+        rows = self.part.rows(rows)
+        masks = [mask_of(rows[name], values) for name, values in self.allowed.items()]
+        if self.spans is not None:
+            times = times_of(rows)
+            within = [(times >= start) & (times < end) for start, end in self.spans]
+            masks.append(np.logical_or.reduce(within, axis=0))
+        return rows.filter(pa.array(np.logical_and.reduce(masks))) if masks else rows
 
 
-def mask_of(rows: pa.Table, allowed: Allowed) -> NDArray[np.bool_]:
-    """Return which rows have the ids that are asked for."""
-    mask = np.ones(rows.num_rows, np.bool_)
-    for name, values in allowed.items():
-        wanted = pa.array(values, pa.string())
-        parts = [
-            pc.is_in(chunk.dictionary, wanted).to_numpy(zero_copy_only=False)[
-                chunk.indices.to_numpy()
-            ]
-            for chunk in rows[name].chunks
-        ]
-        mask &= np.concatenate([np.zeros(0, np.bool_), *parts])
-    return mask
+class DataFile:
+    """The rows of a file that is open; what is read of it is checked page by page."""
+
+    def __init__(self, source: pa.NativeFile, footer: Footer) -> None:
+        self.footer = footer
+        self._file = pq.ParquetFile(
+            source, metadata=footer.metadata, page_checksum_verification=True
+        )
+
+    def row_groups(self, predicate: Predicate) -> list[int]:
+        """Return the row groups that can have rows that are asked for."""
+        count = self.footer.metadata.num_row_groups
+        return [number for number in range(count) if predicate.may_match(self.footer, number)]
+
+    def read(
+        self,
+        groups: Sequence[int] | None = None,
+        columns: Sequence[str] = COLUMNS,
+        *,
+        use_threads: bool = False,
+    ) -> pa.Table:
+        """Return some row groups, or all.
+
+        Raises
+        ------
+        OtherFileError, pyarrow.ArrowException, OSError
+            If they are damaged.
+        """
+        groups = range(self.footer.metadata.num_row_groups) if groups is None else groups
+        rows = self._file.read_row_groups(list(groups), list(columns), use_threads=use_threads)
+        for name in ACCOUNT_KEY:
+            # The head of a page, which has no checksum, tells how many ids there are.
+            for chunk in rows[name].chunks if name in columns else ():
+                if len(chunk) and chunk.indices.to_numpy().max() >= len(chunk.dictionary):
+                    raise OtherFileError(f"its column {name} lacks ids")
+        return rows
+
+    def rows(
+        self,
+        predicate: Predicate,
+        columns: Sequence[str] = COLUMNS,
+        *,
+        groups: Sequence[int] | None = None,
+        at_once: int = 1,
+        use_threads: bool = True,
+    ) -> Iterator[pa.Table]:
+        """Yield the rows that are asked for, in the file's order, of some row groups at once.
+
+        Parameters
+        ----------
+        predicate
+            Which rows.
+        columns
+            Which columns of them.
+        groups
+            Where they are; by default where the statistics allow it.
+        at_once
+            How many row groups are in memory.
+        use_threads
+            Whether to read columns side by side.
+        """
+        groups = self.row_groups(predicate) if groups is None else groups
+        needed = [name for name in COLUMNS if name in {*columns, *predicate.columns}]
+        for begin in range(0, len(groups), at_once):
+            rows = self.read(groups[begin : begin + at_once], needed, use_threads=use_threads)
+            yield predicate.select(rows).select(list(columns))
+
+    def matching(self, groups: Sequence[int], predicate: Predicate) -> list[int]:
+        """Return the row groups that have a row of the ids that are asked for, by a look at these.
+
+        It is worth it where statistics tell little, as of a rare type of account.
+        """
+        rows = self.read(groups, list(predicate.allowed), use_threads=True)
+        ends = np.cumsum([self.footer.metadata.row_group(number).num_rows for number in groups])
+        masks = [mask_of(rows[name], values) for name, values in predicate.allowed.items()]
+        counts = np.append(0, np.cumsum(np.logical_and.reduce(masks)))[np.append(0, ends)]
+        return [number for number, count in zip(groups, np.diff(counts), strict=True) if count]
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close(force=True)
 
 
-def is_within(rows: pa.Table, span: Span) -> NDArray[np.bool_]:
-    """Return which rows are of a span of time."""
-    times = times_of(rows)
-    return (times >= span[0]) & (times < span[1])
+def mask_of(column: pa.ChunkedArray, values: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which ids are some of these."""
+    wanted = pa.array(values, pa.string())
+    parts = [
+        pc.is_in(chunk.dictionary, wanted).to_numpy(zero_copy_only=False)[chunk.indices.to_numpy()]
+        for chunk in column.chunks
+    ]
+    return np.concatenate([np.zeros(0, np.bool_), *parts])
 
 
 def times_of(rows: pa.Table) -> NDArray[np.int64]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -18,68 +17,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.datafile import (
-    FILE_ORDER,
-    iter_bounds,
-    mask_of,
-    may_have,
-    open_rows,
-    read_groups,
-    read_rows,
-)
+from balance_analysis.archive.datafile import FILE_KEY, DataFile, Predicate, Slice, check_footer
 from balance_analysis.archive.manifest import check_seen, noted_files, read_about, read_coverage
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import frame_of
 from balance_analysis.known import note_known
 from balance_analysis.rows import account_numbers, canonical
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
+from balance_analysis.schema import ARROW_SCHEMA, COLUMNS
 from balance_analysis.spans import clipped, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    import pyarrow.parquet as pq
-
     from balance_analysis.archive.coverage import Coverage, FileNote
+    from balance_analysis.archive.datafile import Key
     from balance_analysis.archive.manifest import About
     from balance_analysis.filters import Filters
     from balance_analysis.known import Known
     from balance_analysis.spans import Span
-
-FILE_KEY: Final = FILE_ORDER[: len(ACCOUNT_KEY)]
 
 _WAITING: Final = 1 << 20
 """How many accounts of files wait to be added up."""
 
 _ROUND: Final = 4
 """Of so many slices there is a multiple: two workers, or four, are all busy to the end."""
-
-_ALWAYS: Final = (-(1 << 62), 1 << 62)
-
-Key = tuple[str, ...]
-"""An account's ids in the order of files, or the first few of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Accounts that stand side by side in an archive's files.
-
-    Attributes
-    ----------
-    low
-        The first of them, or what stands before it.
-    high
-        What stands behind the last of them; `None` where nothing does.
-    """
-
-    low: Key = ()
-    high: Key | None = None
-
-    def __str__(self) -> str:
-        bounds = {"from": self.low, "before": self.high}
-        said = [f"{word} {' '.join(map(repr, key))}" for word, key in bounds.items() if key]
-        return f"accounts {' '.join(said)}" if said else "all accounts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +70,9 @@ class File:
         return self.name
 
     @property
-    def is_whole(self) -> bool:
-        """Whether all of its period is asked for."""
-        return self.spans == ((self.begin, self.stop),)
+    def bounds(self) -> tuple[Span, ...] | None:
+        """The times that are asked for; `None` where that is all of its period."""
+        return None if self.spans == ((self.begin, self.stop),) else self.spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +114,8 @@ class Chosen:
         ArchiveError
             If it can't be read.
         """
-        with opened(self.store, file.name, file.notes) as source:
-            for start, end in file.spans:
-                yield from read_rows(
-                    source, start=start, end=end, allowed=self.filters.allowed(), columns=columns
-                )
+        with opened(self.store, file.name, file.notes) as data:
+            yield from data.rows(Predicate(self.filters.allowed(), file.bounds), columns)
 
     def iter_batches(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
         """Yield all rows that are asked for, file by file; see `batches`."""
@@ -198,9 +157,11 @@ class Chosen:
         return add_counts(map(self._count, self.files))
 
     def _count(self, file: File) -> pa.Table:
-        with opened(self.store, file.name, file.notes) as source:
-            rows = read_groups(source, self._needed(source), FILE_KEY)
-        rows = self._of_accounts(rows).unify_dictionaries().combine_chunks()
+        predicate = Predicate(self.filters.allowed())
+        with opened(self.store, file.name, file.notes) as data:
+            groups = data.row_groups(predicate)
+            rows = predicate.select(data.read(groups, FILE_KEY))
+        rows = rows.unify_dictionaries().combine_chunks()
         if not rows.num_rows:
             return _NOTHING
         is_first = np.ones(rows.num_rows, bool)
@@ -220,7 +181,7 @@ class Chosen:
         ArchiveError
             If a file can't be read.
         """
-        parts = [rows for file in self.files for rows in self._read_file(file, part)]
+        parts = [self._read_file(file, part) for file in self.files]
         rows = pa.concat_tables([ARROW_SCHEMA.empty_table(), *parts])
         del parts  # or what was read stays in memory beside what is made of it
         # An account's rows stand in time order, in each file and from file to file.
@@ -228,35 +189,12 @@ class Chosen:
         note_known(table, self.known)
         return table
 
-    def _needed(self, file: pq.ParquetFile, part: Slice | None = None) -> list[int]:
-        """Return the row groups that can have accounts that are asked for."""
-        count = file.metadata.num_row_groups
-        return [n for n in range(count) if self._may_have(file.metadata.row_group(n), part)]
-
-    def _may_have(self, group: pq.RowGroupMetaData, part: Slice | None = None) -> bool:
-        """Whether a row group can have accounts that are asked for, by its statistics."""
-        bounds = dict(iter_bounds(group, FILE_KEY))
-        if part is not None and len(bounds) == len(FILE_KEY):
-            low, high = zip(*(bounds[name] for name in FILE_KEY), strict=True)
-            if high < part.low or not _is_before(low, part.high):
-                return False
-        return may_have(bounds.items(), _ALWAYS, self.filters.allowed())
-
-    def _read_file(self, file: File, part: Slice) -> Iterator[pa.Table]:
-        with opened(self.store, file.name, file.notes) as source:
+    def _read_file(self, file: File, part: Slice) -> pa.Table:
+        predicate = Predicate(self.filters.allowed(), file.bounds, part)
+        with opened(self.store, file.name, file.notes) as data:
             # In one thread: as many slices are read at once as there are threads to do it.
-            rows = read_groups(source, self._needed(source, part))
-        rows = self._of_accounts(_stretch(rows, part))
-        if not file.is_whole:
-            times = rows["timestamp"].cast(pa.int64()).to_numpy()
-            edges = np.array(file.spans, np.int64).ravel()
-            rows = rows.filter(pa.array(np.searchsorted(edges, times, side="right") % 2 == 1))
-        yield rows.cast(ARROW_SCHEMA)
-
-    def _of_accounts(self, rows: pa.Table) -> pa.Table:
-        """Return the rows of the accounts that are asked for."""
-        allowed = self.filters.allowed()
-        return rows.filter(pa.array(mask_of(rows, allowed))) if allowed else rows
+            rows = predicate.select(data.read(data.row_groups(predicate)))
+        return rows.cast(ARROW_SCHEMA)
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Return what tells this choice from others: file systems don't."""
@@ -332,26 +270,8 @@ def cut(counts: pa.Table, *, rows: int, accounts: float) -> list[Slice]:
     return [Slice(low, high) for low, high in zip(lows, [*lows[1:], None], strict=True)]
 
 
-def _is_before(key: Key, bound: Key | None) -> bool:
-    return bound is None or key < bound
-
-
-def _stretch(rows: pa.Table, part: Slice) -> pa.Table:
-    """Return those of rows in a file's order that are of a slice."""
-    columns = [rows[name] for name in FILE_KEY]
-
-    def key(place: int) -> Key:
-        return tuple(column[place].as_py() for column in columns)
-
-    low, high = (
-        rows.num_rows if bound is None else bisect_left(range(rows.num_rows), bound, key=key)
-        for bound in (part.low, part.high)
-    )
-    return rows.slice(low, high - low)
-
-
 @contextlib.contextmanager
-def opened(store: Store, name: str, notes: Sequence[FileNote]) -> Iterator[pq.ParquetFile]:
+def opened(store: Store, name: str, notes: Sequence[FileNote]) -> Iterator[DataFile]:
     """Open a file of rows, which must be what is noted of it: then, or by now.
 
     Raises
@@ -364,7 +284,7 @@ def opened(store: Store, name: str, notes: Sequence[FileNote]) -> Iterator[pq.Pa
         try:
             yield file
         finally:
-            file.close(force=True)
+            file.close()
     except (pa.ArrowException, OSError) as error:
         check_seen(store, layout.ABOUT)
         raise ArchiveDamagedError(
@@ -372,11 +292,12 @@ def opened(store: Store, name: str, notes: Sequence[FileNote]) -> Iterator[pq.Pa
         ) from error
 
 
-def _open(store: Store, name: str, notes: Sequence[FileNote]) -> pq.ParquetFile:
+def _open(store: Store, name: str, notes: Sequence[FileNote]) -> DataFile:
     while True:
         try:
             with contextlib.ExitStack() as stack:
-                file, _ = open_rows(stack.enter_context(store.open(name)), notes)
+                source = stack.enter_context(store.open(name))
+                file = DataFile(source, check_footer(source, notes))
                 stack.pop_all()
                 return file
         except (pa.ArrowException, OSError):

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from balance_analysis.archive.datafile import FILE_ORDER, read_footer, wrong_schema
+from balance_analysis.archive.datafile import FILE_KEY, FILE_ORDER, read_footer, wrong_schema
 from balance_analysis.errors import ArchiveError
 from balance_analysis.rows import account_numbers, canonical
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA
+from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.text import iso_text
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Reading:
 
 def _keys(rows: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return numbers that sort as accounts do in a file, and times; of canonical rows."""
-    ids = [rows[name].chunk(0) for name in FILE_ORDER[: len(ACCOUNT_KEY)]]
+    ids = [rows[name].chunk(0) for name in FILE_KEY]
     codes = [column.indices.to_numpy() for column in ids]
     accounts = account_numbers(codes, [len(column.dictionary) for column in ids])
     return accounts, rows["timestamp"].cast(pa.int64()).to_numpy()

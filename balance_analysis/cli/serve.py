@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from balance_analysis.archive.archive import Archive
-    from balance_analysis.service.rate_limit import RateLimit
+    from balance_analysis.service.guards import RateLimit
 
 OFF: Final = "off"
 _BURST: Final = 5
@@ -94,7 +94,7 @@ def _served(archive: str | None) -> AbstractContextManager[Archive]:
 
 
 def _rate_limit(wanted: str | None, host: str) -> RateLimit | None:
-    from balance_analysis.service.rate_limit import RateLimit
+    from balance_analysis.service.guards import RateLimit
 
     if wanted == OFF or (wanted is None and _is_loopback(host)):
         return None

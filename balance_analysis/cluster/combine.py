@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from balance_analysis.analysis.int128 import sum_words, to_balances, words_of
 from balance_analysis.analysis.steps import check_fits
-from balance_analysis.archive.scan import FILE_KEY
+from balance_analysis.archive.datafile import FILE_KEY
 from balance_analysis.files.atomic import PathLike, make_note, replacing
 from balance_analysis.rows import account_numbers
 from balance_analysis.schema import ID_TYPE

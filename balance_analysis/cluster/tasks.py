@@ -14,7 +14,8 @@ import pyarrow as pa
 from balance_analysis.analysis.grid import check_cells, make_grid
 from balance_analysis.analysis.steps import check_opening, in_one_thread
 from balance_analysis.archive.archive import Archive
-from balance_analysis.archive.scan import FILE_KEY, Chosen, Slice, add_counts, cut
+from balance_analysis.archive.datafile import FILE_KEY, Slice
+from balance_analysis.archive.scan import Chosen, add_counts, cut
 from balance_analysis.cluster.runner import running
 from balance_analysis.files.atomic import PathLike, check_output
 from balance_analysis.load.progress import reporting

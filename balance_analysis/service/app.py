@@ -1,58 +1,60 @@
 """The two operations of the interface, as a web application over an archive.
 
-This module knows the paths; `changes` and `limits` answer, `middleware` stands in front of it,
-and `errors` says no.
+This module knows the paths; `changes` and `limits` answer, `guards` stands in front of them.
 """
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
+import anyio.to_thread
+from anyio.lowlevel import RunVar
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from balance_analysis.errors import ArchiveError
-from balance_analysis.service.changes import Changes
-from balance_analysis.service.docs import page
-from balance_analysis.service.errors import Code, RefusedError, error_response
-from balance_analysis.service.limits import Limits
+from balance_analysis.service.changes import TIMEOUT, Changes
+from balance_analysis.service.errors import Code, RefusedError
+from balance_analysis.service.guards import RATE_HEADERS, Guards, RateLimiter
+from balance_analysis.service.limits import answer_limits
 from balance_analysis.service.metrics import MEDIA_TYPE, Metrics
-from balance_analysis.service.middleware import Guards
-from balance_analysis.service.openapi import CHANGES, LIMITS, describe
-from balance_analysis.service.rate_limit import Meter
-from balance_analysis.service.threads import Queries
+from balance_analysis.service.openapi import CHANGES, LIMITS, describe, page
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import AsyncIterator
 
     from starlette.requests import Request
 
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.status import ArchiveStatus
-    from balance_analysis.service.changes import Answer
-    from balance_analysis.service.rate_limit import RateLimit
+    from balance_analysis.service.guards import RateLimit
 
-METHODS: Final = "GET, HEAD, OPTIONS"
-_OPTIONS: Final = {
-    "Allow": METHODS,
-    "Access-Control-Allow-Methods": METHODS,
-    "Access-Control-Allow-Headers": "*",
-    "Access-Control-Max-Age": "86400",
-}
+AT_ONCE: Final = 8
+"""Pages that are looked for at the same time; who watches is answered all the while."""
+
+READING: Final = 4
+"""Threads that read files of one page side by side."""
+
+METHODS: Final = ("GET", "HEAD")
+EXPOSED: Final = ("Warning", "X-Incomplete", "X-Block-Height", "X-Block-Timestamp", *RATE_HEADERS)
+
+_TURNS: Final[RunVar[anyio.CapacityLimiter]] = RunVar("turns")
 
 
 def create_app(
     archive: Archive,
     *,
     strict_coverage: bool = False,
-    timeout: float = 30.0,
+    timeout: float = TIMEOUT,
     rate_limit: RateLimit | None = None,
 ) -> Starlette:
     """Return an application that serves what an archive holds.
@@ -68,7 +70,7 @@ def create_app(
     strict_coverage
         Refuse, with 416, what reaches beyond the coverage.
     timeout
-        Seconds that a question may take; then it is refused, with 504.
+        Seconds that a question may take, with the time that it waits; then it is refused, with 504.
     rate_limit
         What an address may send; `None` for any number of requests.
 
@@ -79,40 +81,40 @@ def create_app(
     """
     archive.status(count_accounts=False)
     changes = Changes(archive, strict_coverage=strict_coverage, timeout=timeout)
-    limits, metrics = Limits(archive), Metrics()
-    # Who watches the service is answered also when it is busy.
-    queries, looks = Queries(), Queries(at_once=2)
+    metrics = Metrics()
 
-    def ask_changes(items: list[tuple[str, str]]) -> Answer:
-        answer = changes.answer(items)
+    def find_page(items: list[tuple[str, str]], asked_at: float, pool: Executor | None) -> Response:
+        answer = changes.answer(items, asked_at=asked_at, pool=pool)
         # Text can't hold this: its quotes are escaped.
-        metrics.add_rows(answer.body.count(b'"cursor":'))
+        metrics.rows.inc(bytes(answer.body).count(b'"cursor":'))
         return answer
 
     async def balance_changes(request: Request) -> Response:
-        return _json(await queries.run(ask_changes, request.query_params.multi_items()))
+        items, pool = request.query_params.multi_items(), getattr(request.state, "pool", None)
+        return await anyio.to_thread.run_sync(
+            find_page, items, time.monotonic(), pool, limiter=_turns()
+        )
 
-    async def network_limits(_request: Request) -> Response:
-        return _json(await queries.run(limits.answer))
+    def network_limits(_request: Request) -> Response:
+        return answer_limits(archive)
 
-    async def health(_request: Request) -> Response:
-        return JSONResponse(_health(await looks.run(_status, archive)))
+    def health(_request: Request) -> Response:
+        return JSONResponse(_health(_status(archive)))
 
-    async def figures(_request: Request) -> Response:
+    def figures(_request: Request) -> Response:
         try:
-            status = await looks.run(_status, archive)
+            status = _status(archive)
         except RefusedError:
             status = None
         return Response(metrics.text(status), media_type=MEDIA_TYPE)
 
-    async def schema(_request: Request) -> Response:
+    def schema(_request: Request) -> Response:
         return JSONResponse(describe())
 
-    async def docs(_request: Request) -> Response:
-        html, policy = page()
-        return Response(html, media_type="text/html", headers={"Content-Security-Policy": policy})
+    def docs(_request: Request) -> Response:
+        return HTMLResponse(page())
 
-    async def home(_request: Request) -> Response:
+    def home(_request: Request) -> Response:
         return RedirectResponse("docs")
 
     routes = {
@@ -124,54 +126,42 @@ def create_app(
         "/metrics": figures,
         "/": home,
     }
-    meter = None if rate_limit is None else Meter(rate_limit)
+    limiter = None if rate_limit is None else RateLimiter(rate_limit)
     app = Starlette(
-        routes=[
-            Route(path, _with_options(answer), methods=["GET", "OPTIONS"])
-            for path, answer in routes.items()
-        ],
+        routes=[Route(path, answer) for path, answer in routes.items()],
         middleware=[
-            Middleware(Guards, metrics=metrics, meter=meter, paths=routes),
+            Middleware(
+                CORSMiddleware,
+                allow_origins=["*"],
+                allow_methods=METHODS,
+                allow_headers=["*"],
+                expose_headers=EXPOSED,
+            ),
+            Middleware(Guards, metrics=metrics, limiter=limiter, paths=routes),
             # The fastest level: cursors make answers so repetitive that higher ones save little.
             Middleware(GZipMiddleware, compresslevel=1),
         ],
         exception_handlers={HTTPException: _refuse},
-        lifespan=_closing(changes),
+        lifespan=_reading,
     )
     app.router.redirect_slashes = False
     return app
 
 
-def _closing(changes: Changes) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
-    """Return what closes the engine with the last of the servers that run the application."""
-    servers: set[object] = set()
-
-    @asynccontextmanager
-    async def serving(_app: Starlette) -> AsyncIterator[None]:
-        servers.add(server := object())
-        try:
-            yield
-        finally:
-            servers.discard(server)
-            if not servers:
-                changes.close()
-
-    return serving
+@asynccontextmanager
+async def _reading(_app: Starlette) -> AsyncIterator[dict[str, Executor]]:
+    """Keep the threads that read files side by side for as long as a server runs."""
+    with ThreadPoolExecutor(READING) as pool:
+        yield {"pool": pool}
 
 
-def _with_options(
-    answer: Callable[[Request], Awaitable[Response]],
-) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
-        if request.method == "OPTIONS":
-            return Response(status_code=HTTPStatus.NO_CONTENT, headers=_OPTIONS)
-        return await answer(request)
-
-    return endpoint
-
-
-def _json(answer: Answer) -> Response:
-    return Response(answer.body, media_type="application/json", headers=answer.headers)
+def _turns() -> anyio.CapacityLimiter:
+    """Return whose turn it is; an application may be served by several event loops."""
+    turns = _TURNS.get(None)
+    if turns is None:
+        turns = anyio.CapacityLimiter(AT_ONCE)
+        _TURNS.set(turns)
+    return turns
 
 
 def _status(archive: Archive) -> ArchiveStatus:
@@ -195,8 +185,8 @@ def _health(status: ArchiveStatus) -> dict[str, object]:
 
 async def _refuse(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        answer = error_response(Code.UNIMPLEMENTED, f"{request.method} is not supported: use GET")
-        answer.status_code = error.status_code
-        answer.headers["Allow"] = METHODS
+        text = f"{request.method} is not supported: use GET"
+        answer = RefusedError(text, code=Code.UNIMPLEMENTED).response()
+        answer.headers["Allow"] = ", ".join(METHODS)
         return answer
-    return error_response(Code.NOT_FOUND, f"there is nothing at {request.url.path}")
+    return RefusedError(f"there is nothing at {request.url.path}", code=Code.NOT_FOUND).response()

@@ -1,58 +1,49 @@
-"""The list of balance changes: one page of an archive, and what is known of it.
+"""The list of balance changes: one page of an archive, found file by file until it is full.
 
-`parameters` reads what is asked, `catalog` what the archive holds, `page_query` the rows; `render`
-writes them, and `coverage` tells what may be missing.
+`parameters` reads what is asked, `coverage` what the archive holds and may lack, `reader` its rows;
+`listing` brings them in order and writes them.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from balance_analysis.service.catalog import Watch, away
-from balance_analysis.service.coverage import incomplete, missing
-from balance_analysis.service.cursors import foreign
+import numpy as np
+import pyarrow as pa
+from starlette.responses import Response
+
+from balance_analysis.archive.datafile import Predicate
+from balance_analysis.filters import Filters
+from balance_analysis.schema import ARROW_SCHEMA
+from balance_analysis.service.coverage import ALWAYS, Catalog, headers_of, unavailable
+from balance_analysis.service.cursors import encode_cursor, foreign
 from balance_analysis.service.errors import Code, RefusedError
-from balance_analysis.service.page_query import Finder, UnknownPlaceError, allowed_by
-from balance_analysis.service.parameters import AFTER, BEFORE, read_parameters
-from balance_analysis.service.render import render
-from balance_analysis.service.row_groups import Reader, StaleError
+from balance_analysis.service.listing import Page, in_order, render
+from balance_analysis.service.parameters import AFTER, BEFORE, Query, read_parameters
+from balance_analysis.service.reader import Nearest, Reader, StaleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from concurrent.futures import Executor
 
     from balance_analysis.archive.archive import Archive
-    from balance_analysis.service.catalog import Held
+    from balance_analysis.archive.scan import File
+    from balance_analysis.service.coverage import View
+    from balance_analysis.service.cursors import Place
+    from balance_analysis.service.listing import Listing
+    from balance_analysis.spans import Span
 
 TIMEOUT: Final = 30.0
 
-_TRIES: Final = 5
-"""How often a page is looked for while files are replaced under it."""
+_PAUSES: Final = (0.05, 0.1, 0.2, 0.4, None)
+"""Seconds until a page is looked for again while files are replaced under it."""
 
-_PAUSE: Final = 0.05
-"""Seconds before the second try, twice as many before each next one."""
-
-logger = logging.getLogger("balance_analysis")
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the service answers.
-
-    Attributes
-    ----------
-    body
-        A whole JSON text.
-    headers
-        `X-Block-Height` and `X-Block-Timestamp` where they are known; `Warning` where rows may be
-        missing, and `X-Incomplete` with the stretches: nanoseconds, half-open, `0-1000, 5000-6000`.
-    """
-
-    body: bytes
-    headers: dict[str, str]
+_AHEAD: Final = 8
+"""The most files that are read at once for one page."""
 
 
 class Changes:
@@ -72,16 +63,26 @@ class Changes:
     def __init__(
         self, archive: Archive, *, strict_coverage: bool = False, timeout: float = TIMEOUT
     ) -> None:
-        self._watch, self._reader = Watch(archive.store), Reader(archive.store)
+        self._catalog, self._reader = Catalog(archive.store), Reader(archive.store)
         self._strict, self._timeout = strict_coverage, timeout
 
-    def answer(self, items: Sequence[tuple[str, str]]) -> Answer:
+    def answer(
+        self,
+        items: Sequence[tuple[str, str]],
+        *,
+        asked_at: float | None = None,
+        pool: Executor | None = None,
+    ) -> Response:
         """Return one page.
 
         Parameters
         ----------
         items
             Names and values of the query, decoded, in its order.
+        asked_at
+            When it was asked, in seconds of `time.monotonic`; by default now.
+        pool
+            Where files are read side by side; `None` reads one after the other.
 
         Raises
         ------
@@ -89,46 +90,30 @@ class Changes:
             If the request is wrong, reaches outside of the coverage though that is refused, takes
             too long, or the archive can't be read.
         """
-        check = partial(_check_time, time.monotonic() + self._timeout)
-        pause = _PAUSE
-        failure = None
-        for _ in range(_TRIES):
+        began = time.monotonic() if asked_at is None else asked_at
+        check = partial(_check_time, began + self._timeout)
+        failure: StaleError | None = None
+        for pause in _PAUSES:
+            check()
             try:
-                return self._answer(items, self._watch.now(), check)
+                finder = Finder(self._catalog.view(), self._reader, check, pool)
+                return self._answer(items, finder)
             except StaleError as error:
                 failure = error
-                time.sleep(pause)
-                pause *= 2
-                check()
-        logger.warning("a file is not what the coverage says: %s; verify the archive", failure)
-        raise away()
+                time.sleep(pause or 0)
+        raise unavailable(failure)
 
-    def close(self) -> None:
-        """Let go of threads and memory."""
-        self._reader.close()
-
-    def _answer(
-        self, items: Sequence[tuple[str, str]], held: Held, check: Callable[[], None]
-    ) -> Answer:
-        finder = Finder(held, self._reader, check)
-        filters, paging = read_parameters(items, is_known_type=finder.has_account_type)
-        allowed = allowed_by(filters)
-        lacking = missing(held, filters, allowed)
+    def _answer(self, items: Sequence[tuple[str, str]], finder: Finder) -> Response:
+        query = read_parameters(items, is_known_type=finder.has_account_type)
+        lacking = headers_of(finder.view, query)
         if lacking and self._strict:
+            words = lacking["Warning"].partition('"')[2].rstrip('"')
             raise RefusedError(
-                f"the archive does not vouch for all of this: {lacking}", code=Code.OUT_OF_RANGE
+                f"the archive does not vouch for all of this: {words}", code=Code.OUT_OF_RANGE
             )
-        try:
-            page = finder.page(filters, paging)
-        except UnknownPlaceError as error:
-            name = BEFORE if paging.backward else AFTER
-            raise foreign(name, next(value for key, value in items if key == name)) from error
-        headers = held.headers()
-        if lacking:
-            stretches = incomplete(held, filters, allowed)
-            headers["Warning"] = f'199 - "{lacking}"'
-            headers["X-Incomplete"] = ", ".join(f"{a * 1000}-{b * 1000}" for a, b in stretches)
-        return Answer(render(page), headers)
+        body = render(finder.page(query))
+        headers = finder.view.headers() | lacking
+        return Response(body, media_type="application/json", headers=headers)
 
 
 def _check_time(deadline: float) -> None:
@@ -137,3 +122,112 @@ def _check_time(deadline: float) -> None:
             "the query took too long: ask for a shorter range or for fewer rows",
             code=Code.DEADLINE_EXCEEDED,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Finder:
+    """Finds rows in an archive at one moment.
+
+    Attributes
+    ----------
+    view
+        The archive.
+    reader
+        Of its files.
+    check
+        Called now and then; raises where it has taken too long.
+    pool
+        Where files are read side by side.
+    """
+
+    view: View
+    reader: Reader
+    check: Callable[[], None]
+    pool: Executor | None
+
+    def page(self, query: Query) -> Page:
+        """Return one page of the rows that are asked for.
+
+        Raises
+        ------
+        RefusedError
+            If the cursor marks no row of the archive.
+        StaleError
+            If a file has been replaced meanwhile.
+        """
+        cursor, filters = query.cursor, query.filters
+        start = ALWAYS[0] if query.start is None else query.start
+        span = start, ALWAYS[1] if query.end is None else query.end
+        descending = query.newest_first != query.backward
+        found = self._walk(filters, span, cursor, count=query.size + 1, descending=descending)
+        beyond, near = np.arange(len(found)), False
+        if cursor is not None:
+            near = bool(found.at(cursor).any())
+            beyond = np.flatnonzero(found.beyond(cursor, descending=descending))
+            if not near:
+                self._check_known(cursor, BEFORE if query.backward else AFTER)
+        nearest = beyond[::-1] if descending else beyond
+        chosen, more = nearest[: query.size], len(nearest) > query.size
+        if cursor is not None and not near and len(chosen):
+            near = self._any_behind(filters, span, cursor, descending=descending)
+        near = near and len(chosen) > 0
+        if query.backward:
+            return Page(found.take(chosen[::-1]), has_next=near, has_previous=more)
+        return Page(found.take(chosen), has_next=more, has_previous=near)
+
+    def has_account_type(self, name: str) -> bool:
+        """Return whether any row is of this account type."""
+        filters = Filters(account_types=(name,))
+        return len(self._walk(filters, ALWAYS, None, count=1, descending=True)) > 0
+
+    def _walk(
+        self,
+        filters: Filters | None,
+        span: Span,
+        cursor: Place | None,
+        *,
+        count: int,
+        descending: bool,
+    ) -> Listing:
+        """Return rows from the cursor, or an end of a span, on: so many at least, whole blocks.
+
+        The cursor's block is there besides.
+        """
+        gathered, number, ahead = [ARROW_SCHEMA.empty_table()], 0, 1
+        if filters is None:
+            return in_order(gathered[0])
+        block, (start, end) = None, span
+        if cursor is not None:
+            block = cursor.time
+            start, end = (start, min(end, block + 1)) if descending else (max(start, block), end)
+        parts = self.view.parts(start, end, descending=descending)
+
+        allowed = filters.allowed()
+
+        def read(nearest: Nearest, part: tuple[File, Span]) -> pa.Table:
+            file, span = part
+            return self.reader.rows(file, Predicate(allowed, (span,)), nearest, self.check)
+
+        while number < count and (batch := list(islice(parts, ahead))):
+            self.check()
+            nearest = Nearest(count - number, descending, block)
+            # Where files give little, several are read at once.
+            side_by_side = self.pool.map if self.pool and len(batch) > 1 else map
+            for rows in side_by_side(partial(read, nearest), batch):
+                gathered.append(rows)
+                number += nearest.found(rows)
+            ahead = min(2 * ahead, _AHEAD)
+        return in_order(pa.concat_tables(gathered))
+
+    def _check_known(self, cursor: Place, name: str) -> None:
+        """Check that the archive has the row that a cursor marks, whatever the filters."""
+        block = cursor.time, cursor.time + 1
+        if not self._walk(Filters(), block, cursor, count=1, descending=True).at(cursor).any():
+            raise foreign(name, encode_cursor(cursor))
+
+    def _any_behind(
+        self, filters: Filters | None, span: Span, cursor: Place, *, descending: bool
+    ) -> bool:
+        """Whether the list has a row on the other side of a cursor that is not of the list."""
+        found = self._walk(filters, span, cursor, count=1, descending=not descending)
+        return bool(found.beyond(cursor, descending=not descending).any())

@@ -1,10 +1,24 @@
-"""What an archive can't vouch for of what a request asks."""
+"""What the archive holds now, and what it can't vouch for of what a request asks.
+
+A side without a bound is taken to end where the archive's coverage does: whoever doesn't say how
+far back he wants to go asks for what there is. What may be missing is time that is not covered, or
+not proven to be complete, and accounts that the archive doesn't hold.
+"""
 
 from __future__ import annotations
 
+import bisect
+import logging
+import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from balance_analysis.archive import layout
+from balance_analysis.archive.manifest import read_about, read_coverage
+from balance_analysis.archive.scan import files_of
+from balance_analysis.errors import ArchiveError
 from balance_analysis.schema import from_microseconds
+from balance_analysis.service.errors import Code, RefusedError
 from balance_analysis.spans import clipped
 from balance_analysis.text import list_text
 
@@ -12,10 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.service.catalog import Held
-    from balance_analysis.service.parameters import Filters
-    from balance_analysis.service.row_groups import Allowed
+    from balance_analysis.archive.manifest import About
+    from balance_analysis.archive.scan import File
+    from balance_analysis.archive.store import Store
+    from balance_analysis.filters import Filters
+    from balance_analysis.service.parameters import Query
     from balance_analysis.spans import Span
+
+ALWAYS: Final = (-(1 << 62), 1 << 62)
 
 SHOWN: Final = 3
 """Stretches that are named; of more, how many."""
@@ -23,47 +41,113 @@ SHOWN: Final = 3
 _MOST: Final = 50
 """Stretches that a header has room for."""
 
+logger = logging.getLogger("balance_analysis")
 
-def missing(held: Held, filters: Filters, allowed: Allowed | None) -> str | None:
-    """Return in words what may be missing in an answer; `None` where it is whole.
 
-    A side without a bound is taken to end where the archive's coverage does: whoever doesn't say
-    how far back he wants to go asks for what there is. What may be missing is time that is not
-    covered, or not proven to be complete, and accounts that the archive doesn't hold.
+@dataclass(frozen=True, slots=True)
+class View:
+    """An archive at one moment: what it is bound to, what it knows, and its files in time order."""
 
-    Parameters
-    ----------
-    held
-        The archive.
-    filters
-        What is asked for.
-    allowed
-        The ids in it; `None` where no row can be meant.
+    about: About
+    coverage: Coverage
+    files: tuple[File, ...]
+
+    def parts(self, start: int, end: int, *, descending: bool) -> Iterator[tuple[File, Span]]:
+        """Yield the files that may have rows in the covered parts of [start, end), in time order.
+
+        Each comes with the part of it that is asked for.
+        """
+        low = bisect.bisect_right(self.files, start, key=lambda file: file.stop)
+        high = bisect.bisect_left(self.files, end, key=lambda file: file.begin)
+        step = -1 if descending else 1
+        for file in self.files[low:high][::step]:
+            for begin, stop in clipped(file.spans[::step], start, end):
+                if any(note.first < stop and note.last >= begin for note in file.notes):
+                    yield file, (begin, stop)
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers that tell up to where the archive knows, where it does.
+
+        `X-Block-Timestamp` is the end of the coverage in nanoseconds, and `X-Block-Height` the last
+        block that the node held which was asked for its last part.
+        """
+        headers = {}
+        for newest in self.coverage.intervals[-1:]:
+            headers["X-Block-Timestamp"] = str(newest.end * 1000)
+            if newest.block_height is not None:
+                headers["X-Block-Height"] = str(newest.block_height)
+        return headers
+
+
+class Catalog:
+    """Tells what an archive holds, from any number of threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._content: tuple[bytes | None, ...] = ()
+        self._view: View | None = None
+
+    def view(self) -> View:
+        """Return what the archive holds now.
+
+        Its two small files are read each time, which is quick, and understood only where they are
+        others than before: unlike their times and sizes, their bytes can't be mistaken.
+
+        Raises
+        ------
+        RefusedError
+            If the archive is not there, or is damaged.
+        """
+        try:
+            content = tuple(map(self._store.read, (layout.ABOUT, layout.COVERAGE)))
+            with self._lock:
+                if self._view is None or content != self._content:
+                    about, coverage = read_about(self._store), read_coverage(self._store)
+                    files = sorted(files_of(about, coverage, ALWAYS), key=lambda file: file.begin)
+                    self._content, self._view = content, View(about, coverage, tuple(files))
+                return self._view
+        except (ArchiveError, OSError, ValueError) as error:
+            raise unavailable(error) from error
+
+
+def unavailable(error: Exception | None) -> RefusedError:
+    """Return the refusal of a request while the archive can't be read; the log says more."""
+    logger.warning("the archive can't be read: %s; verify it", error)
+    return RefusedError(
+        "the archive that this service reads is not there or can't be read now: ask again later, "
+        "or tell who runs the service; its log says more",
+        code=Code.UNAVAILABLE,
+    )
+
+
+def headers_of(view: View, query: Query) -> dict[str, str]:
+    """Return the headers that tell what may be missing in an answer; none where it is whole.
+
+    `Warning` says it in words. `X-Incomplete` has all stretches of the range that may lack rows,
+    or where they are very many, one that holds them all: `0-1000, 5000-6000`, nanoseconds.
     """
-    if allowed is None:
-        return None
-    found = [*_times(held.coverage, filters.start, filters.end), *_accounts(held, allowed)]
-    return list_text(found, SHOWN, sep="; ", rest="and {} more") or None
+    if query.filters is None:
+        return {}
+    found = [*_times(view, query), *_accounts(view.about, query.filters)]
+    if not found:
+        return {}
+    words = list_text(found, SHOWN, sep="; ", rest="and {} more")
+    stretches = ", ".join(f"{a * 1000}-{b * 1000}" for a, b in _incomplete(view, query))
+    return {"Warning": f'199 - "{words}"', "X-Incomplete": stretches}
 
 
-def incomplete(held: Held, filters: Filters, allowed: Allowed | None) -> list[Span]:
-    """Return the same for programs: all stretches of the range that may lack rows, microseconds.
-
-    Where there are very many, one stretch that holds them all. A range without a bound ends where
-    the coverage does, as for people.
-    """
-    if allowed is None:
-        return []
-    start, end = _range(held.coverage, filters.start, filters.end)
-    stretches = _without_margin(held.coverage.missing(start, end), start, end)
-    if any(_accounts(held, allowed)):
+def _incomplete(view: View, query: Query) -> list[Span]:
+    start, end = _range(view, query)
+    stretches = _without_margin(view.coverage.missing(start, end), start, end)
+    if query.filters is not None and any(_accounts(view.about, query.filters)):
         stretches = [(start, end)] if start < end else []
     return stretches if len(stretches) <= _MOST else [(stretches[0][0], stretches[-1][1])]
 
 
-def _range(coverage: Coverage, start: int | None, end: int | None) -> Span:
-    first, last = coverage.bounds(proven=False)
-    return first if start is None else start, last if end is None else end
+def _range(view: View, query: Query) -> Span:
+    first, last = view.coverage.bounds(proven=False)
+    return first if query.start is None else query.start, last if query.end is None else query.end
 
 
 def _without_margin(stretches: list[Span], start: int, end: int) -> list[Span]:
@@ -75,30 +159,29 @@ def _without_margin(stretches: list[Span], start: int, end: int) -> list[Span]:
     return stretches[1:] if is_margin else stretches
 
 
-def _times(coverage: Coverage, start: int | None, end: int | None) -> Iterator[str]:
-    intervals = coverage.intervals
-    if start is not None and end is not None and start >= end:
+def _times(view: View, query: Query) -> Iterator[str]:
+    coverage, (start, end) = view.coverage, _range(view, query)
+    if query.start is not None and query.end is not None and start >= end:
         return
-    if not intervals:
+    if not coverage.intervals:
         yield "nothing is covered yet"
-    elif end is None and start is not None and start >= intervals[-1].end:
-        yield f"not covered: from {_iso(intervals[-1].end)} on"
-    elif start is None and end is not None and end <= intervals[0].start:
-        yield f"not covered: before {_iso(intervals[0].start)}"
+    elif start >= end:
+        first, last = coverage.bounds(proven=False)
+        beyond = f"from {_iso(last)} on" if query.end is None else f"before {_iso(first)}"
+        yield f"not covered: {beyond}"
     else:
-        first, last = _range(coverage, start, end)
-        gaps = _without_margin(coverage.missing(first, last, proven=False), first, last)
-        yield from (f"not covered: {_iso(begin)} to {_iso(stop)}" for begin, stop in gaps)
-        unproven = (interval.span for interval in intervals if not interval.proven)
-        doubted = list(clipped(unproven, first, last))
-        for begin, stop in _without_margin(doubted, first, last):
-            yield f"not known to be complete: {_iso(begin)} to {_iso(stop)}"
+        gaps = coverage.missing(start, end, proven=False)
+        unproven = (interval.span for interval in coverage.intervals if not interval.proven)
+        doubted = list(clipped(unproven, start, end))
+        for words, spans in (("not covered", gaps), ("not known to be complete", doubted)):
+            for begin, stop in _without_margin(spans, start, end):
+                yield f"{words}: {_iso(begin)} to {_iso(stop)}"
 
 
-def _accounts(held: Held, allowed: Allowed) -> Iterator[str]:
-    for name, bound in held.about.filters.allowed().items():
-        asked = allowed.get(name)
-        if asked is None or not {value.lower() for value in asked} <= {*map(str.lower, bound)}:
+def _accounts(about: About, filters: Filters) -> Iterator[str]:
+    asked = filters.allowed()
+    for name, bound in about.filters.allowed().items():
+        if not asked.get(name) or not {*asked[name]} <= {*bound}:
             yield f"only accounts of some values of {name} are held"
 
 

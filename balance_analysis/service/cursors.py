@@ -82,6 +82,13 @@ def encode_times(times: NDArray[np.int64], ids: NDArray[np.uint8]) -> NDArray[np
     return numbers
 
 
+def encode_cursor(place: Place) -> str:
+    """Return the cursor that marks a place."""
+    ids = np.frombuffer(place.account_id, np.uint8).reshape(1, ID_BYTES)
+    number = encode_times(np.array([place.time], np.int64), ids)[0]
+    return f"{encode_accounts(ids)[0]}{number}"
+
+
 def decode_cursor(name: str, cursor: str) -> Place:
     """Return the place that a cursor marks, if its digits are right.
 
@@ -106,7 +113,7 @@ def decode_cursor(name: str, cursor: str) -> Place:
         raise foreign(name, cursor) from error
     number = int(found[2])
     place = Place(number // _CHECKS, account_id)
-    if not -(2**63) <= number < 2**63 or _encode(place) != cursor:
+    if not -(2**63) <= number < 2**63 or encode_cursor(place) != cursor:
         raise foreign(name, cursor)
     return place
 
@@ -117,9 +124,3 @@ def foreign(name: str, cursor: str) -> RefusedError:
         f"{name}={cursor!r} is not a cursor of this service: "
         "send one that came with an edge or a pageInfo"
     )
-
-
-def _encode(place: Place) -> str:
-    ids = np.frombuffer(place.account_id, np.uint8).reshape(1, ID_BYTES)
-    number = encode_times(np.array([place.time], np.int64), ids)[0]
-    return f"{encode_accounts(ids)[0]}{number}"

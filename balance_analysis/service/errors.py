@@ -14,7 +14,6 @@ class Code(IntEnum):
     INVALID_ARGUMENT = 3
     DEADLINE_EXCEEDED = 4
     NOT_FOUND = 5
-    PERMISSION_DENIED = 7
     RESOURCE_EXHAUSTED = 8
     OUT_OF_RANGE = 11
     UNIMPLEMENTED = 12
@@ -22,14 +21,13 @@ class Code(IntEnum):
     UNAVAILABLE = 14
 
 
-_STATUSES: Final = {
+STATUSES: Final = {
     Code.INVALID_ARGUMENT: 400,
     Code.DEADLINE_EXCEEDED: 504,
     Code.NOT_FOUND: 404,
-    Code.PERMISSION_DENIED: 403,
     Code.RESOURCE_EXHAUSTED: 429,
     Code.OUT_OF_RANGE: 416,
-    Code.UNIMPLEMENTED: 501,
+    Code.UNIMPLEMENTED: 405,
     Code.INTERNAL: 500,
     Code.UNAVAILABLE: 503,
 }
@@ -44,26 +42,19 @@ class RefusedError(Exception):
         For the client: it names no path and nothing of the inside.
     code
         What kind of refusal it is.
-
-    Attributes
-    ----------
-    code
-        What kind of refusal it is.
+    status
+        The HTTP status that says the same; by default that of the code.
     """
 
-    def __init__(self, message: str, *, code: Code = Code.INVALID_ARGUMENT) -> None:
+    def __init__(
+        self, message: str, *, code: Code = Code.INVALID_ARGUMENT, status: int | None = None
+    ) -> None:
         super().__init__(message)
-        self.code = code
+        self.code, self.status = code, status or STATUSES[code]
 
-    @property
-    def status(self) -> int:
-        """The HTTP status that says the same."""
-        return _STATUSES[self.code]
-
-
-def error_response(code: Code, text: str) -> JSONResponse:
-    """Return the error body of the interface, with the useful text in `details[0].inner`."""
-    message = code.name.replace("_", " ").lower()
-    detail = {"@type": "ErrorDetail", "code": code, "message": message, "inner": text}
-    body = {"code": code, "message": message, "details": [detail]}
-    return JSONResponse(body, status_code=_STATUSES[code])
+    def response(self) -> JSONResponse:
+        """Return the error body of the interface, with the useful text in `details[0].inner`."""
+        message = self.code.name.replace("_", " ").lower()
+        detail = {"@type": "ErrorDetail", "code": self.code, "message": message, "inner": str(self)}
+        body = {"code": self.code, "message": message, "details": [detail]}
+        return JSONResponse(body, status_code=self.status)

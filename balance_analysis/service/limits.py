@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import logging
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
+from starlette.responses import Response
 
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.errors import ArchiveError
-from balance_analysis.service.catalog import Watch, away
-from balance_analysis.service.changes import Answer
+from balance_analysis.service.coverage import Catalog, unavailable
 from balance_analysis.service.errors import Code, RefusedError
 
 if TYPE_CHECKING:
@@ -30,42 +29,27 @@ _DATES: Final = {
     "propose_asset_enabled_from": "proposeAssetEnabledFrom",
 }
 
-logger = logging.getLogger("balance_analysis")
 
+def answer_limits(archive: Archive) -> Response:
+    """Return the limits: dates as nanoseconds since 1970 in a string, `"0"` where not set.
 
-class Limits:
-    """The newest snapshot of the network limits in an archive, for any number of threads.
+    Fields that the interface document doesn't list stand under their own names. When and where the
+    limits were fetched is not part of the interface and is left out.
 
-    Parameters
-    ----------
-    archive
-        The archive; it is read anew each time.
+    Raises
+    ------
+    RefusedError
+        If the archive holds none, or can't be read.
     """
-
-    def __init__(self, archive: Archive) -> None:
-        self._store, self._watch = archive.store, Watch(archive.store)
-
-    def answer(self) -> Answer:
-        """Return the limits: dates as nanoseconds since 1970 in a string, `"0"` where not set.
-
-        Fields that the interface document doesn't list stand under their own names. When and where
-        the limits were fetched is not part of the interface and is left out.
-
-        Raises
-        ------
-        RefusedError
-            If the archive holds none, or can't be read.
-        """
-        held = self._watch.now()
-        try:
-            rows = read_limits(self._store, held.coverage)
-        except (ArchiveError, OSError) as error:
-            logger.warning("the limits can't be read: %s", error)
-            raise away() from error
-        if not rows.num_rows:
-            raise RefusedError("the archive holds no network limits", code=Code.NOT_FOUND)
-        content = {"limits": _fields(rows.slice(rows.num_rows - 1))}
-        return Answer(msgspec.json.encode(content), held.headers())
+    view = Catalog(archive.store).view()
+    try:
+        rows = read_limits(archive.store, view.coverage)
+    except (ArchiveError, OSError) as error:
+        raise unavailable(error) from error
+    if not rows.num_rows:
+        raise RefusedError("the archive holds no network limits", code=Code.NOT_FOUND)
+    body = msgspec.json.encode({"limits": _fields(rows.slice(rows.num_rows - 1))})
+    return Response(body, media_type="application/json", headers=view.headers())
 
 
 def _fields(row: pa.Table) -> dict[str, Any]:

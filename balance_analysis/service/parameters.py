@@ -13,6 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from balance_analysis.filters import Filters
 from balance_analysis.schema import ACCOUNT_TYPES, NETWORK_PARTY
 from balance_analysis.service.cursors import Place, decode_cursor
 from balance_analysis.service.errors import RefusedError
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 DEFAULT_PAGE_SIZE: Final = 1000
 MAX_PAGE_SIZE: Final = 5000
-MAX_LIST: Final = 1000
-"""The most values of one list, ten times what fits into a URL of 8 KB."""
 
 ASSET: Final = "filter.assetId"
 PARTIES: Final = "filter.partyIds"
@@ -40,8 +39,11 @@ END: Final = "dateRange.endTimestamp"
 _LONGEST: Final = 100
 """Characters of a wrong name that are compared with the right ones, which takes its square."""
 
-_LISTS: Final = (PARTIES, MARKETS, TYPES)
-_NAMES: Final = (ASSET, *_LISTS, FIRST, AFTER, LAST, BEFORE, NEWEST_FIRST, START, END)
+_NAMES: Final = (
+    *(ASSET, PARTIES, MARKETS, TYPES),
+    *(FIRST, AFTER, LAST, BEFORE, NEWEST_FIRST),
+    *(START, END),
+)
 _GROUP: Final = re.compile(r"(filter|pagination|dateRange|date_range)[.\[]")
 
 _WORD: Final = re.compile(r"(?<=[a-z])([A-Z])")
@@ -55,34 +57,16 @@ _BOOLEANS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
-    """Which rows are asked for; an absent filter restricts nothing.
+class Query:
+    """What a request asks for.
 
     Attributes
     ----------
-    asset_id
-        The one asset; `None` for all.
-    party_ids, market_ids, account_types
-        Any of these; empty for all.
+    filters
+        Of which accounts; `None` where no row can be meant.
     start, end
         Half-open bounds in microseconds since 1970-01-01 UTC; `None` for no bound. Nanoseconds are
         cut towards the past, also before 1970, as nodes' databases do.
-    """
-
-    asset_id: str | None = None
-    party_ids: tuple[str, ...] = ()
-    market_ids: tuple[str, ...] = ()
-    account_types: tuple[str, ...] = ()
-    start: int | None = None
-    end: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Paging:
-    """Which part of these rows is asked for.
-
-    Attributes
-    ----------
     size
         The most rows to return.
     backward
@@ -93,6 +77,9 @@ class Paging:
         The order of the list, and of the page.
     """
 
+    filters: Filters | None
+    start: int | None = None
+    end: int | None = None
     size: int = DEFAULT_PAGE_SIZE
     backward: bool = False
     cursor: Place | None = None
@@ -101,7 +88,7 @@ class Paging:
 
 def read_parameters(
     items: Iterable[tuple[str, str]], *, is_known_type: Callable[[str], bool]
-) -> tuple[Filters, Paging]:
+) -> Query:
     """Return what a request asks for.
 
     Parameters
@@ -117,15 +104,42 @@ def read_parameters(
         If a name or a value is wrong; the message names it.
     """
     values = _collect(items)
-    filters = Filters(
-        asset_id=_single(values, ASSET) or None,
-        party_ids=tuple(_party(value) for value in values[PARTIES]),
-        market_ids=tuple(_hex_id(MARKETS, value) for value in values[MARKETS]),
-        account_types=tuple(_account_type(value, is_known_type) for value in values[TYPES]),
-        start=_microseconds(values, START),
-        end=_microseconds(values, END),
+    filters = _filters(values, is_known_type)
+    first, last = _integer(values, FIRST, 32), _integer(values, LAST, 32)
+    after, before = _single(values, AFTER), _single(values, BEFORE)
+    if after is not None and before is not None:
+        raise RefusedError(f"{AFTER} and {BEFORE} exclude each other: send one of them")
+    backward = first is None and (last is not None or before is not None)
+    name, cursor = (BEFORE, before) if backward else (AFTER, after)
+    return Query(
+        filters,
+        _microseconds(values, START),
+        _microseconds(values, END),
+        _page_size(LAST, last) if backward else _page_size(FIRST, first),
+        backward,
+        None if cursor is None else decode_cursor(name, cursor),
+        _newest_first(values),
     )
-    return filters, _paging(values)
+
+
+def _filters(
+    values: Mapping[str, list[str]], is_known_type: Callable[[str], bool]
+) -> Filters | None:
+    types = values[TYPES]
+    for name in types:
+        if name not in ACCOUNT_TYPES and not is_known_type(name):
+            raise RefusedError(
+                f"{TYPES}={name!r} is not an account type: did you mean "
+                f"{_nearest(name, ACCOUNT_TYPES)!r}?"
+            )
+    filters = Filters(
+        _single(values, ASSET) or None,
+        tuple(_party(value) for value in values[PARTIES]),
+        tuple(_hex_id(MARKETS, value) for value in values[MARKETS]),
+        # Nodes match no row with the default value, whatever they hold.
+        tuple(name for name in types if name != ACCOUNT_TYPES[0]),
+    )
+    return None if types and not filters.account_types else filters
 
 
 def _spellings(name: str) -> list[str]:
@@ -138,23 +152,18 @@ def _spellings(name: str) -> list[str]:
 _SPELLINGS: Final = {spelling: name for name in _NAMES for spelling in _spellings(name)}
 
 
+def _nearest(text: str, names: Iterable[str]) -> str:
+    return difflib.get_close_matches(text[:_LONGEST], names, n=1, cutoff=0)[0]
+
+
 def _collect(items: Iterable[tuple[str, str]]) -> Mapping[str, list[str]]:
     values: dict[str, list[str]] = defaultdict(list)
     for name, value in items:
         if name in _SPELLINGS:
             values[_SPELLINGS[name]].append(value)
         elif _GROUP.match(name):
-            nearest = difflib.get_close_matches(name[:_LONGEST], _SPELLINGS, n=1, cutoff=0)[0]
-            raise RefusedError(
-                f"{name!r} is not a parameter: did you mean {_SPELLINGS[nearest]!r}? "
-                "(A list is the same name repeated, without brackets.)"
-            )
-    for name in _LISTS:
-        if len(values[name]) > MAX_LIST:
-            raise RefusedError(
-                f"{name} was given {len(values[name])} values: send {MAX_LIST} at most, and ask "
-                "again for the others"
-            )
+            meant = _SPELLINGS[_nearest(name, _SPELLINGS)]
+            raise RefusedError(f"{name!r} is not a parameter: did you mean {meant!r}?")
     return values
 
 
@@ -172,14 +181,7 @@ def _party(value: str) -> str:
 def _hex_id(name: str, value: str, otherwise: str = "") -> str:
     if not _HEX_ID.fullmatch(value):
         raise RefusedError(f"{name}={value!r} is not an id: send 64 hex digits{otherwise}")
-    return value
-
-
-def _account_type(value: str, is_known_type: Callable[[str], bool]) -> str:
-    if value not in ACCOUNT_TYPES and not is_known_type(value):
-        nearest = difflib.get_close_matches(value[:_LONGEST], ACCOUNT_TYPES, n=1, cutoff=0)[0]
-        raise RefusedError(f"{TYPES}={value!r} is not an account type: did you mean {nearest!r}?")
-    return value
+    return value.lower()
 
 
 def _integer(values: Mapping[str, list[str]], name: str, bits: int) -> int | None:
@@ -196,28 +198,11 @@ def _microseconds(values: Mapping[str, list[str]], name: str) -> int | None:
     return None if nanoseconds is None else nanoseconds // 1000
 
 
-def _boolean(values: Mapping[str, list[str]], name: str, default: bool) -> bool:
-    text = _single(values, name)
-    if text is None:
-        return default
-    if text not in _BOOLEANS:
-        raise RefusedError(f"{name}={text!r} is not a boolean: send 'true' or 'false'")
-    return _BOOLEANS[text]
-
-
-def _paging(values: Mapping[str, list[str]]) -> Paging:
-    first, last = _integer(values, FIRST, 32), _integer(values, LAST, 32)
-    after, before = _single(values, AFTER), _single(values, BEFORE)
-    if after is not None and before is not None:
-        raise RefusedError(f"{AFTER} and {BEFORE} exclude each other: send one of them")
-    backward = first is None and (last is not None or before is not None)
-    name, cursor = (BEFORE, before) if backward else (AFTER, after)
-    return Paging(
-        size=_page_size(LAST, last) if backward else _page_size(FIRST, first),
-        backward=backward,
-        cursor=None if cursor is None else decode_cursor(name, cursor),
-        newest_first=_boolean(values, NEWEST_FIRST, default=True),
-    )
+def _newest_first(values: Mapping[str, list[str]]) -> bool:
+    text = _single(values, NEWEST_FIRST)
+    if text is not None and text not in _BOOLEANS:
+        raise RefusedError(f"{NEWEST_FIRST}={text!r} is not a boolean: send 'true' or 'false'")
+    return text is None or _BOOLEANS[text]
 
 
 def _page_size(name: str, size: int | None) -> int:

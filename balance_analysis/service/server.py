@@ -12,21 +12,20 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
-from balance_analysis.service.protocol import Connection, Sweeper, most_connections
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from starlette.applications import Starlette
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+IDLE: Final = 30.0
+"""Seconds for a request to arrive, and for what is left of an answer to be taken."""
 
 PATIENCE: Final = 3
 """Seconds that answers under way are given when the process is told to end."""
 
 _PATIENCE: Final = 1
 """The same when a block ends."""
-
-_TICK: Final = 0.05
-_QUEUE: Final = 1024
 
 
 @contextmanager
@@ -56,14 +55,23 @@ def serve(app: Starlette, *, host: str = "127.0.0.1", port: int = 0) -> Iterator
         If the address can't be listened on.
     """
     with _listen(host, port) as listener:
-        server = _server(app, _PATIENCE)
-        thread = threading.Thread(
-            target=asyncio.run, args=(_run(server, listener),), name="embedded service", daemon=True
-        )
+        up = threading.Event()
+        server = Server(app, _PATIENCE, up.set)
+
+        def run() -> None:
+            try:
+                asyncio.run(server.serve(sockets=[listener]))
+            finally:
+                up.set()
+
+        address = _address(listener)
+        thread = threading.Thread(target=run, name="embedded service", daemon=True)
         thread.start()
+        up.wait()
         try:
-            _wait(server, thread)
-            yield _address(listener)
+            if not server.started:
+                raise RuntimeError("the server ended before it had started")
+            yield address
         finally:
             server.should_exit = True
             thread.join()
@@ -74,7 +82,7 @@ def serve_until_told(
 ) -> None:
     """Serve an application until SIGTERM or SIGINT comes, and finish what is under way then.
 
-    A second signal ends it at once. For the main thread only.
+    A second SIGINT ends it at once. For the main thread only.
 
     Parameters
     ----------
@@ -89,48 +97,86 @@ def serve_until_told(
         If the address can't be listened on.
     """
     with _listen(host, port) as listener:
-        server = _server(app, PATIENCE)
+        address = _address(listener)
+        server = Server(app, PATIENCE, lambda: on_up(address))
 
         async def main() -> None:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, _stop, server)
-            await _run(server, listener, lambda: on_up(_address(listener)))
+                loop.add_signal_handler(number, server.handle_exit, number, None)
+            await server.serve(sockets=[listener])
 
         asyncio.run(main())
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
+    """A server that tells when it is up, leaves signals alone, and cuts off who does nothing.
+
+    Parameters
+    ----------
+    app
+        What answers.
+    patience
+        Seconds that answers under way are given in the end.
+    on_up
+        Called once requests are taken.
+    """
+
+    def __init__(self, app: Starlette, patience: int, on_up: Callable[[], object]) -> None:
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            # What there is to tell, the application tells.
+            log_config=None,
+            log_level="critical",
+            server_header=False,
+            timeout_graceful_shutdown=patience,
+        )
+        super().__init__(config)
+        self._on_up = on_up
+        self._idle: dict[H11Protocol, float] = {}
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals alone."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to take requests, and tell."""
+        await super().startup(sockets)
+        self._on_up()
 
-def _server(app: Starlette, patience: int) -> _Server:
-    config = uvicorn.Config(
-        app,
-        http=Connection,
-        backlog=max(1, most_connections() // 4),
-        ws="none",
-        # What there is to tell, the application tells.
-        log_config=None,
-        log_level="critical",
-        server_header=False,
-        timeout_graceful_shutdown=patience,
-    )
-    return _Server(config)
+    async def on_tick(self, counter: int) -> bool:
+        """Cut off connections on which no request has been under way for long."""
+        self.cut_off_idle(time.monotonic())
+        return await super().on_tick(counter)
 
+    def cut_off_idle(self, now: float) -> None:
+        """Cut them off, now and then."""
+        connections: set[H11Protocol] = self.server_state.connections  # type: ignore[assignment]
+        self._idle = {
+            each: self._idle.get(each, now)
+            for each in connections
+            if each.cycle is None or each.cycle.response_complete
+        }
+        for each, since in self._idle.items():
+            if now - since > IDLE:
+                each.transport.abort()
 
-def _stop(server: uvicorn.Server) -> None:
-    server.force_exit = server.should_exit
-    server.should_exit = True
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End, without those who don't take their answers."""
+        await super().shutdown(sockets)
+        for each in list(self.server_state.connections):
+            each.transport.abort()
+        # Connections are closed in the loop's next round.
+        await asyncio.sleep(0)
 
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family, backlog=_QUEUE)
+        listener = socket.create_server((host, port), family=family)
     except OSError as error:
         why = str(error.strerror).partition(" (")[0]
         text = f"{host}, port {port} can't be listened on: {why}; choose another"
@@ -142,34 +188,3 @@ def _listen(host: str, port: int) -> socket.socket:
 def _address(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-async def _run(
-    server: uvicorn.Server, listener: socket.socket, on_up: Callable[[], object] | None = None
-) -> None:
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    connections, sweeper = server.server_state.connections, Sweeper()
-
-    is_up = False
-    while not (server.should_exit or serving.done()):
-        if server.started and not is_up:
-            is_up = True
-            # uvicorn's backlog, for asyncio how many to take at once, made the queue short.
-            listener.listen(_QUEUE)
-            if on_up is not None:
-                on_up()
-        sweeper.sweep(connections, time.monotonic())
-        await asyncio.sleep(_TICK)
-    await asyncio.wait([serving])
-    for connection in list(connections):
-        connection.transport.abort()
-    # Connections are closed in the loop's next round.
-    await asyncio.sleep(0)
-    await serving
-
-
-def _wait(server: uvicorn.Server, thread: threading.Thread) -> None:
-    while not server.started:
-        if not thread.is_alive():
-            raise RuntimeError("the server ended before it had started")
-        time.sleep(0.001)

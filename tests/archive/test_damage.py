@@ -14,15 +14,21 @@ import pytest
 
 from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.datafile import OtherFileError, open_rows, read_footer, read_groups
-from balance_analysis.archive.scan import Slice
+from balance_analysis.archive.datafile import (
+    DataFile,
+    OtherFileError,
+    Predicate,
+    Slice,
+    check_footer,
+    read_footer,
+)
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.ingest.repair import repair
 from balance_analysis.node.client import Client
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
-from balance_analysis.service.catalog import Watch
-from balance_analysis.service.row_groups import Reader, StaleError, Wanted
+from balance_analysis.service.coverage import Catalog
+from balance_analysis.service.reader import Nearest, Reader, StaleError
 from tests.archive.exporting import (
     DAY,
     END,
@@ -65,13 +71,9 @@ def folder(whole, tmp_path):
 
 def serve(archive, allowed):
     """Read all files as the service does."""
-    reader = Reader(archive.store)
-    held = Watch(archive.store).now()
-    try:
-        for part in held.parts(0, END, descending=False):
-            reader.rows(*part, Wanted(allowed, 1_000_000, descending=False), lambda: None)
-    finally:
-        reader.close()
+    reader, nearest = Reader(archive.store), Nearest(1_000_000, descending=False)
+    for file, span in Catalog(archive.store).view().parts(0, END, descending=False):
+        reader.rows(file, Predicate(allowed, (span,)), nearest, lambda: None)
 
 
 READS = {
@@ -156,27 +158,32 @@ def test_a_checkpoint_that_was_replaced_is_never_read(folder):
     assert Archive(folder).status().lost == (CHECKPOINT,)
 
 
+def opened(content, note):
+    source = pa.BufferReader(content)
+    return DataFile(source, check_footer(source, [note]))
+
+
 def test_no_flipped_bit_of_a_footer_lets_a_file_be_read(whole):
     content = (whole / DAY_FILE).read_bytes()
     note = state_of(whole).files[SECOND]
     begin = len(content) - len(read_footer(pa.BufferReader(content)))
-    assert open_rows(pa.BufferReader(content), [note])[0].read().num_rows == note.rows
+    assert opened(content, note).read().num_rows == note.rows
     for place in range(8 * begin, 8 * len(content)):
         flipped = bytearray(content)
         flipped[place // 8] ^= 1 << place % 8
         with pytest.raises((OtherFileError, pa.ArrowException)):
-            open_rows(pa.BufferReader(bytes(flipped)), [note])
+            opened(bytes(flipped), note)
 
 
 def test_no_flipped_bit_of_a_page_s_head_gives_other_rows(whole):
     content, note = (whole / DAY_FILE).read_bytes(), state_of(whole).files[SECOND]
-    expected = open_rows(pa.BufferReader(content), [note])[0].read()
+    expected = opened(content, note).read()
     for place in range(8 * 4, 8 * 600):  # the heads of the ids' pages among them
         flipped = bytearray(content)
         flipped[place // 8] ^= 1 << place % 8
-        file, _ = open_rows(pa.BufferReader(bytes(flipped)), [note])
+        file = opened(bytes(flipped), note)
         with contextlib.suppress(OSError, pa.ArrowException):
-            assert read_groups(file, [0]).equals(expected)
+            assert file.read([0]).equals(expected)
 
 
 @pytest.mark.parametrize("read", ["all", "a party"])

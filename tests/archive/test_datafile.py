@@ -13,12 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance_analysis.archive import datafile as rowfiles
-from balance_analysis.archive.datafile import FILE_ORDER, encode_rows, read_rows
+from balance_analysis.archive.datafile import (
+    FILE_ORDER,
+    DataFile,
+    Footer,
+    Predicate,
+    encode_rows,
+    read_footer,
+)
 from balance_analysis.files.atomic import read_note
 from balance_analysis.frame import to_frame
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
 from tests.loopback import histories, random_history
-from tests.node.truth import lines_of_rows, lines_of_table, matching
+from tests.node.truth import lines_of_rows, lines_of_table
 
 SMALL_GROUP = 7
 
@@ -47,11 +54,16 @@ def opened(content):
     return pq.ParquetFile(pa.BufferReader(content))
 
 
-def read(content, *, start=0, end=1 << 62, columns=COLUMNS, **allowed):
-    with opened(content) as file:
-        parts = read_rows(file, start=start, end=end, allowed=allowed, columns=columns)
-        schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
-        return pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
+def data_file(content):
+    source = pa.BufferReader(content)
+    return DataFile(source, Footer(read_footer(source)))
+
+
+def read(content, *, spans=None, columns=COLUMNS, **allowed):
+    file = data_file(content)
+    schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
+    parts = file.rows(Predicate(allowed, spans), columns)
+    return pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
 
 
 @settings(max_examples=40)
@@ -105,18 +117,20 @@ def test_no_filter_and_no_bound_loses_a_row_or_lets_another_in(rows, data):
     content, _ = encode_rows(arrow_of(rows))
     times = sorted({row.timestamp_ns // 1000 for row in rows})
     near = st.sampled_from(times).flatmap(lambda time: st.integers(time - 1, time + 1))
-    start, end = data.draw(near), data.draw(near)
-    allowed, wanted = {}, {}
+    edges = sorted(data.draw(st.lists(near, min_size=2, max_size=4, unique=True)))
+    spans = tuple(zip(edges[::2], edges[1::2], strict=False))
+    allowed = {}
     for place, name in enumerate(ACCOUNT_KEY):
         values = sorted({row.account[place] for row in rows} | {"0", "zz", "ACCOUNT_TYPE_H"})
         chosen = data.draw(st.none() | st.lists(st.sampled_from(values), min_size=1, max_size=3))
         if chosen is not None:
-            allowed[name] = wanted[name] = chosen
-    found = read(content, start=start, end=end, **allowed)
+            allowed[name] = chosen
+    found = read(content, spans=spans, **allowed)
     expected = [
         row
-        for row in matching(rows, start=start, end=end)
-        if all(row.account[ACCOUNT_KEY.index(name)] in values for name, values in wanted.items())
+        for row in rows
+        if any(start <= row.timestamp_ns // 1000 < end for start, end in spans)
+        and all(row.account[ACCOUNT_KEY.index(name)] in values for name, values in allowed.items())
     ]
     assert lines_of_table(to_frame(found)) == lines_of_rows(expected)
 
@@ -131,22 +145,29 @@ def test_columns_come_as_they_are_asked_for(rows, columns):
     assert found.equals(read(content, party_id=[party]).select(columns))
 
 
-def test_the_rows_of_one_party_are_read_out_of_few_row_groups(monkeypatch):
+def test_the_rows_of_one_party_are_read_out_of_few_row_groups():
     rows = random_history(5, rows=2000, accounts=400)
     content, _ = encode_rows(arrow_of(rows))
-    read_groups = []
-    plain = pq.ParquetFile.read_row_group
-
-    def counting(file, number, columns):
-        read_groups.append(number)
-        return plain(file, number, columns)
-
-    monkeypatch.setattr(pq.ParquetFile, "read_row_group", counting)
     parties = [row.party_id for row in rows if row.party_id != "network"]
     party = max(set(parties), key=parties.count)
-    count = read(content, party_id=[party]).num_rows
-    assert count == parties.count(party)
-    assert len(read_groups) <= count // SMALL_GROUP + 2
+    file, predicate = data_file(content), Predicate({"party_id": [party]})
+    groups = file.row_groups(predicate)
+    assert len(groups) <= parties.count(party) // SMALL_GROUP + 2
+    assert sum(part.num_rows for part in file.rows(predicate, groups=groups)) == parties.count(
+        party
+    )
+
+
+def test_row_groups_of_a_rare_type_are_found_by_a_look():
+    rows = random_history(5, rows=2000, accounts=400)
+    content, _ = encode_rows(arrow_of(rows))
+    file = data_file(content)
+    types = [row.account_type for row in rows]
+    predicate = Predicate({"account_type": [min(set(types), key=types.count)]})
+    groups = file.row_groups(predicate)
+    found = file.matching(groups, predicate)
+    assert found == [n for n in groups if predicate.select(file.read([n])).num_rows]
+    assert len(found) < len(groups)
 
 
 def test_each_row_group_has_only_the_ids_of_its_own_rows():

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.archive.scan import FILE_KEY, Chosen, add_counts, cut
+from balance_analysis.archive.datafile import FILE_KEY
+from balance_analysis.archive.scan import Chosen, add_counts, cut
 from balance_analysis.schema import ACCOUNT_KEY
 from tests.analysis.tables import HOUR, many_rows, table_of
 from tests.cluster.archives import write_archive

@@ -3,9 +3,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import shutil
+import socket
 from typing import NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 import requests
@@ -31,6 +33,20 @@ def read_error(body):
     return body["code"], detail["inner"]
 
 
+def spoken(url, sent):
+    """Head and body that come back for bytes that no HTTP library would send."""
+    parts = urlsplit(url)
+    address = (parts.hostname, parts.port)
+    with (
+        socket.create_connection(address, timeout=10) as client,
+        client.makefile("rb") as received,
+    ):
+        client.sendall(sent)
+        head = b"".join(iter(received.readline, b"\r\n"))
+        length = re.search(rb"content-length: (\d+)", head)
+        return head, json.loads(received.read(int(length[1]))) if length else None
+
+
 class Node:
     """The service over an archive that a test may replace."""
 
@@ -49,19 +65,6 @@ class Node:
         assert response.status_code == 200, response.text
         assert set(response.json()) == {"balances"}
         return response.json()["balances"]
-
-    def cursors(self, rows):
-        """The cursor of every row that the node holds."""
-        by_node = {
-            tuple(sorted(edge["node"].items())): edge["cursor"]
-            for edge in self.page({"pagination.first": 5000})["edges"]
-        }
-        return {row: by_node[tuple(sorted(row.node.items()))] for row in rows}
-
-    def refusal(self, query):
-        """Status, code and useful text of a request that is refused."""
-        response = self.session.get(f"{self.url}{CHANGES}?{query}", timeout=10)
-        return response.status_code, *read_error(response.json())
 
 
 def replace_archive(path, rows, **held):

@@ -10,8 +10,7 @@ import requests
 
 from balance_analysis.demo import sample_archive
 from balance_analysis.service.app import create_app
-from balance_analysis.service.docs import page
-from balance_analysis.service.openapi import CHANGES, describe
+from balance_analysis.service.openapi import CHANGES, describe, page
 from balance_analysis.service.server import serve
 
 
@@ -20,11 +19,10 @@ class Reading(HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.text, self.ids, self.links, self.attributes = "", [], [], set()
+        self.text, self.ids, self.links = "", [], []
 
     def handle_starttag(self, tag, attrs):
         for name, value in attrs:
-            self.attributes.add(name)
             if name == "id":
                 self.ids.append(value)
             if name in {"src", "href", "action", "srcset", "data"}:
@@ -37,18 +35,13 @@ class Reading(HTMLParser):
 @pytest.fixture(scope="module")
 def read():
     reading = Reading()
-    reading.feed(page()[0])
+    reading.feed(page())
     return reading
 
 
 def test_the_page_asks_nobody_else(read):
     outside = [link for link in read.links if re.match(r"(\w+:|//)", link)]
     assert all(link.startswith("data:") for link in outside)
-
-
-def test_no_attribute_runs_or_styles(read):
-    assert not {name for name in read.attributes if name.startswith("on")}
-    assert "style" not in read.attributes
 
 
 def test_every_link_inside_the_page_leads_somewhere(read):
@@ -69,15 +62,6 @@ def test_the_page_has_every_operation_parameter_error_and_form(read):
 def url():
     with sample_archive() as archive, serve(create_app(archive)) as url:
         yield url
-
-
-def test_the_policy_allows_the_page_s_own_script_alone(url):
-    policy = requests.get(f"{url}/docs", timeout=10).headers["Content-Security-Policy"]
-    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
-    assert rules["default-src"] == rules["frame-ancestors"] == "'none'"
-    assert re.fullmatch(r"'sha256-[\w+/=]{44}'", rules["script-src"])
-    assert re.fullmatch(r"'sha256-[\w+/=]{44}'", rules["style-src"])
-    assert rules["connect-src"] == "'self'"
 
 
 def test_the_address_alone_leads_to_the_page(url):
@@ -127,10 +111,3 @@ def test_the_form_shows_what_is_wrong(tab):
     tab.wait_for_function(
         "document.querySelector('#listBalanceChanges .body').textContent.includes('send 1 to 5000')"
     )
-
-
-def test_the_form_shows_a_warning(tab):
-    tab.fill("[name='dateRange.startTimestamp']", "2023-03-01")
-    _press(tab, "Send")
-    tab.wait_for_selector("#listBalanceChanges .note:visible")
-    assert "2023-03-01" in tab.inner_text("#listBalanceChanges .note")

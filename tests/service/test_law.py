@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -163,31 +160,6 @@ def test_a_copy_does_not_claim_more_than_its_source(tmp_path):
     doubted = [(start, end) for start, end, proven in spans_of(tmp_path / "copy") if not proven]
     assert doubted == [_GAP, _VAGUE]
     assert content_of(tmp_path / "copy", "changes/") == content_of(tmp_path / "archive", "changes/")
-
-
-def test_a_strict_service_gives_our_client_all_that_is_complete(tmp_path):
-    archive = write_archive(tmp_path / "archive", block_of(9))
-    with (
-        serve(create_app(archive, strict_coverage=True)) as url,
-        Client(url, timeout=20) as client,
-    ):
-        start, end = map(from_microseconds, WHOLE[0][:2])
-        assert len(load_balance_changes(client, start=start, end=end)) == 9
-
-
-@given(seed=st.integers(0, 1000), size=st.sampled_from((5, 50, 5000)))
-@settings(max_examples=3)
-def test_any_history_survives_any_number_of_copies(seed, size):
-    rows = spread_history(seed, rows=90, accounts=30, largest_block=25)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        with node_of(rows) as node:
-            run_export(node, folder / "0", start=START, end=END)
-        for number in range(2):
-            with serve(create_app(Archive(folder / str(number)))) as url:
-                copy = folder / str(number + 1)
-                run_export(url, copy, start=START, end=END, page_size=size)
-        assert lasting(folder / "2") == lasting(folder / "0")
 
 
 def test_a_strict_service_is_exported_from_its_start_on(tmp_path):

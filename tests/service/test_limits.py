@@ -78,14 +78,10 @@ def test_without_a_snapshot_the_limits_are_not_found(node):
     assert response.json()["details"][0]["inner"]
 
 
-def test_the_newest_snapshot_is_answered_without_a_restart(served):
-    served(SNAPSHOT)
-    newer = replace(SNAPSHOT, can_propose_asset=True)
-    assert served(newer) == LIMITS | {"canProposeAsset": True}
-
-
 def test_a_snapshot_that_comes_back_is_the_newest(served):
-    assert served(SNAPSHOT, replace(SNAPSHOT, genesis_loaded=False), SNAPSHOT) == LIMITS
+    other = replace(SNAPSHOT, genesis_loaded=False)
+    assert served(SNAPSHOT, other, SNAPSHOT) == LIMITS
+    assert served(other) == LIMITS | {"genesisLoaded": False}
 
 
 @pytest.mark.parametrize(
@@ -93,34 +89,27 @@ def test_a_snapshot_that_comes_back_is_the_newest(served):
     [
         ("1970-01-01T00:00:00.000000001Z", "1"),
         ("1969-12-31T23:59:59.999999999Z", "-1"),
-        ("2023-04-01T00:00:00.5Z", "1680307200500000000"),
-        ("2023-04-01T00:00:00.000000001Z", "1680307200000000001"),
         ("2262-01-01T00:00:00.987654321Z", "9214646400987654321"),
     ],
 )
 def test_a_date_keeps_its_nanoseconds(served, moment, nanoseconds):
-    snapshot = replace(SNAPSHOT, propose_asset_enabled_from=pd.Timestamp(moment))
-    assert served(snapshot)["proposeAssetEnabledFrom"] == nanoseconds
-
-
-def test_both_dates_may_be_unset(served):
-    snapshot = replace(SNAPSHOT, propose_market_enabled_from=None)
-    assert served(snapshot)["proposeMarketEnabledFrom"] == "0"
+    dates = {
+        "propose_asset_enabled_from": pd.Timestamp(moment),
+        "propose_market_enabled_from": None,
+    }
+    found = served(replace(SNAPSHOT, **dates, extra={"genesisLoaded": False}))
+    assert found["proposeAssetEnabledFrom"] == nanoseconds
+    assert found["proposeMarketEnabledFrom"] == "0"
+    assert found["genesisLoaded"]  # which no extra field hides
 
 
 @given(flags=st.fixed_dictionaries(dict.fromkeys(FLAGS, st.booleans())))
-@settings(max_examples=20)
+@settings(max_examples=5)
 def test_each_flag_keeps_its_name(node, flags):
     node.hold([])
     Writer(Archive(node.path).store).keep_limits(replace(SNAPSHOT, **flags))
     limits = node.get(path=PATH).json()["limits"]
     assert {name: limits[FLAGS[name]] for name in FLAGS} == flags
-
-
-def test_an_extra_field_never_hides_a_known_one(served):
-    assert served(replace(SNAPSHOT, extra={"canProposeMarket": False})) == {
-        name: value for name, value in LIMITS.items() if name not in SNAPSHOT.extra
-    }
 
 
 def test_our_own_client_reads_the_limits_that_were_kept(node, served):
@@ -138,14 +127,9 @@ def test_our_own_client_reads_the_limits_that_were_kept(node, served):
     )
 
 
-def test_parameters_of_the_limits_are_ignored(node, served):
+def test_the_last_block_is_told_with_the_limits_whatever_the_parameters(node, served):
     served(SNAPSHOT)
-    assert node.get({"pagination.first": 0}, path=PATH).json() == {"limits": LIMITS}
-
-
-def test_the_last_block_is_told_with_the_limits_too(node, served):
-    served(SNAPSHOT)
-    headers = node.get(path=PATH).headers
+    headers = node.get({"pagination.first": 0}, path=PATH).headers
     assert (headers["X-Block-Height"], headers["X-Block-Timestamp"]) == (f"{HEIGHT}", f"{END}000")
 
 

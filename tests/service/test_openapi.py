@@ -15,8 +15,7 @@ from schemathesis.engine import Status, events, from_schema
 
 from balance_analysis.demo import sample_archive
 from balance_analysis.service.app import create_app
-from balance_analysis.service.openapi import CHANGES, LIMITS, describe
-from balance_analysis.service.schemas import CURSOR
+from balance_analysis.service.openapi import CHANGES, CURSOR, LIMITS, describe
 from balance_analysis.service.server import serve
 
 FORMS = {
@@ -34,7 +33,7 @@ FORMS = {
 }
 """The interface's parameters; an int64 is text, since JavaScript's numbers would round it."""
 
-EXAMPLES = 80
+EXAMPLES = 40
 """Of requests by chance, for each operation."""
 
 
@@ -116,10 +115,10 @@ def test_every_error_answer_has_the_interface_s_body():
         assert others == {s: {"$ref": f"#/components/responses/{s}"} for s in others}
 
 
-@pytest.mark.parametrize("path", [CHANGES, LIMITS, "/health", "/metrics"])
+@pytest.mark.parametrize("path", [CHANGES, LIMITS])
 def test_what_any_address_may_answer_is_described_at_each(path):
     responses = describe()["paths"][path]["get"]["responses"]
-    assert {"200", "403", "405", "414", "429", "500", "503"} <= set(responses)
+    assert {"200", "405", "414", "429", "500", "503"} <= set(responses)
 
 
 def _moment(name):

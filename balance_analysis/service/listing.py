@@ -1,4 +1,4 @@
-"""The order of the list: by time, and inside a block by account id, as nodes have it."""
+"""The list of rows: by time, and inside a block by account id, as nodes have it; and its JSON."""
 
 from __future__ import annotations
 
@@ -7,23 +7,27 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.rows import account_numbers
 from balance_analysis.schema import ACCOUNT_KEY
-from balance_analysis.service.cursors import ID_BYTES, Place
+from balance_analysis.service.cursors import ID_BYTES, Place, encode_accounts, encode_times
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+_SPECIAL: Final = r"[^ !#-\[\]-~]"
+"""Any character but those that JSON writes as they are in ASCII."""
 
 _IN_ID: Final = ("asset_id", "party_id", "market_id", "account_type")
 """What an account's id is the SHA-256 of, written one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class Listing:
     """Rows in the order of the list, oldest first.
 
     Attributes
@@ -62,7 +66,7 @@ class Listed:
         is_there: NDArray[np.bool_] = (self.times == place.time) & is_account[self.accounts]
         return is_there
 
-    def take(self, rows: NDArray[np.int64]) -> Listed:
+    def take(self, rows: NDArray[np.int64]) -> Listing:
         """Return some of the rows, in the order in which they are named."""
         return replace(
             self,
@@ -72,7 +76,7 @@ class Listed:
         )
 
 
-def in_order(rows: pa.Table) -> Listed:
+def in_order(rows: pa.Table) -> Listing:
     """Return rows in the order of the list, oldest first.
 
     Parameters
@@ -97,7 +101,9 @@ def in_order(rows: pa.Table) -> Listed:
     ranks[sorting] = np.arange(len(ids))
     accounts = ranks[accounts]
     times = columns["timestamp"].cast(pa.int64()).to_numpy()
-    listed = Listed(times, columns["balance"], accounts, ids[sorting], keys.take(pa.array(sorting)))
+    listed = Listing(
+        times, columns["balance"], accounts, ids[sorting], keys.take(pa.array(sorting))
+    )
     return listed.take(np.lexsort([accounts, times]))
 
 
@@ -120,3 +126,91 @@ def _sha256(text: bytes) -> bytes:
 def _texts(ids: NDArray[np.uint8]) -> NDArray[np.bytes_]:
     """Return ids as what numpy sorts by their bytes."""
     return np.ascontiguousarray(ids).view(f"S{ID_BYTES}").ravel()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of the list of rows that was asked for.
+
+    Attributes
+    ----------
+    rows
+        In the order of the page.
+    has_next, has_previous
+        Whether the list is known to go on after, or before, these rows. An empty page knows
+        neither; the side that the page was not counted towards is known only with a cursor.
+    """
+
+    rows: Listing
+    has_next: bool
+    has_previous: bool
+
+
+def render(page: Page) -> bytes:
+    """Return the body of an answer."""
+    edges, first, last = _edges(page.rows)
+    info = {
+        "hasNextPage": page.has_next,
+        "hasPreviousPage": page.has_previous,
+        "startCursor": first,
+        "endCursor": last,
+    }
+    return b"".join(
+        (
+            b'{"balances":{"edges":[',
+            edges,
+            b'],"pageInfo":',
+            msgspec.json.encode(info),
+            b"}}",
+        )
+    )
+
+
+def _edges(rows: Listing) -> tuple[bytes | pa.Buffer, str, str]:
+    """Return the edges, with commas, and the first and the last cursor."""
+    if not len(rows):
+        return b"", "", ""
+    beginnings = pa.array(encode_accounts(rows.ids))
+    accounts = pa.array(rows.accounts)
+    numbers = pa.array(encode_times(rows.times, rows.ids[rows.accounts])).cast(pa.string())
+    edges = pc.binary_join_element_wise(
+        '{"node":{"timestamp":"',
+        pa.array(rows.times).cast(pa.string()),
+        '000","balance":"',
+        rows.balances.cast(pa.string()),
+        _nodes(rows, beginnings).take(accounts),
+        numbers,
+        '"}',
+        "",
+    )
+    joined = pc.binary_join(pa.ListArray.from_arrays([0, len(edges)], edges), ",")
+    cursors = [f"{beginnings[accounts[end].as_py()]}{numbers[end]}" for end in (0, len(edges) - 1)]
+    return joined[0].as_buffer(), cursors[0], cursors[1]
+
+
+def _nodes(rows: Listing, beginnings: pa.StringArray) -> pa.StringArray:
+    """Return for each account what stands between a row's balance and its cursor's number."""
+    ids = {name: _quoted(rows.keys[name]) for name in rows.keys.column_names}
+    return pc.binary_join_element_wise(
+        '","assetId":',
+        ids["asset_id"],
+        ',"partyId":',
+        ids["party_id"],
+        ',"marketId":',
+        ids["market_id"],
+        ',"accountType":',
+        ids["account_type"],
+        '},"cursor":"',
+        beginnings,
+        "",
+    )
+
+
+def _quoted(ids: pa.ChunkedArray) -> pa.StringArray:
+    """Return ids as strings of JSON: they may hold anything."""
+    encoded = ids.combine_chunks().dictionary_encode()
+    texts = encoded.dictionary
+    if pc.any(pc.match_substring_regex(texts, _SPECIAL)).as_py():
+        quoted = [msgspec.json.encode(text).decode() for text in texts.to_pylist()]
+        return pa.array(quoted, pa.string()).take(encoded.indices)
+    return pc.binary_join_element_wise('"', texts, '"', "").take(encoded.indices)

@@ -1,0 +1,255 @@
+"""What stands between the network and the application.
+
+It refuses what would cost too much, answers every refusal and error with the interface's error
+body, hands answers over piece by piece to readers that may be slow, and counts and logs requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from starlette.datastructures import MutableHeaders
+
+from balance_analysis.service.errors import Code, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from balance_analysis.service.metrics import Metrics
+
+LONGEST_URL: Final = 8192
+"""Bytes of path and query: loads by this package split what would be longer."""
+
+MOST_AT_ONCE: Final = 256
+SENDING: Final = 120.0
+MOST_ADDRESSES: Final = 10_000
+"""So many are remembered; who has been quiet for longest is forgotten first."""
+
+RATE_HEADERS: Final = tuple(f"Ratelimit-{name}" for name in ("Limit", "Remaining", "Reset"))
+
+_PIECE: Final = 1 << 16
+_SITE: Final = 64
+"""The bits of an IPv6 address that its holder can't choose."""
+
+_SHOWN: Final = 200
+"""Characters of a path and query that the log shows."""
+
+logger = logging.getLogger("balance_analysis")
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """How many requests an address may send. The defaults are those of real nodes.
+
+    Attributes
+    ----------
+    per_second
+        How many come back in a second.
+    burst
+        How many may come at once.
+    """
+
+    per_second: float = 20.0
+    burst: int = 100
+
+    def __post_init__(self) -> None:
+        if not self.per_second > 0 or self.burst < 1:
+            raise ValueError(f"a rate limit must let some requests through, which {self} does not")
+
+
+class RateLimiter:
+    """Counts the requests of each address; of an IPv6 address, those of its /64.
+
+    Parameters
+    ----------
+    limit
+        What each may send.
+    clock
+        Where the time comes from, in seconds.
+    most
+        How many addresses are remembered.
+    """
+
+    def __init__(
+        self,
+        limit: RateLimit,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        most: int = MOST_ADDRESSES,
+    ) -> None:
+        self.limit = limit
+        self._clock, self._most = clock, most
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, address: str) -> int | None:
+        """Count a request; return how many more may come at once, `None` if it is one too many."""
+        with self._lock:
+            now, site = self._clock(), _site(address)
+            tokens, seen = self._buckets.pop(site, (self.limit.burst, now))
+            tokens = min(self.limit.burst, tokens + (now - seen) * self.limit.per_second)
+            is_admitted = tokens >= 1
+            self._buckets[site] = tokens - is_admitted, now
+            if len(self._buckets) > self._most:
+                self._buckets.popitem(last=False)
+        return int(tokens - 1) if is_admitted else None
+
+
+def _site(address: str) -> str:
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    return str(found.ipv4_mapped or ipaddress.ip_network((found, _SITE), strict=False))
+
+
+class Guards:
+    """The application, guarded.
+
+    Parameters
+    ----------
+    app
+        What answers.
+    metrics
+        What counts.
+    limiter
+        What an address may send; `None` for any number of requests.
+    paths
+        Those that are counted each by itself.
+    sending
+        Seconds in which an answer must be taken by its reader.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        metrics: Metrics,
+        limiter: RateLimiter | None,
+        paths: Collection[str],
+        sending: float = SENDING,
+    ) -> None:
+        self._app, self._metrics, self._limiter = app, metrics, limiter
+        self._paths, self._sending = frozenset(paths), sending
+        self._under_way: set[object] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, sending = time.monotonic(), _Sending(send, self._sending)
+        self._under_way.add(sending)
+        self._metrics.in_flight.inc()
+        try:
+            await self._answer(scope, receive, sending)
+        finally:
+            self._under_way.discard(sending)
+            seconds = time.monotonic() - began
+            path = scope["path"] if scope["path"] in self._paths else "other"
+            self._metrics.in_flight.dec()
+            self._metrics.requests.labels(path, sending.status).inc()
+            self._metrics.seconds.labels(path).observe(seconds)
+            logger.info(
+                "%s %s %.0f ms: %s", _address(scope), sending.status, seconds * 1e3, _shown(scope)
+            )
+
+    async def _answer(self, scope: Scope, receive: Receive, sending: _Sending) -> None:
+        try:
+            self._check(scope, sending.headers)
+            await self._app(scope, receive, sending)
+        except RefusedError as error:
+            if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                logger.warning("%s: %s", error, error.__cause__ or _shown(scope))
+            await error.response()(scope, receive, sending)
+        except Exception as error:
+            if sending.status and isinstance(error, TimeoutError):
+                logger.warning("%s is too slow to read an answer: cut off", _address(scope))
+            else:
+                logger.exception("unexpected error: %s", _shown(scope))
+            if sending.status:
+                raise
+            text = "unexpected error: the log of the service has it"
+            await RefusedError(text, code=Code.INTERNAL).response()(scope, receive, sending)
+
+    def _check(self, scope: Scope, headers: dict[str, str]) -> None:
+        """Raise if a request is too much: of too many, of one address, or too long."""
+        if len(self._under_way) > MOST_AT_ONCE:
+            raise RefusedError(
+                "too many requests under way: ask again in a moment", code=Code.UNAVAILABLE
+            )
+        if self._limiter is not None:
+            limit, left = self._limiter.limit, self._limiter.take(_address(scope))
+            # As the public nodes tell it: what fits into a second, what is left of it, the second.
+            numbers = (limit.burst, left or 0, 1)
+            headers |= zip(RATE_HEADERS, map(str, numbers), strict=True)
+            if left is None:
+                raise RefusedError(
+                    f"more than {limit.per_second:g} requests a second: send fewer",
+                    code=Code.RESOURCE_EXHAUSTED,
+                )
+        if (length := len(_target(scope))) > LONGEST_URL:
+            raise RefusedError(
+                f"path and query have {length} bytes, and may have {LONGEST_URL}: ask for less at "
+                "once, such as for fewer parties",
+                status=HTTPStatus.REQUEST_URI_TOO_LONG,
+            )
+
+
+class _Sending:
+    """Where an answer goes: its headers on top of all answers', its body in pieces.
+
+    A server takes a piece at once and the next one when the reader has made room, so of an answer
+    that nobody reads it holds a piece or two.
+    """
+
+    def __init__(self, send: Send, seconds: float) -> None:
+        self.headers = {"X-Content-Type-Options": "nosniff"}
+        self.status = 0
+        self._send, self._seconds = send, seconds
+        self._until = 0.0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self._until = asyncio.get_running_loop().time() + self._seconds
+            MutableHeaders(scope=message).update(self.headers)
+        body = message.get("body", b"")
+        last = max(0, len(body) - 1) // _PIECE * _PIECE
+        async with asyncio.timeout_at(self._until):
+            for begin in range(0, last, _PIECE):
+                piece = body[begin : begin + _PIECE]
+                await self._send({"type": message["type"], "body": piece, "more_body": True})
+            await self._send({**message, "body": body[last:]} if last else message)
+
+
+def _target(scope: Scope) -> bytes:
+    query: bytes = scope["query_string"]
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    return b"?".join((path, query)) if query else path
+
+
+def _shown(scope: Scope) -> str:
+    """Return a request as a line of the log may hold it."""
+    text = f"{scope['method']} {_target(scope).decode('latin-1')}"
+    return ascii(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...").strip("'\"")
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else "unknown"
