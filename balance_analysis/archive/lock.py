@@ -20,7 +20,7 @@ import filelock
 from balance_analysis.archive import layout
 from balance_analysis.archive.holder import NoLockError, holder_of, locked, myself
 from balance_analysis.files.atomic import name_file
-from balance_analysis.redact import without_credentials
+from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

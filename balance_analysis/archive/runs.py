@@ -22,8 +22,7 @@ from balance_analysis.archive.limits import snapshot
 from balance_analysis.archive.run import STAMP
 from balance_analysis.archive.signals import uninterrupted
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError
-from balance_analysis.redact import without_credentials
-from balance_analysis.text import exact_text
+from balance_analysis.text import exact_text, without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -59,7 +59,6 @@ class Report:
     title: str
     interval: str
     verdict: str
-    is_complete: bool
     warnings: tuple[str, ...]
     facts: tuple[tuple[str, str], ...]
     parts: dict[str, Part]

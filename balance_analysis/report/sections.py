@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from balance_analysis.report.content import Account, AssetContent, Content
-    from balance_analysis.report.source import Source
+    from balance_analysis.report.source import Bound, Source
     from balance_analysis.report.tables import AssetUnit, Column
 
 MOST_LISTED: Final = 5000
@@ -57,12 +57,10 @@ def make_report(content: Content, units: Mapping[str, AssetUnit]) -> Report:
         parts = {"complete": _completeness(source, pictures)}
         if source.limits is not None and not source.limits.empty:
             parts["limits"] = _limits(source.limits, pictures)
-        is_complete = source.is_proven and not source.gaps and not source.problems
         return Report(
             title=f"Balances of {source.name}",
-            interval=_interval(source),
+            interval=_stretch(source.start, source.end) if source.start else "no balance changes",
             verdict=_verdict(source),
-            is_complete=is_complete,
             warnings=tuple(_warnings(source)),
             facts=tuple(_facts(content)),
             parts=parts,
@@ -70,10 +68,8 @@ def make_report(content: Content, units: Mapping[str, AssetUnit]) -> Report:
         )
 
 
-def _interval(source: Source) -> str:
-    if source.start is None:
-        return "no balance changes"
-    return f"{write_moment(source.start)} to {write_moment(source.end)} UTC"
+def _stretch(start: Bound, end: Bound) -> str:
+    return f"{write_moment(start)} to {write_moment(end)} UTC"
 
 
 def _verdict(source: Source) -> str:
@@ -86,15 +82,10 @@ def _verdict(source: Source) -> str:
 
 def _warnings(source: Source) -> Iterator[str]:
     for start, end in source.gaps:
-        stretch = f"{write_moment(start)} to {write_moment(end)} UTC"
-        yield f"{stretch} is not known to be complete: balance changes may be missing here."
+        yield f"{_stretch(start, end)} is not known to be complete: rows of it may be missing here."
     yield from (f"A check failed: {problem}" for problem in source.problems)
     if not source.is_proven:
-        yield (
-            "The table doesn't tell that no rows are missing; a load and an archive do."
-            if source.coverage is None
-            else "Nothing of the archive is known to be complete."
-        )
+        yield "Nothing tells that no rows are missing; a load does, and an archive that was filled."
 
 
 def _facts(content: Content) -> Iterator[tuple[str, str]]:
@@ -180,10 +171,8 @@ class _Assets:
     def _words(self, asset: AssetContent, unit: AssetUnit) -> Iterator[str]:
         rows = count_text(len(asset.table), "balance change")
         yield f"{rows} of {count_text(len(asset.summary), 'account')}."
-        if unit.decimals is None:
-            yield "Amounts are in the asset's smallest unit."
-        else:
-            yield f"Amounts are in {unit.label}, of {count_text(unit.decimals, 'decimal')}."
+        places = "" if unit.decimals is None else f", of {count_text(unit.decimals, 'decimal')}"
+        yield f"Amounts are in {unit.label}{places}."
         if not asset.is_drawn:
             yield f"It has no pictures: only the {MOST_DRAWN} assets with most changes have."
         if self._content.source.gaps:
@@ -213,10 +202,9 @@ class _Assets:
             said = f"At the end no account is known to hold more or less than at {since}."
             return Part("Movers", said)
         names = ("net", "opening", "closing", "inflow", "outflow")
-        columns = (amounts(name, integers(rows[name]), unit) for name in names)
-        changes = counts("changes", rows["changes"])
-        caption = f"Largest movers since {since}"
-        return Part("Movers", sheets=(Sheet(caption, (*self._keys(rows), *columns, changes)),))
+        moved = (amounts(name, integers(rows[name]), unit) for name in names)
+        columns = (*self._keys(rows), *moved, counts("changes", rows["changes"]))
+        return Part("Movers", sheets=(Sheet(f"Largest movers since {since}", columns),))
 
     def _accounts_sheet(self, asset: AssetContent, unit: AssetUnit) -> Sheet:
         closing = integers(asset.summary["closing"])

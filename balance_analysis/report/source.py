@@ -14,10 +14,10 @@ from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.manifest import read_about
 from balance_analysis.errors import CheckError
 from balance_analysis.known import known_of, note_known
-from balance_analysis.redact import without_credentials
 from balance_analysis.report.tables import write_moment
 from balance_analysis.schema import ATTRS_KEY, from_microseconds, to_microseconds
 from balance_analysis.spans import between, clipped
+from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
