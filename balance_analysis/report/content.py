@@ -166,8 +166,10 @@ def _of_asset(
     asset = str(summary["asset_id"].iloc[0])
     table = _only(source.table, asset)
     opening = None if source.opening is None else _only(source.opening, asset)
-    flowed = flows(table, freq=freq, by="asset_id", opening=opening)
-    active = active_accounts(table, freq, by="asset_id", opening=opening)
+    # Where nothing is missing, the last period is whole: it ends where the calendar's does.
+    until = end if source.gaps else None
+    flowed = flows(table, freq=freq, by="asset_id", end=until, opening=opening)
+    active = active_accounts(table, freq, by="asset_id", end=until, opening=opening)
     ends = [moment - _MICROSECOND for moment in (since, end) if moment > start]
     return AssetContent(
         asset_id=asset,

@@ -91,12 +91,13 @@ class Pictures:
             "decimals": unit.decimals,
             "unit": unit.symbol,
         }
-        freq = self._content.freq
+        freq, source = self._content.freq, self._content.source
+        until = source.end if source.gaps else None
         totals = f"Totals by account type, {unit.label}"
         flows = f"Inflow, outflow and net by {period_name(freq)}, {unit.label}"
         return (
             self._draw(totals, plot_totals, asset.table, **told, **self._span),
-            self._draw(flows, plot_flows, asset.table, freq=freq, **told),
+            self._draw(flows, plot_flows, asset.table, freq=freq, end=until, **told),
         )
 
     def concentration(self, asset: AssetContent) -> tuple[Picture, ...]:

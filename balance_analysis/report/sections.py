@@ -172,7 +172,7 @@ class _Assets:
         rows = count_text(len(asset.table), "balance change")
         yield f"{rows} of {count_text(len(asset.summary), 'account')}."
         places = "" if unit.decimals is None else f", of {count_text(unit.decimals, 'decimal')}"
-        yield f"Amounts are in {unit.label}{places}."
+        yield f"Unit of amounts: {unit.label}{places}."
         if not asset.is_drawn:
             yield f"It has no pictures: only the {MOST_DRAWN} assets with most changes have."
         if self._content.source.gaps:
