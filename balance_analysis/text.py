@@ -1,8 +1,9 @@
-"""Moments, counts, durations and ids as text, for messages, reports and files."""
+"""Moments, counts, durations, ids and addresses as text, for messages, reports and files."""
 
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
     from balance_analysis.spans import Span
 
 EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_USER: Final = re.compile(r"(?<=://)[^/\s?#]*@")
+_PARAMETER: Final = re.compile(
+    r"(?<=[?&])([^=&\s]*(?:secret|token|password|credential|signature|key)[^=&\s]*)=[^&\s\"']*",
+    re.IGNORECASE,
+)
 _UNITS: Final = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
 
 
@@ -151,3 +157,14 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
 def _cut(full: str, extra: int) -> str:
     head, tail = 6 + extra, 4 + extra
     return full if len(full) <= head + 1 + tail else f"{full[:head]}…{full[-tail:]}"
+
+
+def without_credentials(text: str) -> str:
+    """Return text in which the user of each address, and parameters that look secret, are `***`.
+
+    Examples
+    --------
+    >>> without_credentials("https://me:secret@node.example.org/x")
+    'https://***@node.example.org/x'
+    """
+    return _PARAMETER.sub(r"\1=***", _USER.sub("***@", text))

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from markupsafe import Markup
 from playwright.sync_api import sync_playwright
 
-from balance_analysis.report import pictures
+from balance_analysis.report.pictures import Picture, Pictures
 from tests.loopback.histories import read_ledger, read_recording
 
 if TYPE_CHECKING:
@@ -59,8 +59,12 @@ def without_waits():
 
 @pytest.fixture
 def words_only(monkeypatch):
-    """Leave the pictures of a report empty: to write them is most of the work."""
-    monkeypatch.setattr(pictures, "to_svg", lambda *_, **__: Markup(""))
+    """Leave the pictures of a report empty: to draw them is most of the work."""
+
+    def draw_nothing(_, caption, *__, **___):
+        return Picture(caption, Markup(""))
+
+    monkeypatch.setattr(Pictures, "_draw", draw_nothing)
 
 
 @pytest.fixture(scope="module")

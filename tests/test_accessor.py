@@ -2,14 +2,11 @@ from __future__ import annotations
 
 import inspect
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
 import balance_analysis as ba
 from balance_analysis.accessor import BalancesAccessor
-from balance_analysis.frame import empty_table
-from balance_analysis.schema import from_microseconds
 from tests.analysis.tables import START, table_of
 
 TABLE = table_of(
@@ -80,18 +77,6 @@ def test_every_function_that_takes_a_table_first_is_a_method():
     assert {NAMES.get(name, name) for name in METHODS} - {"plot"} == first
 
 
-def test_an_empty_table_has_the_methods_too():
-    assert empty_table().balances.series(freq="1D").empty
-
-
 def test_a_frame_that_is_no_table_has_none():
     with pytest.raises(AttributeError, match=r"without the columns \['balance'\]"):
         _ = TABLE.drop(columns="balance").balances
-
-
-def test_a_plot_takes_what_is_known():
-    plt.switch_backend("Agg")
-    known = [(from_microseconds(START), from_microseconds(START + 86_400_000_000))]
-    ax = TABLE.balances.plot(known=known)
-    assert ax.get_xlim()[1] - ax.get_xlim()[0] >= 1
-    plt.close(ax.figure)

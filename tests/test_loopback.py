@@ -348,22 +348,7 @@ class TestAnswers:
         assert packed.json() == plain.json()
 
 
-class TestLimits:
-    def test_later_releases_send_more(self, node):
-        assert "canUseAmm" in get(node, path=LIMITS).json()["limits"]
-
-    def test_before_the_first_block_there_are_none(self):
-        with LoopbackNode(limits=None) as young:
-            answer = get(young, path=LIMITS)
-        assert (answer.status_code, answer.json()["code"]) == (404, 5)
-
-
 class TestQuirks:
-    def test_a_large_page_can_be_capped_silently(self):
-        with LoopbackNode(HISTORY, max_page_size=100, cap_silently=True) as capping:
-            balances = page(capping, {FIRST: 300})
-        assert (len(balances["edges"]), flags(balances)) == (100, (True, False))
-
     def test_bounds_can_lie_on_the_other_side(self):
         end = HISTORY[300].timestamp_ns
         with LoopbackNode(HISTORY, start_exclusive=True, end_inclusive=True) as node:
@@ -391,44 +376,8 @@ class TestQuirks:
             row.timestamp_ns // 10**6 for row in HISTORY
         ]
 
-    def test_an_answer_of_too_many_rows_is_refused(self):
-        with LoopbackNode(HISTORY, max_answer_rows=100) as node:
-            assert get(node, {FIRST: 100}).status_code == 200
-            answer = get(node, {FIRST: 101})
-        assert answer.status_code == 429
-        assert inner(answer).startswith("grpc: received message larger than max (")
-
-    def test_a_long_url_can_be_refused(self):
-        with LoopbackNode(HISTORY, max_url_length=300) as node:
-            assert get(node).status_code == 200
-            assert get(node, {"filter.partyIds": ["a" * 64] * 3}).status_code == 414
-
-    @pytest.mark.parametrize(("html", "status"), [(True, 200), (503, 503)])
-    def test_everything_can_be_html(self, html, status):
-        with LoopbackNode(HISTORY, html=html) as proxy:
-            answer = get(proxy)
-        assert (answer.status_code, answer.headers["Content-Type"]) == (status, "text/html")
-
-    def test_a_failure_of_an_edit_is_raised_where_the_node_ends(self):
-        def fail(row):
-            raise KeyError("wrong test")
-
-        with (
-            pytest.raises(KeyError, match="wrong test"),
-            LoopbackNode(HISTORY, edit_row=fail) as node,
-            pytest.raises(requests.ConnectionError),
-        ):
-            get(node)
-
 
 class TestRateLimit:
-    def test_beyond_the_burst_requests_are_refused_without_a_waiting_time(self):
-        with LoopbackNode(HISTORY, rate_limit=(0.001, 2)) as node:
-            answers = [get(node, path=LIMITS) for _ in range(3)]
-        assert [answer.status_code for answer in answers] == [200, 200, 429]
-        assert answers[-1].json()["code"] == 8
-        assert "Retry-After" not in answers[-1].headers
-
     def test_those_who_keep_on_are_banned_for_some_seconds(self):
         with LoopbackNode(rate_limit=RateLimit(0.001, 1, patience=1, ban_seconds=600)) as node:
             answers = [get(node, path=LIMITS) for _ in range(4)]
@@ -466,27 +415,6 @@ class TestFaults:
     def test_a_trickling_body_outlives_the_read_timeout(self):
         with LoopbackNode(HISTORY, faults=[Fault.trickled(1)]) as node:
             assert get(node, timeout=0.4).status_code == 200
-
-    def test_half_a_document_comes_in_a_faultless_answer(self):
-        with LoopbackNode(HISTORY, faults=[Fault.half_json()]) as node:
-            answer = get(node)
-        assert answer.status_code == 200
-        with pytest.raises(requests.JSONDecodeError):
-            answer.json()
-
-    def test_a_refusal_for_the_rate_has_a_waiting_time_only_if_told(self):
-        with LoopbackNode(faults=[Fault.rate_limited(), Fault.rate_limited(7)]) as node:
-            first, second = get(node), get(node)
-        assert (first.status_code, second.status_code) == (429, 429)
-        assert "Retry-After" not in first.headers
-        assert second.headers["Retry-After"] == "7"
-
-    def test_a_ban_says_how_long_and_too_large_is_a_429_of_its_own_kind(self):
-        with LoopbackNode(faults=[Fault.banned(12), Fault.too_large()]) as node:
-            banned, large = get(node), get(node)
-        assert (banned.status_code, banned.headers["Ratelimit-Retry-After"]) == (403, "12")
-        assert large.status_code == 429
-        assert "larger than max (20971521 vs. 20971520)" in inner(large)
 
 
 class TestHistories:

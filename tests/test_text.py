@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from balance_analysis.archive.verify_report import VerifyReport
 from balance_analysis.text import (
-    age_text,
     count_text,
     duration_text,
     list_text,
@@ -57,21 +56,6 @@ def test_a_moment_is_written_in_utc(moment):
 def test_a_moment_has_the_digits_that_it_has_or_those_asked_for():
     assert moment_text(NOON + 1) == "2023-04-01 12:00:00.000001 UTC"
     assert moment_text(NOON + 1, "seconds") == "2023-04-01 12:00:00 UTC"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        (-5, "0 s"),
-        (59.9, "59 s"),
-        (125, "2 min 5 s"),
-        (7_199, "1 h 59 min"),
-        (86_400, "1 day 0 h"),
-        (180_000, "2 days 2 h"),
-    ],
-)
-def test_an_age_is_told_by_its_two_largest_units(seconds, said):
-    assert age_text(dt.timedelta(seconds=seconds)) == said
 
 
 def test_of_many_texts_the_first_few_are_listed():

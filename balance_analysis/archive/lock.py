@@ -29,7 +29,7 @@ import filelock
 from balance_analysis.archive import layout
 from balance_analysis.errors import ArchiveLockedError
 from balance_analysis.files.atomic import name_file
-from balance_analysis.redact import without_credentials
+from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

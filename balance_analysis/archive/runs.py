@@ -23,9 +23,8 @@ from balance_analysis.archive.commit import uninterrupted
 from balance_analysis.archive.limits import snapshot
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError
 from balance_analysis.notebook import facts_html
-from balance_analysis.redact import without_credentials
 from balance_analysis.spans import joined
-from balance_analysis.text import exact_text, moment_text
+from balance_analysis.text import exact_text, moment_text, without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

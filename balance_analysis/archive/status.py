@@ -14,10 +14,16 @@ from balance_analysis.archive.scan import Chosen, checkpoint_of, files_of
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.filters import Filters
 from balance_analysis.notebook import facts_html
-from balance_analysis.redact import without_credentials
 from balance_analysis.schema import from_microseconds
 from balance_analysis.spans import joined
-from balance_analysis.text import age_text, count_text, list_text, moment_text, to_utc
+from balance_analysis.text import (
+    age_text,
+    count_text,
+    list_text,
+    moment_text,
+    to_utc,
+    without_credentials,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

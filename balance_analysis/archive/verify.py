@@ -31,11 +31,10 @@ from balance_analysis.archive.verify_files import (
 from balance_analysis.archive.verify_report import Problem, VerifyReport
 from balance_analysis.errors import ArchiveError
 from balance_analysis.load.progress import reporting
-from balance_analysis.redact import without_credentials
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY
 from balance_analysis.spans import clipped, joined
-from balance_analysis.text import iso_text, range_text
+from balance_analysis.text import iso_text, range_text, without_credentials
 
 if TYPE_CHECKING:
     from balance_analysis.archive.coverage import Coverage, FileNote, Interval

@@ -16,10 +16,9 @@ from balance_analysis.load.changes import PartialLoad
 from balance_analysis.load.request import LoadRequest, check_positive
 from balance_analysis.load.session import Asking
 from balance_analysis.load.stream import Load
-from balance_analysis.redact import without_credentials
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import clipped
-from balance_analysis.text import iso_text, list_text, range_text
+from balance_analysis.text import iso_text, list_text, range_text, without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -24,7 +24,7 @@ from balance_analysis.errors import (
     NetworkMismatchError,
     RequestError,
 )
-from balance_analysis.redact import without_credentials
+from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

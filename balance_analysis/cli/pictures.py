@@ -109,12 +109,6 @@ def report(
             help="What a whole unit of each asset is: [ID] with decimals = 18, symbol = 'VOTE'.",
         ),
     ] = None,
-    previous: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="HTML", help="The last report, since whose end movers are told. [FILE]"
-        ),
-    ] = None,
     verbose: Verbose = 0,
     quiet: Quiet = False,
 ) -> None:
@@ -142,6 +136,5 @@ def report(
             accounts=selection.accounts() if party_id else (),
             largest=largest,
             decimals=assets,
-            previous=previous,
         )
         say(quiet)(f"Wrote {output}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from balance_analysis.errors import ArchiveError, BalanceAnalysisError, IncompleteError
-from balance_analysis.redact import without_credentials
+from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
     import datetime as dt

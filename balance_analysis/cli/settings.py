@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from balance_analysis.archive.layout import PARTITIONS
 from balance_analysis.cli.times import format_duration, parse_duration
-from balance_analysis.redact import without_credentials
+from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from balance_analysis.archive.runs import RunReport, last_success
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike, replacing
-from balance_analysis.redact import without_credentials
 from balance_analysis.schema import from_microseconds
+from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
     from balance_analysis.archive.coverage import Coverage

@@ -24,7 +24,7 @@ from balance_analysis import __version__
 from balance_analysis.errors import RequestError
 from balance_analysis.node.exchange import LONGEST_WAIT, Answer, exchange, new_session
 from balance_analysis.node.pace import Pace
-from balance_analysis.redact import without_credentials
+from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import pandas as pd
 
 from balance_analysis.analysis.concentration import concentration, top_movers
 from balance_analysis.analysis.flows import active_accounts, flows
-from balance_analysis.analysis.grid import make_grid
 from balance_analysis.analysis.summary import summarize_accounts
-from balance_analysis.known import known_of
-from balance_analysis.report.amounts import integers
-from balance_analysis.schema import ACCOUNT_KEY, from_microseconds, to_microseconds
-from balance_analysis.spans import clipped, joined
+from balance_analysis.schema import ACCOUNT_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,7 +30,6 @@ _SPANS: Final = ((2, "1h"), (93, "1D"), (2 * 366, "W-MON"))
 """Up to how many days each period fits: a picture then has about a hundred bars at most."""
 
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
-_DAY: Final = dt.timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +38,14 @@ class AssetContent:
 
     Attributes
     ----------
-    asset_id
-        The asset.
     table, opening
-        Its balance changes in the interval, and what its accounts held before, as of the source.
+        Its balance changes in the interval, and what its accounts held before.
     summary
         As of `summarize_accounts`, by closing balance, largest first, unknown ones last.
-    flows, active, concentration, movers
-        As of the functions of these names; `active` of `active_accounts`.
+    flows
+        As of `flows` and `active_accounts`.
+    concentration, movers
+        As of `concentration` and `top_movers`.
     chosen
         The rows of `summary` that have a section of their own.
     is_drawn
@@ -63,7 +57,6 @@ class AssetContent:
     opening: pd.DataFrame | None
     summary: pd.DataFrame
     flows: pd.DataFrame
-    active: pd.DataFrame
     concentration: pd.DataFrame
     movers: pd.DataFrame
     chosen: pd.DataFrame
@@ -76,45 +69,23 @@ class Content:
 
     Attributes
     ----------
-    source
-        What it is made of.
     since
-        From when on movers are told.
-    previous_end
-        Where the last report ended; `None` where there was none.
+        From when on movers are told: 24 hours before the end.
     freq
-        The period of its flows.
-    periods
-        What tells functions their periods: `freq`; as `start` and `end` where the calendar's first
-        one begins that the interval touches and the last one ends; and what is `known` of these,
-        as if all were outside of the interval.
-    assets
-        What is told of each asset, by id.
+        The period of flows.
     are_chosen
         Whether the accounts with sections were chosen by the caller.
     """
 
     source: Source
     since: dt.datetime | None
-    previous_end: dt.datetime | None
     freq: str
-    periods: dict[str, Any]
     assets: tuple[AssetContent, ...]
     are_chosen: bool
 
-    @property
-    def is_cut(self) -> bool:
-        """Whether the interval isn't whole periods of the calendar."""
-        bounds = self.periods.get("start"), self.periods.get("end")
-        return bounds != (self.source.start, self.source.end)
-
 
 def make_content(
-    source: Source,
-    *,
-    previous_end: dt.datetime | None,
-    accounts: pd.DataFrame | Iterable[Account],
-    largest: int,
+    source: Source, *, accounts: pd.DataFrame | Iterable[Account], largest: int
 ) -> Content:
     """Compute what a report tells.
 
@@ -131,42 +102,38 @@ def make_content(
     start, end = source.start, source.end
     if start is None or end is None:
         _check_known(wanted, ())
-        return Content(source, None, previous_end, "1D", {}, (), are_chosen=bool(wanted))
-    since = max(start, end - _DAY if previous_end is None else previous_end)
+        return Content(source, None, "1D", (), are_chosen=bool(wanted))
+    since = max(start, end - dt.timedelta(days=1))
     summary = summarize_accounts(source.table, start=start, end=end, opening=source.opening)
-    _check_known(wanted, _keys(summary))
-    freq = _freq_of(end - start)
-    periods = _periods_of(source.table, start, end, freq)
-    grouped = {str(asset): rows for asset, rows in summary.groupby("asset_id", observed=True)}
+    _check_known(wanted, keys_of(summary))
+    freq = next((freq for days, freq in _SPANS if end - start <= dt.timedelta(days)), "MS")
     counts = source.table["asset_id"].value_counts()
+    grouped = {str(asset): rows for asset, rows in summary.groupby("asset_id", observed=True)}
     busiest = sorted(grouped, key=lambda asset: (-counts.get(asset, 0), asset))[:MOST_DRAWN]
-    assets = tuple(
-        _of_asset(
-            source,
-            rows,
-            (start, since, end),
-            periods,
-            _choose(_ranked(rows), wanted, largest if asset in busiest else 0),
-            is_drawn=asset in busiest,
-        )
-        for asset, rows in grouped.items()
-    )
-    return Content(source, since, previous_end, freq, periods, assets, are_chosen=bool(wanted))
+    assets = []
+    for asset, rows in grouped.items():
+        ranked = rows.sort_values("closing", ascending=False, kind="stable", ignore_index=True)
+        is_drawn = asset in busiest
+        chosen = _choose(ranked, wanted, largest if is_drawn else 0)
+        moments = start, since, end
+        assets.append(_of_asset(source, ranked, moments, freq, chosen, is_drawn=is_drawn))
+    return Content(source, since, freq, tuple(assets), are_chosen=bool(wanted))
 
 
-def _to_accounts(accounts: pd.DataFrame | Iterable[Account]) -> tuple[Account, ...]:
+def _to_accounts(accounts: pd.DataFrame | Iterable[Account]) -> list[Account]:
     if isinstance(accounts, pd.DataFrame):
-        return tuple(dict.fromkeys(_keys(accounts)))
+        accounts = keys_of(accounts)
     if isinstance(accounts, str):
         raise TypeError(f"accounts must be frames or tuples of {ACCOUNT_KEY}, not {accounts!r}")
-    found = tuple(dict.fromkeys(tuple(account) for account in accounts))
+    found = list(dict.fromkeys(accounts))
     for account in found:
         if len(account) != len(ACCOUNT_KEY) or not all(isinstance(key, str) for key in account):
             raise ValueError(f"an account is the four texts {ACCOUNT_KEY}, not {account!r}")
-    return found  # type: ignore[return-value]
+    return found
 
 
-def _keys(frame: pd.DataFrame) -> list[Account]:
+def keys_of(frame: pd.DataFrame) -> list[Account]:
+    """Return the account of each row."""
     return list(frame[list(ACCOUNT_KEY)].astype("str").itertuples(index=False, name=None))
 
 
@@ -179,30 +146,18 @@ def _check_known(wanted: Sequence[Account], known: Iterable[Account]) -> None:
         )
 
 
-def _freq_of(length: dt.timedelta) -> str:
-    return next((freq for days, freq in _SPANS if length <= dt.timedelta(days)), "MS")
-
-
-def _periods_of(
-    table: pd.DataFrame, start: dt.datetime, end: dt.datetime, freq: str
-) -> dict[str, Any]:
-    begin, stop = to_microseconds(start), to_microseconds(end)
-    edges = make_grid(np.array([begin, stop - 1]), freq=freq, start=None, end=None, tz=None).edges
-    first, last = int(edges[0]), int(edges[-1])
-    known = known_of(table)
-    if known is not None:
-        outside = [span for span in ((first, begin), (stop, last)) if span[0] < span[1]]
-        known = tuple(joined([*clipped(known, begin, stop), *outside]))
-    spans = None if known is None else [tuple(map(from_microseconds, span)) for span in known]
-    bounds = {"start": from_microseconds(first), "end": from_microseconds(last)}
-    return {"freq": freq, **bounds, "known": spans}
+def _choose(ranked: pd.DataFrame, wanted: Sequence[Account], largest: int) -> pd.DataFrame:
+    if not wanted:
+        return ranked.head(largest)
+    rows = {key: row for row, key in enumerate(keys_of(ranked))}
+    return ranked.iloc[[rows[account] for account in wanted if account in rows]]
 
 
 def _of_asset(
     source: Source,
     summary: pd.DataFrame,
     moments: tuple[dt.datetime, dt.datetime, dt.datetime],
-    periods: dict[str, Any],
+    freq: str,
     chosen: pd.DataFrame,
     *,
     is_drawn: bool,
@@ -211,19 +166,18 @@ def _of_asset(
     asset = str(summary["asset_id"].iloc[0])
     table = _only(source.table, asset)
     opening = None if source.opening is None else _only(source.opening, asset)
+    # Where nothing is missing, the last period is whole: it ends where the calendar's does.
+    until = end if source.gaps else None
+    flowed = flows(table, freq=freq, by="asset_id", end=until, opening=opening)
+    active = active_accounts(table, freq, by="asset_id", end=until, opening=opening)
+    ends = [moment - _MICROSECOND for moment in (since, end) if moment > start]
     return AssetContent(
         asset_id=asset,
         table=table,
         opening=opening,
-        summary=_ranked(summary),
-        flows=flows(table, by="asset_id", opening=opening, **periods),
-        active=active_accounts(table, by="asset_id", opening=opening, **periods),
-        concentration=concentration(
-            table,
-            [moment - _MICROSECOND for moment in (since, end) if moment > start],
-            n=TOP,
-            opening=opening,
-        ),
+        summary=summary,
+        flows=flowed.merge(active, on=["asset_id", "start", "end"], how="left"),
+        concentration=concentration(table, ends, n=TOP, opening=opening),
         movers=top_movers(table, since, end, TOP, opening=opening),
         chosen=chosen,
         is_drawn=is_drawn,
@@ -235,19 +189,3 @@ def _only(frame: pd.DataFrame, asset: str) -> pd.DataFrame:
     for name in ACCOUNT_KEY:
         rows[name] = rows[name].cat.remove_unused_categories()
     return rows
-
-
-def _ranked(summary: pd.DataFrame) -> pd.DataFrame:
-    closing = integers(summary["closing"])
-    order = sorted(
-        range(len(closing)), key=lambda row: (closing[row] is None, -(closing[row] or 0), row)
-    )
-    return summary.iloc[order].reset_index(drop=True)
-
-
-def _choose(ranked: pd.DataFrame, wanted: Sequence[Account], largest: int) -> pd.DataFrame:
-    if not wanted:
-        return ranked.head(largest)
-    place = {account: number for number, account in enumerate(wanted)}
-    rows = [(place[key], row) for row, key in enumerate(_keys(ranked)) if key in place]
-    return ranked.iloc[[row for _, row in sorted(rows)]].reset_index(drop=True)

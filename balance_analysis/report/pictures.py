@@ -1,13 +1,25 @@
-"""The pictures of the report: each a figure of this package, as SVG with a text alternative."""
+"""The pictures of the report: figures of this package as SVG that stands inside the page.
+
+A page's content security policy refuses styles in elements, so they become attributes. A picture is
+drawn once, black on white: the page's style sheet turns it round on dark paper.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field
+import io
+import re
+import warnings
+from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
+import matplotlib as mpl
+import numpy as np
+from markupsafe import Markup
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import ScalarFormatter
 
 from balance_analysis.figures.activity import plot_activity
 from balance_analysis.figures.balances import plot_drawdown
@@ -16,179 +28,184 @@ from balance_analysis.figures.coverage import plot_coverage
 from balance_analysis.figures.flows import period_name, plot_flows
 from balance_analysis.figures.limits import plot_limits
 from balance_analysis.figures.totals import plot_totals
-from balance_analysis.report.sheets import FLOWS_NOTE
-from balance_analysis.report.svg import Picture, to_svg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from balance_analysis.report.amounts import AssetUnit
     from balance_analysis.report.content import AssetContent, Content
-    from balance_analysis.report.source import Source
+    from balance_analysis.report.tables import AssetUnit
 
 _SIZE: Final = (7.0, 3.2)
 _FLAT: Final = (7.0, 1.6)
-
-STEPS_NOTE: Final = (
-    "Part of the time is a gap, or unproven: what changed in it is or may be missing, so nothing "
-    "is drawn of an account from there until its next row."
-)
-"""What is said under balances over time."""
-
-COUNTS_NOTE: Final = (
-    "Part of the time is a gap, or unproven: changes of it are or may be missing, even where there "
-    "are 0."
-)
-"""What is said under how many changes there were."""
+_MARGIN: Final = 3
+"""Around all that is drawn, in 1/72 inch."""
 
 _SHORTEST: Final = dt.timedelta(seconds=1)
 
+_METADATA: Final = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+_CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
+_LEFT_OUT: Final = re.compile(
+    r"^.*?<svg[^>]*>|<style.*?</style>|(?<=<g) id=\"[^\"]*\"|\s*\n\s*", re.DOTALL
+)
+_TAG: Final = re.compile(r"<\w[^>]*>")
+_NUMBER: Final = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
+_STYLE: Final = re.compile(r' style="([^"]*)"')
+_LINES: Final = re.compile(r' d="([MLz\d. -]+)"')
+_POINT: Final = re.compile(r"([MLz]) ?(-?[\d.]+)? ?(-?[\d.]+)?")
 
-@dataclass(slots=True)
-class Artist:
-    """Draws the pictures of one page, each with ids of its own.
 
-    Attributes
-    ----------
-    content
-        What the page tells.
-    """
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture of the page: its markup, and what stands under it."""
 
-    content: Content
-    _numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    caption: str
+    svg: Markup
+
+
+class Pictures:
+    """Draws the pictures of one page."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+        self._numbers = count(1)
+        start, end = content.source.start, content.source.end
+        is_shown = start is not None and end is not None and end - start >= _SHORTEST
+        self._span: dict[str, Any] = {"start": start, "end": end} if is_shown else {}
 
     def coverage(self, coverage: pd.DataFrame) -> Picture:
         """Draw what an archive knows to be complete."""
-        states = coverage["state"].value_counts()
-        told = ", ".join(f"{number} {state}" for state, number in states.items() if number)
-        return self._draw(
-            lambda ax: plot_coverage(coverage, ax=ax),
-            "What is complete",
-            f"Intervals of the archive as bars over time: {told}.",
-            size=_FLAT,
-        )
+        return self._draw("What is complete", plot_coverage, coverage, size=_FLAT)
 
     def limits(self, limits: pd.DataFrame) -> Picture:
         """Draw when proposals were enabled."""
-        return self._draw(
-            lambda ax: plot_limits(limits, ax=ax, end=self._source.end),
-            "The network's limits over time",
-            f"When proposals were enabled, as {len(limits)} distinct snapshots tell.",
-            size=_FLAT,
+        caption, end = "The network's limits over time", self._content.source.end
+        return self._draw(caption, plot_limits, limits, size=_FLAT, end=end)
+
+    def flows(self, asset: AssetContent, unit: AssetUnit) -> tuple[Picture, ...]:
+        """Draw the totals of an asset by account type, and what flowed in and out."""
+        told: dict[str, Any] = {
+            "opening": asset.opening,
+            "decimals": unit.decimals,
+            "unit": unit.symbol,
+        }
+        freq, source = self._content.freq, self._content.source
+        until = source.end if source.gaps else None
+        totals = f"Totals by account type, {unit.label}"
+        flows = f"Inflow, outflow and net by {period_name(freq)}, {unit.label}"
+        return (
+            self._draw(totals, plot_totals, asset.table, **told, **self._span),
+            self._draw(flows, plot_flows, asset.table, freq=freq, end=until, **told),
         )
 
-    def totals(self, asset: AssetContent, unit: AssetUnit) -> Picture:
-        """Draw the totals of an asset by account type."""
-        return self._draw(
-            lambda ax: plot_totals(
-                asset.table, ax=ax, opening=asset.opening, **self._span, **_in(unit)
-            ),
-            f"Totals by account type, {unit.label}",
-            "Stacked steps over time, one for each account type; the table of totals has the "
-            "amounts at the end.",
-            note=self._if_torn(STEPS_NOTE),
+    def concentration(self, asset: AssetContent) -> tuple[Picture, ...]:
+        """Draw how unevenly an asset is held at the end, and by whom over time."""
+        rows, told = asset.table, {"opening": asset.opening, **self._span}
+        lorenz, largest = "How unevenly it is held at the end", "The largest holders over time"
+        freq = self._content.freq
+        return (
+            self._draw(lorenz, plot_concentration, rows, kind="lorenz", **told),
+            self._draw(largest, plot_concentration, rows, kind="largest", freq=freq, **told),
         )
 
-    def flows(self, asset: AssetContent, unit: AssetUnit) -> Picture:
-        """Draw what flowed in and out of an asset's accounts."""
-        period = period_name(self.content.freq)
-        return self._draw(
-            lambda ax: plot_flows(
-                asset.table, ax=ax, opening=asset.opening, **self.content.periods, **_in(unit)
-            ),
-            f"Inflow, outflow and net by {period}, {unit.label}",
-            f"Bars for each {period}, inflows up and outflows down, with the net as a line; the "
-            "table of flows has the amounts.",
-            note=self._if_torn(FLOWS_NOTE),
-        )
-
-    def lorenz(self, asset: AssetContent) -> Picture:
-        """Draw how unevenly an asset is held."""
-        when = asset.concentration["timestamp"].iloc[-1]
-        return self._draw(
-            lambda ax: plot_concentration(
-                asset.table, ax=ax, kind="lorenz", when=when, opening=asset.opening, **self._span
-            ),
-            "How unevenly it is held at the end",
-            "A Lorenz curve: which part of the whole the smallest holders have together; the table "
-            "below it has the Gini coefficient.",
-        )
-
-    def holders(self, asset: AssetContent) -> Picture:
-        """Draw the largest holders over time."""
-        freq = self.content.freq
-        return self._draw(
-            lambda ax: plot_concentration(
-                asset.table, ax=ax, kind="largest", freq=freq, opening=asset.opening, **self._span
-            ),
-            "The largest holders over time",
-            "Which part of the whole the largest accounts held over time.",
-            note=self._if_torn(STEPS_NOTE),
-        )
-
-    def activity(self, asset: AssetContent, kind: Literal["calendar", "week"]) -> Picture:
+    def activity(self, asset: AssetContent) -> tuple[Picture, ...]:
         """Draw when balances change."""
-        captions = {"calendar": "Balance changes by day", "week": "Balance changes by hour of week"}
-        return self._draw(
-            lambda ax: plot_activity(
-                asset.table, ax=ax, kind=kind, opening=asset.opening, **self._span
-            ),
-            captions[kind],
-            f"A heat map of {len(asset.table):,} balance changes, in UTC.",
-            note=self._if_torn(COUNTS_NOTE),
+        kinds = {"calendar": "Balance changes by day", "week": "Balance changes by hour of week"}
+        told: dict[str, Any] = {"opening": asset.opening, **self._span}
+        return tuple(
+            self._draw(caption, plot_activity, asset.table, kind=kind, **told)
+            for kind, caption in kinds.items()
         )
 
-    def account(
-        self, table: pd.DataFrame, opening: pd.DataFrame | None, unit: AssetUnit
-    ) -> Picture:
-        """Draw the balance of one account, and how far it lies below its peak."""
-
-        def plot(ax: Axes) -> None:
-            plot_drawdown(table, ax=ax, opening=opening, **self._span, **_in(unit))
-            legend = ax.get_legend()
-            if legend is not None:
-                legend.set_title("")  # the heading names the account
-
-        return self._draw(
-            plot,
-            f"Balance and, below zero, how far it lies under its peak so far, {unit.label}",
-            "Steps over time; a stretch in which the balance is unknown is hatched. The facts "
-            "beside it have the amounts.",
-            note=self._if_torn(STEPS_NOTE),
-        )
-
-    @property
-    def _source(self) -> Source:
-        return self.content.source
-
-    @property
-    def _span(self) -> dict[str, Any]:
-        """The interval that pictures show; of one too short to be seen nothing is said."""
-        start, end = self._source.start, self._source.end
-        if start is None or end is None or end - start < _SHORTEST:
-            return {}
-        return {"start": start, "end": end}
-
-    def _if_torn(self, note: str) -> str:
-        return note if self._source.holes else ""
+    def account(self, rows: pd.DataFrame, opening: pd.DataFrame | None, unit: AssetUnit) -> Picture:
+        """Draw the balance of one account, of which these are the rows and the opening."""
+        caption = f"Balance and, below zero, how far it lies under its peak so far, {unit.label}"
+        return self._draw(caption, plot_drawdown, rows, opening=opening, **_in(unit), **self._span)
 
     def _draw(
         self,
-        plot: Callable[[Axes], object],
         caption: str,
-        description: str,
+        plot: Callable[..., Axes],
+        rows: pd.DataFrame,
         *,
         size: tuple[float, float] = _SIZE,
-        note: str = "",
+        **options: Any,  # noqa: ANN401 - of the plot
     ) -> Picture:
-        figure = Figure(figsize=size, layout="constrained")
-        plot(figure.add_subplot())
-        svg = to_svg(figure, key=f"f{next(self._numbers)}", title=caption, description=description)
-        return Picture(caption, svg, note)
+        figure = Figure(figsize=size)
+        plot(rows, ax=figure.add_subplot(), **options)
+        return Picture(caption, to_svg(figure, key=str(next(self._numbers)), label=caption))
 
 
 def _in(unit: AssetUnit) -> dict[str, Any]:
     return {"decimals": unit.decimals, "unit": unit.symbol}
+
+
+def to_svg(figure: Figure, *, key: str, label: str) -> Markup:
+    """Return a figure of one Axes as an `svg` element.
+
+    Parameters
+    ----------
+    figure
+        The figure.
+    key
+        Makes its ids others than those of the page's other pictures.
+    label
+        What it shows, for who doesn't see it.
+    """
+    sink = io.StringIO()
+    # Text stays text: that is smaller, and can be found and copied.
+    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": key}
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        # The page's font has letters that matplotlib's, by which room is measured, lacks.
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font", append=False)
+        _fit(figure)
+        figure.savefig(sink, format="svg", metadata=_METADATA, transparent=True)
+    width, height = (72 * length for length in figure.get_size_inches())
+    drawn = _TAG.sub(_written, _LEFT_OUT.sub("", _CONTROL.sub("\ufffd", sink.getvalue())))
+    return Markup('<svg role="img" viewBox="0 0 {:g} {:g}" aria-label="{}">{}').format(
+        width,
+        height,
+        label,
+        Markup(drawn),  # noqa: S704 - matplotlib has escaped it
+    )
+
+
+def _fit(figure: Figure) -> None:
+    """Give the Axes the room that its words leave: a layout engine would draw all of it twice."""
+    (ax,) = figure.axes
+    for axis in (ax.xaxis, ax.yaxis):
+        formatter = axis.get_major_formatter()
+        if isinstance(formatter, ScalarFormatter):
+            formatter.set_useMathText(False)
+    outer: Any = ax.get_tightbbox(FigureCanvasAgg(figure).get_renderer())  # type: ignore[no-untyped-call]
+    sizes = np.tile(figure.bbox.size, 2)
+    room = np.abs(np.subtract(outer.extents, ax.bbox.extents)) + _MARGIN * figure.dpi / 72
+    left, bottom, right, top = room / sizes
+    ax.set_position((left, bottom, 1 - left - right, 1 - bottom - top))
+
+
+def _written(tag: re.Match[str]) -> str:
+    """Return a tag in few letters, its style as attributes."""
+    text = _NUMBER.sub(lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), tag[0])
+    return _STYLE.sub(_attributes, _LINES.sub(_path, text))
+
+
+def _attributes(style: re.Match[str]) -> str:
+    pairs = (declaration.strip().partition(": ") for declaration in style[1].split(";"))
+    return "".join(f' {name}="{value}"' for name, _, value in pairs if name != "font-family")
+
+
+def _path(lines: re.Match[str]) -> str:
+    """Return the lines of a path in few letters: a step goes across, then up or down."""
+    written, before = [], ("", "")
+    for letter, x, y in _POINT.findall(lines[1]):
+        if letter == "L" and y == before[1]:
+            written.append(f"H{x}" if x != before[0] else "")
+        elif letter == "L" and x == before[0]:
+            written.append(f"V{y}")
+        else:
+            written.append(f"{letter}{x} {y}".rstrip())
+        before = (x, y)
+    return f' d="{"".join(written)}"'

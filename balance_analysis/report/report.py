@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from balance_analysis.files.atomic import check_output, replacing
-from balance_analysis.report.amounts import read_units
 from balance_analysis.report.content import make_content
-from balance_analysis.report.page import Note, read_note, render
+from balance_analysis.report.page import render
 from balance_analysis.report.sections import make_report
 from balance_analysis.report.source import read_source
+from balance_analysis.report.tables import read_units
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Iterable
 
     import pandas as pd
@@ -35,29 +33,25 @@ def write_report(
     accounts: pd.DataFrame | Iterable[Account] = (),
     largest: int = 10,
     decimals: Decimals | None = None,
-    previous: PathLike | None = None,
 ) -> None:
     """Write a report on an archive or a table: one HTML file that needs no network.
 
     It tells what is there and how complete it is, the network's limits, and of each asset what its
-    accounts hold by type, what flowed, who holds most and who moved most, how unevenly it is held
-    and when balances changed; then the history of single accounts. Tables have every digit.
+    accounts hold by type, what flowed, who holds most and who moved most in the last 24 hours, how
+    unevenly it is held and when balances changed; then the history of single accounts. Tables have
+    every digit.
 
     A source is reported on as it is: what is missing, unproven or not known in it stands at the
     top, and what may have changed there is unknown. An archive is verified, for which all of its
     files are read.
-
-    Movers are told since the last report: the one that stands at `path`, of which this one takes
-    the place; or since the one before that, where it ended when this one does, so that a report
-    that is written again is the same file. Without one, of the last 24 hours.
 
     Parameters
     ----------
     source
         An archive, or a table of balance changes.
     path
-        The file; one that stands there is replaced, whole. The same source, options and last report
-        give the same bytes.
+        The file; one that stands there is replaced, whole. The same source and options give the
+        same bytes.
     start, end
         The interval, half-open; without a time zone UTC. By default all that the archive was asked
         for, or the table was loaded for; else all that is known of the table, and its rows.
@@ -71,9 +65,6 @@ def write_report(
         How many decimals each asset has, as `to_units` takes it. A TOML file may tell the `symbol`
         of each asset as well. Amounts of an asset that it doesn't tell, or without it of all, are
         in the smallest unit.
-    previous
-        The last report, where it isn't the one at `path`. Of one that ends when this one does,
-        movers are told since the one before it.
 
     Raises
     ------
@@ -84,15 +75,14 @@ def write_report(
     OverflowError
         If a sum has more than 38 digits.
     ValueError, TypeError
-        If an account is not in the data, an option is malformed, `start` is not before the end, or
-        `previous` is no report, has no balance changes, or ends after this one; or if the file
-        would lie in an archive, or replace that of `decimals`.
+        If an account is not in the data, an option is malformed, or `start` is not before the end;
+        or if the file would lie in an archive, or replace that of `decimals`.
     OSError
         If a file can't be read or written.
 
     Examples
     --------
-    >>> import tempfile
+    >>> import pathlib, tempfile
     >>> import pandas as pd
     >>> table = pd.DataFrame({
     ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
@@ -100,41 +90,15 @@ def write_report(
     ...     "balance": [5, 7],
     ... })
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_report(table, f"{folder}/report.html")
-    ...     Path(f"{folder}/report.html").read_text(encoding="utf-8")[:15]
+    ...     page = pathlib.Path(folder, "report.html")
+    ...     write_report(table, page)
+    ...     page.read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
     check_output(path, inputs=[decimals] if isinstance(decimals, str | os.PathLike) else ())
     found = read_source(source, start=start, end=end)
-    previous_end = _previous_end(path, previous, found.end)
-    content = make_content(found, previous_end=previous_end, accounts=accounts, largest=largest)
+    content = make_content(found, accounts=accounts, largest=largest)
     units = read_units([asset.asset_id for asset in content.assets], decimals)
-    page = render(make_report(content, units), Note(found.start, found.end, previous_end))
+    page = render(make_report(content, units))
     with replacing(path) as temporary:
         temporary.write_bytes(page.encode())
-
-
-def _previous_end(
-    path: PathLike, previous: PathLike | None, end: dt.datetime | None
-) -> dt.datetime | None:
-    """Return when the report before this one ended; `None` if there was none."""
-    if previous is None:
-        note = read_note(_read(path)) if Path(path).is_file() else None
-        return None if note is None else _before(note, end)
-    note = read_note(_read(previous))
-    if note is None:
-        raise ValueError(f"{previous} is no report of this package")
-    if note.end is None:
-        raise ValueError(f"{previous} has no balance changes, so no end to tell movers from")
-    if end is not None and note.end > end:
-        raise ValueError(f"{previous} ended at {note.end}, which is after {end}")
-    return _before(note, end)
-
-
-def _before(note: Note, end: dt.datetime | None) -> dt.datetime | None:
-    ends = [note.end, note.previous_end]
-    return next((told for told in ends if told and end and told < end), None)
-
-
-def _read(path: PathLike) -> str:
-    return Path(path).read_bytes().decode("utf-8", "replace")

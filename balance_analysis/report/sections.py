@@ -1,270 +1,360 @@
-"""The report, section by section, in the order of the page."""
+"""The report, section by section and table by table, in the order of the page."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
+import pandas as pd
 
 from balance_analysis.figures.flows import period_name
 from balance_analysis.figures.labels import type_label
-from balance_analysis.report.amounts import asset_names
-from balance_analysis.report.content import MOST_DRAWN, TOP
-from balance_analysis.report.parts import AccountSection, AssetSection, Part, Report
-from balance_analysis.report.pictures import Artist
-from balance_analysis.report.sheets import (
-    account_facts,
-    account_keys,
-    accounts_sheet,
-    concentration_sheet,
-    coverage_sheet,
-    digests_sheet,
-    flows_sheet,
-    limits_sheet,
-    make_names,
-    movers_sheet,
-    totals_sheet,
+from balance_analysis.report.content import MOST_DRAWN, TOP, keys_of
+from balance_analysis.report.page import AccountSection, AssetSection, Part, Report
+from balance_analysis.report.pictures import Pictures
+from balance_analysis.report.tables import (
+    EMPTY_ID,
+    NOTHING,
+    Sheet,
+    amounts,
+    counts,
+    ids,
+    integers,
+    moments,
+    ratio_text,
+    ratios,
+    types,
+    words,
+    write_moment,
 )
-from balance_analysis.report.tables import EMPTY_ID, write_moment
 from balance_analysis.schema import ACCOUNT_KEY, NO_MARKET
-from balance_analysis.text import count_text
+from balance_analysis.text import count_text, short_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    import pandas as pd
-
-    from balance_analysis.report.amounts import AssetUnit
     from balance_analysis.report.content import Account, AssetContent, Content
-    from balance_analysis.report.sheets import Names
-    from balance_analysis.report.source import Source
-    from balance_analysis.report.tables import Sheet
+    from balance_analysis.report.source import Bound, Source
+    from balance_analysis.report.tables import AssetUnit, Column
 
 MOST_LISTED: Final = 5000
-"""How many accounts the page lists at most, of all assets together."""
+"""How many accounts the page lists at most: each asset as many."""
+
+GAPS_NOTE: Final = (
+    "Part of the time is not known to be complete: rows of it are or may be missing, so what "
+    "flowed in a period with such a part is unknown, what came with an account's first row behind "
+    "it is in no flow, and nothing is drawn of an account from there until its next row."
+)
+"""What is said of each asset where the interval has gaps."""
 
 
 def make_report(content: Content, units: Mapping[str, AssetUnit]) -> Report:
-    """Return what the page of a report consists of.
-
-    Parameters
-    ----------
-    content
-        What it tells.
-    units
-        What each asset is shown in.
-    """
+    """Return what the page of a report consists of, each asset in its unit."""
     with mpl.rc_context():
         mpl.rcdefaults()  # what the caller has set is for the caller's figures
-        return _make(content, units)
+        mpl.rcParams["text.parse_math"] = False  # a dollar in an id begins no formula
+        source, pictures = content.source, Pictures(content)
+        parts = {"complete": _completeness(source, pictures)}
+        if source.limits is not None and not source.limits.empty:
+            parts["limits"] = _limits(source.limits, pictures)
+        return Report(
+            title=f"Balances of {source.name}",
+            interval=_stretch(source.start, source.end) if source.start else "no balance changes",
+            verdict=_verdict(source),
+            warnings=tuple(_warnings(source)),
+            facts=tuple(_facts(content)),
+            parts=parts,
+            assets=tuple(_Assets(content, units, pictures).sections()),
+        )
 
 
-def _make(content: Content, units: Mapping[str, AssetUnit]) -> Report:
-    source = content.source
-    artist = Artist(content)
-    has_limits = source.limits is not None and not source.limits.empty
-    sections = _Sections(content, units, artist, make_names(content.assets))
-    return Report(
-        title=f"Balances of {source.name}",
-        interval=_interval(source),
-        verdict=_verdict(source),
-        is_complete=source.is_complete,
-        warnings=tuple(_warnings(source)),
-        facts=tuple(_facts(content)),
-        completeness=_completeness(source, artist),
-        limits=_limits(source.limits, artist) if has_limits else None,
-        assets=tuple(sections.assets()),
-    )
-
-
-def _interval(source: Source) -> str:
-    if source.start is None:
-        return "no balance changes"
-    return f"{write_moment(source.start)} to {write_moment(source.end)} UTC"
+def _stretch(start: Bound, end: Bound) -> str:
+    return f"{write_moment(start)} to {write_moment(end)} UTC"
 
 
 def _verdict(source: Source) -> str:
     if source.problems:
         return "checks failed"
-    if source.holes:
+    if source.gaps:
         return "not complete"
     return "complete" if source.is_proven else "not known to be complete"
 
 
 def _warnings(source: Source) -> Iterator[str]:
-    for hole in source.holes:
-        stretch = f"{write_moment(hole.start)} to {write_moment(hole.end)} UTC"
-        yield f"{stretch} {_STATES[hole.state]}."
+    for start, end in source.gaps:
+        yield f"{_stretch(start, end)} is not known to be complete: rows of it may be missing here."
     yield from (f"A check failed: {problem}" for problem in source.problems)
     if not source.is_proven:
-        yield (
-            "The table doesn't tell that no rows are missing; a load and an archive do."
-            if source.coverage is None
-            else "Nothing of the archive is known to be complete."
-        )
-
-
-_STATES: Final = {
-    "gap": "was never asked for: balance changes of it are missing here",
-    "unproven": "was asked for when the node may have forgotten rows of it",
-    "unknown": "is not known: balance changes of it may be missing here",
-}
+        yield "Nothing tells that no rows are missing; a load does, and an archive that was filled."
 
 
 def _facts(content: Content) -> Iterator[tuple[str, str]]:
-    source = content.source
-    yield from source.facts
-    accounts = sum(len(asset.summary) for asset in content.assets)
-    yield "balance changes", f"{len(source.table):,}"
-    yield "accounts", f"{accounts:,}"
+    yield from content.source.facts
+    yield "balance changes", f"{len(content.source.table):,}"
+    yield "accounts", f"{sum(len(asset.summary) for asset in content.assets):,}"
     yield "assets", f"{len(content.assets):,}"
-    previous = content.previous_end
-    yield "last report", "none" if previous is None else f"ended {write_moment(previous)} UTC"
 
 
-def _completeness(source: Source, artist: Artist) -> Part:
-    title, words = "How complete this is", f"Checks passed: {source.checked}."
-    if source.problems:
-        words = f"Checks failed, see above: {source.checked}."
-    if source.coverage is None or source.coverage.empty:
-        return Part(title, words)
-    return Part(
-        title,
-        words,
-        pictures=(artist.coverage(source.coverage),),
-        sheets=(coverage_sheet(source.coverage),),
-        folded=(digests_sheet(source.digests),),
+def _completeness(source: Source, pictures: Pictures) -> Part:
+    title, coverage = "How complete this is", source.coverage
+    said = "Checks failed, see above" if source.problems else "Checks passed"
+    text = f"{said}: {source.checked}."
+    if coverage is None or coverage.empty:
+        return Part(title, text)
+    sheet = Sheet(
+        "Intervals of the archive",
+        (
+            moments("from", coverage["start"]),
+            moments("to", coverage["end"]),
+            words("state", coverage["state"].astype("str")),
+            words("node", coverage["source"]),
+            words("last block", coverage["block_height"]),
+            moments("asked", coverage["asked_at"]),
+        ),
     )
+    return Part(title, text, (pictures.coverage(coverage),), (sheet,))
 
 
-def _limits(limits: pd.DataFrame | None, artist: Artist) -> Part | None:
-    if limits is None:
-        return None
-    changes = len(limits) - 1
-    said = {0: "They never changed while they were watched.", 1: "They changed once."}
-    return Part(
-        "Network limits",
-        said.get(changes, f"They changed {changes:,} times."),
-        pictures=(artist.limits(limits),),
-        sheets=(limits_sheet(limits),),
+def _limits(limits: pd.DataFrame, pictures: Pictures) -> Part:
+    told = [name for name in limits.columns if name not in _SEEN]
+    sheet = Sheet(
+        "Snapshots of the network's limits",
+        (
+            moments("first seen", limits["first_seen"]),
+            moments("last seen", limits["last_seen"]),
+            words("last block", limits["block_height"]),
+            *(_limit(name.replace("_", " "), limits[name]) for name in told),
+        ),
     )
+    text = "They never changed while they were watched."
+    if len(limits) > 1:
+        text = f"They changed {count_text(len(limits) - 1, 'time')}."
+    return Part("Network limits", text, (pictures.limits(limits),), (sheet,))
 
 
-@dataclass(slots=True)
-class _Sections:
+_SEEN: Final = ("first_seen", "last_seen", "source", "block_height")
+
+
+def _limit(label: str, values: pd.Series[Any]) -> Column:
+    return moments(label, values) if label.endswith(" from") else words(label, values)
+
+
+class _Assets:
     """Makes the sections of the assets of one report."""
 
-    content: Content
-    units: Mapping[str, AssetUnit]
-    artist: Artist
-    names: Names
+    def __init__(
+        self, content: Content, units: Mapping[str, AssetUnit], pictures: Pictures
+    ) -> None:
+        self._content = content
+        self._units = units
+        self._pictures = pictures
+        frames = [asset.summary[name].astype("str") for asset in content.assets for name in _IDS]
+        self._short = short_ids(value for frame in frames for value in frame)
+        chosen = [key for asset in content.assets for key in keys_of(asset.chosen)]
+        self._anchors = {key: f"account-{number}" for number, key in enumerate(chosen, start=1)}
 
-    def assets(self) -> Iterator[AssetSection]:
+    def sections(self) -> Iterator[AssetSection]:
         """Yield the section of each asset."""
-        titles = asset_names(self.units)
-        room = MOST_LISTED
-        for number, asset in enumerate(self.content.assets, start=1):
-            later = len(self.content.assets) - number
-            most = max(room - later * (MOST_LISTED // len(self.content.assets)), 1)
-            room -= min(most, len(asset.summary))
-            unit = self.units[asset.asset_id]
+        short = short_ids(self._units)
+        for number, asset in enumerate(self._content.assets, start=1):
+            unit, name = self._units[asset.asset_id], short[asset.asset_id] or EMPTY_ID
             yield AssetSection(
                 anchor=f"asset-{number}",
-                title=f"Asset {titles[asset.asset_id] or EMPTY_ID}",
+                title=f"Asset {unit.symbol} ({name})" if unit.symbol else f"Asset {name}",
                 asset_id=asset.asset_id,
-                words=_words(asset, unit),
-                parts=tuple(self._parts(asset, unit, most)),
-                accounts_title=self._accounts_title(asset),
+                words=" ".join(self._words(asset, unit)),
+                parts=tuple(self._parts(asset, unit)),
+                accounts_title=self._accounts_title(len(asset.chosen)),
                 accounts=tuple(self._accounts(asset, unit)),
             )
 
-    def _parts(self, asset: AssetContent, unit: AssetUnit, most: int) -> Iterator[Part]:
-        artist = self.artist if asset.is_drawn else None
+    def _words(self, asset: AssetContent, unit: AssetUnit) -> Iterator[str]:
+        rows = count_text(len(asset.table), "balance change")
+        yield f"{rows} of {count_text(len(asset.summary), 'account')}."
+        places = "" if unit.decimals is None else f", of {count_text(unit.decimals, 'decimal')}"
+        yield f"Unit of amounts: {unit.label}{places}."
+        if not asset.is_drawn:
+            yield f"It has no pictures: only the {MOST_DRAWN} assets with most changes have."
+        if self._content.source.gaps:
+            yield GAPS_NOTE
+
+    def _parts(self, asset: AssetContent, unit: AssetUnit) -> Iterator[Part]:
+        draw = self._pictures if asset.is_drawn else None
         yield Part(
             "Totals and flows",
-            pictures=(artist.totals(asset, unit), artist.flows(asset, unit)) if artist else (),
-            sheets=(totals_sheet(asset, unit),),
-            folded=(self._flows(asset, unit),),
+            pictures=draw.flows(asset, unit) if draw else (),
+            sheets=(_totals_sheet(asset, unit),),
+            folded=(_flows_sheet(asset, unit, period_name(self._content.freq)),),
         )
-        movers = movers_sheet(asset, unit, self.names, said=self._said())
-        yield Part(
-            "Movers",
-            "" if len(movers) else self._none_moved(),
-            sheets=(movers,) if len(movers) else (),
-        )
-        yield Part("Accounts", sheets=(accounts_sheet(asset, unit, self.names, most=most),))
+        yield self._movers(asset, unit)
+        yield Part("Accounts", sheets=(self._accounts_sheet(asset, unit),))
         yield Part(
             "Concentration",
-            pictures=(artist.lorenz(asset), artist.holders(asset)) if artist else (),
-            sheets=(concentration_sheet(asset, unit, top=TOP),),
+            pictures=draw.concentration(asset) if draw else (),
+            sheets=(_concentration_sheet(asset, unit),),
         )
-        if artist:
-            pictures = (artist.activity(asset, "calendar"), artist.activity(asset, "week"))
-            yield Part("Activity", pictures=pictures)
+        if draw:
+            yield Part("Activity", pictures=draw.activity(asset))
 
-    def _flows(self, asset: AssetContent, unit: AssetUnit) -> Sheet:
-        period = period_name(self.content.freq)
-        is_torn = bool(self.content.source.holes)
-        return flows_sheet(asset, unit, period=period, is_cut=self.content.is_cut, is_torn=is_torn)
+    def _movers(self, asset: AssetContent, unit: AssetUnit) -> Part:
+        rows, since = asset.movers, f"{write_moment(self._content.since)} UTC"
+        if rows.empty:
+            said = f"At the end no account is known to hold more or less than at {since}."
+            return Part("Movers", said)
+        names = ("net", "opening", "closing", "inflow", "outflow")
+        moved = (amounts(name, integers(rows[name]), unit) for name in names)
+        columns = (*self._keys(rows), *moved, counts("changes", rows["changes"]))
+        return Part("Movers", sheets=(Sheet(f"Largest movers since {since}", columns),))
 
-    def _said(self) -> str:
-        """Return since when movers are told."""
-        since = f"{write_moment(self.content.since)} UTC"
-        if self.content.previous_end is None:
-            return f"in the last 24 hours, since {since}: there was no report before this one"
-        if self.content.previous_end == self.content.since:
-            return f"since the last report, which ended at {since}"
-        return f"since this report begins, at {since}: the last one ended before"
+    def _accounts_sheet(self, asset: AssetContent, unit: AssetUnit) -> Sheet:
+        closing = integers(asset.summary["closing"])
+        total = sum(value for value in closing if value)
+        shares = [None if value is None or not total else value / total for value in closing]
+        rows = asset.summary.head(max(MOST_LISTED // len(self._content.assets), 1))
+        count, note = len(rows), ""
+        caption = "The only account" if count == 1 else f"All {count:,} accounts, by balance"
+        if count < len(asset.summary):
+            caption = "Accounts by balance"
+            note = (
+                f"The {count:,} accounts with the largest balances, of {len(asset.summary):,}: "
+                "`balance-analysis summary --format csv` prints all, with more of each."
+            )
+        columns = (
+            *self._keys(rows),
+            amounts("closing", closing[:count], unit),
+            ratios("share", shares[:count], places=2),
+            amounts("net", integers(rows["net"]), unit),
+            counts("changes", rows["changes"]),
+            moments("last row", rows["last_seen"]),
+            *(amounts(name, integers(rows[name]), unit) for name in ("inflow", "outflow")),
+        )
+        return Sheet(caption, columns, note, sorted_by="closing", is_descending=True)
 
-    def _none_moved(self) -> str:
-        since = f"{write_moment(self.content.since)} UTC"
-        return f"At the end no account is known to hold more or less than at {since}."
+    def _keys(self, frame: pd.DataFrame) -> tuple[Column, ...]:
+        """Return the columns that name an account: its type, party and market."""
+        keys = keys_of(frame)
+        anchors = [self._anchors.get(key, "") for key in keys]
+        _, account_types, parties, markets = zip(*keys, strict=True)
+        names = types("type", account_types), ids("party", parties, self._short, anchors=anchors)
+        return (*names, ids("market", markets, self._short, empty="")) if any(markets) else names
 
-    def _accounts_title(self, asset: AssetContent) -> str:
-        if not len(asset.chosen):
-            return ""
-        if self.content.are_chosen:
+    def _accounts_title(self, count: int) -> str:
+        if self._content.are_chosen:
             return "Chosen accounts"
-        count = len(asset.chosen)
         return "The largest account" if count == 1 else f"The {count:,} largest accounts"
 
     def _accounts(self, asset: AssetContent, unit: AssetUnit) -> Iterator[AccountSection]:
-        keys = account_keys(asset.chosen)
-        rows = asset.table.groupby(list(ACCOUNT_KEY), observed=True).indices
-        for key, (_, row) in zip(keys, asset.chosen.iterrows(), strict=True):
-            table = asset.table.iloc[rows.get(key, [])].reset_index(drop=True)
-            opening = asset.opening
+        key = list(ACCOUNT_KEY)
+        places = asset.table.groupby(key, observed=True).indices
+        for account, (_, row) in zip(keys_of(asset.chosen), asset.chosen.iterrows(), strict=True):
+            rows, opening = asset.table.iloc[places.get(account, [])], asset.opening
             if opening is not None:
-                opening = opening[
-                    (opening[list(ACCOUNT_KEY)].astype("str") == list(key)).all(axis=1)
-                ]
+                opening = opening[(opening[key].astype("str") == list(account)).all(axis=1)]
             yield AccountSection(
-                anchor=self.names.anchors[key],
-                title=self._title(key),
-                ids=tuple(zip(_KEY_NAMES, key[1:], strict=True)),
-                facts=account_facts(row, unit),
-                pictures=(self.artist.account(table, opening, unit),),
+                anchor=self._anchors[account],
+                title=self._title(account),
+                ids=tuple(zip(("type", "party", "market"), account[1:], strict=True)),
+                facts=tuple(_account_facts(row, unit)),
+                picture=self._pictures.account(rows, opening, unit),
             )
 
     def _title(self, account: Account) -> str:
         _, account_type, party, market = account
-        parts = [type_label(account_type), self.names.short[party] or EMPTY_ID]
-        if market != NO_MARKET:
-            parts.append(f"market {self.names.short[market]}")
-        return " · ".join(parts)
+        parts = [type_label(account_type), self._short[party] or EMPTY_ID]
+        return " · ".join(parts + [f"market {self._short[market]}"] * (market != NO_MARKET))
 
 
-_KEY_NAMES: Final = ("type", "party", "market")
+_IDS: Final = ("party_id", "market_id")
 
 
-def _words(asset: AssetContent, unit: AssetUnit) -> str:
-    rows = count_text(len(asset.table), "balance change")
-    said = [f"{rows} of {count_text(len(asset.summary), 'account')}."]
-    if unit.decimals is None:
-        said.append("Amounts are in the asset's smallest unit.")
-    else:
-        said.append(f"Amounts are in {unit.label}, of {count_text(unit.decimals, 'decimal')}.")
-    if not asset.is_drawn:
-        said.append(f"It has no pictures: only the {MOST_DRAWN} assets with most changes have.")
-    return " ".join(said)
+def _totals_sheet(asset: AssetContent, unit: AssetUnit) -> Sheet:
+    """Return what accounts of each type hold together, and what flowed."""
+    groups = asset.summary.groupby("account_type", observed=True)
+    kinds, frames = zip(*groups, strict=True)
+
+    def added(name: str) -> Column:
+        sums = [_sum(frame[name]) for frame in frames]
+        return amounts(name, sums, unit, total=_sum(asset.summary[name]))
+
+    def counted(name: str, numbers: list[int]) -> Column:
+        return counts(name, numbers, total=sum(numbers))
+
+    return Sheet(
+        "Totals by account type at the end, and what flowed in the interval",
+        (
+            types("type", kinds),
+            counted("accounts", [len(frame) for frame in frames]),
+            added("closing"),
+            counted("unknown", [int(frame["closing"].isna().sum()) for frame in frames]),
+            *(added(name) for name in ("net", "inflow", "outflow")),
+            counted("changes", [int(frame["changes"].sum()) for frame in frames]),
+        ),
+        note=(
+            "A total is over the accounts whose balance is known at the end; those under "
+            "“unknown” are missing in it. What accounts give each other counts as in and out."
+        ),
+    )
+
+
+def _sum(column: pd.Series[Any]) -> int | None:
+    known = [value for value in integers(column) if value is not None]
+    return sum(known) if known else None
+
+
+def _flows_sheet(asset: AssetContent, unit: AssetUnit, period: str) -> Sheet:
+    found = asset.flows
+    return Sheet(
+        f"Flows and activity by {period}",
+        (
+            moments("from", found["start"]),
+            *(amounts(name, integers(found[name]), unit) for name in ("inflow", "outflow", "net")),
+            counts("changes", found["changes"]),
+            counts("active accounts", found["active"]),
+            counts("first rows", found["unknown"]),
+        ),
+        note=(
+            "A first row is one before which the account's balance is unknown: it adds no flow. "
+            "The first and the last period hold no more than is in the report's interval."
+        ),
+        sorted_by="from",
+    )
+
+
+def _concentration_sheet(asset: AssetContent, unit: AssetUnit) -> Sheet:
+    rows = asset.concentration
+    return Sheet(
+        "How unevenly the asset is held",
+        (
+            # Each instant is the last microsecond before the moment that is meant.
+            moments("just before", rows["timestamp"] + pd.Timedelta(1, "us")),
+            amounts("held", integers(rows["total"]), unit),
+            counts("holders", rows["holders"]),
+            counts("unknown", rows["unknown"]),
+            ratios(f"largest {TOP}", rows["largest"]),
+            ratios("Herfindahl index", rows["herfindahl"]),
+            ratios("Gini coefficient", rows["gini"]),
+        ),
+        note=(
+            "A holder is an account with a balance above 0. The Herfindahl index is the sum of the "
+            "squared shares; the Gini coefficient is 0 where all hold the same."
+        ),
+    )
+
+
+def _account_facts(row: pd.Series[Any], unit: AssetUnit) -> Iterator[tuple[str, str, str]]:
+    """Yield what an account did: of each fact its name, what it is, and when that was."""
+    values = [None if pd.isna(row[name]) else int(row[name]) for name in _AMOUNTS]
+    for name, cell in zip(_AMOUNTS, amounts("", values, unit).cells, strict=True):
+        when = write_moment(row.get(f"{name}_at"))
+        yield f"{name}, {unit.label}", cell, when.replace(NOTHING, "")
+    yield "time at 0, %", ratio_text(row["zero_share"]), ""
+    yield "rows", f"{row['rows']:,}", ""
+    yield "changes", f"{row['changes']:,}", ""
+    yield "first row", write_moment(row["first_seen"]), ""
+    yield "last row", write_moment(row["last_seen"]), ""
+
+
+_AMOUNTS: Final = (
+    *("opening", "closing", "net", "inflow", "outflow"),
+    *("minimum", "maximum", "average", "drawdown"),
+)

@@ -3,71 +3,30 @@
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
 from balance_analysis.analysis.balances import balance_at
 from balance_analysis.analysis.checks import check_table, to_table
-from balance_analysis.archive import layout
 from balance_analysis.archive.archive import Archive
-from balance_analysis.archive.manifest import read_about, read_coverage
+from balance_analysis.archive.manifest import read_about
 from balance_analysis.errors import CheckError
-from balance_analysis.known import known_of
-from balance_analysis.redact import without_credentials
+from balance_analysis.known import known_of, note_known
 from balance_analysis.report.tables import write_moment
 from balance_analysis.schema import ATTRS_KEY, from_microseconds, to_microseconds
 from balance_analysis.spans import between, clipped
+from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from balance_analysis.archive.coverage import Coverage
     from balance_analysis.schema import Instant
 
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 
-
-@dataclass(frozen=True, slots=True)
-class Hole:
-    """A part of the report's interval that is not known to be complete.
-
-    Attributes
-    ----------
-    start, end
-        Half-open, UTC.
-    state
-        "gap", nobody asked for it; "unproven", the node may have forgotten rows of it; or, of a
-        table, "unknown".
-    """
-
-    start: dt.datetime
-    end: dt.datetime
-    state: str
-
-
-@dataclass(frozen=True, slots=True)
-class Digest:
-    """What tells a file of an archive from any other.
-
-    Attributes
-    ----------
-    name
-        The file, inside the archive.
-    rows
-        How many it holds; `None` where it holds none.
-    size
-        Its bytes.
-    sha256
-        Of its content.
-    """
-
-    name: str
-    rows: int | None
-    size: int
-    sha256: str
+Bound = dt.datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,50 +35,41 @@ class Source:
 
     Attributes
     ----------
-    name
-        What it is called.
-    table
-        Its balance changes in [start, end).
-    opening
-        What accounts held before `start`, as `balance_at` takes it; `None` where no row is there.
+    table, opening
+        Its balance changes in [start, end), and what accounts held before, as `balance_at` takes
+        it; `None` where no row is there.
     start, end
         The interval, half-open, UTC; `None` where there is neither a row nor a bound.
     facts
         What is known of where the rows come from: names and texts.
     is_proven
-        Whether something shows that no row of the interval is missing: an archive or a load does.
-    holes
-        Where it doesn't.
-    checked
-        What was checked, in words.
-    problems
-        What is wrong, in words; nothing where all checks held.
-    coverage
-        As of `Archive.coverage`; `None` of a table.
-    limits
-        As of `Archive.limits`; `None` of a table.
-    digests
-        Of the archive's files.
+        Whether something tells which rows may be missing: an archive or a load does.
+    checked, problems
+        What was checked, in words, and what is wrong.
+    coverage, limits
+        Of an archive, as its methods of these names return them.
     """
 
     name: str
     table: pd.DataFrame
     opening: pd.DataFrame | None
-    start: dt.datetime | None
-    end: dt.datetime | None
+    start: Bound
+    end: Bound
     facts: tuple[tuple[str, str], ...]
     is_proven: bool
     checked: str
     problems: tuple[str, ...]
-    holes: tuple[Hole, ...] = ()
     coverage: pd.DataFrame | None = None
     limits: pd.DataFrame | None = None
-    digests: tuple[Digest, ...] = field(default=())
 
     @property
-    def is_complete(self) -> bool:
-        """Whether all rows of the interval are known to be there, and no check failed."""
-        return self.is_proven and not self.holes and not self.problems
+    def gaps(self) -> list[tuple[dt.datetime, dt.datetime]]:
+        """The parts of the interval that are not known to be complete, in time order."""
+        known = known_of(self.table)
+        if known is None or self.start is None or self.end is None:
+            return []
+        spans = between(known, to_microseconds(self.start), to_microseconds(self.end))
+        return [(from_microseconds(first), from_microseconds(last)) for first, last in spans]
 
 
 def read_source(
@@ -135,49 +85,37 @@ def read_source(
     raise TypeError(f"a report is of an Archive or a table, not {type(source).__name__}")
 
 
-def _of_archive(archive: Archive, start: dt.datetime | None, end: dt.datetime | None) -> Source:
-    state, coverage = read_coverage(archive.store), archive.coverage()
-    first = None if coverage.empty else coverage["start"].iloc[0].to_pydatetime()
-    last = None if coverage.empty else coverage["end"].iloc[-1].to_pydatetime()
-    begin, stop = _interval(start or first, end or last)
-    table = archive.read(start=begin, end=stop, partial=True)
+def _of_archive(archive: Archive, start: Bound, end: Bound) -> Source:
+    coverage = archive.coverage()
+    first, last = coverage["start"].min(), coverage["end"].max()
+    is_filled = not coverage.empty
+    start = start or (first.to_pydatetime() if is_filled else None)
+    end = end or (last.to_pydatetime() if is_filled else None)
+    start, end = _interval(start, end)
     opening = None
-    if begin is not None and first is not None and first < begin:
-        opening = archive.opening_balances(at=begin, partial=True)
+    if start is not None and is_filled and first < start:
+        opening = archive.opening_balances(at=start, partial=True)
     verified = archive.verify()
-    problems = tuple(
-        f"{problem.where}: {problem.what}; {problem.mend}" for problem in verified.problems
-    )
     return Source(
         name=without_credentials(archive.uri).rstrip("/").rpartition("/")[2] or "an archive",
-        table=table,
+        table=archive.read(start=start, end=end, partial=True),
         opening=opening,
-        start=begin,
-        end=stop,
-        facts=tuple(_facts_of(archive, state)),
-        is_proven=begin is not None,
+        start=start,
+        end=end,
+        facts=tuple(_facts_of(archive, coverage)),
+        is_proven=start is not None,
         checked=(
             f"the whole archive was read and compared with what it says of itself: "
             f"{verified.files:,} files with {verified.rows:,} rows, and its checkpoints"
         ),
-        problems=problems,
-        holes=() if begin is None or stop is None else tuple(_holes(state, begin, stop)),
+        problems=tuple(f"{found.where}: {found.what}; {found.mend}" for found in verified.problems),
         coverage=coverage,
         limits=archive.limits(),
-        digests=tuple(_digests(archive)),
     )
 
 
-def _interval(
-    start: dt.datetime | None, end: dt.datetime | None
-) -> tuple[dt.datetime, dt.datetime] | tuple[None, None]:
-    """Return the interval of a report; none where one of its ends is not known.
-
-    Raises
-    ------
-    ValueError
-        If it is turned round.
-    """
+def _interval(start: Bound, end: Bound) -> tuple[Bound, Bound]:
+    """Return the interval of a report; none where one of its ends is not known."""
     if start is None or end is None:
         return None, None
     if start >= end:
@@ -187,88 +125,59 @@ def _interval(
     return start, end
 
 
-def _facts_of(archive: Archive, state: Coverage) -> Iterator[tuple[str, str]]:
+def _facts_of(archive: Archive, coverage: pd.DataFrame) -> Iterator[tuple[str, str]]:
     yield "archive", without_credentials(archive.uri)
     yield "holds", read_about(archive.store).describe()
-    if not state.intervals:
+    asked = coverage[coverage["asked_at"].notna()]
+    if asked.empty:
         yield "filled", "never"
         return
-    last = max(state.intervals, key=lambda interval: interval.asked_at)
-    yield "source", without_credentials(last.source)
-    yield "last asked", f"{write_moment(last.asked_at)} UTC"
-    if last.block_height is not None:
-        yield "last block", f"{last.block_height:,}"
+    last = asked.iloc[asked["asked_at"].argmax()]
+    yield "source", without_credentials(last["source"])
+    yield "last asked", f"{write_moment(last['asked_at'])} UTC"
+    if pd.notna(last["block_height"]):
+        yield "last block", f"{last['block_height']:,}"
 
 
-def _holes(state: Coverage, start: dt.datetime, end: dt.datetime) -> Iterator[Hole]:
-    """Yield what is not known to be complete of an interval, in time order."""
-    begin, stop = to_microseconds(start), to_microseconds(end)
-    holes = [(*gap, "gap") for gap in state.missing(begin, stop, proven=False)]
-    unproven = (interval.span for interval in state.intervals if not interval.proven)
-    holes += [(*span, "unproven") for span in clipped(unproven, begin, stop)]
-    for first, last, kind in sorted(holes):
-        yield Hole(from_microseconds(first), from_microseconds(last), kind)
-
-
-def _digests(archive: Archive) -> Iterator[Digest]:
-    content = archive.store.read(layout.COVERAGE) or b""
-    yield Digest(layout.COVERAGE, None, len(content), hashlib.sha256(content).hexdigest())
-    state, about = read_coverage(archive.store), read_about(archive.store)
-    for period, note in state.files.items():
-        name = layout.changes_file(period, about.partition)
-        yield Digest(name, note.rows, note.size, note.sha256)
-    for moment, note in state.checkpoints.items():
-        yield Digest(layout.checkpoint_file(moment), note.rows, note.size, note.sha256)
-
-
-def _of_table(data: pd.DataFrame, start: dt.datetime | None, end: dt.datetime | None) -> Source:
-    table = to_table(data)
-    load = _load_of(data)
+def _of_table(data: pd.DataFrame, start: Bound, end: Bound) -> Source:
+    table, load = to_table(data), _load_of(data)
     first, last = _extent(table, load)
-    begin, stop = _interval(start or first, end or last)
-    inside, opening = table, None
-    if begin is not None and stop is not None:
-        is_before = table["timestamp"] < begin
-        inside = table[~is_before & (table["timestamp"] < stop)].reset_index(drop=True)
+    start, end = _interval(start or first, end or last)
+    known, inside, opening = known_of(table), table, None
+    if start is not None and end is not None:
+        is_before = table["timestamp"] < start
+        inside = to_table(table[~is_before & (table["timestamp"] < end)].reset_index(drop=True))
+        if known is not None:
+            note_known(inside, clipped(known, to_microseconds(start), to_microseconds(end)))
         if is_before.any():
-            opening = balance_at(table[is_before], begin - _MICROSECOND)
-    known = known_of(table)
-    holes: list[Hole] = []
-    if known is not None and begin is not None and stop is not None:
-        spans = between(known, to_microseconds(begin), to_microseconds(stop))
-        holes = [Hole(from_microseconds(a), from_microseconds(b), "unknown") for a, b in spans]
-    problems = tuple(_broken_rules(table))
+            opening = balance_at(table[is_before], start - _MICROSECOND)
     return Source(
         name="a table of balance changes",
-        table=to_table(inside),
+        table=inside,
         opening=opening,
-        start=begin,
-        end=stop,
+        start=start,
+        end=end,
         facts=tuple(_facts_of_load(load)),
-        is_proven=known is not None and not data.attrs[ATTRS_KEY].get("quarantined"),
+        is_proven=known is not None and not load.get("quarantined"),
         checked="every rule of a table of balance changes was checked",
-        problems=problems,
-        holes=tuple(holes),
+        problems=tuple(_broken_rules(table)),
     )
 
 
 def _load_of(data: pd.DataFrame) -> dict[str, Any]:
     """Return how a table was loaded, if it is still the whole of that load."""
     load = data.attrs.get(ATTRS_KEY)
-    if not isinstance(load, dict) or load.get("rows") != len(data):
-        return {}
-    return load
+    return load if isinstance(load, dict) and load.get("rows") == len(data) else {}
 
 
-def _extent(
-    table: pd.DataFrame, load: dict[str, Any]
-) -> tuple[dt.datetime | None, dt.datetime | None]:
+def _extent(table: pd.DataFrame, load: dict[str, Any]) -> tuple[Bound, Bound]:
     if load.get("start") and load.get("end"):
-        return tuple(from_microseconds(to_microseconds(load[name])) for name in ("start", "end"))  # type: ignore[return-value]
-    bounds = [bound for span in known_of(table) or () for bound in span]
-    if not table.empty:
-        bounds += [to_microseconds(moment) for moment in table["timestamp"].agg(["min", "max"])]
-        bounds[-1] += 1
+        bounds = [to_microseconds(load["start"]), to_microseconds(load["end"])]
+    else:
+        bounds = [bound for span in known_of(table) or () for bound in span]
+        if not table.empty:
+            first, last = table["timestamp"].min(), table["timestamp"].max()
+            bounds += [to_microseconds(first), to_microseconds(last) + 1]
     if not bounds:
         return None, None
     return from_microseconds(min(bounds)), from_microseconds(max(bounds))

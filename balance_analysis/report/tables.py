@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
+import os
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
+import pyarrow as pa
+from markupsafe import Markup
 
+from balance_analysis.analysis.int128 import integers_of, words_of
+from balance_analysis.analysis.units import read_decimals
 from balance_analysis.figures.labels import type_label
-from balance_analysis.report.amounts import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from balance_analysis.report.amounts import AssetUnit
+    from balance_analysis.analysis.units import Decimals
 
+UNKNOWN: Final = "unknown"
 NOTHING: Final = "\N{EN DASH}"
 EMPTY_ID: Final = "(empty)"
 _MIDNIGHT: Final = " 00:00:00"
@@ -24,69 +32,92 @@ _FINE_FROM, _LONG = 6, 8
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """One field.
+class AssetUnit:
+    """What amounts of an asset are shown in: its smallest unit, where `decimals` aren't known."""
 
-    Attributes
-    ----------
-    text
-        What it says.
-    fine
-        The digits that follow, set smaller.
-    full
-        The whole id, where the text is the short form of one, or one as short as that.
-    anchor
-        The section of the page that it leads to.
+    decimals: int | None = None
+    symbol: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What stands in the head of a column."""
+        if self.decimals is None:
+            return "smallest unit"
+        return self.symbol or "whole units"
+
+    def write(self, amounts: Sequence[int | None]) -> list[str]:
+        """Return amounts as text, in the same number of decimals, as few as all of them need.
+
+        Examples
+        --------
+        >>> AssetUnit(6).write([1_234_500_000, -20_000, None])
+        ['1,234.50', '-0.02', 'unknown']
+        """
+        decimals = self.decimals or 0
+        texts = [str(abs(amount)).zfill(decimals + 1) for amount in amounts if amount]
+        zeros = [len(text) - len(text.rstrip("0")) for text in texts]
+        needed = decimals - min([decimals, *zeros])
+        return [
+            UNKNOWN if amount is None else _write(amount, decimals, needed) for amount in amounts
+        ]
+
+
+def _write(amount: int, decimals: int, needed: int) -> str:
+    whole, fraction = divmod(abs(amount), 10**decimals)
+    point = f".{str(fraction).zfill(decimals)[:needed]}" if needed else ""
+    return f"{'-' if amount < 0 else ''}{whole:,}{point}"
+
+
+def read_units(assets: Iterable[str], decimals: Decimals | None) -> dict[str, AssetUnit]:
+    """Return what each asset is shown in; `decimals` is as `to_units` takes it.
+
+    A TOML file may tell the `symbol` of each asset as well.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is malformed.
+    OSError
+        If the file can't be read.
     """
+    known: Mapping[str, int] = {}
+    symbols: dict[str, str] = {}
+    if isinstance(decimals, Mapping):
+        known = decimals
+    elif isinstance(decimals, str | os.PathLike):
+        known, symbols = read_decimals(decimals), _read_symbols(Path(decimals))
+    elif decimals is not None:
+        raise TypeError(
+            f"decimals must be {{asset_id: decimals}} or the path of a file, not {decimals!r}"
+        )
+    for asset, number in known.items():
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise ValueError(f"asset {asset!r} can't have {number!r} decimals")
+    return {asset: AssetUnit(known.get(asset), symbols.get(asset)) for asset in assets}
 
-    text: str
-    fine: str = ""
-    full: str = ""
-    anchor: str = ""
+
+def _read_symbols(file: Path) -> dict[str, str]:
+    if file.suffix.lower() != ".toml":
+        return {}
+    entries = tomllib.loads(file.read_text(encoding="utf-8")).items()
+    told = {asset: about.get("symbol") for asset, about in entries if isinstance(about, dict)}
+    return {asset: symbol for asset, symbol in told.items() if symbol and isinstance(symbol, str)}
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column.
-
-    Attributes
-    ----------
-    label
-        Its head.
-    cells
-        From the first row to the last.
-    unit
-        The unit of its amounts.
-    is_number
-        Whether it is set to the right and sorted by size.
-    total
-        What stands under it.
-    """
+    """One column: its cells from the first row to the last, and its total, as text or markup."""
 
     label: str
-    cells: Sequence[Cell]
+    cells: Sequence[str]
     unit: str = ""
     is_number: bool = False
-    total: Cell | None = None
+    total: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table of the page.
-
-    Attributes
-    ----------
-    caption
-        What it shows.
-    columns
-        From left to right.
-    note
-        What is to be known of it.
-    sorted_by
-        The label of the column that it is sorted by.
-    is_descending
-        Whether that is from the largest down.
-    """
+    """A table of the page, `sorted_by` the column of that label."""
 
     caption: str
     columns: tuple[Column, ...]
@@ -99,38 +130,40 @@ class Sheet:
         return len(self.columns[0].cells)
 
     @property
-    def rows(self) -> Iterable[tuple[tuple[bool, Cell], ...]]:
-        """The fields of each row, each with whether it is a number."""
-        kinds = [column.is_number for column in self.columns]
-        for cells in zip(*(column.cells for column in self.columns), strict=True):
-            yield tuple(zip(kinds, cells, strict=True))
+    def rows(self) -> Iterable[tuple[str, ...]]:
+        """The cells of each row."""
+        return zip(*(column.cells for column in self.columns), strict=True)
 
-    @property
-    def has_totals(self) -> bool:
-        """Whether anything stands under a column."""
-        return any(column.total for column in self.columns)
+
+def integers(column: pd.Series[Any]) -> list[int | None]:
+    """Return a column of amounts as Python integers, `None` where it is NA."""
+    values = pa.array(column.array)
+    known = values.is_valid().to_pylist()
+    numbers = integers_of(words_of(values))
+    return [number if valid else None for number, valid in zip(numbers, known, strict=True)]
 
 
 def amounts(
     label: str, values: Sequence[int | None], unit: AssetUnit, *, total: int | None = None
 ) -> Column:
     """Return a column of amounts, in the unit of their asset; `None` is unknown."""
-    *cells, last = [_amount(text) for text in unit.write([*values, total])]
-    return Column(label, cells, unit.label, is_number=True, total=None if total is None else last)
+    *cells, last = map(_refined, unit.write([*values, total]))
+    return Column(label, cells, unit.label, is_number=True, total="" if total is None else last)
 
 
-def _amount(text: str) -> Cell:
-    whole, point, fraction = text.partition(".")
+def _refined(text: str) -> str:
+    """Return an amount with what is hardly ever looked at of its digits set smaller."""
+    whole, _, fraction = text.partition(".")
     if len(fraction) <= _LONG:
-        return Cell(text)
-    return Cell(whole + point + fraction[:_FINE_FROM], fraction[_FINE_FROM:])
+        return text
+    said = Markup("{}.{}<small>{}</small>")
+    return said.format(whole, fraction[:_FINE_FROM], fraction[_FINE_FROM:])
 
 
 def counts(label: str, values: Iterable[Any], *, total: int | None = None) -> Column:
     """Return a column of whole numbers that are no amounts; NA is unknown."""
-    last = None if total is None else Cell(f"{total:,}")
-    cells = [Cell(UNKNOWN if pd.isna(value) else f"{value:,}") for value in values]
-    return Column(label, cells, is_number=True, total=last)
+    cells = [UNKNOWN if pd.isna(value) else f"{value:,}" for value in values]
+    return Column(label, cells, is_number=True, total="" if total is None else f"{total:,}")
 
 
 def ratios(label: str, values: Iterable[float | None], *, places: int = 4) -> Column:
@@ -138,10 +171,11 @@ def ratios(label: str, values: Iterable[float | None], *, places: int = 4) -> Co
 
     What would be rounded to nothing or to the whole, but isn't, is "<0.0001" or ">99.9999".
     """
-    return Column(label, [Cell(_ratio(value, places)) for value in values], "%", is_number=True)
+    return Column(label, [ratio_text(value, places) for value in values], "%", is_number=True)
 
 
-def _ratio(value: float | None, places: int) -> str:
+def ratio_text(value: float | None, places: int = 4) -> str:
+    """Return a part of a whole in percent: see `ratios`."""
     if value is None or math.isnan(value):
         return UNKNOWN
     text, least = f"{100 * value:.{places}f}", 10**-places
@@ -157,7 +191,7 @@ def moments(label: str, values: Iterable[Any]) -> Column:
     texts = [write_moment(value) for value in values]
     if all(text.endswith(_MIDNIGHT) for text in texts):
         texts = [text.removesuffix(_MIDNIGHT) for text in texts]
-    return Column(label, [Cell(text) for text in texts], "UTC")
+    return Column(label, texts, "UTC")
 
 
 def write_moment(moment: Any) -> str:  # noqa: ANN401 - what pandas has for a moment, or none
@@ -168,14 +202,22 @@ def write_moment(moment: Any) -> str:  # noqa: ANN401 - what pandas has for a mo
     return stamp.isoformat(" ", "nanoseconds").rstrip("0").rstrip(".")
 
 
-def words(label: str, values: Iterable[str]) -> Column:
-    """Return a column of text."""
-    return Column(label, [Cell(value) for value in values])
+def words(label: str, values: Iterable[Any]) -> Column:
+    """Return a column of text: whole numbers with their digits grouped, yes or no, NA empty."""
+    return Column(label, [_word(value) for value in values])
+
+
+def _word(value: Any) -> str:  # noqa: ANN401 - text, a number, a flag or NA
+    if pd.isna(value):
+        return ""
+    if isinstance(value, str):
+        return value
+    return ("no", "yes")[bool(value)] if pd.api.types.is_bool(value) else f"{value:,}"
 
 
 def types(label: str, values: Iterable[str]) -> Column:
     """Return a column of account types, as words."""
-    return words(label, [type_label(value) or EMPTY_ID for value in values])
+    return Column(label, [type_label(value) or EMPTY_ID for value in values])
 
 
 def ids(
@@ -186,10 +228,14 @@ def ids(
     anchors: Sequence[str] = (),
     empty: str = EMPTY_ID,
 ) -> Column:
-    """Return a column of ids in their short forms, each with where it leads to."""
-    targets = anchors or [""] * len(values)
-    cells = [
-        Cell(short[value], full=value, anchor=anchor) if value else Cell(empty, anchor=anchor)
-        for value, anchor in zip(values, targets, strict=True)
-    ]
-    return Column(label, cells)
+    """Return a column of ids in their short forms, each with the anchor that it leads to."""
+    pairs = zip(values, anchors or [""] * len(values), strict=True)
+    return Column(label, [_id(value, short, anchor, empty) for value, anchor in pairs])
+
+
+def _id(value: str, short: Mapping[str, str], anchor: str, empty: str) -> str:
+    name = Markup('class="id" title="{}"').format(value) if value else Markup()
+    text = short[value] if value else empty
+    if anchor:
+        return Markup('<a href="#{}" {}>{}</a>').format(anchor, name, text)
+    return Markup("<span {}>{}</span>").format(name, text) if value else text

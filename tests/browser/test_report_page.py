@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+from itertools import combinations
 
+import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 
+from balance_analysis.figures.palette import COLOURS
+from balance_analysis.report.page import _template
 from balance_analysis.report.report import write_report
 from tests.analysis import tables
 from tests.browser.conftest import MARKET, SCRIPT, party
@@ -159,7 +165,7 @@ def test_a_hostile_id_shows_as_text(open_page, seen):
     assert page.get_by_title(SCRIPT).first.inner_text() == "<scrip…ipt>"
     assert page.locator("dd", has_text=SCRIPT).first.is_visible()
     assert page.locator("svg text", has_text="<scrip…ipt>").count() > 0
-    assert page.evaluate("document.scripts.length") == 2
+    assert page.evaluate("document.scripts.length") == 1
     assert seen.said == []
 
 
@@ -227,17 +233,40 @@ def test_a_box_that_scrolls_can_be_reached_by_the_keys(open_page):
 
 
 def test_dark_paper_has_light_ink_in_text_and_pictures(open_page):
-    colours = """() => [
-        getComputedStyle(document.body).backgroundColor,
-        getComputedStyle(document.body).color,
-        getComputedStyle(document.querySelector("svg text")).fill,
-    ].map((colour) => Math.max(...colour.match(/\\d+/g).slice(0, 3).map(Number)))"""
-    paper, ink, label = open_page(theme="dark").evaluate(colours)
-    assert paper < 60
-    assert min(ink, label) > 200
-    paper, ink, label = open_page(theme="light").evaluate(colours)
-    assert paper > 200
-    assert max(ink, label) < 60
+    colours = """() => ["backgroundColor", "color"].map((name) => Math.max(
+        ...getComputedStyle(document.body)[name].match(/\\d+/g).slice(0, 3).map(Number)))"""
+    for theme, has_light_ink in (("light", False), ("dark", True)):
+        page = open_page(theme=theme)
+        paper, ink = page.evaluate(colours)
+        assert (paper < 60, ink > 200) == (has_light_ink, has_light_ink)
+        shown = plt.imread(io.BytesIO(page.locator("svg").first.screenshot()))[..., :3].mean(axis=2)
+        assert abs(np.median(shown) - paper / 255) < 0.1
+        farthest = shown.max() > 0.85 if has_light_ink else shown.min() < 0.15
+        assert farthest
+
+
+def test_colours_of_the_palette_stand_out_and_differ_on_dark_paper(chromium):
+    boxes = "".join(f'<rect x="{9 * n}" width="9" height="9" fill="{colour}"/>'
+                    for n, colour in enumerate(COLOURS))  # fmt: skip
+    style = _template("report.css")
+    context = chromium.new_context(color_scheme="dark", viewport={"width": 9 * 8, "height": 9})
+    page = context.new_page()
+    page.set_content(f"<style>{style} body{{padding:0}} svg{{min-width:0}}</style>"
+                     f'<svg viewBox="0 0 72 9">{boxes}</svg>')  # fmt: skip
+    shown = plt.imread(io.BytesIO(page.screenshot()))[4, 4::9, :3].tolist()
+    context.close()
+    paper = brightness((0x15 / 255, 0x18 / 255, 0x1D / 255))
+    assert len(shown) == len(COLOURS)
+    assert all((brightness(colour) + 0.05) / (paper + 0.05) > 3 for colour in shown)
+    differ = [np.abs(np.subtract(a, b)).max() for a, b in combinations(shown, 2)]
+    assert min(differ) > 0.08
+
+
+def brightness(colour):
+    parts = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour
+    ]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
 
 def test_without_scripts_the_page_still_reads(open_page):

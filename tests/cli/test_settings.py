@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from balance_analysis.cli.settings import resolve
 from balance_analysis.cli.times import format_duration, parse_duration
-from balance_analysis.redact import without_credentials
+from balance_analysis.text import without_credentials
 from tests.cli.running import run
 
 FILE = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
@@ -39,10 +38,6 @@ class Page:
     def table(self, begin: str) -> list[dict[str, str]]:
         (caption,) = (caption for caption in self.tables if caption.startswith(begin))
         return self.tables[caption]
-
-    @property
-    def note(self) -> dict[str, str | None]:
-        return json.loads(next(text for tag, text in self.texts if tag == "script"))
 
 
 class _Reader(HTMLParser):

@@ -18,14 +18,13 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis.known import note_known
-from balance_analysis.report.amounts import read_units
 from balance_analysis.report.content import make_content
 from balance_analysis.report.report import write_report
 from balance_analysis.report.sections import make_report
-from balance_analysis.report.sheets import CUT_NOTE
 from balance_analysis.report.source import read_source
+from balance_analysis.report.tables import read_units
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
-from tests.analysis.tables import DAY, GENERAL, HOUR, LARGEST, MARGIN, OTHER, START, table_of
+from tests.analysis.tables import DAY, GENERAL, HOUR, MARGIN, OTHER, START, table_of
 from tests.report.reading import number, read_page
 
 SCRIPT = "<script>alert(1)</script>"
@@ -121,7 +120,6 @@ def test_the_accounts_are_those_of_the_summary(table, page):
 def test_the_flows_are_those_of_flows_by_calendar_day(table, page):
     found = of_vote(ba.flows(table, by="asset_id"))
     rows = page.table("Flows and activity by day")
-    assert CUT_NOTE in page.text("p")
     assert [row["from"] for row in rows] == [f"{day:%Y-%m-%d}" for day in found["start"]]
     for name in ("inflow", "outflow", "net", "changes"):
         assert [number(row[name]) for row in rows] == whole(found[name])
@@ -131,7 +129,7 @@ def test_the_flows_are_those_of_flows_by_calendar_day(table, page):
 def test_the_movers_are_those_of_top_movers(table, page):
     since, end = from_microseconds(END - DAY), from_microseconds(END)
     found = of_vote(ba.top_movers(table, since, end))
-    rows = page.table("Largest movers in the last 24 hours")
+    rows = page.table("Largest movers since")
     for name in ("net", "opening", "closing", "inflow", "outflow", "changes"):
         assert [number(row[name]) for row in rows] == whole(found[name])
 
@@ -161,31 +159,11 @@ def test_periods_are_those_of_the_calendar_and_called_by_their_names(tmp_path, d
     assert f"by {period}, smallest unit" in page.text("figcaption")
 
 
-def test_a_picture_of_flows_has_no_bar_for_what_was_brought_into_the_interval(vote):
-    start = from_microseconds(START + 2 * DAY)
-    source = read_source(vote, start=start, end=None)
-    content = make_content(source, previous_end=None, accounts=(), largest=0)
-    (picture,) = (
-        picture
-        for asset in make_report(content, read_units(["VOTE"], None)).assets
-        for part in asset.parts
-        for picture in part.pictures
-        if picture.caption.startswith("Inflow")
-    )
-    assert "first row" not in picture.svg
-
-
 def test_an_account_has_every_fact_of_its_summary(table, page):
     facts = page.text("dt", "dd", "span").splitlines()
     for name in ("closing", "minimum", "maximum", "inflow", "outflow", "drawdown"):
         said = {facts[place + 1] for place, fact in enumerate(facts) if fact.startswith(f"{name},")}
         assert said == {f"{int(value):,}" for value in ba.summarize_accounts(table)[name]}
-
-
-@pytest.mark.usefixtures("words_only")
-def test_38_digits_are_all_there(tmp_path):
-    page = read_page(write(table_of([(*GENERAL, START, LARGEST)]), tmp_path))
-    assert number(page.table("The only account")[0]["closing"]) == LARGEST
 
 
 @pytest.mark.usefixtures("words_only")
@@ -217,7 +195,7 @@ def test_an_interval_begins_with_what_accounts_brought_into_it_and_a_row_at_its_
     assert [number(row["closing"]) for row in rows] == [BIG, 40]
     assert [number(row["net"]) for row in rows] == [BIG - 5, 0]
     assert [row["last row"] for row in rows] == [f"{start:%Y-%m-%d %H:%M:%S}", "\N{EN DASH}"]
-    assert page.note["start"] == start.isoformat()
+    assert f"{start:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} UTC" in page.text("p")
 
 
 def test_every_link_of_an_account_leads_to_its_section(page):
@@ -241,8 +219,7 @@ def test_every_picture_says_what_it_shows(page):
     pictures = page.all("svg")
     assert len(pictures) == 2 * 6 + 3
     assert all(picture["role"] == "img" for picture in pictures)
-    assert len(page.all("desc")) == len(pictures)
-    assert all(text.strip() for tag, text in page.texts if tag in {"title", "desc"})
+    assert all(picture["aria-label"].strip() for picture in pictures)
 
 
 def test_the_policy_allows_this_page_s_script_and_style_alone(page):
@@ -251,7 +228,7 @@ def test_the_policy_allows_this_page_s_script_and_style_alone(page):
     assert "unsafe" not in policy
     scripts = [text for tag, text in page.texts if tag == "script"]
     (style,) = (text for tag, text in page.texts if tag == "style")
-    for text in (scripts[1], style):
+    for text in (scripts[0], style):
         assert base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() in policy
     assert not [name for _, a in page.elements for name in a if name == "style" or name[:2] == "on"]
 
@@ -262,7 +239,7 @@ def test_nothing_is_fetched(page):
             assert attributes[name].startswith(("#", "data:")), (tag, attributes)
 
 
-@settings(max_examples=4)
+@settings(max_examples=3)
 @given(
     st.lists(
         st.one_of(st.sampled_from(CONFUSING), st.text(st.characters(codec="utf-8"), max_size=80)),
@@ -275,12 +252,11 @@ def test_an_id_is_text_whatever_is_in_it(tmp_path_factory, ids):
     keys = [(asset, "ACCOUNT_TYPE_GENERAL", party, ""), (asset, "ACCOUNT_TYPE_X", party, market)]
     rows = [(*key, START + place * HOUR, 10**place) for place in range(3) for key in keys]
     page = read_page(write(table_of(rows), tmp_path_factory.mktemp("ids"), largest=1))
-    assert [a.get("id") for a in page.all("script")] == ["balance-analysis-report", None]
+    assert len(page.all("script")) == 1
     assert not page.all("img")
     titles = {a["title"] for _, a in page.elements if "title" in a}
     expected = {party, market} - {""}
     assert {_as_parsed(value) for value in expected} == {_as_parsed(title) for title in titles}
-    assert page.note["end"] == from_microseconds(START + 2 * HOUR + 1).isoformat()
 
 
 def _as_parsed(text):
@@ -303,17 +279,12 @@ def test_another_process_with_other_hashes_gives_the_same_bytes(vote, tmp_path):
     other = tmp_path / "other.html"
     environment = {**os.environ, "PYTHONHASHSEED": "77", "TZ": "Asia/Tokyo", "MPLBACKEND": "svg"}
     subprocess.run([sys.executable, "-c", code, file, other], check=True, env=environment)
-    assert write(vote, tmp_path, largest=1).read_bytes() == other.read_bytes()
-
-
-def test_what_the_caller_set_for_figures_changes_nothing_and_stays(vote, tmp_path):
-    plain = write(vote, tmp_path, largest=0).read_bytes()
-    with mpl.rc_context({"axes.facecolor": "red", "font.size": 30}):
-        styled = write(vote, tmp_path, name="styled.html", largest=0).read_bytes()
+    with mpl.rc_context({"axes.facecolor": "red", "font.size": 30}):  # the caller's own
+        assert write(vote, tmp_path, largest=1).read_bytes() == other.read_bytes()
         assert mpl.rcParams["font.size"] == 30
-    assert plain == styled
 
 
+@pytest.mark.usefixtures("words_only")
 def test_a_report_that_can_t_be_made_leaves_the_last_one_and_nothing_else(table, tmp_path):
     path = tmp_path / "report.html"
     path.write_text("before", encoding="utf-8")
@@ -327,30 +298,16 @@ def test_a_report_that_can_t_be_made_leaves_the_last_one_and_nothing_else(table,
 
 
 @pytest.mark.usefixtures("words_only")
-def test_who_has_the_last_report_open_keeps_it_whole(tmp_path):
-    path, opened = tmp_path / "report.html", tmp_path / "opened"
-    path.write_text("before", encoding="utf-8")
-    opened.hardlink_to(path)
-    write(table_of([]), tmp_path)
-    assert opened.read_text(encoding="utf-8") == "before"
-    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
-
-
-@pytest.mark.usefixtures("words_only")
 def test_chosen_accounts_have_sections_in_their_order(vote, tmp_path):
     page = read_page(write(vote, tmp_path, accounts=[MARGIN, GENERAL]))
+    frame = pd.DataFrame([MARGIN, GENERAL], columns=ACCOUNT_KEY)
+    again = read_page(write(vote, tmp_path, accounts=frame))
+    assert again.text("h4") == page.text("h4")
     assert [text for tag, text in page.texts if tag == "h4"] == [
         "margin · a1 · market m1",
         "general · a1",
     ]
     assert "Chosen accounts" in page.text("h3")
-
-
-@pytest.mark.usefixtures("words_only")
-def test_accounts_may_be_a_frame(vote, tmp_path):
-    chosen = ba.summarize_accounts(vote)[list(ACCOUNT_KEY)]
-    page = read_page(write(vote, tmp_path, accounts=chosen))
-    assert len([text for tag, text in page.texts if tag == "h4"]) == 2
 
 
 @pytest.mark.parametrize("accounts", ["a1", [("VOTE", "a1")], [(1, 2, 3, 4)]])
@@ -362,7 +319,7 @@ def test_accounts_are_four_texts_each(table, tmp_path, accounts):
 def test_an_empty_table_gives_a_page_that_says_so(tmp_path):
     page = read_page(write(table_of([]), tmp_path))
     assert "No balance changes" in page.text("h2")
-    assert page.note["end"] is None
+    assert "no balance changes" in page.text("p")
 
 
 def test_of_many_assets_those_with_most_rows_are_drawn_and_the_others_say_so():
@@ -372,13 +329,13 @@ def test_of_many_assets_those_with_most_rows_are_drawn_and_the_others_say_so():
         for hour in range(1 if place in {3, 7} else 2)
     ]
     source = read_source(table_of(rows), start=None, end=None)
-    content = make_content(source, previous_end=None, accounts=(), largest=1)
+    content = make_content(source, accounts=(), largest=1)
     drawn = [asset.asset_id for asset in content.assets if asset.is_drawn]
     assert {asset.asset_id for asset in content.assets} - {*drawn} == {"asset03", "asset07"}
     assert [len(asset.chosen) for asset in content.assets].count(1) == 12
     others = replace(content, assets=tuple(asset for asset in content.assets if not asset.is_drawn))
     report = make_report(others, read_units(["asset03", "asset07"], None))
-    assert not list(report.pictures)
+    assert not any(part.pictures for asset in report.assets for part in asset.parts)
     assert all("It has no pictures" in asset.words for asset in report.assets)
 
 
@@ -389,14 +346,14 @@ def test_no_more_than_5000_accounts_are_listed_and_the_page_says_so():
         for place in range(count)
     ]
     source = read_source(table_of(rows), start=None, end=None)
-    content = make_content(source, previous_end=None, accounts=(), largest=0)
+    content = make_content(source, accounts=(), largest=0)
     content = replace(content, assets=tuple(replace(a, is_drawn=False) for a in content.assets))
     report = make_report(content, read_units(["few", "many"], None))
     few, many = ((part for part in a.parts if part.title == "Accounts") for a in report.assets)
     assert len(next(few).sheets[0]) == 3
     (sheet,) = next(many).sheets
-    assert len(sheet) == 4_997
-    assert "The 4,997 accounts with the largest balances, of 5,100" in sheet.note
+    assert len(sheet) == 2_500
+    assert "The 2,500 accounts with the largest balances, of 5,100" in sheet.note
 
 
 def test_a_turned_interval_is_refused(table, tmp_path):
@@ -426,9 +383,10 @@ def test_what_a_table_tells_of_its_load_is_told(vote, tmp_path):
     assert "https://***@node.example.org" in text
     assert "secret" not in text
     assert "1 was put aside" in text or "1 were put aside" in text
-    assert page.note["end"] == "2023-05-01T00:00:00+00:00"
+    assert "to 2023-05-01 00:00:00 UTC" in page.text("p")
     part = read_page(write(loaded.iloc[1:], tmp_path, name="part.html", largest=0))
-    assert part.note["end"] == from_microseconds(START + 3 * DAY + HOUR + 1).isoformat()
+    last = from_microseconds(START + 3 * DAY + HOUR + 1)
+    assert f"to {last:%Y-%m-%d %H:%M:%S.%f} UTC" in part.text("p")
 
 
 @pytest.mark.usefixtures("words_only")
@@ -444,7 +402,7 @@ def test_a_table_that_knows_all_of_its_interval_is_complete(tmp_path):
     note_known(table, [(START, START + 10 * DAY)])
     page = read_page(write(table, tmp_path))
     assert "complete" in [text for tag, text in page.texts if tag == "p"]
-    assert page.note["end"] == from_microseconds(START + 10 * DAY).isoformat()
+    assert f"to {from_microseconds(START + 10 * DAY):%Y-%m-%d %H:%M:%S} UTC" in page.text("p")
     assert [row["closing"] for row in page.table("Totals by account type")] == ["6"]
 
 
