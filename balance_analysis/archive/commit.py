@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from balance_analysis.analysis.steps import make_steps
 from balance_analysis.archive import layout
 from balance_analysis.archive.coverage import to_json
-from balance_analysis.archive.datafile import encode_rows
+from balance_analysis.archive.datafile import encode_rows, read_footer
 from balance_analysis.archive.limits import (
     encode_limits,
     is_noted,
@@ -30,7 +30,6 @@ from balance_analysis.archive.limits import (
     with_snapshot,
 )
 from balance_analysis.archive.manifest import noted_files, read_about, read_coverage
-from balance_analysis.archive.verify_files import footer_digest
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.rows import canonical
@@ -108,7 +107,7 @@ class Writer:
         old = {name: notes[0] for name, notes in noted.items() if notes[0].footer is None}
         if old:
             logger.info("reading %d files once, to note the digests of their footers", len(old))
-            footers = {name: footer_digest(self._store, name, old[name]) for name in old}
+            footers = {name: _footer_of(self._store, name, old[name]) for name in old}
             files = {
                 period: _with(note, footers.get(layout.changes_file(period, self.about.partition)))
                 for period, note in state.files.items()
@@ -263,6 +262,17 @@ class Writer:
 
 def _is(content: bytes, note: FileNote) -> bool:
     return hashlib.sha256(content).hexdigest() == note.sha256
+
+
+def _footer_of(store: Store, name: str, note: FileNote) -> str | None:
+    """Return the digest of the footer of a file, if that is what was written."""
+    try:
+        content = store.read(name)
+    except (OSError, ArchiveDamagedError):
+        return None
+    if content is None or not _is(content, note):
+        return None
+    return hashlib.sha256(read_footer(pa.BufferReader(content))).hexdigest()
 
 
 def _with(note: FileNote, footer: str | None) -> FileNote:
