@@ -41,7 +41,7 @@ def running(client: Client | Executor | None) -> Iterator[Pool]:
         return
     width = min(os.cpu_count() or 1, _LOCAL)
     with ThreadPoolExecutor(width, "balance-analysis") as pool:
-        yield Pool(pool.submit, width)
+        yield Pool(pool, width)
 
 
 def _current() -> Any:  # noqa: ANN401 - a Client, of a package that may not be there

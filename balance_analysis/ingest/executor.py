@@ -11,7 +11,6 @@ import queue
 from collections import deque
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -38,19 +37,19 @@ class Executor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What runs tasks, and how much of it there is.
+    """An executor, and how much of it there is.
 
     Attributes
     ----------
-    submit
-        Takes a function and a task, and returns what the result comes in.
+    executor
+        What takes the tasks.
     width
         How many it runs at once.
     workers
         Where its tasks run on a cluster: returns how many threads each worker has.
     """
 
-    submit: Callable[..., Any]
+    executor: Any
     width: int
     workers: Callable[[], dict[str, int]] | None = None
 
@@ -74,11 +73,9 @@ class Pool:
             )
         if not hasattr(executor, "nthreads"):
             width = getattr(executor, "_max_workers", None) or os.cpu_count() or 1
-            return cls(executor.submit, width)
+            return cls(executor, width)
         _check_workers(executor)
-        # Each call is a task of its own: a result that is still there is of another run.
-        submit = partial(executor.submit, pure=False)
-        return cls(submit, max(1, sum(executor.nthreads().values())), executor.nthreads)
+        return cls(executor, max(1, sum(executor.nthreads().values())), executor.nthreads)
 
     def map(
         self,
@@ -129,8 +126,10 @@ class Pool:
 
     def _submit(self, function: Callable[[S], T], item: S) -> Any:  # noqa: ANN401 - or a distributed.Future
         """Submit; an executor that takes no more fails the task, when its turn has come."""
+        # Of a cluster each call is a task of its own: a result that is there is of another run.
+        options = {} if self.workers is None else {"pure": False}
         try:
-            return self.submit(function, item)
+            return self.executor.submit(function, item, **options)
         except Exception as error:  # noqa: BLE001 - it is raised in its turn
             failed: Future[T] = Future()
             failed.set_exception(error)

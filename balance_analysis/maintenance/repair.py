@@ -153,7 +153,9 @@ def repair(
             repairing = _Repair(client, store, writer, run, request, damaged)
             periods = repairing.mend_all(wanted)
             if periods or found.problems:
-                _make_checkpoints(writer, found, periods)
+                # All files up to the first gap are sound by now.
+                writer.amend(replace(writer.state, checkpoints={}))
+                writer.checkpoint()
                 left = verify_store(store, is_writer=True)
     return Repaired(
         tuple(periods),
@@ -174,14 +176,6 @@ def _restore_limits(store: Store, writer: Writer) -> None:
         logger.warning(
             "the reports of the runs tell %s of %s snapshots", writer.state.snapshots, known
         )
-
-
-def _make_checkpoints(writer: Writer, found: VerifyReport, mended: list[str]) -> None:
-    """Make all checkpoints anew, if all files are sound by now."""
-    wrong = [problem.periods for problem in found.problems if problem.kind == "rows"]
-    if all(periods and set(periods) <= set(mended) for periods in wrong):
-        writer.amend(replace(writer.state, checkpoints={}))
-        writer.checkpoint()
 
 
 @dataclass(slots=True)

@@ -101,41 +101,31 @@ def intervals():
 # Any split of runs
 
 
-@settings(max_examples=5)
-@given(intervals(), st.sampled_from(["day", "month"]), st.sampled_from([5, 40, 5000]))
-def test_any_split_of_runs_leaves_the_archive_of_one_run(
-    tmp_path_factory, runs, partition, page_size
+@settings(max_examples=6)
+@given(
+    intervals(),
+    st.integers(0, 10),
+    st.sampled_from(["day", "month", "hour"]),
+    st.fixed_dictionaries(
+        {"page_size": st.sampled_from([7, 40, 5000]), "workers": st.sampled_from([1, 3])}
+    ),
+)
+def test_any_split_of_runs_of_any_history_leaves_the_archive_of_one_run(
+    tmp_path_factory, runs, seed, partition, pages
 ):
+    rows = spread_history(seed, rows=80, accounts=10, largest_block=20)
     folder = tmp_path_factory.mktemp("split")
-    common = {"partition": partition, "page_size": page_size}
-    with node_of(ROWS) as node:
+    common = {"partition": partition, **pages}
+    with node_of(rows) as node:
         for start, end in runs:
             run_export(node, folder / "split", start=start, end=end, **common)
-            assert_holds(folder / "split", ROWS)
-        whole = {"start": START, "end": END, **common}
+            assert_holds(folder / "split", rows)
+        whole = {"start": START, "end": END, "partition": partition}
         run_export(node, folder / "split", fill_gaps=True, **whole)
         run_export(node, folder / "one", **whole)
         expected = loaded(node, START, END)
     assert lasting(folder / "split") == lasting(folder / "one")
     pd.testing.assert_frame_equal(read_all(folder / "split"), expected)
-
-
-@settings(max_examples=5)
-@given(intervals(), st.integers(0, 10))
-def test_any_history_survives_any_split_of_runs(tmp_path_factory, runs, seed):
-    rows = spread_history(seed, rows=60, accounts=8, largest_block=20)
-    folder = tmp_path_factory.mktemp("split") / "archive"
-    with node_of(rows) as node:
-        for start, end in runs:
-            run_export(node, folder, start=start, end=end, page_size=7)
-        run_export(node, folder, start=START, end=END, fill_gaps=True, page_size=7)
-    assert_holds(folder, rows, whole=(START, END))
-
-
-@pytest.mark.parametrize("workers", [3])
-def test_the_number_of_workers_changes_no_byte(node, finished, tmp_path, workers):
-    run_export(node, tmp_path / "a", start=START, end=END, page_size=10, workers=workers)
-    assert lasting(tmp_path / "a") == lasting(finished)
 
 
 @pytest.mark.parametrize(
@@ -344,18 +334,6 @@ def test_a_node_that_forgets_while_it_is_asked_proves_nothing_of_what_it_forgot(
 
 
 # Nodes that lag
-
-
-def test_coverage_ends_with_the_last_block_of_a_node_that_stands_still(node, tmp_path):
-    node.block_timestamp = MONTH * 1000
-    node.replace([row for row in ROWS if row.timestamp_ns <= MONTH * 1000])
-    folder = tmp_path / "a"
-    run_export(node, folder, start=START, end=END)
-    assert spans_of(folder) == [(START, MONTH + 1, True)]
-    node.block_timestamp = END * 1000
-    node.replace(ROWS)
-    run_export(node, folder, end=END)
-    assert_holds(folder, ROWS, whole=(START, END))
 
 
 LONG = dt.timedelta(days=1)
@@ -596,27 +574,18 @@ def test_no_row_of_another_network_is_kept_before_the_first_known_one(tmp_path, 
     assert lasting(folder) == before
 
 
-@pytest.mark.parametrize("end", [END, END + HOUR])
-def test_a_node_of_another_network_fills_nothing_backwards(tmp_path, node, end):
+@pytest.mark.parametrize(
+    "wanted", [{"start": START, "end": END}, {"end": END + HOUR, "fill_gaps": True}]
+)
+def test_a_node_of_another_network_fills_nothing_backwards_and_no_gap(tmp_path, node, wanted):
     run_export(node, tmp_path / "a", start=MONTH, end=END)
+    run_export(node, tmp_path / "a", start=START + HOUR, end=START + 2 * HOUR)
     before = lasting(tmp_path / "a")
     with (
         node_of(foreign(), head=END + 4 * HOUR) as other,
         pytest.raises(ArchiveError, match="another network"),
     ):
-        run_export(other, tmp_path / "a", start=START, end=end)
-    assert lasting(tmp_path / "a") == before
-
-
-def test_a_node_of_another_network_fills_no_gap(tmp_path, node):
-    run_export(node, tmp_path / "a", start=MONTH, end=END)
-    run_export(node, tmp_path / "a", start=START, end=START + HOUR)
-    before = lasting(tmp_path / "a")
-    with (
-        node_of(foreign(), head=END + 4 * HOUR) as other,
-        pytest.raises(ArchiveError, match="another network"),
-    ):
-        run_export(other, tmp_path / "a", end=END + HOUR, fill_gaps=True)
+        run_export(other, tmp_path / "a", **wanted)
     assert lasting(tmp_path / "a") == before
 
 
