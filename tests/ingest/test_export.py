@@ -625,6 +625,21 @@ def test_bad_rows_are_set_aside_and_the_rest_is_kept(node, tmp_path):
     assert lines_of_table(read_all(tmp_path / "a")) == lines_of_rows(good)
 
 
+def test_bad_rows_are_kept_before_the_coverage_says_that_nothing_is_missing(tmp_path):
+    first, folder, seen = str(TIMES[0] * 1000), tmp_path / "a", []
+
+    def spoil_first(row):
+        return {**row, "balance": "x"} if row["timestamp"] == first else row
+
+    def look(*_):
+        if (folder / "_coverage.json").exists() and spans_of(folder):
+            seen.append(len(content_of(folder, "_quarantine/")))
+
+    with node_of(ROWS, edit_row=spoil_first, faults=look) as node:
+        run_export(node, folder, start=START, end=END, page_size=20, workers=1)
+    assert set(seen) == {1}
+
+
 def test_bad_rows_can_end_the_run_with_what_came_before_committed(node, tmp_path):
     node.edit_row = spoil
     with pytest.raises(DecodeError):
