@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable
 
-    from balance_analysis.archive.run import Run
+    from balance_analysis.archive.runs import Run
     from balance_analysis.load.request import LoadRequest
     from balance_analysis.load.session import Seen
     from balance_analysis.node.client import Client

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from balance_analysis.archive.runs import Report, last_success
+from balance_analysis.archive.runs import RunReport, last_success
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike, replacing
 from balance_analysis.redact import without_credentials
@@ -37,7 +37,12 @@ _GAUGES: Final = {
 
 
 def write_metrics(
-    path: PathLike, *, store: Store, state: Coverage | None, report: Report | None, exit_code: int
+    path: PathLike,
+    *,
+    store: Store,
+    state: Coverage | None,
+    report: RunReport | None,
+    exit_code: int,
 ) -> None:
     """Write an export's figures for Prometheus, as the node exporter's textfile collector reads it.
 
@@ -58,7 +63,7 @@ def write_metrics(
         If it can't be written.
     """
     now = dt.datetime.now(dt.UTC)
-    run = Report("", now.isoformat()) if report is None else report
+    run = RunReport("", now.isoformat()) if report is None else report
     values = {
         "last_run_timestamp_seconds": _seconds(run.started),
         "new_rows": run.rows,

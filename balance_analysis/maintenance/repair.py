@@ -23,8 +23,7 @@ from balance_analysis.archive.coverage import Coverage, FileNote, Interval, Limi
 from balance_analysis.archive.datafile import encode_rows, read_footer
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import read_about, read_coverage
-from balance_analysis.archive.run import Run
-from balance_analysis.archive.runs import iter_reports, reported
+from balance_analysis.archive.runs import Run, iter_reports, reported
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError
 from balance_analysis.ingest.continuity import Continuity, ask_head
 from balance_analysis.ingest.periods import EMPTY, SpanWriter, load_rows, make_period
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.layout import Partition
-    from balance_analysis.archive.runs import Report
+    from balance_analysis.archive.runs import RunReport
     from balance_analysis.archive.store import Store
     from balance_analysis.archive.verify_report import VerifyReport
     from balance_analysis.ingest.periods import LoadedPeriod
@@ -93,7 +92,7 @@ def repair(
     end: Instant | None = None,
     page_size: int = 5000,
     workers: int = 4,
-    on_report: Callable[[Report], object] | None = None,
+    on_report: Callable[[RunReport], object] | None = None,
 ) -> Repaired:
     """Mend what `Archive.verify` finds wrong, with the help of a node.
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.limits import read_limits
-from balance_analysis.archive.run import Run
+from balance_analysis.archive.runs import Run
 from balance_analysis.errors import ArchiveError, DecodeError, IncompleteError, RequestError
 from balance_analysis.ingest.continuity import is_finished
 from balance_analysis.ingest.export import export
@@ -548,13 +548,14 @@ def test_a_node_of_another_network_is_refused_with_the_archive_as_it_was(archive
     assert lasting(archive) == before
 
 
-def test_the_limits_of_another_network_are_not_kept(archive):
+@pytest.mark.parametrize("end", [MONTH, END + 4 * HOUR])
+def test_the_limits_of_another_network_are_not_kept(archive, end):
     with (
         node_of(foreign(), head=END + 4 * HOUR, limits=CLOSED) as node,
         unchanged(archive),
         pytest.raises(ArchiveError, match="another network"),
     ):
-        run_export(node, archive, end=END + 4 * HOUR)
+        run_export(node, archive, end=end)
 
 
 @pytest.mark.parametrize("failing", [False, True])
