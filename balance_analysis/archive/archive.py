@@ -6,6 +6,7 @@ after it, never half of one.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -18,8 +19,6 @@ from balance_analysis.archive.manifest import read_about, read_coverage
 from balance_analysis.archive.scan import Chosen, anywhere, files_of
 from balance_analysis.archive.status import read_status
 from balance_analysis.archive.store import Store
-from balance_analysis.archive.verify import verify_archive
-from balance_analysis.archive.verify_node import verify_against
 from balance_analysis.filters import make_filters
 from balance_analysis.known import note_known
 from balance_analysis.schema import COLUMNS, from_microseconds, to_microseconds
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.manifest import About
     from balance_analysis.archive.status import ArchiveStatus
-    from balance_analysis.archive.verify import Looking
     from balance_analysis.archive.verify_report import VerifyReport
     from balance_analysis.files.atomic import PathLike
     from balance_analysis.load.progress import Report
@@ -359,7 +357,6 @@ class Archive:
         sample: int = 10,
         seed: int | None = None,
         progress: bool | Report | None = False,
-        look: Looking = map,
     ) -> VerifyReport:
         """Check that the archive is what it says.
 
@@ -377,8 +374,6 @@ class Archive:
             Makes the choice of windows the same each time.
         progress
             As for `load_balance_changes`.
-        look
-            What calls a function on each file; `cluster.verify` gives one that does it elsewhere.
 
         Returns
         -------
@@ -390,10 +385,12 @@ class Archive:
         RequestError, DecodeError, IncompleteError, CheckError, ValueError
             As `load_balance_changes`, if a node is asked.
         """
-        report = verify_archive(self.store, progress=progress, look=look)
-        if against is None or any(problem.kind == "coverage" for problem in report.problems):
-            return report
-        return report.and_(verify_against(self.store, self.read, against, sample=sample, seed=seed))
+        # What proves an archive stands above it, as it asks nodes too, and reads it by this class.
+        room = import_module("balance_analysis.maintenance.verify")
+        report: VerifyReport = room.verify(
+            self, against=against, sample=sample, seed=seed, progress=progress
+        )
+        return report
 
     def _state(self) -> tuple[About, Coverage]:
         """Return what the archive is, and what it holds."""

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from balance_analysis.analysis.steps import make_steps
 from balance_analysis.archive import layout
 from balance_analysis.archive.coverage import to_json
-from balance_analysis.archive.datafile import encode_rows
+from balance_analysis.archive.datafile import encode_rows, read_footer
 from balance_analysis.archive.limits import (
     encode_limits,
     is_noted,
@@ -32,7 +32,6 @@ from balance_analysis.archive.limits import (
     with_snapshot,
 )
 from balance_analysis.archive.manifest import noted_files, read_about, read_coverage
-from balance_analysis.archive.verify_files import footer_digest
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.rows import canonical
@@ -117,7 +116,7 @@ class Writer:
         old = {name: notes[0] for name, notes in noted.items() if notes[0].footer is None}
         if old:
             logger.info("reading %d files once, to note the digests of their footers", len(old))
-            footers = {name: footer_digest(self._store, name, note) for name, note in old.items()}
+            footers = {name: _footer_of(self._store, name, note) for name, note in old.items()}
 
             def upgraded(name: str, note: FileNote) -> FileNote:
                 return replace(note, footer=footers.get(name, note.footer))
@@ -233,6 +232,17 @@ class Writer:
 
 def _is(content: bytes, note: FileNote) -> bool:
     return hashlib.sha256(content).hexdigest() == note.sha256
+
+
+def _footer_of(store: Store, name: str, note: FileNote) -> str | None:
+    """Return the digest of the footer of a file, if that is what was written."""
+    try:
+        content = store.read(name)
+    except (OSError, ArchiveDamagedError):
+        return None
+    if content is None or not _is(content, note):
+        return None
+    return hashlib.sha256(read_footer(pa.BufferReader(content))).hexdigest()
 
 
 def read_noted(store: Store, name: str, note: FileNote | None) -> pa.Table:

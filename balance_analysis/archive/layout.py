@@ -73,6 +73,16 @@ def changes_file(period: str, partition: Partition) -> str:
     return f"{CHANGES}{_COLUMNS[partition]}={period}/changes.parquet"
 
 
+def period_named(name: str, partition: Partition) -> str | None:
+    """Return the period whose file has a name, if it is the name of one."""
+    period = name.removeprefix(f"{CHANGES}{_COLUMNS[partition]}=").removesuffix("/changes.parquet")
+    with contextlib.suppress(ValueError):
+        begin, _ = bounds_of(period, partition)
+        if name == changes_file(period_of(begin, partition), partition):
+            return period
+    return None
+
+
 def staged_file(sha256: str) -> str:
     """Return the name under which a file waits to be put in its place: what a sweep takes away."""
     return f"{STAGED}.{sha256}.{sha256[:8]}.tmp"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from balance_analysis.notebook import rows_html
@@ -86,18 +86,6 @@ class VerifyReport:
         """Whether nothing is wrong."""
         return not self.problems
 
-    def and_(self, other: VerifyReport) -> VerifyReport:
-        """Return this report with what another one found out about the same archive."""
-        return replace(
-            self,
-            problems=self.problems + other.problems,
-            files=self.files + other.files,
-            rows=self.rows + other.rows,
-            checkpoints=self.checkpoints + other.checkpoints,
-            windows=self.windows + other.windows,
-            not_compared=self.not_compared + other.not_compared,
-        )
-
     def to_json(self) -> str:
         """Return the report as JSON."""
         return json.dumps({"is_whole": self.is_whole, **asdict(self)}, indent=2)
@@ -118,10 +106,8 @@ def _lines(report: VerifyReport) -> Iterator[str]:
     found = count_text(count, "problem") if count else "whole"
     yield f"{report.uri}: {found} ({looked} asked again)"
     if report.gaps or report.unproven:
-        gaps, unproven = (
-            count_text(report.gaps, "gap"),
-            count_text(report.unproven, "unproven part"),
-        )
+        gaps = count_text(report.gaps, "gap")
+        unproven = count_text(report.unproven, "unproven part")
         yield f"its coverage has {gaps} and {unproven}: `status` tells which"
     for problem in report.problems:
         yield f"{problem.where}: {problem.what}"

@@ -98,7 +98,7 @@ class Export:
         )
 
     def _repair(self, client: Client) -> None:
-        from balance_analysis.ingest.repair import repair
+        from balance_analysis.maintenance.repair import repair
 
         settings = self._settings
         start, end = interval(settings["since"], settings["until"])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from balance_analysis.archive.archive import Archive
 from balance_analysis.cluster.runner import running
+from balance_analysis.maintenance import verify as verifying
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -56,6 +57,11 @@ def verify(
     folder = archive.store.folder
     with running(client) as runner:
         anywhere = archive if folder is None else Archive(folder.absolute())
-        return anywhere.verify(
-            against=against, sample=sample, seed=seed, progress=progress, look=runner.map
+        return verifying.verify(
+            anywhere,
+            against=against,
+            sample=sample,
+            seed=seed,
+            progress=progress,
+            look=runner.map,
         )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable
 
-    from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.runs import Run
     from balance_analysis.load.request import LoadRequest
     from balance_analysis.load.session import Seen
@@ -48,8 +46,8 @@ _NO_LIMITS: Final = (404, 501)
 Accounts = frozenset[tuple[str, ...]]
 
 
-class Witness:
-    """A row of an archive, as what a node is asked for again.
+class Continuity:
+    """Whether a node's rows go on where those of an archive end.
 
     Parameters
     ----------
@@ -78,7 +76,7 @@ class Witness:
         self._request, self._run = request, run
         self._last: tuple[int, Accounts] | None = None
         for each in rows:
-            self.see(each)
+            self.advance(each)
         self.is_sure = self._last is None
 
     def close(self) -> None:
@@ -86,18 +84,18 @@ class Witness:
         self._open.close()
         self._run.requests += self.asking.tally.requests
 
-    def see(self, rows: pa.Table) -> None:
-        """Take over the last block of rows that are committed, if it is later."""
+    def advance(self, rows: pa.Table) -> None:
+        """Go by the last block of rows that are committed from now on, if it is later."""
         if not rows.num_rows:
             return
         last = pc.max(rows["timestamp"].cast(pa.int64())).as_py()
         if self._last is None or self._last[0] < last:
             self._last = last, _accounts(within(rows, last, last + 1).to_batches())
 
-    def knows(self, rows: pa.Table) -> bool:
+    def has(self, rows: pa.Table) -> bool:
         """Go by other rows from now on, and return whether a node has the last block of them."""
         self._last, self.is_sure = None, False
-        self.see(rows)
+        self.advance(rows)
         try:
             self.check()
         except NetworkMismatchError:
@@ -127,14 +125,8 @@ class Witness:
     def check(self) -> None:
         """Check that the first node that answers is of the archive's network."""
         if self._last is not None:
-            last = self._last[0]
-            next(
-                answers(
-                    self.asking.client.base_urls,
-                    lambda url: self._remembered_by(url, last, last),
-                    lambda _, error: logger.warning("%s", error),
-                )
-            )
+            last, urls = self._last[0], self.asking.client.base_urls
+            next(answers(urls, lambda url: self._remembered_by(url, last, last), _warn))
 
     def _remembered_by(self, source: str, start: int, end: int) -> int:
         stranger: NetworkMismatchError | None = None
@@ -175,6 +167,10 @@ class Witness:
         return False
 
 
+def _warn(_: str, error: Exception) -> None:
+    logger.warning("%s", error)
+
+
 def _accounts(batches: list[pa.RecordBatch]) -> Accounts:
     return frozenset(
         key
@@ -183,71 +179,33 @@ def _accounts(batches: list[pa.RecordBatch]) -> Accounts:
     )
 
 
-def up_to_head(
-    client: Client,
-    run: Run,
-    request: LoadRequest,
-    state: Coverage,
-    *,
-    before: int,
-    settle: dt.timedelta,
-    fill_gaps: bool,
-) -> LoadRequest:
-    """Return the request up to where the node can tell: through a finished last block.
+def ask_head(client: Client, run: Run) -> tuple[str, int] | None:
+    """Note the limits and the last block of the node that knows most; return it and that moment.
 
-    Nothing is waited for where the last block isn't `before` a moment, microseconds, as the chain
-    goes on then, nor where the archive has that block.
+    `None` where no node has limits, or it doesn't say what its last block is: it may know all.
     """
-    found = _ask_head(client, run)
-    if found is None:
-        return request
-    source, head = found
-    is_wanted = (request.start or 0) <= head < min(before, request.end)
-    if is_wanted and state.missing(head, head + 1, proven=fill_gaps):
-        tally = Tally()
-        if is_finished(client, source, head, settle, tally):
-            run.finished = found
-            head += 1
-        run.requests += tally.requests
-    return replace(request, end=min(request.end, head))
-
-
-def is_finished(
-    client: Client,
-    source: str,
-    head: int,
-    settle: dt.timedelta,
-    tally: Tally,
-    *,
-    sleep: Callable[[float], object] = time.sleep,
-) -> bool:
-    """Whether a node still has a block as its last one after so long, and says that it is whole.
-
-    An archive that is served ends before the moment that it tells, and says so.
-    """
-    parameters = page_parameters(Filters(), start=head, end=head + 1, first=1, newest_first=False)
-    for pause in (0.0, settle.total_seconds()):
-        sleep(pause)
-        try:
-            answer = client.get(BALANCE_CHANGES, parameters, len, base_url=source, tally=tally)
-        except RequestError as error:
-            logger.info("%s; its last block is left out", error)
-            return False
-        if answer.block_time != head or [*clipped(answer.incomplete, head, head + 1)]:
-            return False
-    return True
-
-
-def _ask_head(client: Client, run: Run) -> tuple[str, int] | None:
-    """Note the limits and the last block of the node; return the node and when that block was."""
     tally, fetched_at = Tally(), pd.Timestamp.now("UTC")
+    told: list[Answer[dict[str, Any]]] = []
+
+    def ask(base_url: str) -> None:
+        options: dict[str, Any] = {"base_url": base_url, "tally": tally}
+        options["attempts"] = 1 if told else ATTEMPTS
+        try:
+            told.append(client.get(NETWORK_LIMITS, [], decode_limits, **options))
+        except RequestError as error:
+            # A node that has no limits yet serves balance changes all the same. From any other
+            # refusal nothing follows, not even up to where it can tell.
+            if error.status not in _NO_LIMITS:
+                raise
+
     try:
-        answer = _ask_limits(client, tally)
+        list(answers(client.base_urls, ask, _warn))
     finally:
         run.requests += tally.requests
-    if answer is None:
-        run.source = client.base_urls[0]
+    run.source = client.base_urls[0]
+    if not told:
         return None
+    answer = max(told, key=lambda each: (each.block_time is None, each.block_time or 0))
     run.source, run.block_height = answer.source, answer.block_height
     run.limits = network_limits(
         answer.value, fetched_at=fetched_at, source=run.source, block_height=run.block_height
@@ -255,27 +213,30 @@ def _ask_head(client: Client, run: Run) -> tuple[str, int] | None:
     return None if answer.block_time is None else (answer.source, answer.block_time)
 
 
-def _ask_limits(client: Client, tally: Tally) -> Answer[dict[str, Any]] | None:
-    """Return what the node that knows most says of the limits; `None` where none has any."""
-    told: list[Answer[dict[str, Any]]] = []
+def is_finished(
+    client: Client,
+    source: str,
+    head: int,
+    settle: dt.timedelta,
+    run: Run,
+    *,
+    sleep: Callable[[float], object] = time.sleep,
+) -> bool:
+    """Whether a node still has a block as its last one after so long, and says that it is whole.
 
-    def ask(base_url: str) -> Answer[dict[str, Any]] | None:
-        attempts = 1 if told else ATTEMPTS
-        try:
-            return client.get(
-                *(NETWORK_LIMITS, [], decode_limits),
-                base_url=base_url,
-                tally=tally,
-                attempts=attempts,
-            )
-        except RequestError as error:
-            # A node that has no limits yet serves balance changes all the same. From any other
-            # refusal nothing follows, not even up to where it can tell.
-            if error.status in _NO_LIMITS:
-                return None
-            raise
-
-    for answer in answers(client.base_urls, ask, lambda _, error: logger.warning("%s", error)):
-        told += [] if answer is None else [answer]
-    # A node that doesn't say what its last block is may know all.
-    return max(told, key=lambda each: (each.block_time is None, each.block_time or 0), default=None)
+    An archive that is served ends before the moment that it tells, and says so.
+    """
+    tally = Tally()
+    parameters = page_parameters(Filters(), start=head, end=head + 1, first=1, newest_first=False)
+    try:
+        for pause in (0.0, settle.total_seconds()):
+            sleep(pause)
+            answer = client.get(BALANCE_CHANGES, parameters, len, base_url=source, tally=tally)
+            if answer.block_time != head or [*clipped(answer.incomplete, head, head + 1)]:
+                return False
+    except RequestError as error:
+        logger.info("%s; its last block is left out", error)
+        return False
+    finally:
+        run.requests += tally.requests
+    return True

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.metadata
 import logging
 import os
-import time
+import queue
 from collections import deque
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
-from dataclasses import dataclass, field
-from functools import partial
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable
 
 logger = logging.getLogger("balance_analysis")
 
-AHEAD: Final = 8
-"""How many times as many tasks as run at once may be done before the next one to be taken is."""
-
-_LOOK: Final = 5.0
+_LOOK: Final = 60.0
 """After so many seconds without news a cluster is looked at."""
-
-_REMIND: Final = 60.0
-"""So many seconds apart it is told again that nobody works."""
 
 _PACKAGES: Final = ("balance-analysis", "pyarrow")
 """What makes the files: workers must have the driver's versions."""
@@ -55,7 +49,7 @@ class Pool:
         Where its tasks run on a cluster: returns how many threads each worker has.
     """
 
-    executor: Executor
+    executor: Any
     width: int
     workers: Callable[[], dict[str, int]] | None = None
 
@@ -70,167 +64,105 @@ class Pool:
         ValueError
             If a worker of the cluster can't do the work: it has not the same packages.
         """
-        cluster = getattr(executor, "_client", executor)
-        if hasattr(executor, "get_executor"):
-            executor = _OnCluster(executor)
+        # Dask's own executor loses a result if its worker dies while it is handed over.
+        executor = getattr(executor, "_client", executor)
         if not hasattr(executor, "submit"):
             raise TypeError(
                 "an executor of concurrent.futures or a distributed.Client is wanted, "
                 f"not {executor!r}"
             )
-        if not hasattr(cluster, "nthreads"):
-            return cls(executor, getattr(executor, "_max_workers", None) or os.cpu_count() or 1)
-        check_workers(cluster)
-        return cls(executor, max(1, sum(cluster.nthreads().values())), cluster.nthreads)
+        if not hasattr(executor, "nthreads"):
+            width = getattr(executor, "_max_workers", None) or os.cpu_count() or 1
+            return cls(executor, width)
+        _check_workers(executor)
+        return cls(executor, max(1, sum(executor.nthreads().values())), executor.nthreads)
 
-    def map(self, function: Callable[[S], T], items: Sequence[S]) -> Iterator[T]:
-        """Yield what a function makes of each item elsewhere, in their order.
-
-        So many tasks are under way that all are busy, and no more: what is done waits in memory.
-
-        Raises
-        ------
-        Exception
-            As `run_in_order`.
-        """
-        at_once = 2 * self.width
-        for _, result in self.run_in_order(function, items, at_once, most=at_once):
-            yield result
-
-    def run_in_order(
+    def map(
         self,
         function: Callable[[S], T],
         items: Iterable[S],
-        at_once: int,
+        at_once: int | None = None,
         *,
-        most: int | None = None,
-    ) -> Generator[tuple[S, T]]:
-        """Yield each item and what a function makes of it elsewhere, in their order.
+        ahead: int = 1,
+    ) -> Generator[T]:
+        """Yield what a function makes of each item elsewhere, in their order.
 
         Parameters
         ----------
         at_once
-            How many tasks may be on their way at a time.
-        most
-            How many may be on their way or wait to be taken; `AHEAD` times as many by default.
+            How many tasks may be on their way at a time; by default so many that all are busy.
+        ahead
+            How many times as many may be on their way or wait, in memory, to be taken.
 
         Raises
         ------
         Exception
             What a task failed with, with a note of the item; the others are cancelled.
         """
-        most = AHEAD * at_once if most is None else most
-        waiting = iter(items)
-        running: deque[tuple[S, Future[T]]] = deque()
-        watch = _Watch(self.workers)
+        at_once = 2 * self.width if at_once is None else at_once
+        waiting, ended = iter(items), queue.SimpleQueue[Any]()
+        running: deque[tuple[S, Any]] = deque()
+        done: set[Any] = set()
         try:
             while True:
-                under_way = [future for _, future in running if not future.done()]
-                has_room = len(under_way) < at_once and len(running) < most
+                has_room = len(running) - len(done) < at_once and len(running) < ahead * at_once
                 if has_room and (item := next(waiting, None)) is not None:
                     running.append((item, self._submit(function, item)))
-                    continue
-                if not running:
+                    running[-1][1].add_done_callback(ended.put)
+                elif not running:
                     return
-                item, future = running[0]
-                if not future.done():
-                    if not wait(under_way, timeout=_LOOK, return_when=FIRST_COMPLETED).done:
-                        watch.look()
-                    continue
-                running.popleft()
-                yield item, _result(item, future)
+                elif running[0][1] in done:
+                    item, future = running.popleft()
+                    done.remove(future)
+                    yield _result(item, future)
+                else:
+                    try:
+                        done.add(ended.get(timeout=_LOOK))
+                    except queue.Empty:
+                        self._look()
         finally:
             for _, future in running:
                 future.cancel()
 
-    def _submit(self, function: Callable[[S], T], item: S) -> Future[T]:
+    def _submit(self, function: Callable[[S], T], item: S) -> Any:  # noqa: ANN401 - or a distributed.Future
         """Submit; an executor that takes no more fails the task, when its turn has come."""
+        # Of a cluster each call is a task of its own: a result that is there is of another run.
+        options = {} if self.workers is None else {"pure": False}
         try:
-            return self.executor.submit(function, item)
+            return self.executor.submit(function, item, **options)
         except Exception as error:  # noqa: BLE001 - it is raised in its turn
             failed: Future[T] = Future()
             failed.set_exception(error)
             return failed
 
-
-@dataclass(frozen=True, slots=True)
-class _OnCluster:
-    """The executor of a cluster.
-
-    Dask's own loses a result if its worker dies while it is handed over.
-    """
-
-    client: Any
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future[Any]:  # noqa: ANN401
-        done: Future[Any] = Future()
-        # Each call is a task of its own: a result that is still there is of another run.
-        task = self.client.submit(fn, *args, pure=False)
-        task.add_done_callback(partial(_hand_over, done))
-        done.add_done_callback(lambda each: task.cancel() if each.cancelled() else None)
-        return done
+    def _look(self) -> None:
+        """Tell that a cluster has nobody who works; one that is lost ends its tasks itself."""
+        with contextlib.suppress(Exception):
+            if self.workers is not None and not self.workers():
+                logger.warning("the cluster has no workers: waiting for one to join")
 
 
-def _hand_over(done: Future[Any], task: Any) -> None:  # noqa: ANN401 - a distributed.Future
-    if not done.set_running_or_notify_cancel():
-        return
-    try:
-        done.set_result(task.result())
-    except (CancelledError, asyncio.CancelledError):
-        done.set_exception(CancelledError())
-    except BaseException as error:  # noqa: BLE001 - it is raised where the result is taken
-        done.set_exception(error)
-
-
-def _result(item: object, future: Future[T]) -> T:
+def _result(item: object, future: Any) -> Any:  # noqa: ANN401 - or a distributed.Future
     try:
         return future.result()
+    except (CancelledError, asyncio.CancelledError) as error:
+        lost = CancelledError("the task was cancelled, or the cluster was lost that worked on it")
+        lost.add_note(f"in the task of {item}")
+        raise lost from error
     except Exception as error:
-        if isinstance(error, CancelledError) and not str(error):
-            error.args = ("the task was cancelled, or the cluster was lost that worked on it",)
         error.add_note(f"in the task of {item}")
         raise
 
 
-@dataclass(slots=True)
-class _Watch:
-    """Tells, now and then, that a cluster has nobody who works."""
-
-    workers: Callable[[], dict[str, int]] | None
-    told: float = field(default=float("-inf"))
-
-    def look(self) -> None:
-        if self.workers is None or time.monotonic() - self.told < _REMIND:
-            return
-        try:
-            is_idle = not self.workers()
-        except Exception as error:  # noqa: BLE001 - a cluster that is lost ends its tasks itself
-            logger.debug("the cluster can't be asked for its workers: %s", error)
-            return
-        if is_idle:
-            self.told = time.monotonic()
-            logger.warning("the cluster has no workers: waiting for one to join")
-
-
-def check_workers(cluster: Any) -> None:  # noqa: ANN401 - a distributed.Client
-    """Raise if a worker lacks this package, or has another version of it or of pyarrow.
-
-    Raises
-    ------
-    ValueError
-        With the worker and what it has.
-    """
+def _check_workers(cluster: Any) -> None:  # noqa: ANN401 - a distributed.Client
+    """Raise if a worker lacks this package, or has another version of it or of pyarrow."""
     own = {name: importlib.metadata.version(name) for name in _PACKAGES}
     # As an expression: a worker without the package can't read a function of it.
     look = (
-        "__import__('importlib').import_module('balance_analysis.ingest.tasks') and "
+        "__import__('importlib').import_module('balance_analysis.ingest.parallel') and "
         f"{{name: __import__('importlib.metadata').metadata.version(name) for name in {_PACKAGES}}}"
     )
     for worker, found in cluster.run(eval, look, on_error="return").items():
         if found != own:
-            has = f"fails with {found!r}" if isinstance(found, Exception) else f"has {_told(found)}"
-            raise ValueError(f"the worker {worker} {has}: install {_told(own)} there")
-
-
-def _told(versions: dict[str, str]) -> str:
-    return " and ".join(f"{name} {version}" for name, version in versions.items())
+            wanted = " and ".join(f"{name} {version}" for name, version in own.items())
+            raise ValueError(f"the worker {worker} has {found!r}: install {wanted} there")

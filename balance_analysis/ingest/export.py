@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from dataclasses import replace
-from functools import partial
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 from balance_analysis.archive import layout
-from balance_analysis.archive.commit import Writer, within
+from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import (
@@ -29,14 +27,14 @@ from balance_analysis.archive.manifest import (
 )
 from balance_analysis.archive.runs import Run, reported
 from balance_analysis.errors import ArchiveError
-from balance_analysis.ingest.continuity import Witness, up_to_head
+from balance_analysis.ingest.continuity import Continuity, ask_head, is_finished
 from balance_analysis.ingest.executor import Pool
-from balance_analysis.ingest.parallel import fill_elsewhere
-from balance_analysis.ingest.periods import Filling, keeping, make_part, until_behind
+from balance_analysis.ingest.parallel import load_on_executor
+from balance_analysis.ingest.periods import SpanWriter, until_behind
 from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
 from balance_analysis.load.session import Asking
 from balance_analysis.load.stream import Load
-from balance_analysis.schema import ARROW_SCHEMA, to_microseconds
+from balance_analysis.schema import to_microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
     from balance_analysis.ingest.executor import Executor
     from balance_analysis.load.progress import Report
     from balance_analysis.node.client import Client
-    from balance_analysis.node.walk import Step
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
 
@@ -60,35 +57,7 @@ LAG: Final = dt.timedelta(minutes=1)
 OVERLAP: Final = dt.timedelta(minutes=10)
 SETTLE: Final = dt.timedelta(seconds=10)
 
-NEVER: Final = 1 << 62
-DAY: Final = 86_400_000_000
-
-
-def plan(
-    state: Coverage, *, start: int | None, end: int, overlap: int, fill_gaps: bool
-) -> list[Span]:
-    """Return what to ask for, in time order.
-
-    Parameters
-    ----------
-    state
-        What the archive holds; not nothing.
-    start, end
-        The interval that is wanted; `start=None` is that of the coverage.
-    overlap
-        How much of the end of the coverage to ask for again, microseconds.
-    fill_gaps
-        Whether to ask for what is missing between what is covered.
-    """
-    first, last = state.intervals[0].start, state.intervals[-1].end
-    spans = [(start, min(first, end))] if start is not None and start < first else []
-    if fill_gaps:
-        spans += state.missing(first, last, proven=False)
-    if end > last:
-        # The last row as well: it is the likeliest to have changed.
-        rows = [note.last for note in state.files.values() if note.last > last - DAY]
-        spans.append((max(min([last - overlap, *rows[-1:]]), state.intervals[-1].start), end))
-    return [(begin, stop) for begin, stop in spans if begin < stop]
+_DAY: Final = 86_400_000_000
 
 
 def export(
@@ -193,170 +162,178 @@ def export(
         workers=workers,
         on_bad_rows=on_bad_rows,
     )
-    store, about, run = archive.store, About(request.filters.sorted(), partition), Run()
-    requested = partial(
-        up_to_head,
-        client,
-        run,
-        request,
+    exporting = _Export(
+        client=client,
+        store=archive.store,
+        about=About(request.filters.sorted(), partition),
+        request=request,
         before=to_microseconds(lagging),
+        overlap=overlap // dt.timedelta(microseconds=1),
         settle=settle,
         fill_gaps=fill_gaps,
+        pool=pool,
+        progress=progress,
     )
-    _check_bound(store, about)
     if dry_run:
-        is_new = store.read(layout.ABOUT) is None
-        state = Coverage() if is_new else read_coverage(store)
-        request = requested(state)
-        run.spans = _spans(client, state, request, overlap, run, fill_gaps=fill_gaps)
-        return run
-    with one_writer(store):
-        _check_bound(store, about)
-        first = None
-        if store.read(layout.ABOUT) is None:
-            # A node that doesn't answer must not leave an archive that is bound to its query.
-            request = requested(Coverage())
-            first = _spans(client, Coverage(), request, overlap, run, fill_gaps=False)
-            write_about(store, about)
-        writer = Writer(store)
-        with reported(store, writer, run, on_report):
-            writer.recover()
-            if first is None:
-                request = requested(writer.state)
-            last = list(writer.state.files)[-1:]
-            witness = Witness(client, request, run, *map(writer.rows_of, last))
-            try:
-                spans = first
-                if spans is None:
-                    spans = _spans(client, writer.state, request, overlap, run, fill_gaps=fill_gaps)
-                for start_at, end_at in spans:
-                    run.spans.append((start_at, end_at))
-                    span = replace(request, start=start_at, end=end_at)
-                    filling = Filling(store, writer, run, witness, start_at)
-                    if pool is None:
-                        _fill(client, span, filling, progress)
-                    else:
-                        fill_elsewhere(pool, client, span, filling, progress)
-                if not spans:
-                    witness.check()
-                writer.checkpoint()
-            finally:
-                witness.close()
-                if witness.is_sure:
-                    _keep_limits(writer, run)
-            lost = lost_files(store, about, writer.state)
-            run.damaged += [name for name in lost if name not in run.damaged]
-    return run
+        exporting.plan()
+    else:
+        exporting.fill(on_report)
+    return exporting.run
 
 
-def _keep_limits(writer: Writer, run: Run) -> None:
-    """Note the limits; what is wrong with their file doesn't fail a run."""
-    if run.limits is None:
-        return
-    try:
-        writer.keep_limits(run.limits)
-    except ArchiveError as error:
-        run.damaged.append(layout.LIMITS)
-        logger.warning("%s", error)
-
-
-def _check_bound(store: Store, about: About) -> None:
-    """Raise if an archive is bound to something else, or can't be made; touch nothing."""
-    if store.read(layout.ABOUT) is None:
-        check_empty(store)
-        return
-    bound = read_about(store)
-    if bound != about:
-        raise ArchiveError(
-            f"{store.uri} is bound to another query: {bound.describe()}, not {about.describe()}; "
-            "export the same, or into another folder"
-        )
-
-
-def _spans(
-    client: Client,
-    state: Coverage,
-    request: LoadRequest,
-    overlap: dt.timedelta,
-    run: Run,
-    *,
-    fill_gaps: bool,
-) -> list[Span]:
-    asking = Asking(client, request.on_bad_rows)
-    try:
-        if not state.intervals:
-            start, end = asking.interval(request)
-            return [(start, end)] if start < end else []
-        spans = plan(
-            state,
-            start=request.start,
-            end=request.end,
-            overlap=overlap // dt.timedelta(microseconds=1),
-            fill_gaps=fill_gaps,
-        )
-        unproven = [each for each in state.intervals if not each.proven]
-        if not fill_gaps:
-            # What an interrupted run left may be unproven just for want of time.
-            last = state.intervals[-1]
-            unproven = [last] if not last.proven and last.end < request.end else []
-        spans += [(asking.remembered(each.start, each.end), each.end) for each in unproven]
-    finally:
-        run.requests += asking.tally.requests
-    return sorted((start, end) for start, end in spans if start < end)
-
-
-def _fill(
-    client: Client, request: LoadRequest, filling: Filling, progress: bool | Report | None
-) -> None:
-    """Load a span and commit it, period by period."""
-    load, loaded = Load(request, is_part=True), _Loaded(filling)
-    try:
-        with keeping(filling, loaded.finish):
-            finished = filling.run.finished
-            for step in until_behind(load.run_in_time_order(client, progress), finished):
-                loaded.add(step)
-        logger.info("%d rows in %d requests", load.rows, load.cost["requests"])
-        filling.tell(request.end)
-    finally:
-        filling.run.requests += int(load.cost.get("requests", 0))
-
-
-class _Loaded:
-    """The rows of a span that were loaded here and not taken yet.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Export:
+    """One export: what is asked for, and how.
 
     Attributes
     ----------
-    end
-        Up to where all are loaded.
+    before
+        Which last blocks may be finished, microseconds: those that are older.
+    overlap
+        Microseconds.
     """
 
-    def __init__(self, filling: Filling) -> None:
-        self.end = filling.front
-        self._filling = filling
-        self._batches: list[pa.RecordBatch] = []
+    client: Client
+    store: Store
+    about: About
+    request: LoadRequest
+    before: int
+    overlap: int
+    settle: dt.timedelta
+    fill_gaps: bool
+    pool: Pool | None
+    progress: bool | Report | None
+    run: Run = field(default_factory=Run)
 
-    def add(self, step: Step) -> None:
-        """Take the next step, and give on each period that is complete with it."""
-        self._batches += step.batches
-        self._filling.note(step)
-        self.end = step.end
-        self._give_periods()
+    def plan(self) -> None:
+        """Note what would be asked for."""
+        is_new = self._check_bound()
+        self.run.spans = self._spans(Coverage() if is_new else read_coverage(self.store))
 
-    def finish(self) -> None:
-        """Give on the rest, and commit all."""
-        self._give_periods()
-        if self._filling.front < self.end:
-            self._give(self.end)
-        self._filling.finish()
+    def fill(self, on_report: Callable[[RunReport], object] | None) -> None:
+        """Ask for it, and commit what comes."""
+        self._check_bound()
+        with one_writer(self.store):
+            spans = None
+            if self._check_bound():
+                # A node that doesn't answer must not leave an archive that is bound to its query.
+                spans = self._spans(Coverage())
+                write_about(self.store, self.about)
+            writer = Writer(self.store)
+            with reported(self.store, writer, self.run, on_report):
+                writer.recover()
+                self._fill_all(writer, self._spans(writer.state) if spans is None else spans)
+                lost = lost_files(self.store, self.about, writer.state)
+                self.run.damaged += [name for name in lost if name not in self.run.damaged]
 
-    def _give_periods(self) -> None:
-        while (stop := self._filling.period_end) <= self.end:
-            self._give(stop)
+    def _check_bound(self) -> bool:
+        """Return whether there is no archive yet; raise if it is bound to something else."""
+        if self.store.read(layout.ABOUT) is None:
+            check_empty(self.store)
+            return True
+        bound = read_about(self.store)
+        if bound != self.about:
+            raise ArchiveError(
+                f"{self.store.uri} is bound to another query: {bound.describe()}, not "
+                f"{self.about.describe()}; export the same, or into another folder"
+            )
+        return False
 
-    def _give(self, end: int) -> None:
-        filling, start = self._filling, self._filling.front
-        rows = pa.Table.from_batches(self._batches, ARROW_SCHEMA)
-        known = filling.writer.rows_of(filling.period)
-        part, content = make_part(known, within(rows, start, end), start, end)
-        filling.take(part, lambda name: filling.store.write(name, content))
-        self._batches = within(rows, end, NEVER).to_batches()
+    def _spans(self, state: Coverage) -> list[Span]:
+        """Return what to ask for, in time order."""
+        request = replace(self.request, end=self._end(state))
+        asking = Asking(self.client, request.on_bad_rows)
+        try:
+            if not state.intervals:
+                spans = [asking.interval(request)]
+            else:
+                spans = _spans_beside(state, request, self.overlap, fill_gaps=self.fill_gaps)
+                unproven = [each for each in state.intervals if not each.proven]
+                if not self.fill_gaps:
+                    # What an interrupted run left may be unproven just for want of time.
+                    last = state.intervals[-1]
+                    unproven = [last] if not last.proven and last.end < request.end else []
+                spans += [(asking.remembered(*each.span), each.end) for each in unproven]
+        finally:
+            self.run.requests += asking.tally.requests
+        return sorted((start, end) for start, end in spans if start < end)
+
+    def _end(self, state: Coverage) -> int:
+        """Return up to where the node can tell: through a finished last block.
+
+        Nothing is waited for where the last block is new, as the chain goes on then, nor where the
+        archive has that block.
+        """
+        found, end = ask_head(self.client, self.run), self.request.end
+        if found is None:
+            return end
+        source, head = found
+        is_wanted = (self.request.start or 0) <= head < min(self.before, end)
+        is_wanted = is_wanted and bool(state.missing(head, head + 1, proven=self.fill_gaps))
+        if is_wanted and is_finished(self.client, source, head, self.settle, self.run):
+            self.run.finished = found
+            head += 1
+        return min(end, head)
+
+    def _fill_all(self, writer: Writer, spans: list[Span]) -> None:
+        last = list(writer.state.files)[-1:]
+        continuity = Continuity(self.client, self.request, self.run, *map(writer.rows_of, last))
+        with closing(continuity):
+            try:
+                for span in spans:
+                    self.run.spans.append(span)
+                    self._fill(writer, continuity, *span)
+                if not spans:
+                    continuity.check()
+                writer.checkpoint()
+            finally:
+                if continuity.is_sure:
+                    self._keep_limits(writer)
+
+    def _fill(self, writer: Writer, continuity: Continuity, start: int, end: int) -> None:
+        """Load a span and commit it, period by period."""
+        request = replace(self.request, start=start, end=end)
+        span = SpanWriter(self.store, writer, self.run, continuity, start)
+        with span.finishing():
+            if self.pool is None:
+                self._load(request, span)
+            else:
+                load_on_executor(self.pool, self.client, request, span, self.progress)
+        span.tell(end)
+
+    def _load(self, request: LoadRequest, span: SpanWriter) -> None:
+        load = Load(request, is_part=True)
+        try:
+            for step in until_behind(
+                load.run_in_time_order(self.client, self.progress), self.run.finished
+            ):
+                span.add(step)
+            logger.info("%d rows in %d requests", load.rows, load.cost["requests"])
+        finally:
+            self.run.requests += int(load.cost.get("requests", 0))
+
+    def _keep_limits(self, writer: Writer) -> None:
+        """Note the limits; what is wrong with their file doesn't fail a run."""
+        if self.run.limits is None:
+            return
+        try:
+            writer.keep_limits(self.run.limits)
+        except ArchiveError as error:
+            self.run.damaged.append(layout.LIMITS)
+            logger.warning("%s", error)
+
+
+def _spans_beside(
+    state: Coverage, request: LoadRequest, overlap: int, *, fill_gaps: bool
+) -> list[Span]:
+    """Return what to ask for before, after and, if wanted, between what is covered."""
+    start, (first, last) = request.start, state.bounds(proven=False)
+    spans = [] if start is None else [(start, min(first, request.end))]
+    if fill_gaps:
+        spans += state.missing(first, last, proven=False)
+    if request.end > last:
+        # The last row as well: it is the likeliest to have changed.
+        rows = [note.last for note in state.files.values() if note.last > last - _DAY]
+        begin = min([last - overlap, *rows[-1:]])
+        spans.append((max(begin, state.intervals[-1].start), request.end))
+    return spans

@@ -5,19 +5,35 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from balance_analysis.archive.runs import RunReport, last_success
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike, replacing
-from balance_analysis.schema import from_microseconds
 from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.store import Store
+
+_GAUGES: Final = {
+    "last_success_timestamp_seconds": "When the last complete run ended.",
+    "last_run_timestamp_seconds": "When the last run began.",
+    "archive_rows": "Rows that the archive holds.",
+    "new_rows": "New rows of the last run.",
+    "lag_seconds": "How far the end of the coverage lies behind now.",
+    "gaps": "Gaps between the covered intervals.",
+    "unproven_intervals": "Covered intervals of which the node may have forgotten rows.",
+    "conflicts": (
+        "Rows of the archive that came with another balance in the last run, or not again."
+    ),
+    "bad_rows": "Rows that the last run set aside.",
+    "requests": "Requests of the last run.",
+    "duration_seconds": "How long the last run took.",
+    "exit_code": "What the last run ended with; 0 is success.",
+}
 
 
 def write_metrics(
@@ -46,56 +62,42 @@ def write_metrics(
     OSError
         If it can't be written.
     """
-    label = without_credentials(store.uri)
+    now = dt.datetime.now(dt.UTC)
+    run = RunReport("", now.isoformat()) if report is None else report
+    values = {
+        "last_run_timestamp_seconds": _seconds(run.started),
+        "new_rows": run.rows,
+        "conflicts": run.conflicts,
+        "bad_rows": run.bad_rows,
+        "requests": run.requests,
+        "duration_seconds": run.seconds,
+        "exit_code": exit_code,
+    }
+    if state is not None:
+        values |= _figures(store, state, now.timestamp())
     registry = CollectorRegistry()
-    for name, (about, value) in _figures(store, state, report, exit_code).items():
-        if value is not None:
-            gauge = Gauge(f"balance_analysis_export_{name}", about, ["archive"], registry=registry)
-            gauge.labels(label).set(value)
+    for name, said in _GAUGES.items():
+        if name in values:
+            gauge = Gauge(f"balance_analysis_export_{name}", said, ["archive"], registry=registry)
+            gauge.labels(without_credentials(store.uri)).set(values[name])
     with replacing(Path(path)) as temporary:
         temporary.write_bytes(generate_latest(registry))
 
 
-def _figures(
-    store: Store, state: Coverage | None, report: RunReport | None, exit_code: int
-) -> dict[str, tuple[str, float | None]]:
-    now = dt.datetime.now(dt.UTC)
-    success = None
-    if state is not None:
-        with contextlib.suppress(ArchiveError, OSError):
-            success = last_success(store)
-    ended = None if success is None or success.ended is None else _seconds(success.ended)
-    run = RunReport("", "") if report is None else report
-    began = now.timestamp() if report is None else _seconds(report.started)
-    rows = gaps = unproven = lag = None
-    if state is not None:
-        rows = sum(note.rows for note in state.files.values())
-        unproven = sum(not interval.proven for interval in state.intervals)
-        gaps = 0
-        if state.intervals:
-            end = state.intervals[-1].end
-            gaps = len(state.missing(state.intervals[0].start, end, proven=False))
-            lag = round(now.timestamp() - from_microseconds(end).timestamp(), 3)
-    return {
-        "last_success_timestamp_seconds": ("When the last complete run ended.", ended),
-        "last_run_timestamp_seconds": ("When the last run began.", began),
-        "archive_rows": ("Rows that the archive holds.", rows),
-        "new_rows": ("New rows of the last run.", run.rows),
-        "lag_seconds": ("How far the end of the coverage lies behind now.", lag),
-        "gaps": ("Gaps between the covered intervals.", gaps),
-        "unproven_intervals": (
-            "Covered intervals of which the node may have forgotten rows.",
-            unproven,
-        ),
-        "conflicts": (
-            "Rows of the archive that came with another balance in the last run, or not again.",
-            run.conflicts,
-        ),
-        "bad_rows": ("Rows that the last run set aside.", run.bad_rows),
-        "requests": ("Requests of the last run.", run.requests),
-        "duration_seconds": ("How long the last run took.", run.seconds),
-        "exit_code": ("What the last run ended with; 0 is success.", exit_code),
+def _figures(store: Store, state: Coverage, now: float) -> dict[str, float]:
+    start, end = state.bounds(proven=False)
+    figures = {
+        "archive_rows": float(sum(note.rows for note in state.files.values())),
+        "gaps": len(state.missing(start, end, proven=False)),
+        "unproven_intervals": sum(not interval.proven for interval in state.intervals),
     }
+    if state.intervals:
+        figures["lag_seconds"] = round(now - end / 1e6, 3)
+    with contextlib.suppress(ArchiveError, OSError):
+        success = last_success(store)
+        if success is not None and success.ended is not None:
+            figures["last_success_timestamp_seconds"] = _seconds(success.ended)
+    return figures
 
 
 def _seconds(moment: str) -> float:

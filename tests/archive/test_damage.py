@@ -24,7 +24,7 @@ from balance_analysis.archive.datafile import (
 )
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
-from balance_analysis.ingest.repair import repair
+from balance_analysis.maintenance.repair import repair
 from balance_analysis.node.client import Client
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
 from balance_analysis.service.coverage import Catalog

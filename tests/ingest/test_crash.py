@@ -37,7 +37,7 @@ END = to_microseconds("2023-05-01T06:00")
 ROWS = spread_history(3, start=START, end=END, rows=40, accounts=10)
 MIDDLE = START + HOUR
 WORKERS = {"workers": 1, "page_size": 9}
-SHARES = 4
+SHARES = 2
 """In how many tests the steps of a run are tried, so that they run side by side."""
 
 
@@ -103,15 +103,8 @@ def leftovers(folder):
     return [name for name in content_of(folder) if name.endswith(".tmp")]
 
 
-@pytest.mark.parametrize(
-    ("kind", "share"),
-    [
-        *[("the first run", share) for share in range(SHARES)],
-        *[("a later run", share) for share in range(SHARES)],
-        ("a backfill", 0),
-        ("a backfill", 1),
-    ],
-)
+@pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.parametrize("kind", ["the first run", "a later run", "a backfill"])
 def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
     *, scenarios, node, crasher, tmp_path, kind, share
 ):
@@ -119,10 +112,11 @@ def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
     folder = tmp_path / "archive"
     steps = ended(crasher.export(node.url, copied(before, folder), **run))
     assert lasting(folder) == whole
-    assert {"open", "half", "fsync", "rename", "remove"} <= {step for step, _ in steps}
-    # To flush changes nothing that a killed process leaves; one run is killed at every other step.
-    kinds = {"half", "rename", "remove"} | ({"open", "mkdir"} if kind == "the first run" else set())
-    tried = [at for at, (step, _) in enumerate(steps) if step in kinds]
+    # Between one change of a name and the next only what no reader sees changes on disk.
+    tried = [at for at, (step, _) in enumerate(steps) if step in ("rename", "remove")]
+    if kind == "the first run":
+        for other in ("open", "half", "mkdir"):
+            tried += [at for at, (step, _) in enumerate(steps) if step == other][::5]
     for step in tried[share::SHARES]:
         outcome = crasher.export(node.url, copied(before, folder), mode="kill", step=step, **run)
         assert outcome.killed
@@ -133,11 +127,10 @@ def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
         assert leftovers(folder) == []
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_killed_again_and_again_the_archive_gets_there(scenarios, node, crasher, tmp_path, seed):
+def test_killed_again_and_again_the_archive_gets_there(scenarios, node, crasher, tmp_path):
     before, run, whole = scenarios["the first run"]
-    folder, rng = copied(before, tmp_path / "archive"), random.Random(seed)
-    for _ in range(12):
+    folder, rng = copied(before, tmp_path / "archive"), random.Random(0)
+    for _ in range(8):
         crasher.export(node.url, folder, mode="kill", step=rng.randrange(60), **run)
         assert_whole(folder)
     ended(crasher.export(node.url, folder, **run))
@@ -152,7 +145,7 @@ def test_a_disk_that_fills_up_at_any_step_is_told_and_leaves_the_archive_whole(
     folder = tmp_path / "archive"
     steps = ended(crasher.export(node.url, copied(before, folder), **run))
     writes = [at for at, (step, _) in enumerate(steps) if step == "half"]
-    for step in writes:
+    for step in writes[kind == "a later run" :: 2]:
         outcome = crasher.export(node.url, copied(before, folder), mode="full", step=step, **run)
         assert outcome.errno == errno.ENOSPC, (steps[step], outcome.told)
         assert "No space left on device" in outcome.told
@@ -170,7 +163,7 @@ def test_interrupted_anywhere_what_is_complete_is_committed(
     folder = tmp_path / "archive"
     steps = ended(crasher.export(node.url, copied(before, folder), on=on, **run))
     ends = []
-    for step in range(0, len(steps), 1 if on else 9):
+    for step in range(0, len(steps), 2 if on else 17):
         copied(before, folder)
         outcome = crasher.export(node.url, folder, mode=signal, step=step, on=on, **run)
         assert not outcome.killed
@@ -192,7 +185,7 @@ def test_interrupted_within_its_first_period_a_run_keeps_what_is_complete(
     folder, run = tmp_path / "archive", {**run, "partition": "month", "end": MONTH}
     steps = ended(crasher.export(node.url, copied(before, folder), on="request", **run))
     whole, ends = lasting(folder), []
-    for step in range(len(steps)):
+    for step in range(0, len(steps), 2):
         copied(before, folder)
         outcome = crasher.export(node.url, folder, mode="SIGTERM", step=step, on="request", **run)
         assert outcome.error == "KeyboardInterrupt", outcome.told
@@ -202,7 +195,7 @@ def test_interrupted_within_its_first_period_a_run_keeps_what_is_complete(
         ended(crasher.export(node.url, folder, **run))
         assert lasting(folder) == whole
     assert ends == sorted(ends)
-    assert len(set(ends) - {MONTH}) > 2
+    assert len(set(ends) - {MONTH}) > 1
 
 
 @pytest.fixture

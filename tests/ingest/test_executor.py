@@ -5,103 +5,35 @@ from __future__ import annotations
 import importlib.metadata
 import threading
 import time
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 
 import pytest
 
-from balance_analysis.ingest import executor as pool
-from balance_analysis.ingest.executor import AHEAD, Pool
+from balance_analysis.ingest import executor as executing
+from balance_analysis.ingest.executor import Pool
 
 OWN = {name: importlib.metadata.version(name) for name in ("balance-analysis", "pyarrow")}
 
 
 class Late:
-    """An executor whose tasks end when the test says so."""
+    """An executor whose tasks end when the test says so, but for those that end at once."""
 
     _max_workers = 3
 
-    def __init__(self):
-        self.futures = []
+    def __init__(self, at_once=lambda _: False):
+        self.futures, self.ends_at_once = [], at_once
 
     def submit(self, _, item):
-        self.futures.append((item, Future()))
-        return self.futures[-1][1]
+        future = Future()
+        self.futures.append((item, future))
+        if self.ends_at_once(item):
+            future.set_result(-item)
+        return future
 
     def end(self, *numbers):
         for number in numbers:
             item, future = self.futures[number]
             future.set_result(-item)
-
-
-def test_results_come_in_order_and_tasks_are_handed_out_as_others_end():
-    executor, found = Late(), []
-    taking = Pool.of(executor).run_in_order(None, range(40), 3)
-
-    def take():
-        found.append(next(taking))
-
-    thread = threading.Thread(target=lambda: [take() for _ in range(2)], daemon=True)
-    thread.start()
-    wait_until(lambda: len(executor.futures) == 3)
-    executor.end(2, 1)
-    wait_until(lambda: len(executor.futures) == 5)
-    assert found == []
-    executor.end(*range(3, 5))
-    wait_until(lambda: len(executor.futures) == 7)
-    executor.end(0)
-    thread.join(10)
-    assert found == [(0, 0), (1, -1)]
-    taking.close()
-    assert all(future.cancelled() or future.done() for _, future in executor.futures)
-
-
-def test_what_waits_for_the_slowest_task_is_bounded():
-    class AllButTheFirst(Late):
-        def submit(self, function, item):
-            future = super().submit(function, item)
-            if item:
-                future.set_result(-item)
-            return future
-
-    executor = AllButTheFirst()
-    taking = Pool.of(executor).run_in_order(None, range(1000), 3)
-    thread = threading.Thread(target=lambda: next(taking), daemon=True)
-    thread.start()
-    wait_until(lambda: len(executor.futures) == 3 * AHEAD)
-    time.sleep(0.05)
-    assert len(executor.futures) == 3 * AHEAD
-    executor.end(0)
-    thread.join(10)
-    taking.close()
-
-
-def test_one_at_a_time_is_taken_of_what_may_wait():
-    executor = Late()
-    taking = Pool.of(executor).map(None, range(1000))
-    thread = threading.Thread(target=lambda: next(taking), daemon=True)
-    thread.start()
-    wait_until(lambda: len(executor.futures) == 6)
-    executor.end(1, 2, 3, 4, 5)
-    time.sleep(0.05)
-    assert len(executor.futures) == 6
-    executor.end(0)
-    thread.join(10)
-    taking.close()
-
-
-def test_a_task_that_is_cancelled_from_outside_says_so(monkeypatch):
-    monkeypatch.setattr(pool, "_LOOK", 0.01)
-    executor = Late()
-    taking = Pool.of(executor).map(None, ["the day"])
-
-    def cancel():
-        wait_until(lambda: executor.futures)
-        executor.futures[0][1].cancel()
-
-    threading.Thread(target=cancel).start()
-    with pytest.raises(CancelledError, match="the cluster was lost") as failed:
-        next(taking)
-    assert failed.value.__notes__ == ["in the task of the day"]
 
 
 class Cluster(Late):
@@ -119,49 +51,98 @@ class Cluster(Late):
         assert not pure
         return super().submit(function, item)
 
-    def cancel(self, number):
-        future = self.futures[number][1]
-        future.cancel()
-        future.set_running_or_notify_cancel()
-
     def nthreads(self):
         return self.threads
 
     def run(self, function, text, *, on_error):
         assert on_error == "return"
-        if self.found == {0: "asked"}:
-            return {0: function(text)}
-        return self.found
+        return {0: function(text)} if self.found == {0: "asked"} else self.found
+
+
+def until(is_so):
+    for _ in range(1000):
+        if is_so():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not happen")
+
+
+@pytest.fixture
+def beside():
+    """Run a function beside the test."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit
+
+
+def test_results_come_in_order_and_tasks_are_handed_out_as_others_end(beside):
+    executor = Late()
+    taking = Pool.of(executor).map(None, range(40), 3, ahead=8)
+    found = beside(lambda: [next(taking) for _ in range(2)])
+    until(lambda: len(executor.futures) == 3)
+    executor.end(2, 1)
+    until(lambda: len(executor.futures) == 5)
+    assert not found.done()
+    executor.end(3, 4)
+    until(lambda: len(executor.futures) == 7)
+    executor.end(0)
+    assert found.result(10) == [0, -1]
+    taking.close()
+    assert all(future.cancelled() or future.done() for _, future in executor.futures)
+
+
+@pytest.mark.parametrize(("how", "most"), [((3,), 3 * 4), ((), 6)])
+def test_what_waits_for_the_slowest_task_is_bounded(beside, how, most):
+    executor = Late(lambda item: item > 0)
+    taking = Pool.of(executor).map(None, range(1000), *how, ahead=4 if how else 1)
+    first = beside(next, taking)
+    until(lambda: len(executor.futures) == most)
+    time.sleep(0.05)
+    assert len(executor.futures) == most
+    executor.end(0)
+    assert first.result(10) == 0
+    taking.close()
+
+
+@pytest.mark.parametrize("executor", [Late(), Cluster(OWN)])
+def test_a_task_that_is_cancelled_from_outside_says_so(beside, executor):
+    taking = Pool.of(executor).map(None, ["the day"])
+    failing = beside(next, taking)
+    until(lambda: executor.futures)
+    executor.futures[0][1].cancel()
+    with pytest.raises(CancelledError, match="the cluster was lost") as failed:
+        failing.result(10)
+    assert failed.value.__notes__ == ["in the task of the day"]
+
+
+def test_an_executor_that_takes_no_more_fails_the_task_when_its_turn_has_come(beside):
+    executor = Late(lambda item: 1 / (item < 2))
+    taking = Pool.of(executor).map(None, [1, 2])
+    assert next(taking) == -1
+    with pytest.raises(ZeroDivisionError) as failed:
+        next(taking)
+    assert failed.value.__notes__ == ["in the task of 2"]
+
+
+def test_what_is_not_taken_is_cancelled_on_the_cluster(beside):
+    cluster = Cluster(OWN)
+    taking = Pool.of(cluster).map(None, range(9))
+    first = beside(next, taking)
+    until(lambda: len(cluster.futures) == 4)
+    cluster.end(0)
+    assert first.result(10) == 0
+    taking.close()
+    assert all(future.cancelled() for _, future in cluster.futures[1:])
 
 
 def test_workers_with_the_same_packages_are_counted():
     assert Pool.of(Cluster("asked")).width == 2
 
 
-def test_a_task_that_a_cluster_cancels_says_so():
-    cluster = Cluster(OWN)
-    taking = Pool.of(cluster).map(None, ["the day"])
-    threading.Timer(0.1, lambda: cluster.cancel(0)).start()
-    with pytest.raises(CancelledError, match="the cluster was lost"):
-        next(taking)
-
-
-def test_what_is_not_taken_is_cancelled_on_the_cluster():
-    cluster = Cluster(OWN)
-    taking = Pool.of(cluster).map(None, range(9))
-    threading.Timer(0.1, lambda: cluster.end(0)).start()
-    assert next(taking) == 0
-    taking.close()
-    others = [future for _, future in cluster.futures[1:]]
-    assert others
-    assert all(future.cancelled() for future in others)
-
-
 @pytest.mark.parametrize(
     ("found", "said"),
     [
         (ModuleNotFoundError("No module named 'balance_analysis'"), "No module named"),
-        ({**OWN, "pyarrow": "12.0"}, "the worker 1 has .*pyarrow 12.0: install balance-analysis"),
+        ({**OWN, "pyarrow": "12.0"}, r"the worker 1 has .*'12\.0'.*: install balance-analysis"),
     ],
 )
 def test_a_worker_that_can_not_do_the_work_is_refused_before_any(found, said):
@@ -171,34 +152,22 @@ def test_a_worker_that_can_not_do_the_work_is_refused_before_any(found, said):
     assert cluster.futures == []
 
 
-def test_a_cluster_without_workers_is_waited_for_and_told_of(monkeypatch, caplog):
-    monkeypatch.setattr(pool, "_LOOK", 0.01)
-    cluster = Cluster(threads={})
-    taking = Pool.of(cluster).map(None, [1, 2])
-    thread = threading.Thread(target=lambda: [next(taking) for _ in range(2)], daemon=True)
-    thread.start()
-    wait_until(lambda: caplog.records)
-    time.sleep(0.1)
-    assert [each.message for each in caplog.records] == [
-        "the cluster has no workers: waiting for one to join"
-    ]
-    cluster.end(0, 1)
-    thread.join(10)
-    assert not thread.is_alive()
+@pytest.mark.parametrize("threads", [{}, {"a": 2}])
+def test_a_cluster_without_workers_is_waited_for_and_told_of(monkeypatch, caplog, threads, beside):
+    monkeypatch.setattr(executing, "_LOOK", 0.01)
+    looked = threading.Event()
 
+    class Watched(Cluster):
+        def nthreads(self):
+            looked.set()
+            return super().nthreads()
 
-def test_a_cluster_that_works_is_not_told_of(monkeypatch, caplog):
-    monkeypatch.setattr(pool, "_LOOK", 0.01)
-    cluster = Cluster(OWN)
+    cluster = Watched(threads=threads)
     taking = Pool.of(cluster).map(None, [1])
-    threading.Timer(0.2, lambda: cluster.end(0)).start()
-    assert next(taking) == -1
-    assert not caplog.records
-
-
-def wait_until(is_so):
-    for _ in range(1000):
-        if is_so():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not happen")
+    looked.clear()
+    first = beside(next, taking)
+    assert looked.wait(10)
+    cluster.end(0)
+    assert first.result(10) == -1
+    said = {each.message for each in caplog.records}
+    assert said == (set() if threads else {"the cluster has no workers: waiting for one to join"})

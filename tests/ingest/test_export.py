@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 
 from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.limits import read_limits
+from balance_analysis.archive.runs import Run
 from balance_analysis.errors import ArchiveError, DecodeError, IncompleteError, RequestError
 from balance_analysis.ingest.continuity import is_finished
 from balance_analysis.ingest.export import export
-from balance_analysis.node.client import Client, Tally
-from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
+from balance_analysis.node.client import Client
+from balance_analysis.schema import from_microseconds
 from tests.archive.exporting import (
     DAY,
     END,
@@ -100,52 +101,31 @@ def intervals():
 # Any split of runs
 
 
-@settings(max_examples=8)
-@given(intervals(), st.sampled_from(["day", "month"]), st.sampled_from([5, 40, 5000]))
-def test_any_split_of_runs_leaves_the_archive_of_one_run(
-    tmp_path_factory, runs, partition, page_size
+@settings(max_examples=6)
+@given(
+    intervals(),
+    st.integers(0, 10),
+    st.sampled_from(["day", "month", "hour"]),
+    st.fixed_dictionaries(
+        {"page_size": st.sampled_from([7, 40, 5000]), "workers": st.sampled_from([1, 3])}
+    ),
+)
+def test_any_split_of_runs_of_any_history_leaves_the_archive_of_one_run(
+    tmp_path_factory, runs, seed, partition, pages
 ):
+    rows = spread_history(seed, rows=80, accounts=10, largest_block=20)
     folder = tmp_path_factory.mktemp("split")
-    common = {"partition": partition, "page_size": page_size}
-    with node_of(ROWS) as node:
+    common = {"partition": partition, **pages}
+    with node_of(rows) as node:
         for start, end in runs:
             run_export(node, folder / "split", start=start, end=end, **common)
-            assert_holds(folder / "split", ROWS)
-        whole = {"start": START, "end": END, **common}
+            assert_holds(folder / "split", rows)
+        whole = {"start": START, "end": END, "partition": partition}
         run_export(node, folder / "split", fill_gaps=True, **whole)
         run_export(node, folder / "one", **whole)
         expected = loaded(node, START, END)
     assert lasting(folder / "split") == lasting(folder / "one")
     pd.testing.assert_frame_equal(read_all(folder / "split"), expected)
-
-
-@settings(max_examples=8)
-@given(intervals(), st.integers(0, 10))
-def test_any_history_survives_any_split_of_runs(tmp_path_factory, runs, seed):
-    rows = spread_history(seed, rows=60, accounts=8, largest_block=20)
-    folder = tmp_path_factory.mktemp("split") / "archive"
-    with node_of(rows) as node:
-        for start, end in runs:
-            run_export(node, folder, start=start, end=end, page_size=7)
-        run_export(node, folder, start=START, end=END, fill_gaps=True, page_size=7)
-    assert_holds(folder, rows, whole=(START, END))
-
-
-def test_hours_that_several_runs_filled_are_those_of_one_run(tmp_path):
-    rows = [row for row in ROWS if row.timestamp_ns < (START + 9 * HOUR) * 1000]
-    common = {"start": START, "partition": "hour", "page_size": 5}
-    with node_of(rows) as node:
-        for hour in (5, 2, 7):
-            run_export(node, tmp_path / "several", end=START + hour * HOUR + 1, **common)
-        run_export(node, tmp_path / "several", end=START + 10 * HOUR, **common)
-        run_export(node, tmp_path / "one", end=START + 10 * HOUR, **common)
-    assert lasting(tmp_path / "several") == lasting(tmp_path / "one")
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_the_number_of_workers_changes_no_byte(node, finished, tmp_path, workers):
-    run_export(node, tmp_path / "a", start=START, end=END, page_size=10, workers=workers)
-    assert lasting(tmp_path / "a") == lasting(finished)
 
 
 @pytest.mark.parametrize(
@@ -339,7 +319,7 @@ def test_a_node_that_remembers_more_proves_what_was_unproven(node, tmp_path):
 def test_a_node_that_forgets_while_it_is_asked_proves_nothing_of_what_it_forgot(tmp_path, workers):
     rows = [row for row in ROWS if row.timestamp_ns >= (START + DAY) * 1000]
     middle = rows[len(rows) // 2].timestamp_ns
-    for forgets_at in range(2, 12):
+    for forgets_at in range(2, 12, 3):
         folder = tmp_path / str(forgets_at)
 
         def forgetting(index, _, at=forgets_at):
@@ -354,18 +334,6 @@ def test_a_node_that_forgets_while_it_is_asked_proves_nothing_of_what_it_forgot(
 
 
 # Nodes that lag
-
-
-def test_coverage_ends_with_the_last_block_of_a_node_that_stands_still(node, tmp_path):
-    node.block_timestamp = MONTH * 1000
-    node.replace([row for row in ROWS if row.timestamp_ns <= MONTH * 1000])
-    folder = tmp_path / "a"
-    run_export(node, folder, start=START, end=END)
-    assert spans_of(folder) == [(START, MONTH + 1, True)]
-    node.block_timestamp = END * 1000
-    node.replace(ROWS)
-    run_export(node, folder, end=END)
-    assert_holds(folder, ROWS, whole=(START, END))
 
 
 LONG = dt.timedelta(days=1)
@@ -425,7 +393,7 @@ def test_a_last_block_that_does_not_stay_the_last_may_be_unfinished(tmp_path, an
 
 
 @pytest.mark.parametrize("executor", [None, "inline"])
-@pytest.mark.parametrize("goes_on_at", range(3, 9))
+@pytest.mark.parametrize("goes_on_at", [3, 5, 8])
 def test_a_chain_that_goes_on_after_its_last_block_was_finished_breaks_nothing(
     tmp_path, goes_on_at, executor
 ):
@@ -466,7 +434,7 @@ def test_a_last_block_is_asked_for_twice_with_the_whole_wait_between():
             waits.append((len(node.requests), seconds))
 
         ten = dt.timedelta(seconds=10)
-        assert is_finished(client, node.url, LAST, ten, Tally(), sleep=sleep)
+        assert is_finished(client, node.url, LAST, ten, Run(), sleep=sleep)
     assert waits == [(0, 0.0), (1, 10.0)]
     assert len(node.requests) == 2
 
@@ -514,7 +482,7 @@ def test_of_several_nodes_one_that_is_down_is_left_for_another(node, tmp_path):
     assert_holds(tmp_path / "a", ROWS, whole=(START, END))
 
 
-@pytest.mark.parametrize("status", [400, 403, 429, 500])
+@pytest.mark.parametrize("status", [403, 500])
 def test_a_refusal_to_tell_the_limits_ends_the_run_before_anything_is_covered(
     node, archive, status
 ):
@@ -569,8 +537,7 @@ def foreign(seed=99):
     ]
 
 
-@pytest.mark.parametrize("page_size", [3, 5000])
-@pytest.mark.parametrize("hours", [0, 1, 12, 80])
+@pytest.mark.parametrize(("hours", "page_size"), [(0, 5000), (12, 3), (80, 5000)])
 def test_a_node_of_another_network_is_refused_with_the_archive_as_it_was(archive, hours, page_size):
     overlap, before = pd.Timedelta(hours=hours).to_pytimedelta(), lasting(archive)
     with (
@@ -581,13 +548,14 @@ def test_a_node_of_another_network_is_refused_with_the_archive_as_it_was(archive
     assert lasting(archive) == before
 
 
-def test_the_limits_of_another_network_are_not_kept(archive):
+@pytest.mark.parametrize("end", [MONTH, END + 4 * HOUR])
+def test_the_limits_of_another_network_are_not_kept(archive, end):
     with (
         node_of(foreign(), head=END + 4 * HOUR, limits=CLOSED) as node,
         unchanged(archive),
         pytest.raises(ArchiveError, match="another network"),
     ):
-        run_export(node, archive, end=END + 4 * HOUR)
+        run_export(node, archive, end=end)
 
 
 @pytest.mark.parametrize("failing", [False, True])
@@ -607,34 +575,25 @@ def test_no_row_of_another_network_is_kept_before_the_first_known_one(tmp_path, 
     assert lasting(folder) == before
 
 
-@pytest.mark.parametrize("end", [END, END + HOUR])
-def test_a_node_of_another_network_fills_nothing_backwards(tmp_path, node, end):
+@pytest.mark.parametrize(
+    "wanted", [{"start": START, "end": END}, {"end": END + HOUR, "fill_gaps": True}]
+)
+def test_a_node_of_another_network_fills_nothing_backwards_and_no_gap(tmp_path, node, wanted):
     run_export(node, tmp_path / "a", start=MONTH, end=END)
+    run_export(node, tmp_path / "a", start=START + HOUR, end=START + 2 * HOUR)
     before = lasting(tmp_path / "a")
     with (
         node_of(foreign(), head=END + 4 * HOUR) as other,
         pytest.raises(ArchiveError, match="another network"),
     ):
-        run_export(other, tmp_path / "a", start=START, end=end)
-    assert lasting(tmp_path / "a") == before
-
-
-def test_a_node_of_another_network_fills_no_gap(tmp_path, node):
-    run_export(node, tmp_path / "a", start=MONTH, end=END)
-    run_export(node, tmp_path / "a", start=START, end=START + HOUR)
-    before = lasting(tmp_path / "a")
-    with (
-        node_of(foreign(), head=END + 4 * HOUR) as other,
-        pytest.raises(ArchiveError, match="another network"),
-    ):
-        run_export(other, tmp_path / "a", end=END + HOUR, fill_gaps=True)
+        run_export(other, tmp_path / "a", **wanted)
     assert lasting(tmp_path / "a") == before
 
 
 # Failures on the way
 
 
-@pytest.mark.parametrize("served", range(1, 26, 4))
+@pytest.mark.parametrize("served", range(1, 26, 6))
 def test_what_was_complete_before_a_failure_is_committed(tmp_path, finished, served):
     folder = tmp_path / "a"
     options = {"start": START, "end": END, "page_size": 10, "workers": 2}
@@ -665,6 +624,21 @@ def test_bad_rows_are_set_aside_and_the_rest_is_kept(node, tmp_path):
     good = [row for row in ROWS if row.timestamp_ns != LAST * 1000]
     assert len(run.bad_rows) == len(ROWS) - len(good)
     assert lines_of_table(read_all(tmp_path / "a")) == lines_of_rows(good)
+
+
+def test_bad_rows_are_kept_before_the_coverage_says_that_nothing_is_missing(tmp_path):
+    first, folder, seen = str(TIMES[0] * 1000), tmp_path / "a", []
+
+    def spoil_first(row):
+        return {**row, "balance": "x"} if row["timestamp"] == first else row
+
+    def look(*_):
+        if (folder / "_coverage.json").exists() and spans_of(folder):
+            seen.append(len(content_of(folder, "_quarantine/")))
+
+    with node_of(ROWS, edit_row=spoil_first, faults=look) as node:
+        run_export(node, folder, start=START, end=END, page_size=20, workers=1)
+    assert set(seen) == {1}
 
 
 def test_bad_rows_can_end_the_run_with_what_came_before_committed(node, tmp_path):
@@ -794,7 +768,7 @@ def test_rows_that_a_node_says_it_lacks_are_no_conflict(node, archive):
 
 
 @pytest.mark.parametrize("name", ["_archive.json", "_coverage.json"])
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\x00" * 64, b'{"format_version": 1}'])
+@pytest.mark.parametrize("content", [b"", b"[]"])
 def test_a_damaged_file_of_state_is_named_and_nothing_is_touched(node, archive, name, content):
     (archive / name).write_bytes(content)
     for use in (lambda: run_export(node, archive, end=END), lambda: read_all(archive)):
@@ -824,40 +798,28 @@ def last_file(folder):
     return max((folder / "changes").glob("*/changes.parquet"))
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 0.999])
-def test_a_truncated_file_is_named_and_nothing_is_written_over_it(node, archive, share):
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "is not what was written"),
+        (lambda path: path.unlink(), "is gone"),
+        (
+            lambda path: shutil.copy(min(path.parents[1].glob("*/*.parquet")), path),
+            "is not what was written",
+        ),
+    ],
+    ids=["cut", "gone", "another"],
+)
+def test_a_damaged_file_is_named_and_nothing_is_written_over_it(node, archive, harm, said):
     path = last_file(archive)
-    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    harm(path)
     node.block_timestamp = (END + HOUR) * 1000
-    before = lasting(archive)
-    with pytest.raises(ArchiveError, match=rf"{path.parent.name}/changes\.parquet"):
+    before, name = lasting(archive), rf"{path.parent.name}/changes\.parquet"
+    with pytest.raises(ArchiveError, match=f"{name} {said}"):
         run_export(node, archive, end=END + HOUR)
     assert lasting(archive) == before
-    with pytest.raises(ArchiveError, match=rf"{path.parent.name}/changes\.parquet can't be read"):
+    with pytest.raises(ArchiveError, match=f"{name} can't be read"):
         read_all(archive)
-
-
-def test_a_file_that_is_gone_is_named(node, archive):
-    path = last_file(archive)
-    path.unlink()
-    node.block_timestamp = (END + HOUR) * 1000
-    with pytest.raises(ArchiveError, match=rf"{path.parent.name}/changes\.parquet is gone"):
-        run_export(node, archive, end=END + HOUR)
-    with pytest.raises(ArchiveError, match=rf"{path.parent.name}/changes\.parquet can't be read"):
-        read_all(archive)
-
-
-def test_a_file_that_was_changed_by_hand_is_not_added_to(node, archive):
-    path = last_file(archive)
-    shutil.copy(min((archive / "changes").glob("*/changes.parquet")), path)
-    node.block_timestamp = (END + HOUR) * 1000
-    with pytest.raises(ArchiveError, match="is not what was written"):
-        run_export(node, archive, end=END + HOUR)
-
-
-def test_reading_what_is_no_archive_says_so(tmp_path):
-    with pytest.raises(ArchiveError, match=r"is no archive: it has no _archive\.json"):
-        Archive(tmp_path / "nothing").read()
 
 
 def test_the_coverage_frame_tells_who_was_asked(node, archive):
@@ -865,11 +827,6 @@ def test_the_coverage_frame_tells_who_was_asked(node, archive):
     assert frame["state"].tolist() == ["complete"]
     assert frame["block_height"].tolist() == [len(TIMES)]
     assert state_of(archive).intervals[0].source.startswith("http://127.0.0.1:")
-
-
-def test_each_account_and_time_is_one_row(finished):
-    table = read_all(finished)
-    assert not table.duplicated([*ACCOUNT_KEY, "timestamp"]).any()
 
 
 def test_balances_that_an_earlier_gap_makes_unknown_are_no_checkpoint(node, tmp_path):

@@ -131,7 +131,7 @@ def test_the_node_that_knows_most_tells_how_far_an_export_goes(tmp_path, order):
 
 @executors
 def test_what_nodes_forget_while_they_are_asked_is_unproven(tmp_path, executor):
-    for forgets_at in range(2, 30, 3):
+    for forgets_at in (2, 5, 9, 14, 20, 27):
         folder = tmp_path / str(forgets_at)
         with node_of(ROWS) as one, node_of(ROWS) as two:
 

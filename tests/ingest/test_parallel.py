@@ -123,7 +123,7 @@ def runs():
     return st.lists(bounds, max_size=2)
 
 
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(
     runs(),
     st.sampled_from(["day", "month", "hour"]),
@@ -350,9 +350,7 @@ def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(t
         undisturbed = crasher.export(node.url, tmp_path / "a", **run)
         assert lasting(tmp_path / "a") == whole
         steps = undisturbed.steps
-        differ = [at for at, (kind, _) in enumerate(steps) if kind in ("half", "rename")]
-        staged = [at for at, (_, name) in enumerate(steps) if name.startswith(".")]
-        for step in sorted({*differ[::2], *staged[::5]}):
+        for step in [at for at, (kind, _) in enumerate(steps) if kind in ("rename", "remove")]:
             folder = tmp_path / str(step)
             outcome = crasher.export(node.url, folder, mode="kill", step=step, **run)
             assert outcome.killed

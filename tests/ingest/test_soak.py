@@ -1,4 +1,4 @@
-"""A week of hourly runs against a node that fails at random, with time compressed."""
+"""A week of runs against a node that fails at random, with time compressed."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ class Week:
         return interrupt
 
 
-def test_a_week_of_hourly_runs_ends_with_every_row_and_no_gap(tmp_path):
-    week, folder = Week(1, trouble=0.12), tmp_path / "archive"
+def test_a_week_of_runs_ends_with_every_row_and_no_gap(tmp_path):
+    week, folder = Week(1, trouble=0.2), tmp_path / "archive"
     with week.node:
-        for hour in range(1, 7 * 24 + 1):
+        for hour in range(1, 7 * 24 + 1, 4):
             week.pass_until(START + hour * HOUR - week.rng.randrange(HOUR // 10))
             if week.rng.random() < 0.3:  # the machine was off
                 continue
@@ -119,7 +119,7 @@ def test_a_week_of_hourly_runs_ends_with_every_row_and_no_gap(tmp_path):
         week.run(folder, start=START, end=END)
         run_export(week.node, tmp_path / "one", start=START, end=END)
         expected = loaded(week.node, START, END)
-    assert week.failed > 10
+    assert week.failed > 3
     assert spans_of(folder) == [(START, END, True)]
     pd.testing.assert_frame_equal(Archive(folder).read(), expected)
     assert lasting(folder) == lasting(tmp_path / "one")

@@ -9,8 +9,8 @@ import requests
 
 from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.commit import Writer
-from balance_analysis.ingest.repair import repair
 from balance_analysis.load.changes import load_balance_changes
+from balance_analysis.maintenance.repair import repair
 from balance_analysis.node.client import Client
 from balance_analysis.schema import from_microseconds
 from balance_analysis.service.app import create_app

@@ -21,11 +21,11 @@ from balance_analysis.spans import clipped
 from balance_analysis.text import iso_text, list_text, range_text, without_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
+    from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.layout import Partition
-    from balance_analysis.archive.store import Store
     from balance_analysis.filters import Filters
     from balance_analysis.node.client import Client
     from balance_analysis.spans import Span
@@ -34,66 +34,42 @@ _PAGE: Final = 5000
 _FILL: Final = 0.5
 """How full of rows a window's one page should be: rows don't come evenly."""
 
-Row = tuple[Any, ...]
+_FORGOTTEN: Final = "the node has forgotten rows of it"
 
 
 def verify_against(
-    store: Store,
-    read: Callable[..., pd.DataFrame],
-    client: Client,
-    *,
-    sample: int = 10,
-    seed: int | None = None,
+    report: VerifyReport, archive: Archive, client: Client, *, sample: int, seed: int | None
 ) -> VerifyReport:
     """Ask a node again for some windows of what is known to be complete, and compare exactly.
 
     Parameters
     ----------
-    store
-        The archive.
-    read
-        Reads its rows of an interval: `Archive.read`.
-    client
-        The node, or several nodes of one network.
-    sample
-        How many windows, each about half a page of rows: one half of them where rows are, the other
-        anywhere.
-    seed
-        Makes the choice of windows the same each time.
+    report
+        What was found out before.
+    sample, seed
+        As for `Archive.verify`. One half of the windows are where rows are, the others anywhere.
 
     Returns
     -------
     VerifyReport
-        For each window that differs a problem, with the first rows that do. What the node has
+        With a problem for each window that differs, with the first rows that do. What the node has
         forgotten, or doesn't hold yet, is told in `not_compared`.
-
-    Raises
-    ------
-    ArchiveError
-        If there is no archive, or it is damaged.
-    RequestError, DecodeError, IncompleteError, CheckError
-        As `load_balance_changes`.
-    ValueError, TypeError
-        If `sample` is no whole number of at least 1.
     """
     check_positive("sample", sample)
-    about, state = read_about(store), read_coverage(store)
-    report = VerifyReport(without_credentials(store.uri))
-    proven = [(each.start, each.end) for each in state.intervals if each.proven]
-    if not proven:
+    about, state = read_about(archive.store), read_coverage(archive.store)
+    known = state.known()
+    if not known:
         return replace(report, not_compared=("nothing is known to be complete",))
-    first, last = proven[0][0], proven[-1][1]
+    first, last = state.bounds()
     remembered = _remembered(client, first, last)
     skipped = []
     if remembered > first:
-        skipped.append(
-            f"{range_text(first, min(remembered, last))}: the node has forgotten rows of it"
-        )
-    spans = [(max(start, remembered), end) for start, end in proven if end > remembered]
-    problems, windows = [], 0
+        skipped.append(f"{range_text(first, min(remembered, last))}: {_FORGOTTEN}")
+    spans = list(clipped(known, remembered, last))
+    problems, windows = [*report.problems], 0
     rng = random.Random(seed)  # noqa: S311 - nobody is to be kept from guessing
     for window in _windows(state, about.partition, spans, sample, rng):
-        said, why_not = _compare(read, client, about.filters, window)
+        said, why_not = _compare(archive, client, about.filters, window)
         if why_not:
             skipped.append(f"{range_text(*window)}: {why_not}")
             continue
@@ -103,9 +79,7 @@ def verify_against(
     return replace(report, problems=tuple(problems), windows=windows, not_compared=tuple(skipped))
 
 
-def _compare(
-    read: Callable[..., pd.DataFrame], client: Client, filters: Filters, window: Span
-) -> tuple[str, str]:
+def _compare(archive: Archive, client: Client, filters: Filters, window: Span) -> tuple[str, str]:
     """Return what differs in a window, if anything does, and why it can't be compared, if so."""
     load = Load(LoadRequest(*window, filters, _PAGE, 1, "quarantine"), is_part=True)
     loaded = PartialLoad(client, load).finish(progress=False)
@@ -115,11 +89,11 @@ def _compare(
         return "", "the node says itself that it may lack rows of it"
     start, end = map(from_microseconds, window)
     try:
-        said = _difference(read(start=start, end=end), loaded)
+        said = _difference(archive.read(start=start, end=end), loaded)
     except ArchiveError as error:
         said = without_credentials(str(error))
     if said and _remembered(client, *window) > window[0]:
-        return "", "the node has forgotten rows of it"
+        return "", _FORGOTTEN
     return said, ""
 
 
@@ -131,40 +105,28 @@ def _windows(
     state: Coverage, partition: Partition, spans: list[Span], sample: int, rng: random.Random
 ) -> Iterator[Span]:
     """Yield random windows inside spans, about half a page of rows each."""
-    spans = [(start, end) for start, end in spans if start < end]
-    if not spans:
-        return
-    files = {
-        period: note.rows
+    inside = {
+        period: found
         for period, note in state.files.items()
-        if any(note.first < end and note.last >= start for start, end in spans)
+        if (found := list(clipped(spans, note.first, note.last + 1)))
     }
-    for number in range(sample):
-        if number % 2 == 0 and files:
-            period = rng.choices(list(files), weights=list(files.values()))[0]
-            note = state.files[period]
-            inside = list(clipped(spans, note.first, note.last + 1))
-        else:
-            inside = spans
-        moment = _moment_in(inside, rng)
+    weights = [state.files[period].rows for period in inside]
+    for number in range(sample if spans else 0):
+        chosen = spans
+        if number % 2 == 0 and inside:
+            chosen = inside[rng.choices(list(inside), weights)[0]]
+        moment = _moment_in(chosen, rng)
         period = layout.period_of(moment, partition)
         begin, stop = layout.bounds_of(period, partition)
         rows = state.files[period].rows if period in state.files else 0
-        width = stop - begin
-        if rows > _PAGE * _FILL:
-            width = max(1, int(width * _PAGE * _FILL / rows))
-        span = next(span for span in spans if span[0] <= moment < span[1])
-        yield moment, min(moment + width, span[1], stop)
+        width = int((stop - begin) * min(1.0, _PAGE * _FILL / max(rows, 1)))
+        yield next(clipped(spans, moment, min(moment + max(width, 1), stop)))
 
 
 def _moment_in(spans: list[Span], rng: random.Random) -> int:
     """Return a random moment in spans."""
-    place = rng.randrange(sum(end - start for start, end in spans))
-    for start, end in spans:
-        if place < end - start:
-            return start + place
-        place -= end - start
-    raise AssertionError("the place lies in one of the spans")
+    start, end = rng.choices(spans, [end - start for start, end in spans])[0]
+    return rng.randrange(start, end)
 
 
 def _problem(uri: str, partition: Partition, window: Span, said: str) -> Problem:
@@ -182,8 +144,6 @@ def _difference(held: pd.DataFrame, loaded: pd.DataFrame) -> str:
     """Return what differs between two tables; nothing where they are equal."""
     ours, theirs = _rows(held), _rows(loaded)
     places = sorted({place for place, _ in set(ours.items()) ^ set(theirs.items())})
-    if not places:
-        return ""
     said = [
         f"at {pd.Timestamp(place[0]).isoformat()} the archive has {ours.get(place, 'no row')}, the "
         f"node {theirs.get(place, 'no row')} of "
@@ -193,7 +153,7 @@ def _difference(held: pd.DataFrame, loaded: pd.DataFrame) -> str:
     return list_text(said, sep="; ", rest="{} rows more differ")
 
 
-def _rows(table: pd.DataFrame) -> dict[Row, int]:
+def _rows(table: pd.DataFrame) -> dict[tuple[Any, ...], int]:
     """Return balances by time and account."""
     plain = table.astype(dict.fromkeys(ACCOUNT_KEY, "str"))
     places = zip(table["timestamp"], *(plain[name] for name in ACCOUNT_KEY), strict=True)

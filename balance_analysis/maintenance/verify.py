@@ -1,0 +1,311 @@
+"""Prove that an archive is what it says, or name what is not.
+
+Each file is read once. Everything is checked against the coverage, and the coverage against itself.
+Where an export writes meanwhile, what seems wrong is looked at again by the coverage of then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from balance_analysis.archive import layout
+from balance_analysis.archive.commit import last_rows
+from balance_analysis.archive.datafile import wrong_schema
+from balance_analysis.archive.limits import read_limits
+from balance_analysis.archive.lock import writer_of
+from balance_analysis.archive.manifest import noted_files, read_about, read_coverage
+from balance_analysis.archive.store import is_leftover
+from balance_analysis.archive.verify_report import Problem, VerifyReport
+from balance_analysis.errors import ArchiveError
+from balance_analysis.load.progress import reporting
+from balance_analysis.maintenance.verify_file import (
+    EMPTY,
+    CheckedFile,
+    FileToCheck,
+    check_file,
+    wrong_bytes,
+)
+from balance_analysis.maintenance.verify_node import verify_against
+from balance_analysis.rows import canonical
+from balance_analysis.spans import clipped, joined
+from balance_analysis.text import iso_text, range_text, without_credentials
+
+if TYPE_CHECKING:
+    from balance_analysis.archive.archive import Archive
+    from balance_analysis.archive.coverage import Coverage
+    from balance_analysis.archive.layout import Partition
+    from balance_analysis.archive.manifest import About
+    from balance_analysis.archive.store import Store
+    from balance_analysis.archive.verify_report import Kind
+    from balance_analysis.load.progress import Report
+    from balance_analysis.node.client import Client
+    from balance_analysis.spans import Span
+
+_REBUILD: Final = "put back a copy of it, or `export --repair` rebuilds it from the files"
+
+_WAITING: Final = 1 << 20
+"""How many rows wait to be reduced to each account's last one."""
+
+Look = Callable[
+    [Callable[[FileToCheck], CheckedFile], Iterable[FileToCheck]], Iterator[CheckedFile]
+]
+"""What looks at files: `map`, or what does the same elsewhere, some files ahead."""
+
+
+def verify(
+    archive: Archive,
+    *,
+    against: Client | None = None,
+    sample: int = 10,
+    seed: int | None = None,
+    progress: bool | Report | None = False,
+    look: Look = map,
+) -> VerifyReport:
+    """Check that an archive is what it says: see `Archive.verify`; `look` looks at the files."""
+    report = verify_store(archive.store, progress=progress, look=look)
+    if against is None or any(problem.kind == "coverage" for problem in report.problems):
+        return report
+    return verify_against(report, archive, against, sample=sample, seed=seed)
+
+
+def verify_store(
+    store: Store,
+    *,
+    progress: bool | Report | None = False,
+    look: Look = map,
+    is_writer: bool = False,
+) -> VerifyReport:
+    """Check an archive against what it says of itself.
+
+    Parameters
+    ----------
+    is_writer
+        Whether the caller holds the lock: what seems to be under way is then left over.
+    """
+    about, report = read_about(store), VerifyReport(without_credentials(store.uri))
+    try:
+        state = read_coverage(store)
+    except ArchiveError as error:
+        said = without_credentials(str(error))
+        return replace(report, problems=(Problem("coverage", said, layout.COVERAGE, _REBUILD),))
+    verification = _Verification(store, about, state, report.uri, is_writer)
+    with reporting(progress) as show:
+        verification.run(show, look)
+    return replace(
+        report,
+        problems=tuple(verification.problems),
+        files=verification.files,
+        rows=verification.rows,
+        checkpoints=verification.checkpoints,
+        gaps=len(state.missing(*state.bounds(proven=False), proven=False)),
+        unproven=sum(not interval.proven for interval in state.intervals),
+    )
+
+
+def contradictions(state: Coverage, partition: Partition) -> Iterator[str]:
+    """Yield how intervals and periods are none, or don't stand in time order."""
+    for interval in state.intervals:
+        if interval.start >= interval.end:
+            yield f"{range_text(*interval.span)} ends before it begins"
+    for before, after in pairwise(state.intervals):
+        if after.start < before.end:
+            what = "overlaps" if after.end > before.start else "stands before"
+            yield f"{range_text(*after.span)} {what} {range_text(*before.span)}"
+    for period in state.files:
+        if layout.period_named(layout.changes_file(period, partition), partition) is None:
+            yield f"names a period {period!r}, which is none"
+    if list(state.files) != sorted(state.files):
+        yield "names files out of time order"
+
+
+@dataclass(slots=True)
+class _Verification:
+    """One archive being checked.
+
+    Attributes
+    ----------
+    problems
+        What is wrong, so far.
+    files, rows, checkpoints
+        How many were looked at.
+    balances
+        The last row of each account, up to where all files are as they should be.
+    is_broken
+        Whether a file is not, so that later checkpoints can't be recomputed.
+    """
+
+    store: Store
+    about: About
+    state: Coverage
+    uri: str
+    is_writer: bool
+    problems: list[Problem] = field(default_factory=list)
+    files: int = 0
+    rows: int = 0
+    checkpoints: int = 0
+    balances: list[pa.Table] = field(default_factory=list)
+    is_broken: bool = False
+
+    def run(self, show: Report, look: Look) -> None:
+        self._check_pending()
+        for said in contradictions(self.state, self.about.partition):
+            self._add("coverage", said, layout.COVERAGE, _REBUILD)
+        if any(problem.kind == "coverage" for problem in self.problems):
+            return
+        files = [self._file(period, self.state) for period in self.state.files]
+        due = sorted(self.state.checkpoints)
+        done, total = 0, max(sum(file.note.size for file in files), 1)
+        for period, file, checked in zip(
+            self.state.files, files, look(check_file, files), strict=True
+        ):
+            while due and due[0] <= file.period[0]:
+                self._check_checkpoint(due.pop(0))
+            self._take(period, file, self._looked_again(period, file, checked))
+            done += file.note.size
+            show(done / total, self.rows)
+        for moment in due:
+            self._check_checkpoint(moment)
+        self._check_limits()
+        self._check_names()
+
+    def _add(self, kind: Kind, what: str, where: str, mend: str, *periods: str) -> None:
+        self.problems.append(Problem(kind, without_credentials(what), where, mend, periods))
+
+    def _command(self, options: str = "") -> str:
+        return f"balance-analysis export URL {self.uri}{options}"
+
+    def _is_being_written(self) -> bool:
+        return not self.is_writer and writer_of(self.store) is not None
+
+    def _check_pending(self) -> None:
+        """Tell of a run that was cut off, and go by what it announced where that came about."""
+        pending = self.state.pending
+        if pending is None:
+            return
+        name = layout.changes_file(pending.period, self.about.partition)
+        if not self._is_being_written():
+            what = f"a run was cut off, or is under way: it replaces {name}"
+            self._add("interrupted", what, layout.COVERAGE, f"{self._command()} recovers it")
+        if not wrong_bytes(self.store, name, pending.file):
+            self.state = self.state.settle()
+
+    def _file(self, period: str, state: Coverage) -> FileToCheck:
+        partition = self.about.partition
+        name, bounds = layout.changes_file(period, partition), layout.bounds_of(period, partition)
+        covered = self._covered(period, state)
+        return FileToCheck(self.store, name, state.files[period], bounds, covered)
+
+    def _covered(self, period: str, state: Coverage | None = None) -> list[Span]:
+        """Return what of a period is covered."""
+        bounds = layout.bounds_of(period, self.about.partition)
+        return joined(clipped((x.span for x in (state or self.state).intervals), *bounds))
+
+    def _looked_again(self, period: str, file: FileToCheck, found: CheckedFile) -> CheckedFile:
+        """Look at a file that seems wrong by what the coverage says now, until that stays so."""
+        tried = [file]
+        while found.wrong:
+            now = read_coverage(self.store)
+            files = [self._file(period, s) for s in (now, now.settle()) if period in s.files]
+            other = next((each for each in files if each not in tried), None)
+            if other is None:
+                break
+            tried.append(other)
+            found = check_file(other)
+        return found
+
+    def _take(self, period: str, file: FileToCheck, checked: CheckedFile) -> None:
+        self.files += 1
+        self.rows += checked.rows
+        if not checked.wrong:
+            self.balances.append(checked.last)
+            if sum(part.num_rows for part in self.balances) > _WAITING:
+                self.balances = [last_rows(pa.concat_tables(self.balances))]
+            return
+        self.is_broken = True
+        if file.spans:
+            self._add("rows", checked.wrong, file.name, self._command(" --repair"), period)
+        else:
+            covers = self._command(f" --since {iso_text(file.period[0])} --fill-gaps")
+            mend = f"put back a copy of it, or let its time be covered: {covers}"
+            self._add("rows", checked.wrong, file.name, mend)
+
+    def _check_checkpoint(self, moment: int) -> None:
+        name, note = layout.checkpoint_file(moment), self.state.checkpoints[moment]
+        wrong = wrong_bytes(self.store, name, note)
+        if not wrong and not self.is_broken:
+            wrong = self._compare_checkpoint(name, moment)
+            self.checkpoints += 1
+        # Where rows before it came meanwhile, it is not what the archive goes by any more.
+        if wrong and read_coverage(self.store).checkpoints.get(moment) == note:
+            self._add("checkpoint", wrong, name, self._command(" --repair"))
+
+    def _compare_checkpoint(self, name: str, moment: int) -> str:
+        self.balances = [last_rows(pa.concat_tables([EMPTY, *self.balances]))]
+        expected = canonical(self.balances[0])
+        try:
+            with self.store.open(name) as source, pq.ParquetFile(source) as file:
+                wrong = wrong_schema(file.schema_arrow)
+                if wrong is not None:
+                    return wrong
+                rows = canonical(file.read())
+        except (pa.ArrowException, OSError, ArchiveError) as error:
+            return f"can't be read: {error}"
+        return (
+            "" if rows.equals(expected) else f"is not what the rows before {iso_text(moment)} make"
+        )
+
+    def _check_limits(self) -> None:
+        mend = f"put back a copy, or {self._command(' --repair')} makes it from the runs' reports"
+        try:
+            read_limits(self.store, self.state)
+        except ArchiveError as error:
+            self._add("limits", str(error), layout.LIMITS, mend)
+
+    def _check_names(self) -> None:
+        """Look for files that should not be there."""
+        links = self.store.links()
+        for link in links:
+            what = "is a symbolic link, which is never followed"
+            self._add("stranger", what, link, "put the file or folder itself in its place")
+        known = {layout.ABOUT, layout.COVERAGE, layout.LIMITS, layout.LOCK, layout.HOLDER, *links}
+        behind = tuple(f"{link}/" for link in links)
+        names = [name for name in self.store.names() if not name.startswith(behind)]
+        # In this order: what is written is announced before, and what nobody writes now and is
+        # still there was left.
+        is_being_written = self._is_being_written()
+        for state in (self.state, read_coverage(self.store)):
+            known |= noted_files(self.about, state).keys()
+        for name in names:
+            if name not in known and not self._is_expected(name, is_being_written=is_being_written):
+                self._add_stranger(name)
+
+    def _is_expected(self, name: str, *, is_being_written: bool) -> bool:
+        """Whether a file that is not named by the coverage may be there, or is there no more."""
+        if is_leftover(name) or name.startswith(layout.CHECKPOINTS):
+            may_be = is_being_written or name.startswith(layout.STAGED)
+        else:
+            may_be = name.startswith((layout.RUNS, layout.QUARANTINE))
+        return may_be or not self.store.has(name)
+
+    def _add_stranger(self, name: str) -> None:
+        period = layout.period_named(name, self.about.partition)
+        if is_leftover(name):
+            what = "was left by an interrupted write, or is being written"
+            self._add("leftover", what, name, f"{self._command()} removes it")
+        elif name.startswith(layout.CHECKPOINTS):
+            what = "is not named by the coverage: an interrupted run left it"
+            self._add("leftover", what, name, f"{self._command()} writes it anew; else remove it")
+        elif period is not None and self._covered(period):
+            what = "is not named by the coverage, which has its time as complete"
+            self._add("rows", what, name, self._command(" --repair"), period)
+        elif name.startswith(layout.CHANGES):
+            what = "is not named by the coverage, but readers of the folder take its rows"
+            self._add("stranger", what, name, "move it out of the archive")
+        else:
+            self._add("stranger", "is no part of an archive", name, "move it elsewhere")

@@ -1,0 +1,245 @@
+"""Archives that are damaged in known ways, and nodes that can't help all of them."""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import balance_analysis as ba
+from balance_analysis.archive.commit import Writer
+from balance_analysis.archive.datafile import encode_rows, read_footer
+from balance_analysis.maintenance.repair import repair
+from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
+from tests.archive.exporting import (
+    DAY,
+    HOUR,
+    START,
+    edit_coverage,
+    node_of,
+    spread_history,
+)
+
+ROWS = spread_history(5, rows=400, accounts=20)
+FIRST, SECOND, THIRD = "2023-04-28", "2023-04-29", "2023-05-01"
+CHECKPOINT = "checkpoints/2023-05-01.parquet"
+COVERAGE = "_coverage.json"
+
+
+MIDDLE = START + 30 * HOUR
+
+
+def verify(folder, **options):
+    return ba.Archive(folder).verify(**options)
+
+
+def mend(node, folder, **options):
+    with ba.Client(node.url) as client:
+        return repair(client, ba.Archive(folder), **options)
+
+
+def compare(node, folder, **options):
+    with ba.Client(node.url) as client:
+        return verify(folder, against=client, **options)
+
+
+def name_of(period):
+    return f"changes/date={period}/changes.parquet"
+
+
+def rows_in(folder, name):
+    return pq.read_table(folder / name).cast(ARROW_SCHEMA)
+
+
+def put(folder, name, rows, **note):
+    """Replace a file, and note it in the coverage as what it is now."""
+    pq.write_table(rows, folder / name)
+    data = (folder / name).read_bytes()
+    found = {"rows": rows.num_rows, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    found["footer"] = hashlib.sha256(read_footer(pa.BufferReader(data))).hexdigest()
+
+    def edit(content):
+        named = {name_of(period): said for period, said in content["files"].items()}
+        (named[CHECKPOINT],) = content["checkpoints"].values()
+        named[name].update(found, **note)
+
+    edit_coverage(folder, edit)
+
+
+def text(moment):
+    return from_microseconds(moment).isoformat(timespec="microseconds")
+
+
+def moved(rows, moment):
+    """Return the last row of some, at another time."""
+    time = pa.array([moment], pa.int64()).cast(ARROW_SCHEMA.field("timestamp").type)
+    return rows.slice(rows.num_rows - 1).set_column(4, ARROW_SCHEMA.field("timestamp"), [time])
+
+
+def with_balance(rows, place, balance):
+    balances = rows["balance"].to_pylist()
+    balances[place] = balance
+    column = pa.array(balances, ARROW_SCHEMA.field("balance").type)
+    return rows.set_column(5, ARROW_SCHEMA.field("balance"), column)
+
+
+def cast_column(rows, name, kind):
+    place = rows.schema.get_field_index(name)
+    return rows.set_column(place, pa.field(name, kind, nullable=False), rows[name].cast(kind))
+
+
+def flip_a_byte(folder):
+    path = folder / name_of(SECOND)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def truncate(folder):
+    path = folder / name_of(SECOND)
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def delete(folder):
+    (folder / name_of(SECOND)).unlink()
+
+
+def swap(folder):
+    one, other = folder / name_of(SECOND), folder / name_of(THIRD)
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+
+
+def note_another(**note):
+    return lambda folder: edit_coverage(folder, lambda c: c["files"][SECOND].update(note))
+
+
+def add_a_row_outside_coverage(folder):
+    rows, moment = rows_in(folder, name_of(FIRST)), START - HOUR
+    content, _ = encode_rows(pa.concat_tables([rows, moved(rows, moment)]))
+    put(folder, name_of(FIRST), pq.read_table(pa.BufferReader(content)), first=text(moment))
+
+
+def add_a_row_of_another_day(folder):
+    rows, moment = rows_in(folder, name_of(SECOND)), START + 40 * HOUR
+    put(
+        folder,
+        name_of(SECOND),
+        pa.concat_tables([rows, moved(rows, moment)]),
+        last=text(moment),
+    )
+
+
+def repeat_the_last_row(folder):
+    rows = rows_in(folder, name_of(SECOND))
+    put(folder, name_of(SECOND), pa.concat_tables([rows, rows.slice(rows.num_rows - 1)]))
+
+
+def repeat_the_first_row_at_the_end(folder):
+    rows = rows_in(folder, name_of(SECOND))
+    put(folder, name_of(SECOND), pa.concat_tables([rows, rows.slice(0, 1)]))
+
+
+def turn_an_account_around(folder):
+    rows = rows_in(folder, name_of(SECOND))
+    plain = rows.to_pylist()
+    accounts = [[row[name] for name in ba.ACCOUNT_KEY] for row in plain]
+    place = next(i for i, (one, other) in enumerate(pairwise(accounts)) if one == other)
+    order = list(range(rows.num_rows))
+    order[place : place + 2] = [place + 1, place]
+    put(folder, name_of(SECOND), rows.take(order))
+
+
+def make_balances_floats(folder):
+    rows = rows_in(folder, name_of(SECOND))
+    put(folder, name_of(SECOND), cast_column(rows, "balance", pa.float64()))
+
+
+def drop_a_column(folder):
+    put(folder, name_of(SECOND), rows_in(folder, name_of(SECOND)).drop_columns(["market_id"]))
+
+
+def drop_all_rows(folder):
+    put(folder, name_of(SECOND), rows_in(folder, name_of(SECOND)).slice(0, 0))
+
+
+def damage_checkpoint(folder):
+    path = folder / CHECKPOINT
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def delete_checkpoint(folder):
+    (folder / CHECKPOINT).unlink()
+
+
+def change_a_balance_of_the_checkpoint(folder):
+    put(folder, CHECKPOINT, with_balance(rows_in(folder, CHECKPOINT), 3, 12345))
+
+
+def drop_an_account_from_the_checkpoint(folder):
+    rows = rows_in(folder, CHECKPOINT)
+    put(folder, CHECKPOINT, rows.slice(0, rows.num_rows - 1))
+
+
+def make_balances_of_the_checkpoint_floats(folder):
+    rows = rows_in(folder, CHECKPOINT)
+    put(folder, CHECKPOINT, cast_column(rows, "balance", pa.float64()))
+
+
+def split_coverage(content, *bounds):
+    (whole,) = content["intervals"]
+    content["intervals"] = [
+        {**whole, "start": text(start), "end": text(end)} for start, end in bounds
+    ]
+
+
+def edit_intervals(*bounds):
+    return lambda folder: edit_coverage(folder, lambda content: split_coverage(content, *bounds))
+
+
+def turn_files_around(folder):
+    edit_coverage(folder, lambda c: c.update(files=dict(reversed(c["files"].items()))))
+
+
+def changed_node(change):
+    """Return a node whose rows of the second day are changed, one by one; `None` drops one."""
+    day = range(START + 4 * HOUR, START + 28 * HOUR)
+    rows = [change(row) if row.timestamp_ns // 1000 in day else row for row in ROWS]
+    return node_of([row for row in rows if row is not None])
+
+
+def pruned():
+    return node_of([row for row in ROWS if row.timestamp_ns >= (START + DAY) * 1000])
+
+
+def prunes_meanwhile(node, moment):
+    """Let a node forget what was before a moment when it is asked for more than its oldest row."""
+
+    def prune(_, request):
+        if request.params.get("pagination.first", ["1"]) != ["1"]:
+            node.replace([row for row in ROWS if row.timestamp_ns >= moment * 1000])
+
+    node.faults = prune
+    return node
+
+
+def lacking(folder, rows, start, end):
+    """Return a node without some rows, which says so."""
+    there = [row for row in rows if not start <= row.timestamp_ns // 1000 < end]
+    return node_of(there, extra_headers={"X-Incomplete": f"{start * 1000}-{end * 1000}"})
+
+
+def interrupt(folder, *, is_replaced):
+    """Leave what a run leaves that is killed before or after it replaces a file."""
+    store = ba.Archive(folder).store
+    writer = Writer(store)
+    rows = rows_in(folder, name_of(SECOND))
+    content, note = encode_rows(rows.slice(1))
+    writer.amend(writer.state.announce(SECOND, note, writer.state.intervals[:1]))
+    if is_replaced:
+        store.write(name_of(SECOND), content)

@@ -1,0 +1,318 @@
+"""What is damaged is exported again, or stays as it is where a node can't help."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import pytest
+
+import balance_analysis as ba
+from balance_analysis.archive.lock import one_writer
+from balance_analysis.maintenance.repair import repair
+from tests.archive.exporting import (
+    DAY,
+    END,
+    HOUR,
+    MONTH,
+    START,
+    content_of,
+    edit_coverage,
+    lasting,
+    node_of,
+    run_export,
+    spans_of,
+    spread_history,
+    state_of,
+    unchanged,
+)
+from tests.loopback.node import V71_LIMITS
+from tests.maintenance.damages import (
+    COVERAGE,
+    FIRST,
+    ROWS,
+    SECOND,
+    THIRD,
+    change_a_balance_of_the_checkpoint,
+    changed_node,
+    compare,
+    damage_checkpoint,
+    delete,
+    drop_a_column,
+    edit_intervals,
+    flip_a_byte,
+    lacking,
+    mend,
+    name_of,
+    pruned,
+    prunes_meanwhile,
+    swap,
+    text,
+    truncate,
+    verify,
+)
+
+
+@pytest.mark.parametrize("damage", [flip_a_byte, delete, swap])
+def test_a_file_that_comes_back_as_it_was_changes_nothing_else(node, undisturbed, folder, damage):
+    damage(folder)
+    assert mend(node, folder).changed == ()
+    assert content_of(folder) == content_of(undisturbed)
+
+
+@pytest.mark.parametrize("damage", [damage_checkpoint, change_a_balance_of_the_checkpoint])
+def test_a_damaged_checkpoint_is_not_built_upon(tmp_path, damage):
+    end = START + 40 * DAY
+    with node_of(spread_history(5, rows=60, end=end), head=end) as node:
+        run_export(node, tmp_path / "x", start=START, end=END)
+        noted = (tmp_path / "x" / COVERAGE).read_bytes()
+        damage(tmp_path / "x")
+        (tmp_path / "x" / COVERAGE).write_bytes(noted)
+        run_export(node, tmp_path / "x")
+        run_export(node, tmp_path / "y", start=START)
+    later = "checkpoints/2023-06-01.parquet"
+    assert (tmp_path / "x" / later).read_bytes() == (tmp_path / "y" / later).read_bytes()
+
+
+def test_a_damaged_file_and_a_wrong_checkpoint_are_mended_together(node, undisturbed, folder):
+    flip_a_byte(folder)
+    change_a_balance_of_the_checkpoint(folder)
+    assert {p.kind for p in verify(folder).problems} == {"rows"}
+    assert mend(node, folder).left.is_whole
+    assert lasting(folder) == lasting(undisturbed)
+
+
+@pytest.mark.parametrize("harm", [None, flip_a_byte, truncate])
+def test_a_node_that_may_lack_rows_repairs_nothing_of_what_is_proven(folder, harm):
+    start = START + 10 * HOUR  # in the second file
+    with lacking(folder, ROWS, start, start + 6 * HOUR) as node:
+        if harm is not None:
+            harm(folder)
+        bounds = {} if harm else {"start": text(start), "end": text(start + HOUR)}
+        with unchanged(folder), pytest.raises(ba.ArchiveError, match="says itself that it may"):
+            mend(node, folder, **bounds)
+
+
+@pytest.mark.parametrize("content", [None, b"", b'{"version": 1, "inter', b"\x00" * 100])
+def test_a_lost_coverage_is_rebuilt_from_the_files_and_proven_by_a_node(
+    node, undisturbed, folder, content
+):
+    coverage = folder / COVERAGE
+    coverage.unlink() if content is None else coverage.write_bytes(content)
+    assert "export --repair" in verify(folder).problems[0].mend
+
+    done = mend(node, folder)
+    assert done.is_rebuilt
+    assert done.left.is_whole
+    assert not any(proven for _, _, proven in spans_of(folder))
+    assert content_of(folder, "changes/", "checkpoints/", "limits") == content_of(
+        undisturbed, "changes/", "checkpoints/", "limits"
+    )
+    with pytest.raises(ba.IncompleteError, match="nothing is known to be complete"):
+        ba.Archive(folder).read()
+    assert len(ba.Archive(folder).read(partial=True)) == len(ROWS)
+    kept = folder / "_quarantine" / COVERAGE
+    assert (kept.read_bytes() if kept.exists() else None) == content
+
+    run_export(node, folder, start=START, end=END, fill_gaps=True)
+    assert lasting(folder) == lasting(undisturbed)
+
+
+def test_a_coverage_is_rebuilt_even_where_no_node_answers(folder):
+    (folder / COVERAGE).unlink()
+    (folder / name_of(SECOND)).unlink()
+    with ba.Client("http://127.0.0.1:9") as client:
+        done = repair(client, ba.Archive(folder))
+    assert done.is_rebuilt
+    assert SECOND not in state_of(folder).files
+    assert "gap" in set(ba.Archive(folder).coverage()["state"])
+
+
+@pytest.mark.parametrize("harm", [flip_a_byte, truncate])
+def test_a_rebuilt_coverage_names_no_damaged_file(node, undisturbed, folder, harm, caplog):
+    harm(folder)
+    (folder / COVERAGE).unlink()
+    done = mend(node, folder)
+    assert f"{name_of(SECOND)} is left out" in caplog.text
+    assert SECOND not in state_of(folder).files
+    assert [problem.where for problem in done.left.problems] == [name_of(SECOND)]
+    run_export(node, folder, start=START, end=END, fill_gaps=True)
+    assert lasting(folder) == lasting(undisturbed)
+
+
+def test_a_rebuilt_archive_of_months_begins_and_ends_with_its_rows(node, tmp_path):
+    run_export(node, tmp_path / "a", start=START, partition="month")
+    (tmp_path / "a" / COVERAGE).unlink()
+    assert mend(node, tmp_path / "a").left.is_whole
+    times = [row.timestamp_ns // 1000 for row in ROWS]
+    assert spans_of(tmp_path / "a") == [(min(times), max(times) + 1, False)]
+
+
+@pytest.mark.parametrize("content", [None, b"PAR1"])
+def test_lost_limits_are_named_and_made_anew_from_the_reports(tmp_path, content):
+    folder, limits = tmp_path / "a", tmp_path / "a" / "limits.parquet"
+    with node_of(ROWS) as node:
+        run_export(node, folder, start=START, end=START + DAY)
+        node.limits = {**V71_LIMITS, "canProposeAsset": not V71_LIMITS["canProposeAsset"]}
+        run_export(node, folder, end=START + 2 * DAY)
+        run_export(node, folder, end=END)
+        before = limits.read_bytes()
+        limits.unlink() if content is None else limits.write_bytes(content)
+        (problem,) = verify(folder).problems
+        assert (problem.kind, problem.where) == ("limits", "limits.parquet")
+        assert mend(node, folder).left.is_whole
+    assert limits.read_bytes() == before
+    assert len(ba.Archive(folder).limits()) == 2
+
+
+def test_what_ends_with_the_last_block_of_a_stopped_node_is_compared_and_mended(tmp_path):
+    folder, last = tmp_path / "x", max(row.timestamp_ns for row in ROWS) // 1000
+    with node_of(ROWS, head=last) as stopped:
+        run_export(stopped, folder, start=START)
+        before = lasting(folder)
+        assert spans_of(folder) == [(START, last + 1, True)]
+        assert compare(stopped, folder, sample=20, seed=1).not_compared == ()
+        (folder / name_of("2023-05-03")).unlink()
+        assert mend(stopped, folder).left.is_whole
+    assert lasting(folder) == before
+
+
+def test_a_period_that_differs_is_replaced_where_it_is_asked_for(folder, tmp_path):
+    with changed_node(lambda row: replace(row, balance=77)) as node:
+        done = mend(node, folder, start="2023-04-29", end="2023-04-30")
+        assert (done.periods, done.changed) == ((SECOND,), (SECOND,))
+        assert compare(node, folder, sample=20, seed=1).is_whole
+        run_export(node, tmp_path / "anew", start=START, end=END)
+    assert lasting(folder) == lasting(tmp_path / "anew")
+
+
+def test_what_a_node_forgets_meanwhile_is_not_repaired(folder):
+    truncate(folder)
+    with (
+        node_of(ROWS) as node,
+        unchanged(folder),
+        pytest.raises(ba.ArchiveError, match="2023-04-29 can't be asked for again"),
+    ):
+        mend(prunes_meanwhile(node, START + 16 * HOUR), folder)
+
+
+def test_an_archive_of_some_accounts_is_compared_and_mended_with_its_filters(node, tmp_path):
+    party = max((row.party_id for row in ROWS), key=[row.party_id for row in ROWS].count)
+    run_export(node, tmp_path / "x", start=START, party_ids=party)
+    shutil.copytree(tmp_path / "x", tmp_path / "y")
+    assert compare(node, tmp_path / "x", sample=10, seed=1).is_whole
+    truncate(tmp_path / "x")
+    assert mend(node, tmp_path / "x").left.is_whole
+    assert content_of(tmp_path / "x") == content_of(tmp_path / "y")
+
+
+def test_a_repair_of_a_whole_archive_asks_for_nothing_and_changes_nothing(node, folder):
+    before = len(node.requests)
+    with unchanged(folder):
+        done = mend(node, folder)
+    assert (done.periods, done.left.is_whole) == ((), True)
+    assert len(node.requests) == before
+
+
+def test_what_the_node_has_forgotten_is_not_repaired(folder):
+    truncate(folder)
+    (folder / name_of(THIRD)).unlink()
+    with (
+        pruned() as node,
+        unchanged(folder),
+        pytest.raises(ba.ArchiveError, match="2023-04-29 can't be asked for again"),
+    ):
+        mend(node, folder)
+
+
+def test_what_the_node_does_not_hold_yet_is_not_repaired(folder):
+    (folder / name_of(THIRD)).unlink()
+    held = [row for row in ROWS if row.timestamp_ns < (MONTH + 20 * HOUR) * 1000]
+    with (
+        node_of(held, head=MONTH + 20 * HOUR) as node,
+        unchanged(folder),
+        pytest.raises(ba.ArchiveError, match=r"2023-05-01 stays as it is.*doesn't hold all of it"),
+    ):
+        mend(node, folder)
+
+
+@pytest.mark.parametrize("damage", [truncate, drop_a_column])
+def test_a_node_of_another_network_repairs_nothing(folder, damage):
+    damage(folder)
+    other = spread_history(6, rows=400, accounts=20)
+    with (
+        node_of(other) as node,
+        unchanged(folder),
+        pytest.raises(ba.ArchiveError, match="of another network"),
+    ):
+        mend(node, folder)
+
+
+def test_the_only_file_is_repaired_by_a_node_that_sends_as_many_rows_of_that_time(node, tmp_path):
+    run_export(node, tmp_path / "x", start=START, end=MONTH, partition="month")
+    before = lasting(tmp_path / "x")
+    edit_coverage(tmp_path / "x", lambda c: c["files"]["2023-04"].update(sha256="0" * 64))
+    shutil.copytree(tmp_path / "x", tmp_path / "y")
+    assert mend(node, tmp_path / "x").changed == ("2023-04",)
+    assert lasting(tmp_path / "x") == before
+    with (
+        node_of(spread_history(6, rows=400, accounts=20)) as other,
+        unchanged(tmp_path / "y"),
+        pytest.raises(ba.NetworkMismatchError, match="sends no row that the archive holds"),
+    ):
+        mend(other, tmp_path / "y")
+
+
+def test_a_repair_reports_what_it_asked_for_and_put_in_place(node, folder):
+    edit_intervals((START, START + 6 * HOUR), (START + 9 * HOUR, END))(folder)
+    reports, before = [], len(node.requests)
+    done = mend(node, folder, start="2023-04-29", end="2023-04-30", on_report=reports.append)
+    day = START + 4 * HOUR
+    asked = [(day, START + 6 * HOUR), (START + 9 * HOUR, day + DAY)]
+    report = reports[-1]
+    assert done.periods == (SECOND,)
+    assert report.spans == report.committed == [[text(a), text(b)] for a, b in asked]
+    assert (report.rows, report.conflicts, report.source) == (0, 0, node.url)
+    assert report.block_height is not None
+    assert report.requests == len(node.requests) - before
+
+
+def test_a_node_that_has_lost_a_whole_day_repairs_nothing(folder):
+    truncate(folder)
+    with (
+        changed_node(lambda _: None) as node,
+        unchanged(folder),
+        pytest.raises(ba.ArchiveError, match="sends none of its"),
+    ):
+        mend(node, folder)
+
+
+def test_a_repair_does_not_run_beside_another_run(node, folder):
+    with one_writer(ba.Archive(folder).store), pytest.raises(ba.ArchiveLockedError):
+        mend(node, folder)
+
+
+def test_bad_rows_are_left_out_of_a_repair_as_they_were(tmp_path):
+    bad = next(row for row in ROWS if row.timestamp_ns > (START + 5 * HOUR) * 1000)
+
+    def spoil(row):
+        return {**row, "balance": "1e5"} if row["timestamp"] == str(bad.timestamp_ns) else row
+
+    with node_of(ROWS, edit_row=spoil) as node:
+        run_export(node, tmp_path / "x", start=START)
+        shutil.copytree(tmp_path / "x", tmp_path / "y")
+        truncate(tmp_path / "x")
+        done = mend(node, tmp_path / "x")
+    assert done.bad_rows
+    assert lasting(tmp_path / "x") == lasting(tmp_path / "y")
+
+
+def test_unproven_intervals_stay_so_in_a_repair(tmp_path):
+    early = START - 3 * HOUR
+    with node_of(ROWS) as node:
+        run_export(node, tmp_path / "x", start=early)
+        shutil.copytree(tmp_path / "x", tmp_path / "y")
+        (tmp_path / "x" / name_of(FIRST)).unlink()
+        assert mend(node, tmp_path / "x").left.is_whole
+    assert lasting(tmp_path / "x") == lasting(tmp_path / "y")
+    assert not state_of(tmp_path / "x").intervals[0].proven

@@ -1,0 +1,296 @@
+"""Verify names whatever is wrong with an archive, and repair brings back every byte."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+import balance_analysis as ba
+from tests.archive.exporting import (
+    DAY,
+    END,
+    HOUR,
+    MONTH,
+    START,
+    edit_coverage,
+    lasting,
+    node_of,
+    run_export,
+    spans_of,
+    state_of,
+)
+from tests.maintenance.damages import (
+    CHECKPOINT,
+    COVERAGE,
+    FIRST,
+    MIDDLE,
+    ROWS,
+    SECOND,
+    THIRD,
+    add_a_row_of_another_day,
+    add_a_row_outside_coverage,
+    change_a_balance_of_the_checkpoint,
+    damage_checkpoint,
+    delete,
+    delete_checkpoint,
+    drop_a_column,
+    drop_all_rows,
+    drop_an_account_from_the_checkpoint,
+    edit_intervals,
+    flip_a_byte,
+    interrupt,
+    make_balances_floats,
+    make_balances_of_the_checkpoint_floats,
+    mend,
+    name_of,
+    note_another,
+    put,
+    repeat_the_first_row_at_the_end,
+    repeat_the_last_row,
+    rows_in,
+    swap,
+    text,
+    truncate,
+    turn_an_account_around,
+    turn_files_around,
+    verify,
+    with_balance,
+)
+
+FILES = [
+    (flip_a_byte, "its SHA-256 is"),
+    (truncate, "bytes, not"),
+    (delete, "is missing"),
+    (swap, "is not what was written"),
+    (note_another(sha256="0" * 64), "not 0000"),
+    (note_another(size=1), "bytes, not 1$"),
+    (note_another(rows=1), "rows, not 1$"),
+    (note_another(first=text(START + 5 * HOUR)), "has rows from"),
+    (add_a_row_outside_coverage, "^1 of its rows are outside of what is covered$"),
+    (add_a_row_of_another_day, "1 of its rows are not of its period"),
+    (repeat_the_last_row, "^1 of its rows repeat the account and timestamp of another$"),
+    (repeat_the_first_row_at_the_end, "not in the order .*; 1 of its rows repeat"),
+    (turn_an_account_around, "^its rows are not in the order party_id"),
+    (make_balances_floats, "column balance is double"),
+    (drop_a_column, "has the columns asset_id, account_type, party_id, timestamp"),
+    (drop_all_rows, "has 0 rows"),
+]
+
+
+CHECKPOINTS = [
+    (damage_checkpoint, "is not what was written"),
+    (delete_checkpoint, "is missing"),
+    (
+        change_a_balance_of_the_checkpoint,
+        "is not what the rows before 2023-05-01T00:00:00.00:00 make",
+    ),
+    (drop_an_account_from_the_checkpoint, "is not what the rows before"),
+    (make_balances_of_the_checkpoint_floats, "column balance is double"),
+]
+
+
+COVERAGES = [
+    (edit_intervals((START, MIDDLE), (MIDDLE - HOUR, END)), "overlaps"),
+    (edit_intervals((MIDDLE, END), (START, MIDDLE)), "stands before"),
+    (edit_intervals((START, END), (END, END)), "ends before it begins"),
+    (turn_files_around, "out of time order"),
+]
+
+
+def test_an_untouched_archive_is_whole(folder):
+    report = verify(folder)
+    state = state_of(folder)
+    assert report.problems == ()
+    assert report.is_whole
+    assert (report.files, report.checkpoints) == (len(state.files), 1)
+    assert report.rows == len(ROWS)
+
+
+def test_an_empty_archive_is_whole(tmp_path):
+    with node_of([]) as node:
+        run_export(node, tmp_path / "x", start=START)
+    report = verify(tmp_path / "x")
+    assert (report.is_whole, report.files) == (True, 0)
+
+
+@pytest.mark.parametrize("partition", ["month", "hour"])
+def test_archives_of_other_periods_are_whole(node, tmp_path, partition):
+    run_export(node, tmp_path / "x", start=START, partition=partition)
+    report = verify(tmp_path / "x")
+    assert (report.problems, report.rows, report.checkpoints) == ((), len(ROWS), 1)
+
+
+@pytest.mark.parametrize(("damage", "said"), FILES)
+def test_a_wrong_file_is_named_and_mended(node, undisturbed, folder, damage, said):
+    damage(folder)
+    problems = [p for p in verify(folder).problems if p.kind != "checkpoint"]
+    names = {problem.where for problem in problems}
+    assert {problem.kind for problem in problems} == {"rows"}
+    assert names <= {name_of(FIRST), name_of(SECOND), name_of(THIRD)}
+    assert len(names) == (2 if damage is swap else 1)
+    assert problems[0].mend.endswith(f"{folder} --repair")
+    assert all(re.search(said, problem.what) for problem in problems)
+    done = mend(node, folder)
+    assert done.left.is_whole
+    assert tuple(sorted(names)) == tuple(map(name_of, done.periods))
+    assert lasting(folder) == lasting(undisturbed)
+
+
+@pytest.mark.parametrize(("damage", "said"), CHECKPOINTS)
+def test_a_wrong_checkpoint_is_named_and_made_anew(node, undisturbed, folder, damage, said):
+    damage(folder)
+    (problem,) = verify(folder).problems
+    assert (problem.kind, problem.where) == ("checkpoint", CHECKPOINT)
+    assert problem.mend.endswith(" --repair")
+    assert re.search(said, problem.what)
+    before = len(node.requests)
+    assert mend(node, folder).left.is_whole
+    assert len(node.requests) == before
+    assert lasting(folder) == lasting(undisturbed)
+
+
+def test_a_balance_changed_before_the_checkpoint_is_found_by_it(folder):
+    name = name_of("2023-04-30")
+    rows = rows_in(folder, name)
+    put(folder, name, with_balance(rows, rows.num_rows - 1, 7))
+    (problem,) = verify(folder).problems
+    assert problem.where == CHECKPOINT
+
+
+@pytest.mark.parametrize(("damage", "said"), COVERAGES)
+def test_a_coverage_that_contradicts_itself_is_named_and_mended(
+    node, undisturbed, folder, damage, said
+):
+    damage(folder)
+    problem = verify(folder).problems[0]
+    assert (problem.kind, problem.where) == ("coverage", COVERAGE)
+    assert re.search(said, problem.what)
+    done = mend(node, folder)
+    assert (done.is_rebuilt, done.left.is_whole) == (True, True)
+    assert not any(proven for *_, proven in spans_of(folder))
+    run_export(node, folder, start=START, end=END, fill_gaps=True)
+    assert lasting(folder) == lasting(undisturbed)
+
+
+def test_rows_of_time_that_is_not_covered_are_told_with_the_way_to_cover_it(node, folder):
+    until = START + 4 * HOUR
+    edit_intervals((START, until), (until + DAY, END))(folder)
+    (problem,) = (p for p in verify(folder).problems if p.kind == "rows")
+    assert problem.where == name_of(SECOND)
+    assert "are outside of what is covered" in problem.what
+    assert problem.mend.endswith("--fill-gaps")
+    assert not mend(node, folder).left.is_whole
+    run_export(node, folder, fill_gaps=True)
+    assert verify(folder).is_whole
+
+
+@pytest.mark.parametrize("content", ["{}", "\udcff"])
+def test_a_coverage_that_cannot_be_read_is_named(folder, content):
+    (folder / COVERAGE).write_bytes(content.encode(errors="surrogateescape"))
+    (problem,) = verify(folder).problems
+    assert (problem.kind, problem.where) == ("coverage", COVERAGE)
+    assert "put back a copy" in problem.mend
+
+
+def test_a_file_of_no_period_is_named_and_left_out(node, folder):
+    edit_coverage(folder, lambda c: c["files"].update({"2023-05": c["files"][SECOND]}))
+    problem, *_ = verify(folder).problems
+    assert "names a period '2023-05', which is none" in problem.what
+    assert mend(node, folder).left.is_whole
+
+
+@pytest.mark.parametrize("harm", [lambda path: path.unlink(), lambda path: path.write_bytes(b"{")])
+def test_a_lost_description_is_named_with_the_way_back(node, undisturbed, folder, harm):
+    about = folder / "_archive.json"
+    harm(about)
+    for use in (lambda: verify(folder), lambda: run_export(node, folder, start=START)):
+        with pytest.raises(ba.ArchiveDamagedError, match="into an empty folder makes one that is"):
+            use()
+    about.write_bytes((undisturbed / "_archive.json").read_bytes())
+    assert verify(folder).is_whole
+
+
+def test_a_proof_tells_of_gaps_too(node, tmp_path):
+    run_export(node, tmp_path / "a", start=MONTH, end=END)
+    run_export(node, tmp_path / "a", start=START - DAY, end=START + HOUR)
+    said = str(verify(tmp_path / "a"))
+    assert "whole" in said
+    assert "its coverage has 1 gap and 1 unproven part: `status` tells which" in said
+
+
+def test_a_file_that_the_coverage_has_lost_is_no_stranger(node, undisturbed, folder):
+    edit_coverage(folder, lambda content: content["files"].pop(SECOND))
+    problem = verify(folder).problems[-1]
+    assert (problem.kind, problem.where) == ("rows", name_of(SECOND))
+    assert problem.periods == (SECOND,)
+    assert mend(node, folder).left.is_whole
+    assert lasting(folder) == lasting(undisturbed)
+
+
+def test_what_is_no_archive_is_refused(node, tmp_path):
+    with pytest.raises(ba.ArchiveError, match="is no archive"):
+        verify(tmp_path)
+    with pytest.raises(ba.ArchiveError, match="is no archive"):
+        mend(node, tmp_path / "missing")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["_coverage.json", name_of(SECOND)])
+def test_what_an_interrupted_write_left_is_told_as_such_and_swept_up(node, folder, name):
+    head, _, tail = name.rpartition("/")
+    leftover = f"{head}/.{tail}.0123abcd.tmp".lstrip("/")
+    (folder / leftover).write_text("half")
+    (problem,) = verify(folder).problems
+    assert (problem.kind, problem.where) == ("leftover", leftover)
+    assert mend(node, folder).left.is_whole
+    assert not (folder / leftover).exists()
+
+
+def test_a_checkpoint_that_the_coverage_does_not_name_yet_is_a_leftover(undisturbed, node, folder):
+    edit_coverage(folder, lambda content: content.update(checkpoints={}))
+    (problem,) = verify(folder).problems
+    assert (problem.kind, problem.where) == ("leftover", CHECKPOINT)
+    assert mend(node, folder).left.is_whole
+    assert lasting(folder) == lasting(undisturbed)
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_run_that_was_cut_off_is_told_and_its_file_is_no_problem(folder, is_replaced):
+    interrupt(folder, is_replaced=is_replaced)
+    problems = [p for p in verify(folder).problems if p.kind != "checkpoint"]
+    assert [p.kind for p in problems] == ["interrupted"]
+    assert name_of(SECOND) in problems[0].what
+
+
+def test_a_report_is_told_as_text_and_as_json(folder):
+    said = str(verify(folder))
+    assert said.startswith(f"{folder}: whole (")
+    truncate(folder)
+    report = verify(folder)
+    lines = str(report).splitlines()
+    assert lines[0].startswith(f"{folder}: 1 problem (")
+    assert lines[1].startswith(name_of(SECOND))
+    assert lines[2].strip() == f"balance-analysis export URL {folder} --repair"
+    content = json.loads(report.to_json())
+    assert content["is_whole"] is False
+    assert content["problems"][0]["periods"] == [SECOND]
+
+
+STRANGERS = [
+    "notes.txt",
+    "changes/date=2023-04-29/part-0.parquet",
+    "changes/date=2022-01-01/changes.parquet",
+    "changes/readme.md",
+]
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_a_stranger_is_named_and_never_deleted(node, folder, name):
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("mine")
+    (problem,) = verify(folder).problems
+    assert (problem.kind, problem.where) == ("stranger", name)
+    assert mend(node, folder).left.problems == (problem,)
+    assert (folder / name).read_text() == "mine"
