@@ -9,7 +9,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 
-from balance_analysis.analysis.gaps import are_known
+from balance_analysis.analysis.history import are_known
 from balance_analysis.figures.canvas import explain_no_changes, ink, legend_beside, new_axes
 from balance_analysis.figures.levels import open_figure
 from balance_analysis.figures.palette import BLUE, INCOMPLETE_HATCH

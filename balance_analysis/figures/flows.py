@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.collections import LineCollection, PolyCollection
 
 from balance_analysis.analysis.flows import flows
-from balance_analysis.analysis.gaps import are_known, open_interval
+from balance_analysis.analysis.history import are_known, make_history
 from balance_analysis.figures.amounts import Unit, format_amounts, in_units, only_asset
 from balance_analysis.figures.canvas import explain_no_changes, ink, legend_beside, new_axes, note
 from balance_analysis.figures.labels import axis_label
@@ -117,10 +117,9 @@ def plot_flows(
     >>> [text.get_text() for text in ax.get_legend().get_texts()][:3]
     ['inflow', 'outflow', 'net']
     """
-    steps, grid, spans = open_interval(
-        data, opening=opening, known=known, freq=freq, start=start, end=end, tz=None
-    )
-    asset = only_asset(steps.accounts)
+    history = make_history(data, opening, known, freq=freq, start=start, end=end)
+    grid, spans = history.grid, history.known
+    asset = only_asset(history.steps.accounts)
     ax = new_axes(ax)
     ax.set_xlabel("UTC", loc="left")
     options: Any = {"by": "asset_id", "opening": opening, "known": known}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from balance_analysis.analysis.gaps import open_interval
+from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.int128 import take
 from balance_analysis.analysis.steps import NEVER
 from balance_analysis.figures.canvas import named
@@ -67,9 +67,8 @@ def open_figure(
     ValueError
         If `start` is not before `end`.
     """
-    steps, grid, spans = open_interval(
-        table, opening=opening, known=known, freq=None, start=start, end=end, tz=None
-    )
+    history = make_history(table, opening, known, start=start, end=end)
+    steps, grid, spans = history.steps, history.grid, history.known
     if not len(grid):
         return steps, None
     begin, stop = grid.edges.tolist()

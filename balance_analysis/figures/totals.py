@@ -11,8 +11,8 @@ import pyarrow as pa
 from balance_analysis.analysis.grid import make_grid
 from balance_analysis.analysis.groups import Groups, make_groups
 from balance_analysis.analysis.int128 import take, to_balances, words_of
-from balance_analysis.analysis.resample import cut
-from balance_analysis.analysis.totals import change_points, events, sum_at, sum_at_changes
+from balance_analysis.analysis.steps import cut
+from balance_analysis.analysis.totals import change_points, sum_at, sum_at_changes
 from balance_analysis.figures.amounts import (
     Unit,
     format_amounts,
@@ -219,16 +219,14 @@ class _Sums:
         """Return the sums of groups, at the points."""
         if not self.is_at_changes:
             return sum_at(self.steps, groups, self.grid.points)
-        numbers, times, _, _ = events(self.steps)
-        owners = groups.numbers[numbers]
-        points = change_points(owners, times, groups, self.grid, from_start=True)
+        points = change_points(self.steps, groups, self.grid, from_start=True, with_events=True)
         return sum_at_changes(self.steps, groups, *points)
 
     def are_known(self, times: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return at which times, ascending, the balance of any account is known."""
         if self.steps.ceases is None:
             return np.ones(len(times), bool)
-        everyone = Groups(self.steps.accounts[[]].iloc[:1], np.zeros(len(self.steps), np.int64))
+        everyone = make_groups(self.steps.accounts, (), mixes_assets=True)
         return sum_at(self.steps, everyone, times).known > 0
 
     def last(self, groups: Groups) -> pd.api.extensions.ExtensionArray:

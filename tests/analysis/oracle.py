@@ -12,6 +12,7 @@ import datetime as dt
 from collections import defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from itertools import count, pairwise, takewhile
 from zoneinfo import ZoneInfo
 
@@ -57,10 +58,9 @@ class Account:
 
     def sees_all(self, start, stop):
         """Whether every change from one moment to another, both included, would be seen."""
-        return self.intervals is None or all(
-            any(begin <= moment < end for begin, end in self.intervals)
-            for moment in range(start, stop + 1)
-        )
+        if self.intervals is None or start > stop:
+            return True
+        return any(begin <= start and stop < end for begin, end in self.intervals)
 
     def rests_on(self, when):
         """Return the time that set the level, None where it is unknown or has no time."""
@@ -77,6 +77,7 @@ class Account:
             return "carried"
         return "opening"
 
+    @cache
     def deltas(self):
         """Return (time, balance, delta) of each row."""
         found = []

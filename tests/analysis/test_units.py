@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.analysis.balances import balance_at
-from balance_analysis.analysis.series import balance_series
+from balance_analysis.analysis.balances import balance_at, balance_series
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.units import to_units
 from balance_analysis.frame import BALANCE_DTYPE, empty_table
