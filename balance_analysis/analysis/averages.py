@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.grid import Frequency, Zone
-    from balance_analysis.analysis.steps import Columns, Steps
+    from balance_analysis.analysis.steps import AsOf, Columns
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
@@ -86,14 +86,27 @@ def time_weighted_average(
     history = make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz)
     steps, grid = history.steps, history.grid
     check_cells(len(steps), len(grid))
-    found = join(map_blocks(lambda _, block: averages(block, grid.edges), steps, points=len(grid)))
+    found = join(
+        map_blocks(
+            lambda _, block: averages(as_of(block, grid.edges[:-1]), grid.edges),
+            steps,
+            points=len(grid),
+        )
+    )
     columns = {**steps.repeat_keys(len(grid)), **grid.all_bounds(len(steps))}
     average = to_balances(found["average"], found["is_known"])
     return pd.DataFrame({**columns, "average": average}, copy=False)
 
 
-def averages(steps: Steps, edges: NDArray[np.int64]) -> Columns:
+def averages(held: AsOf, edges: NDArray[np.int64]) -> Columns:
     """Return the average of each account in each period between edges.
+
+    Parameters
+    ----------
+    held
+        What was held when the periods begin.
+    edges
+        Where they begin, and where the last one ends.
 
     Returns
     -------
@@ -101,10 +114,9 @@ def averages(steps: Steps, edges: NDArray[np.int64]) -> Columns:
         Of each account and period the words of `average`, and `is_known`: whether the balance is
         known throughout.
     """
-    periods = max(len(edges) - 1, 0)
+    steps, periods = held.steps, len(held.points)
     if not periods or not len(steps):
         return {"average": np.empty((0, 2), np.int64), "is_known": np.empty(0, bool)}
-    held = as_of(steps, edges[:-1])
     ends = edges[held.reached]
     is_inner = (held.reached > 0) & (steps.times < ends)
     lengths = np.minimum(steps.nexts, ends)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from balance_analysis.rows import account_numbers
 from balance_analysis.schema import ACCOUNT_KEY
 
 if TYPE_CHECKING:
@@ -76,8 +77,9 @@ def make_groups(
     names = group_names(by, mixes_assets=mixes_assets)
     if not names:
         return Groups(accounts[[]].iloc[:1], np.zeros(len(accounts), np.int64))
-    numbers = np.asarray(accounts.groupby(names, observed=True).ngroup(), np.int64)
-    heads = np.unique(numbers, return_index=True)[1]
+    ids = [accounts[name].array for name in names]
+    keys = account_numbers([x.codes for x in ids], [len(x.categories) for x in ids])
+    _, heads, numbers = np.unique(keys, return_index=True, return_inverse=True)
     return Groups(accounts[names].iloc[heads], numbers)
 
 

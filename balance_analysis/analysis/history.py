@@ -108,12 +108,14 @@ def make_history(
 
 def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
     """Return a table, and its rows as steps."""
+    if isinstance(table, pd.DataFrame):
+        table = table.copy(deep=False)
+        table.attrs = {}  # which pandas copies with each column that is taken
     heads = _find_heads(table)
     if heads is None:
         table = to_table(table)
         heads = np.flatnonzero(~table.duplicated(list(ACCOUNT_KEY)))
     rows = table[list(COLUMNS)].reset_index(drop=True)
-    rows.attrs = {}
     ids = {name: _sorted_ids(rows[name].array, heads) for name in ACCOUNT_KEY}
     rows = rows.assign(**{n: column for n, column in ids.items() if column is not rows[n].array})
     return rows, Steps(

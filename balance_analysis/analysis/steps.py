@@ -294,8 +294,8 @@ class Pieces:
 
     Attributes
     ----------
-    steps, edges
-        What was cut, and where.
+    held, edges
+        What was held when the periods begin, and their edges.
     starts
         Where the pieces of each account and period begin, account by account.
     rows
@@ -308,12 +308,17 @@ class Pieces:
         the others begin, it always is.
     """
 
-    steps: Steps
+    held: AsOf
     edges: NDArray[np.int64]
     starts: NDArray[np.int64]
     rows: NDArray[np.int64]
     times: NDArray[np.int64]
     is_known: NDArray[np.bool_]
+
+    @property
+    def steps(self) -> Steps:
+        """What was cut."""
+        return self.held.steps
 
     @cached_property
     def words(self) -> NDArray[np.int64]:
@@ -368,10 +373,10 @@ class Pieces:
 def cut(steps: Steps, edges: NDArray[np.int64]) -> Pieces:
     """Return steps cut into the periods between edges, microseconds, ascending."""
     periods, accounts = max(len(edges) - 1, 0), len(steps)
+    held = as_of(steps, edges[:-1])
     if not periods or not accounts:
         nothing = np.empty(0, np.int64)
-        return Pieces(steps, edges, nothing, nothing, nothing, np.empty(0, bool))
-    held = as_of(steps, edges[:-1])
+        return Pieces(held, edges, nothing, nothing, nothing, np.empty(0, bool))
     is_known = held.is_known
     inner = np.flatnonzero((held.reached > 0) & (steps.times < edges[held.reached]))
     cells = steps.numbers[inner] * periods + held.reached[inner] - 1
@@ -383,4 +388,4 @@ def cut(steps: Steps, edges: NDArray[np.int64]) -> Pieces:
     rows[stale] = rows[stale + 1]
     times = steps.times[rows]
     times[starts] = np.tile(edges[:-1], accounts)
-    return Pieces(steps, edges, starts, rows, times, is_known)
+    return Pieces(held, edges, starts, rows, times, is_known)

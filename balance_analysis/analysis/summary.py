@@ -19,7 +19,7 @@ from balance_analysis.analysis.int128 import (
     take,
     to_balances,
 )
-from balance_analysis.analysis.steps import ALWAYS, as_of, check_fits, cut, join, map_blocks
+from balance_analysis.analysis.steps import ALWAYS, check_fits, cut, join, map_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -134,9 +134,13 @@ def summarize_accounts(
 
 def _summarize(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     """Return the columns of a block of accounts, amounts as words, times in microseconds."""
-    pieces, before = cut(steps, edges), as_of(steps, edges[:1] - 1)
-    opening, closing = take(steps.words, before.rows), take(pieces.words, pieces.lasts)
-    is_opened, is_closed, flows = before.is_known, pieces.ends_known, _flows(steps, edges)
+    pieces, flows = cut(steps, edges), _flows(steps, edges)
+    before = np.add.reduceat(steps.times < edges[0], steps.heads, dtype=np.int64)
+    last = steps.heads + np.maximum(before - 1, 0)
+    opening, closing = take(steps.words, last), take(pieces.words, pieces.lasts)
+    is_opened, is_closed = before > 0, pieces.ends_known
+    if steps.ceases is not None:
+        is_opened &= steps.ceases[last] >= edges[0]
     is_told = is_opened & is_closed
     net, too_large = subtract(closing, opening)
     check_fits(is_told & too_large, lambda number: f"the net of {steps.name(number)}")
@@ -149,7 +153,7 @@ def _summarize(steps: Steps, edges: NDArray[np.int64]) -> Columns:
         "is_closed": is_closed,
         "has_known": pieces.has_known,
         **_extremes(pieces),
-        "average": averages(steps, edges)["average"],
+        "average": averages(pieces.held, edges)["average"],
         "known_throughout": pieces.known_throughout,
         **_drawdowns(pieces),
         "zero_share": _zero_shares(pieces),

@@ -77,14 +77,9 @@ class Account:
             return "carried"
         return "opening"
 
-    @cache
     def deltas(self):
         """Return (time, balance, delta) of each row."""
-        found = []
-        for time, balance in self.changes:
-            before = self.level(time - 1)
-            found.append((time, balance, *fit(None if before is None else balance - before)))
-        return found
+        return _deltas(self)
 
     def pieces(self, start, end):
         """Return (from, to, level) of each stretch of [start, end) in which nothing changes."""
@@ -104,6 +99,15 @@ class Account:
         if any(level is None for _, _, level in pieces):
             return None
         return Fraction(sum((right - left) * level for left, right, level in pieces), end - start)
+
+
+@cache
+def _deltas(account):
+    found = []
+    for time, balance in account.changes:
+        before = account.level(time - 1)
+        found.append((time, balance, *fit(None if before is None else balance - before)))
+    return found
 
 
 def book(rows, opening=None, known=None):

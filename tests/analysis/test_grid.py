@@ -40,13 +40,14 @@ def texts(index):
 
 @st.composite
 def edges_and_times(draw):
-    """Draw edges, most often even ones with a last period of its own, and times around them."""
+    """Draw edges, most often even ones with odd first and last periods, and times around them."""
     first, step, count = draw(moments), draw(st.integers(1, 2**40)), draw(st.integers(0, 8))
     edges = [first + step * place for place in range(count)]
+    before, after = draw(st.tuples(*[st.none() | st.integers(1, 2**41)] * 2))
+    edges = [first - (before or 0), *edges, first + step * count + (after or 0)]
     if draw(st.booleans()):
-        edges.append((edges[-1] if edges else first) + draw(st.integers(1, 2**41)))
-    elif draw(st.booleans()):
-        edges = sorted({*edges, draw(moments)})
+        edges = draw(st.lists(moments | st.sampled_from(edges)))
+    edges = sorted(set(edges))
     near = [edge + by for edge in edges for by in (-1, 0, 1)]
     return np.array(edges, np.int64), np.array(
         [*draw(st.lists(moments | st.sampled_from(near or [0]))), *EXTREMES]
