@@ -111,7 +111,7 @@ def totals(
         sums = sum_at_changes(steps, groups, *points)
     else:
         sums = sum_at(steps, groups, grid.points)
-    return to_frame(groups, sums, grid.zone)
+    return sums_frame(groups, sums, grid.zone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Sums:
     unknown: NDArray[np.int64]
 
 
-def to_frame(groups: Groups, sums: Sums, zone: dt.tzinfo) -> pd.DataFrame:
+def sums_frame(groups: Groups, sums: Sums, zone: dt.tzinfo) -> pd.DataFrame:
     """Return sums as the columns of `totals`."""
     return pd.DataFrame(
         {

@@ -18,7 +18,7 @@ from balance_analysis.analysis.totals import (
     change_points,
     sum_at,
     sum_at_changes,
-    to_frame,
+    sums_frame,
 )
 from balance_analysis.cluster.combine import stacked
 
@@ -177,6 +177,6 @@ def add_totals(
     known = np.concatenate([part.known for part in parts])
     counts = words_of(pa.array(added(np.column_stack([known, np.zeros_like(known)])).total))[:, 0]
     counts = np.where(sums.known > 0, counts, 0)
-    return to_frame(
+    return sums_frame(
         groups, replace(sums, known=counts, unknown=sizes[sums.groups] - counts), grid.zone
     )
