@@ -8,14 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.errors import CheckError
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, empty_table
 from balance_analysis.schema import ACCOUNT_KEY, EXTERNAL
 from tests.analysis import oracle
 from tests.analysis.tables import (
     GENERAL,
     LARGEST,
-    MARGIN,
     OTHER,
     START,
     accounts,
@@ -94,47 +92,6 @@ def test_the_blocks_whose_total_moves_are_shown_with_their_rows(book):
     assert sorted(moved, key=str) == sorted(oracle.moved_rows(rows, opening), key=str)
 
 
-@settings(max_examples=40)
-@given(rows, st.integers(1, 5))
-def test_what_goes_from_account_to_account_moves_nothing(rows, amount):
-    table = table_of(
-        [
-            (*GENERAL, START, 9),
-            (*MARGIN, START, 0),
-            (*GENERAL, START + 1, 9 - amount),
-            (*MARGIN, START + 1, amount),
-        ]
-    )
-    assert [row[:2] for row in report_records(table)[0]] == [("VOTE", START)]
-
-
-def test_assets_do_not_make_up_for_each_other():
-    table = table_of(
-        [
-            (*account, START + at, level)
-            for account, levels in ((GENERAL, (5, 3)), (OTHER, (5, 7)))
-            for at, level in enumerate(levels)
-        ]
-    )
-    moves, _ = report_records(table, opening=opening_frame({GENERAL: (5, None), OTHER: (5, None)}))
-    assert moves == [("VOTE", START + 1, -2, -2, 0, 1, 0), ("ea43", START + 1, 2, 2, 0, 1, 0)]
-
-
-def test_a_first_row_counts_with_all_that_it_holds():
-    table = table_of([(*GENERAL, START, 5), (*MARGIN, START - 1, 9), (*MARGIN, START, 7)])
-    assert report_records(table)[0] == [
-        ("VOTE", START - 1, 9, 0, 9, 1, 1),
-        ("VOTE", START, 3, -2, 5, 2, 1),
-    ]
-
-
-def test_a_first_row_of_a_known_opening_counts_with_its_delta():
-    table = table_of([(*GENERAL, START, 5)])
-    moves, moved = report_records(table, opening=opening_frame({GENERAL: (4, None)}))
-    assert moves == [("VOTE", START, 1, 1, 0, 1, 0)]
-    assert moved == [(*GENERAL, START, 5, 1)]
-
-
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -211,12 +168,6 @@ def test_rows_and_flows_are_compared_for_each_account_and_block(data, book, othe
     ]
 
 
-def test_several_flows_of_one_account_and_block_are_added():
-    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 1, 9)])
-    parts = [(GENERAL, START + 1, 6), (GENERAL, START + 1, -2)]
-    assert difference_records(table, parts) == []
-
-
 @pytest.mark.parametrize(
     ("levels", "nets", "expected"),
     [
@@ -234,24 +185,9 @@ def test_a_difference_has_its_reason(levels, nets, expected):
     assert found == [(*GENERAL, START + 1, *expected)]
 
 
-def test_a_first_row_is_compared_only_where_the_opening_is_known():
-    table = table_of([(*GENERAL, START, 5)])
-    flow = [(GENERAL, START, 3)]
-    assert difference_records(table, flow) == []
-    opening = opening_frame({GENERAL: (0, None)})
-    assert difference_records(table, flow, opening=opening) == [
-        (*GENERAL, START, 5, 3, 2, "other amount")
-    ]
-
-
 def test_what_is_outside_is_not_compared():
     table = table_of([(*OUTSIDE, START, 0), (*OUTSIDE, START + 1, 3)])
     assert difference_records(table, [(OUTSIDE, START + 1, -3), (OUTSIDE, START + 2, 1)]) == []
-
-
-def test_a_flow_of_an_account_that_has_no_rows_is_found():
-    found = difference_records(empty_table(), [(GENERAL, START, 3)])
-    assert found == [(*GENERAL, START, 0, 3, -3, "no row")]
 
 
 @pytest.mark.parametrize("dtype", ["int64", "object", str(BALANCE_DTYPE)])
@@ -266,18 +202,6 @@ def test_flows_of_floats_are_refused():
     flow = flow_frame([(GENERAL, START, 4)]).astype({"net": "float64"})
     with pytest.raises(TypeError, match="float"):
         ba.reconcile(empty_table(), flow)
-
-
-@pytest.mark.parametrize(
-    "function",
-    [ba.check_conservation, lambda table, **rest: ba.reconcile(table, flow_frame([]), **rest)],
-)
-def test_what_contradicts_itself_is_refused(function):
-    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 5, 6)])
-    with pytest.raises(CheckError, match="conflicting"):
-        function(pd.concat([table, table_of([(*GENERAL, START, 6)])]))
-    with pytest.raises(CheckError):
-        function(table, opening=opening_frame({GENERAL: (5, START + 2)}))
 
 
 def test_recorded_blocks_move_by_what_came_from_outside(recorded_rows, recorded_ledger):

@@ -393,3 +393,13 @@ def test_days_without_rows_are_listed_but_in_flows():
     table = table_of([(*GENERAL, START, 1), (*GENERAL, START + 5 * DAY, 2)])
     assert len(ba.active_accounts(table, "1D")) == len(ba.ohlc(table, "1D")) == 6
     assert len(ba.flows(table)) == 2
+
+
+@settings(max_examples=25)
+@given(data=st.data(), book=books().filter(lambda book: book[0]))
+def test_all_accounts_together_are_one_group_of_activity(data, book):
+    rows, opening = book
+    grid = data.draw(fixed_grids(rows))
+    frame = opening_frame(opening)
+    found = ba.active_accounts(table_of(rows), **asked(grid), by=(), opening=frame)
+    assert records(found) == oracle.active_accounts(rows, opening, grid, ())

@@ -13,14 +13,12 @@ from tests.analysis.oracle import Grid
 from tests.analysis.tables import (
     DAY,
     GENERAL,
-    HOUR,
     MARGIN,
     OTHER,
     START,
     asked,
     books,
     fixed_grids,
-    instant,
     instants,
     moment,
     opening_frame,
@@ -90,29 +88,9 @@ def test_an_opening_alone_makes_no_grid():
         assert len(ba.balance_series(empty_table(), freq="1D", opening=opening, layout=layout)) == 0
 
 
-@pytest.mark.parametrize("freq", [None, "1D"])
-def test_no_rows_give_a_wide_series_with_names_and_without_cells(freq):
-    wide = ba.balance_series(empty_table(), freq=freq)
-    assert wide.shape == (0, 0)
-    assert cells(wide) == {}
-    assert str(wide.index.dtype) == "datetime64[us, UTC]"
-
-
 def test_cells_of_a_wide_series_are_decimals():
     wide = ba.balance_series(table_of([(*GENERAL, START, 1), (*OTHER, START + 1, 2)]))
     assert set(wide.dtypes) == {BALANCE_DTYPE}
-
-
-def test_the_end_is_not_a_point():
-    table = table_of([(*GENERAL, START, 5)])
-    found = ba.balance_series(table, freq="1h", start=instant(START), end=instant(START + 2 * HOUR))
-    assert [moment(point) for point in found.index] == [START, START + HOUR]
-
-
-def test_without_an_end_the_last_point_is_the_first_that_shows_the_last_row():
-    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + HOUR + 1, 6)])
-    found = ba.balance_series(table, freq="1h", start=instant(START))
-    assert [moment(point) for point in found.index] == [START, START + HOUR, START + 2 * HOUR]
 
 
 def test_the_grid_begins_at_the_midnight_before_the_first_row():
