@@ -1,12 +1,11 @@
 from . import cluster
 from .analysis.averages import time_weighted_average
-from .analysis.balances import balance_at
+from .analysis.balances import balance_at, balance_series
 from .analysis.checks import check_table, to_table
 from .analysis.concentration import concentration, share, top_movers
 from .analysis.conservation import ConservationReport, check_conservation, reconcile
 from .analysis.extremes import drawdown, ohlc
 from .analysis.flows import active_accounts, deltas, flows
-from .analysis.series import balance_series
 from .analysis.summary import summarize_accounts
 from .analysis.totals import totals
 from .analysis.units import to_units

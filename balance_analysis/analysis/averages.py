@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from balance_analysis.analysis.gaps import open_interval
 from balance_analysis.analysis.grid import check_cells
+from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.int128 import ROOM, compose, digits_of, divide, to_balances
-from balance_analysis.analysis.resample import hold
-from balance_analysis.analysis.steps import NEVER, join, map_blocks, period_columns
+from balance_analysis.analysis.steps import as_of, join, map_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.grid import Frequency, Zone
-    from balance_analysis.analysis.steps import Columns, Steps
+    from balance_analysis.analysis.steps import AsOf, Columns
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
@@ -84,18 +83,30 @@ def time_weighted_average(
     0       a1        6
     1       b2     <NA>
     """
-    steps, grid, _ = open_interval(
-        table, opening=opening, known=known, freq=freq, start=start, end=end, tz=tz
-    )
+    history = make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz)
+    steps, grid = history.steps, history.grid
     check_cells(len(steps), len(grid))
-
-    found = join(map_blocks(lambda _, block: averages(block, grid.edges), steps, points=len(grid)))
+    found = join(
+        map_blocks(
+            lambda _, block: averages(as_of(block, grid.edges[:-1]), grid.edges),
+            steps,
+            points=len(grid),
+        )
+    )
+    columns = {**steps.repeat_keys(len(grid)), **grid.all_bounds(len(steps))}
     average = to_balances(found["average"], found["is_known"])
-    return pd.DataFrame({**period_columns(steps, grid), "average": average}, copy=False)
+    return pd.DataFrame({**columns, "average": average}, copy=False)
 
 
-def averages(steps: Steps, edges: NDArray[np.int64]) -> Columns:
+def averages(held: AsOf, edges: NDArray[np.int64]) -> Columns:
     """Return the average of each account in each period between edges.
+
+    Parameters
+    ----------
+    held
+        What was held when the periods begin.
+    edges
+        Where they begin, and where the last one ends.
 
     Returns
     -------
@@ -103,15 +114,12 @@ def averages(steps: Steps, edges: NDArray[np.int64]) -> Columns:
         Of each account and period the words of `average`, and `is_known`: whether the balance is
         known throughout.
     """
-    periods = max(len(edges) - 1, 0)
+    steps, periods = held.steps, len(held.points)
     if not periods or not len(steps):
         return {"average": np.empty((0, 2), np.int64), "is_known": np.empty(0, bool)}
-    held = hold(steps, edges[:-1])
     ends = edges[held.reached]
     is_inner = (held.reached > 0) & (steps.times < ends)
-    lengths = np.minimum(np.append(steps.times[1:], NEVER), ends)
-    lasts = steps.bounds[1:] - 1
-    lengths[lasts] = ends[lasts]
+    lengths = np.minimum(steps.nexts, ends)
     lengths -= steps.times
     lengths[~is_inner] = 0
     # What is held into a period comes from before; the rows inside it are runs, and side by side.

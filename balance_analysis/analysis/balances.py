@@ -1,27 +1,39 @@
-"""The balance of every account at an instant, or at many.
+"""Balances over time: at an instant, at many, at the points of a grid, or at every change.
 
 A balance is a right-open step: it holds from its row's timestamp until the account's next row.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 import pandas as pd
 
-from balance_analysis.analysis.gaps import forget, stated
-from balance_analysis.analysis.grid import check_cells, to_instants, to_times
-from balance_analysis.analysis.int128 import take, to_balances
-from balance_analysis.analysis.resample import hold
-from balance_analysis.analysis.steps import ALWAYS, make_steps
+from balance_analysis.analysis.grid import check_cells, grid_at, to_instants, to_times
+from balance_analysis.analysis.history import make_history
+from balance_analysis.analysis.int128 import repeat, take, to_balances, to_decimals
+from balance_analysis.analysis.steps import ALWAYS, as_of, cut, map_blocks
 from balance_analysis.schema import ATTRS_KEY, from_microseconds
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Iterable
 
+    from numpy.typing import NDArray
+
+    from balance_analysis.analysis.grid import Frequency, Grid, Zone
+    from balance_analysis.analysis.steps import Steps
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
+
+Layout = Literal["wide", "long"]
+
+STATES: Final = pd.CategoricalDtype(
+    pd.Index(["observed", "carried", "opening", "unknown"], dtype="str")
+)
+
+_OBSERVED, _CARRIED, _OPENING, _UNKNOWN = range(4)
 
 
 def balance_at(
@@ -92,21 +104,200 @@ def balance_at(
     """
     instants, is_one = to_instants(when)
     points, order = np.unique(instants, return_inverse=True)
-    steps = make_steps(table, opening)
-    until = int(points.max(initial=ALWAYS)) + 1
-    steps = forget(steps, stated(table, known), opening, until=until)
+    steps = make_history(table, opening, known, freq=grid_at(points)).steps
     check_cells(len(steps), len(points))
-    held = hold(steps, points)
+    held = as_of(steps, points)
     rows = held.rows.reshape(len(steps), len(points))[:, order].ravel()
     is_known = held.is_known.reshape(len(steps), len(points))[:, order].ravel()
-    columns = {
-        **steps.keys(np.repeat(np.arange(len(steps)), len(order))),
-        "timestamp": to_times(np.tile(points[order], len(steps))),
-        "balance": to_balances(take(steps.words, rows), is_known),
-        "since": to_times(np.where(is_known, steps.times[rows], ALWAYS)),
-    }
-    result = pd.DataFrame(columns)
+    result = pd.DataFrame(
+        {
+            **steps.repeat_keys(len(order)),
+            "timestamp": to_times(np.tile(points[order], len(steps))),
+            "balance": to_balances(take(steps.words, rows), is_known),
+            "since": to_times(np.where(is_known, steps.times[rows], ALWAYS)),
+        }
+    )
     if not is_one:
         return result
-    result.attrs[ATTRS_KEY] = {"at": from_microseconds(until).isoformat()}
+    result.attrs[ATTRS_KEY] = {"at": from_microseconds(int(points[0]) + 1).isoformat()}
     return result.drop(columns="timestamp")
+
+
+def balance_series(
+    table: pd.DataFrame,
+    *,
+    freq: Frequency | None = None,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
+    layout: Layout = "wide",
+    tz: Zone | None = None,
+) -> pd.DataFrame:
+    """Return the balances of every account over time, at the points of a grid or at every change.
+
+    Parameters
+    ----------
+    table
+        A table of balance changes, its rows in any order.
+    freq
+        The distance of the points: any frequency of pandas, such as "1h", "1D", "MS". `None`
+        stands for every change.
+    start, end
+        The interval, half-open; without a time zone in `tz`. The grid begins at `start` and goes
+        on at the points of `freq` after it, below `end`: fixed frequencies and days count from
+        `start`, others, such as "MS", have points of their own. By default it reaches from the
+        last point not after the first row to the end of what is known, else to the first point not
+        before the last row; days stand at midnight, other fixed frequencies then count from
+        1970-01-01 by the clocks of `tz`.
+    opening
+        What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change: see `balance_at`.
+    layout
+        "wide": a column for each account. "long": a row for each account and point.
+    tz
+        The time zone in which days are days, of 23 and 25 hours too, and in which the result's
+        timestamps are. By default UTC.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Wide: the index is `timestamp` (datetime64[us, tz]); the columns have the levels
+        `ACCOUNT_KEY`, sorted; each cell is the balance at that moment (decimal128(38, 0), in the
+        asset's smallest unit), NA where it is unknown. Without `freq` there is a row for each
+        timestamp of the table in [start, end), and for `start` if it is given.
+
+        Long: `ACCOUNT_KEY` (category of str), `timestamp`, `balance` and `state` (category of str),
+        sorted by account and time. States: "observed", the account has a row at exactly that time;
+        "carried", the balance is that of an earlier row; "opening", it comes from `opening`;
+        "unknown", the balance is NA. Without `freq` each account has its own rows only, and
+        `start` if it is given. Where the balance may have changed without a row, as `known` has
+        it, the state is "unknown" too.
+
+    Raises
+    ------
+    ValueError
+        If `start` is not before `end`, `freq` or `tz` is none, or the result doesn't fit into
+        memory.
+    CheckError
+        If rows contradict each other or `opening`: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL",
+    ...     "party_id": ["a1", "a1", "b2"], "market_id": "",
+    ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03", "2023-04-02"], utc=True),
+    ...     "balance": [5, 7, 1],
+    ... })
+    >>> balance_series(table, freq="1D").droplevel([0, 1, 3], axis=1)
+    party_id                   a1    b2
+    timestamp
+    2023-04-01 00:00:00+00:00   5  <NA>
+    2023-04-02 00:00:00+00:00   5     1
+    2023-04-03 00:00:00+00:00   7     1
+    >>> series = balance_series(table, freq="1D", start="2023-04-02", layout="long")
+    >>> series[["party_id", "timestamp", "balance", "state"]]
+      party_id                 timestamp  balance     state
+    0       a1 2023-04-02 00:00:00+00:00        5   carried
+    1       a1 2023-04-03 00:00:00+00:00        7  observed
+    2       b2 2023-04-02 00:00:00+00:00        1  observed
+    3       b2 2023-04-03 00:00:00+00:00        1   carried
+    """
+    if layout not in {"wide", "long"}:
+        raise ValueError(f"layout must be 'wide' or 'long', not {layout!r}")
+    history = make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz)
+    steps, grid = history.steps, history.grid
+    if freq is None and layout == "long":
+        return _changes(steps, grid, from_start=start is not None)
+    points = _change_points(steps, grid, start) if freq is None else grid.points
+    check_cells(len(steps), len(points))
+    return (_wide if layout == "wide" else _long)(steps, points, grid.zone)
+
+
+def _change_points(steps: Steps, grid: Grid, start: Instant | None) -> NDArray[np.int64]:
+    """Return the times of all rows in the interval, and its start if that was asked for."""
+    times, edges = steps.row_times, grid.edges
+    if not len(grid):
+        return np.empty(0, np.int64)
+    within = times[(times >= edges[0]) & (times < edges[-1])]
+    return np.unique(within if start is None else np.append(within, edges[0]))
+
+
+def _wide(steps: Steps, points: NDArray[np.int64], zone: dt.tzinfo) -> pd.DataFrame:
+    """Return a column for each account: slices of one array, which none of them copies."""
+    height = len(points)
+    words = np.empty((len(steps) * height, 2), np.int64)
+    is_known = np.empty(len(words), bool)
+
+    def fill(first: int, block: Steps) -> None:
+        held = as_of(block, points)
+        cells = slice(first * height, (first + len(block)) * height)
+        words[cells], is_known[cells] = repeat(block.words, held.counts), held.is_known
+
+    map_blocks(fill, steps, points=height)
+    cells = to_decimals(words, is_known)
+    columns = {
+        number: pd.arrays.ArrowExtensionArray(cells[number * height : (number + 1) * height])
+        for number in range(len(steps))
+    }
+    index = to_times(points, zone).rename("timestamp")
+    frame = pd.DataFrame(columns, index=index, copy=False)
+    frame.columns = pd.MultiIndex.from_frame(steps.accounts.astype("str"))
+    return frame
+
+
+def _long(steps: Steps, points: NDArray[np.int64], zone: dt.tzinfo) -> pd.DataFrame:
+    height = len(points)
+    words = np.empty((len(steps) * height, 2), np.int64)
+    states = np.full(len(words), _CARRIED, np.int8)
+
+    def fill(first: int, block: Steps) -> None:
+        held = as_of(block, points)
+        cells = slice(first * height, (first + len(block)) * height)
+        words[cells], own = repeat(block.words, held.counts), states[cells]
+        is_hit = held.reached < height
+        is_hit[is_hit] = points[held.reached[is_hit]] == block.times[is_hit]
+        hits = np.flatnonzero(is_hit)
+        own[block.numbers[hits] * height + held.reached[hits]] = _OBSERVED
+        if not block.is_row.all():
+            own[np.repeat(~block.is_row, held.counts)] = _OPENING
+        own[~held.is_known] = _UNKNOWN
+
+    map_blocks(fill, steps, points=height)
+    times = to_times(np.tile(points, len(steps)), zone)
+    return _frame(steps.repeat_keys(height), words, states, times)
+
+
+def _changes(steps: Steps, grid: Grid, *, from_start: bool) -> pd.DataFrame:
+    """Return each account's rows in the interval, in a long layout."""
+    pieces = cut(steps, grid.edges)
+    is_hit = steps.times[pieces.rows] == pieces.times
+    is_row = steps.is_row[pieces.rows]
+    states = np.where(is_row, np.where(is_hit, _OBSERVED, _CARRIED), _OPENING).astype(np.int8)
+    states[pieces.starts[~pieces.is_known]] = _UNKNOWN
+    is_wanted = states == _OBSERVED
+    if from_start:
+        is_wanted[pieces.starts] = True
+    keys = steps.keys(steps.numbers[pieces.rows[is_wanted]])
+    times = to_times(pieces.times[is_wanted], grid.zone)
+    return _frame(keys, pieces.words[is_wanted], states[is_wanted], times)
+
+
+def _frame(
+    keys: dict[str, pd.Categorical],
+    words: NDArray[np.int64],
+    states: NDArray[np.int8],
+    times: pd.DatetimeIndex,
+) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            **keys,
+            "timestamp": times,
+            "balance": to_balances(words, states != _UNKNOWN),
+            "state": pd.Categorical.from_codes(states, dtype=STATES),
+        },
+        copy=False,
+    )

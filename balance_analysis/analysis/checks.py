@@ -1,12 +1,11 @@
 """The rules of the table, and what may be mended: identical duplicates.
 
-`schema` says what a table is; this module says whether a frame is one, and makes one of it. It also
-knows how the rows of a sorted table fall into accounts.
+`schema` says what a table is; this module says whether a frame is one, and makes one of it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -18,7 +17,7 @@ from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-REBUILD = "make a table of it with to_table"
+_REBUILD: Final = "make a table of it with to_table"
 
 
 def check_table(table: pd.DataFrame) -> None:
@@ -49,11 +48,23 @@ def check_table(table: pd.DataFrame) -> None:
     balance_analysis.errors.CheckError: the table lacks the columns ['balance']: make ...
     """
     _check_columns(table)
-    _check_dtypes(table)
-    _check_missing(table)
-    _check_order(table)
-    _check_unique(table)
-    _check_negative(table)
+    missing = table.isna()
+    names = [name for name in COLUMNS if missing[name].any()]
+    _refuse(
+        table,
+        missing.any(axis=1).to_numpy(),
+        f"have no value in {names}",
+        "every field of a balance change is known, so find out where the value was lost",
+    )
+    backwards, repeated = _neighbours(table)
+    order = f"a table is sorted by {', '.join(ACCOUNT_KEY)}, then timestamp: to_table(...) sorts it"
+    _refuse(table, np.append(False, backwards), "belong before the row above them", order)
+    _refuse_conflicts(table, repeated)
+    twice = "are identical duplicates, of one account and timestamp"
+    _refuse(table, _both(repeated), twice, "to_table(...) drops them")
+    negative = (table["balance"] < 0).to_numpy(dtype=bool)
+    below = "have a balance below 0"
+    _refuse(table, negative, below, "it is never negative, so look into where the rows come from")
 
 
 def to_table(table: pd.DataFrame) -> pd.DataFrame:
@@ -105,19 +116,8 @@ def merge_duplicates(table: pd.DataFrame) -> pd.DataFrame:
     _, repeated = _neighbours(table)
     if not repeated.any():
         return table
-    conflicting = repeated & _balance_differs(table)
-    if conflicting.any():
-        _raise_conflict(table, conflicting)
+    _refuse_conflicts(table, repeated)
     return table.loc[np.append(True, ~repeated)].reset_index(drop=True)
-
-
-def account_numbers(table: pd.DataFrame) -> NDArray[np.int64]:
-    """Return for each row of a sorted table its account's number: 0 for the first, then 1, 2 ..."""
-    changes = np.zeros(len(table), dtype=np.int64)
-    for name in ACCOUNT_KEY:
-        codes = table[name].cat.codes.to_numpy()
-        changes[1:] |= codes[1:] != codes[:-1]
-    return changes.cumsum()
 
 
 def microseconds(table: pd.DataFrame) -> NDArray[np.int64]:
@@ -128,93 +128,48 @@ def microseconds(table: pd.DataFrame) -> NDArray[np.int64]:
 def _check_columns(table: pd.DataFrame) -> None:
     missing = [name for name in COLUMNS if name not in table.columns]
     if missing:
-        raise CheckError(f"the table lacks the columns {missing}: {REBUILD}")
+        raise CheckError(f"the table lacks the columns {missing}: {_REBUILD}")
     if list(table.columns) != list(COLUMNS):
         raise CheckError(
             f"the table's columns are {list(table.columns)}, not {list(COLUMNS)}: "
             "select them with table[list(schema.COLUMNS)]"
         )
-
-
-def _check_dtypes(table: pd.DataFrame) -> None:
+    wanted = {"timestamp": str(TIMESTAMP_DTYPE), "balance": str(BALANCE_DTYPE)}
     for name, dtype in table.dtypes.items():
-        if name in ACCOUNT_KEY:
-            wanted = "category of str"
-            right = isinstance(dtype, pd.CategoricalDtype) and dtype.categories.dtype == "str"
-        else:
-            expected = TIMESTAMP_DTYPE if name == "timestamp" else BALANCE_DTYPE
-            wanted, right = str(expected), dtype == expected
-        if not right:
+        found = str(dtype)
+        if isinstance(dtype, pd.CategoricalDtype):
+            found = f"category of {dtype.categories.dtype}"
+        if found != wanted.get(str(name), "category of str"):
             raise CheckError(
-                f"column {name!r} must be {wanted}, not {_dtype_name(dtype)}: {REBUILD}"
+                f"column {name!r} must be {wanted.get(str(name), 'category of str')}, not {found}: "
+                f"{_REBUILD}"
             )
 
 
-def _dtype_name(dtype: object) -> str:
-    if isinstance(dtype, pd.CategoricalDtype):
-        return f"category of {dtype.categories.dtype}"
-    return str(dtype)
-
-
-def _check_missing(table: pd.DataFrame) -> None:
-    missing = table.isna()
-    if missing.to_numpy().any():
-        names = [name for name in COLUMNS if missing[name].any()]
-        rows = table.loc[missing.any(axis=1).to_numpy()]
-        raise CheckError(
-            f"{len(rows)} rows have no value in {names}, the first at {_place(rows)}: "
-            "every field of a balance change is known, so find out where the value was lost",
-            rows=rows,
-        )
-
-
-def _check_order(table: pd.DataFrame) -> None:
-    backwards, _ = _neighbours(table)
-    if backwards.any():
-        rows = table.loc[np.append(False, backwards)]
-        raise CheckError(
-            f"a table is sorted by {', '.join(ACCOUNT_KEY)}, then timestamp, but {len(rows)} rows "
-            f"belong before the row above them, the first at {_place(rows)}: "
-            "to_table(...) sorts it",
-            rows=rows,
-        )
-
-
-def _check_unique(table: pd.DataFrame) -> None:
-    _, repeated = _neighbours(table)
-    if not repeated.any():
+def _refuse(table: pd.DataFrame, faulty: NDArray[np.bool_], what: str, hint: str) -> None:
+    """Raise if any row is at fault, with these rows; the message tells of the first."""
+    if not faulty.any():
         return
-    conflicting = repeated & _balance_differs(table)
+    rows = table.loc[faulty]
+    first = ", ".join(
+        f"{name}={value}" if name in {"timestamp", "balance"} else f"{name}={value!r}"
+        for name, value in rows.iloc[0].items()
+    )
+    raise CheckError(
+        f"{len(rows)} rows {what}, the first of them row {rows.index[0]} ({first}): {hint}",
+        rows=rows,
+    )
+
+
+def _refuse_conflicts(table: pd.DataFrame, repeated: NDArray[np.bool_]) -> None:
+    """Raise if rows of one account and timestamp differ in balance."""
+    balances = table["balance"].array
+    conflicting = repeated & (balances[1:] != balances[:-1]).to_numpy(bool, na_value=False)
     if conflicting.any():
-        _raise_conflict(table, conflicting)
-    rows = table.loc[_both(repeated)]
-    raise CheckError(
-        f"an account has one row per timestamp, but {repeated.sum()} rows are identical "
-        f"duplicates, the first at {_place(rows)}: to_table(...) drops them",
-        rows=rows,
-    )
-
-
-def _raise_conflict(table: pd.DataFrame, conflicting: NDArray[np.bool_]) -> NoReturn:
-    rows = table.loc[_both(conflicting)]
-    first, second = rows["balance"].iloc[:2]
-    raise CheckError(
-        f"an account has one balance per timestamp, but {len(rows)} rows are conflicting "
-        f"duplicates, the first two, {first} and {second}, at {_place(rows)}: load this time "
-        "again, or remove the wrong rows",
-        rows=rows,
-    )
-
-
-def _check_negative(table: pd.DataFrame) -> None:
-    negative = (table["balance"] < 0).to_numpy(dtype=bool)
-    if negative.any():
-        rows = table.loc[negative]
-        raise CheckError(
-            f"a balance is never negative, but {len(rows)} rows have one, the first "
-            f"{rows['balance'].iloc[0]} at {_place(rows)}: look into where the rows come from",
-            rows=rows,
-        )
+        both = _both(conflicting)
+        pair = " and ".join(map(str, balances[both][:2]))
+        what = f"are conflicting duplicates, the first two, {pair}"
+        _refuse(table, both, what, "load this time again, or remove the wrong rows")
 
 
 def _neighbours(table: pd.DataFrame) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -237,21 +192,7 @@ def _ranks(ids: pd.Series[Any]) -> NDArray[np.int64]:
     return ranks[ids.cat.codes.to_numpy()]
 
 
-def _balance_differs(table: pd.DataFrame) -> NDArray[np.bool_]:
-    balances = table["balance"].array
-    differs = balances[1:] != balances[:-1]
-    mask: NDArray[np.bool_] = differs.to_numpy(bool, na_value=False)
-    return mask
-
-
 def _both(pairs: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return a mask of rows from a mask of neighbouring pairs."""
+    """Return a mask of rows from a mask of neighbouring pairs; of no rows an empty one."""
     mask: NDArray[np.bool_] = np.append(False, pairs) | np.append(pairs, False)
     return mask
-
-
-def _place(rows: pd.DataFrame) -> str:
-    """Say of which account and when the first of these rows is, and where in the frame."""
-    first = rows.iloc[0]
-    account = ", ".join(f"{name}={first[name]!r}" for name in ACCOUNT_KEY)
-    return f"row {rows.index[0]} ({account}, timestamp={first['timestamp']})"

@@ -6,43 +6,35 @@ Shares are ratios, so they are floats: each the exact quotient of two integers, 
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.analysis.gaps import forget, open_interval, stated
-from balance_analysis.analysis.grid import check_cells, to_instants, to_times, to_zone
+from balance_analysis.analysis.grid import (
+    Grid,
+    check_cells,
+    grid_at,
+    to_instants,
+    to_times,
+    to_zone,
+)
 from balance_analysis.analysis.groups import make_groups
-from balance_analysis.analysis.int128 import integers_of, take, to_balances, words_of
-from balance_analysis.analysis.resample import hold
-from balance_analysis.analysis.steps import ALWAYS, make_steps, raise_overflow
+from balance_analysis.analysis.history import make_history
+from balance_analysis.analysis.int128 import integers_of, take, to_balances
+from balance_analysis.analysis.steps import as_of, check_fits
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.totals import sum_at
 from balance_analysis.frame import BALANCE_DTYPE
 from balance_analysis.schema import ACCOUNT_KEY, BALANCE_DIGITS, from_microseconds
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import NDArray
-
     from balance_analysis.analysis.grid import Frequency, Zone
-    from balance_analysis.analysis.steps import Steps
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
-
-
-_MEASURES: Final[dict[str, Any]] = {
-    "total": BALANCE_DTYPE,
-    "holders": "int64",
-    "unknown": "int64",
-    "largest": "float64",
-    "herfindahl": "float64",
-    "gini": "float64",
-}
 
 
 def share(
@@ -110,29 +102,26 @@ def share(
     1       b2        1   0.25        1
     2       c3     <NA>    NaN        1
     """
-    steps, points, zone = _at_points(
-        *(table, when), freq=freq, start=start, end=end, tz=tz, opening=opening, known=known
-    )
+    grid = _grid_of(when, freq=freq, start=start, end=end, tz=tz)
+    history = make_history(table, opening, known, freq=grid, start=start, end=end, tz=tz)
+    steps, points, zone = history.steps, history.grid.points, history.grid.zone
     groups = make_groups(steps.accounts, by)
     check_cells(len(steps), len(points))
-    sums = sum_at(steps, groups, points)
-    held = hold(steps, points)
-    numbers = np.repeat(np.arange(len(steps)), len(points))
-    cell = groups.numbers[numbers] * len(points) + np.tile(np.arange(len(points)), len(steps))
-    words = take(steps.words, held.rows)
-    parts = zip(integers_of(words), held.is_known, cell, strict=True)
-    whole = _integers(sums.total)
+    sums, held = sum_at(steps, groups, points), as_of(steps, points)
+    words, is_known = take(steps.words, held.rows), held.is_known
+    cells = (groups.numbers[:, None] * len(points) + np.arange(len(points))).ravel()
+    totals = [int(total or 0) for total in pa.array(sums.total).to_pylist()]
     shares = [
-        balance / total if known and (total := whole[number]) else np.nan
-        for balance, known, number in parts
+        balance / totals[cell] if known and totals[cell] else np.nan
+        for balance, known, cell in zip(integers_of(words), is_known, cells, strict=True)
     ]
     return pd.DataFrame(
         {
-            **steps.keys(numbers),
+            **steps.repeat_keys(len(points)),
             "timestamp": to_times(np.tile(points, len(steps)), zone),
-            "balance": to_balances(words, held.is_known),
+            "balance": to_balances(words, is_known),
             "share": np.array(shares, float),
-            "unknown": sums.unknown[cell],
+            "unknown": sums.unknown[cells],
         }
     )
 
@@ -202,53 +191,57 @@ def concentration(
     0      4        2        0     0.75       0.625  0.25
     """
     _check_count(n)
-    steps, points, zone = _at_points(
-        *(table, when), freq=freq, start=start, end=end, tz=tz, opening=opening, known=known
-    )
+    grid = _grid_of(when, freq=freq, start=start, end=end, tz=tz)
+    history = make_history(table, opening, known, freq=grid, start=start, end=end, tz=tz)
+    steps, points, zone = history.steps, history.grid.points, history.grid.zone
     groups = make_groups(steps.accounts, by)
     check_cells(len(steps), len(points))
-    held = hold(steps, points)
+    held = as_of(steps, points)
     shape = (len(steps), len(points))
     balances = np.array(integers_of(take(steps.words, held.rows)), object).reshape(shape)
-    is_known = held.is_known.reshape(shape)
-    found = []
-    for group in range(len(groups)):
-        members = groups.numbers == group
-        for point, moment in enumerate(points):
-            is_told = is_known[members, point]
-            measures = _measure(balances[members, point][is_told].tolist(), n)
-            if measures["total"] is not None and measures["total"] >= 10**BALANCE_DIGITS:
-                raise_overflow(
-                    f"the total of {groups.name(group)} at {from_microseconds(int(moment))}"
-                )
-            found.append(measures | {"unknown": int((~is_told).sum())})
-    return pd.DataFrame(
-        {
-            **groups.columns(np.repeat(np.arange(len(groups)), len(points))),
-            "timestamp": to_times(np.tile(points, len(groups)), zone),
-            **{
-                name: pd.Series([measures[name] for measures in found], dtype=dtype)
-                for name, dtype in _MEASURES.items()
-            },
-        }
-    )
+    balances[~held.is_known.reshape(shape)] = None
+    found = [
+        _measure(balances[groups.numbers == group, point].tolist(), n)
+        for group in range(len(groups))
+        for point in range(len(points))
+    ]
+    too_large = np.array([(total or 0) >= 10**BALANCE_DIGITS for total, *_ in found], bool)
 
+    def name(cell: int) -> str:
+        group, point = divmod(cell, len(points))
+        return f"the total of {groups.name(group)} at {from_microseconds(int(points[point]))}"
 
-def _measure(known: list[int], n: int) -> dict[str, Any]:
-    """Return the columns of `concentration` for the known balances of a group."""
-    held = sorted(balance for balance in known if balance > 0)
-    total, holders = sum(held), len(held)
-    if not held:
-        ratios = dict.fromkeys(("largest", "herfindahl", "gini"), np.nan)
-        return {"total": 0 if known else None, "holders": 0, **ratios}
-    ranked = sum(rank * balance for rank, balance in enumerate(held, start=1))
-    return {
-        "total": total,
-        "holders": holders,
-        "largest": sum(held[-n:]) / total,
-        "herfindahl": sum(balance**2 for balance in held) / total**2,
-        "gini": (2 * ranked - (holders + 1) * total) / (holders * total),
+    check_fits(too_large, name)
+    measures = {
+        name: pd.Series([measured[place] for measured in found], dtype=dtype)
+        for place, (name, dtype) in enumerate(_DTYPES.items())
     }
+    times = to_times(np.tile(points, len(groups)), zone)
+    return pd.DataFrame({**groups.repeat_columns(len(points)), "timestamp": times, **measures})
+
+
+_DTYPES: dict[str, Any] = {
+    "total": BALANCE_DTYPE,
+    "holders": "int64",
+    "unknown": "int64",
+    "largest": "float64",
+    "herfindahl": "float64",
+    "gini": "float64",
+}
+
+
+def _measure(levels: list[int | None], n: int) -> tuple[int | None, int, int, float, float, float]:
+    """Return the columns of `concentration` for the balances of a group."""
+    known = [level for level in levels if level is not None]
+    held = sorted(level for level in known if level > 0)
+    total, holders, unknown = sum(held), len(held), len(levels) - len(known)
+    if not held:
+        return 0 if known else None, 0, unknown, np.nan, np.nan, np.nan
+    ranked = sum(rank * balance for rank, balance in enumerate(held, start=1))
+    largest = sum(held[-n:]) / total
+    herfindahl = sum(balance**2 for balance in held) / total**2
+    gini = (2 * ranked - (holders + 1) * total) / (holders * total)
+    return total, holders, unknown, largest, herfindahl, gini
 
 
 def top_movers(
@@ -310,52 +303,33 @@ def top_movers(
     """
     _check_count(n)
     accounts = summarize_accounts(table, start=start, end=end, opening=opening, known=known)
-    moves = _integers(accounts["net"].array)
+    net = [int(move or 0) for move in pa.array(accounts["net"]).to_pylist()]
     assets = accounts["asset_id"].cat.codes.tolist()
-    moved = [(assets[place], -abs(move), place) for place, move in enumerate(moves) if move]
-    ranked = accounts.iloc[[place for _, _, place in sorted(moved)]]
+    moved = sorted((assets[row], -abs(move), row) for row, move in enumerate(net) if move)
+    ranked = accounts.iloc[[row for _, _, row in moved]]
     largest = ranked.groupby("asset_id", observed=True).head(n).reset_index(drop=True)
     for name in ACCOUNT_KEY:
         largest[name] = largest[name].cat.remove_unused_categories()
     return largest[[*ACCOUNT_KEY, "opening", "closing", "net", "inflow", "outflow", "changes"]]
 
 
-def _at_points(
-    table: pd.DataFrame,
+def _grid_of(
     when: Instant | Iterable[Instant] | None,
     *,
     freq: Frequency | None,
     start: Instant | None,
     end: Instant | None,
     tz: Zone | None,
-    opening: pd.DataFrame | None,
-    known: Stated | None,
-) -> tuple[Steps, NDArray[np.int64], dt.tzinfo]:
-    """Return step functions, the instants, ascending, and the time zone."""
+) -> Frequency | Grid:
+    """Return instants as a grid, or the frequency of one: either is asked for."""
     if when is None:
         if freq is None:
             raise ValueError("give when, one instant or several, or freq, for a grid")
-        steps, grid, _ = open_interval(
-            table, opening=opening, known=known, freq=freq, start=start, end=end, tz=tz
-        )
-        return steps, grid.points, grid.zone
+        return freq
     if not (freq is None and start is None and end is None):
         raise ValueError("give either when or a grid with freq, start and end, not both")
     zone = to_zone(tz)
-    points = np.unique(to_instants(when, zone)[0])
-    until = int(points.max(initial=ALWAYS)) + 1
-    steps = forget(make_steps(table, opening), stated(table, known), opening, until=until)
-    return steps, points, zone
-
-
-def _integers(amounts: pd.api.extensions.ExtensionArray) -> list[int | None]:
-    """Return a column of amounts as Python integers, None where it is NA."""
-    values = pa.array(amounts)
-    numbers = integers_of(words_of(values))
-    return [
-        number if known else None
-        for number, known in zip(numbers, values.is_valid().to_pylist(), strict=True)
-    ]
+    return grid_at(np.unique(to_instants(when, zone)[0]), zone)
 
 
 def _check_count(n: int) -> None:

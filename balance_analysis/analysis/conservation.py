@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.flows import deltas
-from balance_analysis.analysis.gaps import are_known, stated
+from balance_analysis.analysis.history import are_known
 from balance_analysis.analysis.int128 import (
     add,
     is_zero,
@@ -26,13 +26,18 @@ from balance_analysis.analysis.int128 import (
 )
 from balance_analysis.analysis.steps import check_fits
 from balance_analysis.frame import to_arrow, to_frame
+from balance_analysis.known import known_of, to_known
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-    from balance_analysis.known import Known, Stated
+    from balance_analysis.known import Stated
 
+_BLOCK: Final = ["asset_id", "timestamp"]
+_ROW: Final = [*ACCOUNT_KEY, "timestamp"]
 _REASON_OF: Final = {"both": "other amount", "left_only": "no flow", "right_only": "no row"}
 _REASONS: Final = pd.CategoricalDtype(pd.Index(["no row", "no flow", "other amount"], dtype="str"))
 
@@ -66,10 +71,10 @@ class ConservationReport:
 
     def __str__(self) -> str:
         """Tell what was found, asset by asset."""
-        found = (
-            f"{len(self.moves):,} of {self.blocks:,} blocks move the total of their asset: by a "
-        )
-        lines = [found + "deposit, a withdrawal, a row that is missing, or an account's first row"]
+        found = f"{len(self.moves):,} of {self.blocks:,} blocks move the total of their asset"
+        lines = [
+            f"{found}: by a deposit, a withdrawal, a row that is missing, or an account's first row"
+        ]
         for asset, moves in self.moves.groupby("asset_id", observed=True):
             first = int((moves["first_rows"] > 0).sum())
             lines.append(
@@ -134,36 +139,28 @@ def check_conservation(
     2       b2 2023-04-01 00:00:00+00:00        0   <NA>
     """
     rows = _without_external(deltas(table, opening=opening, known=known))
-    rows = _without_unknown_blocks(rows)
-    moments, ranks = np.unique(microseconds(rows), return_inverse=True)
-    assets = rows["asset_id"].cat.codes.to_numpy().astype(np.int64)
-    blocks, heads, cells = np.unique(
-        assets * len(moments) + ranks, return_index=True, return_inverse=True
-    )
-
-    def name(block: int) -> str:
-        row = rows.iloc[int(heads[block])]
-        return f"the sum of the changes of asset {row['asset_id']} at {row['timestamp']}"
-
+    cells, _ = _cells(rows, _BLOCK)
+    is_behind_gap = rows["delta"].isna() & rows[list(ACCOUNT_KEY)].duplicated()
+    rows = rows.loc[~np.isin(cells, cells[is_behind_gap])].reset_index(drop=True)
+    cells, heads = _cells(rows, _BLOCK)
     is_first = rows["delta"].isna().to_numpy()
-    known, known_too_large = _sum(rows["delta"], ~is_first, cells, len(blocks))
-    first, first_too_large = _sum(rows["balance"], is_first, cells, len(blocks))
-    move, too_large = add(known, first)
-    check_fits(known_too_large | first_too_large | too_large, name)
+    known_words, known_too_large = _sum(rows["delta"], ~is_first, cells, len(heads))
+    first, first_too_large = _sum(rows["balance"], is_first, cells, len(heads))
+    move, too_large = add(known_words, first)
+    check_fits(
+        known_too_large | first_too_large | too_large,
+        lambda cell: f"the sum of the changes of {rows.loc[heads[cell], _BLOCK].to_dict()}",
+    )
     is_moved = ~is_zero(move)
-    moves = pd.DataFrame(
-        {
-            "asset_id": rows["asset_id"].array[heads],
-            "timestamp": rows["timestamp"].array[heads],
-            "move": to_balances(move),
-            "known": to_balances(known),
-            "first": to_balances(first),
-            "rows": np.bincount(cells, minlength=len(blocks)),
-            "first_rows": np.bincount(cells[is_first], minlength=len(blocks)),
-        }
-    ).loc[is_moved]
+    moves = rows.loc[heads, _BLOCK].assign(
+        move=to_balances(move),
+        known=to_balances(known_words),
+        first=to_balances(first),
+        rows=np.bincount(cells, minlength=len(heads)),
+        first_rows=np.bincount(cells[is_first], minlength=len(heads)),
+    )
     return ConservationReport(
-        _with_used_ids(moves), _with_used_ids(rows.loc[is_moved[cells]]), blocks=len(blocks)
+        _used(moves.loc[is_moved]), _used(rows.loc[is_moved[cells]]), blocks=len(heads)
     )
 
 
@@ -228,81 +225,56 @@ def reconcile(
     """
     rows = _without_external(deltas(table, opening=opening, known=known))
     ledger = _without_external(_read_flows(flows))
-    both = _as_text(rows).merge(
-        _as_text(ledger), on=[*ACCOUNT_KEY, "timestamp"], how="outer", indicator=True, sort=True
+    texts = dict.fromkeys(ACCOUNT_KEY, "str")
+    both = rows.astype(texts).merge(
+        ledger.astype(texts), on=_ROW, how="outer", indicator=True, sort=True
     )
-    is_row = both["_merge"] != "right_only"
-    is_left_out = np.where(is_row, both["delta"].isna(), ~_is_known(both, stated(table, known)))
+    spans = known_of(table) if known is None else to_known(known)
+    is_known = are_known(spans, microseconds(both), microseconds(both) + 1)
+    is_left_out = np.where(both["_merge"] == "right_only", ~is_known, both["delta"].isna())
     delta, net = (words_of(pa.array(both[name].fillna(0))) for name in ("delta", "net"))
     difference, too_large = subtract(delta, net)
-    keys = both[[*ACCOUNT_KEY, "timestamp"]]
-    check_fits(too_large, lambda row: f"the difference of {keys.iloc[row].to_dict()}")
-    differs = ~is_zero(difference) & ~is_left_out
+    check_fits(too_large, lambda row: f"the difference of {both.loc[row, _ROW].to_dict()}")
     reasons = both["_merge"].map(_REASON_OF).astype(_REASONS)
-    found = both.assign(difference=to_balances(difference), reason=reasons).loc[differs]
-    columns = [*ACCOUNT_KEY, "timestamp", "delta", "net", "difference", "reason"]
-    result = found[columns].astype(dict.fromkeys(ACCOUNT_KEY, "category")).reset_index(drop=True)
+    found = both.assign(difference=to_balances(difference), reason=reasons)
+    columns = [*_ROW, "delta", "net", "difference", "reason"]
+    result = found.loc[~is_zero(difference) & ~is_left_out, columns].reset_index(drop=True)
+    result = result.astype(dict.fromkeys(ACCOUNT_KEY, "category"))
     result.attrs[ATTRS_KEY] = {"not_compared": int(is_left_out.sum())}
     return result
 
 
 def _read_flows(flows: pd.DataFrame) -> pd.DataFrame:
     """Return flows with one row for each account and timestamp."""
-    missing = [name for name in (*ACCOUNT_KEY, "timestamp", "net") if name not in flows]
+    missing = [name for name in (*_ROW, "net") if name not in flows]
     if missing:
         raise ValueError(f"flows has no column {', '.join(missing)}")
-    if pd.api.types.is_float_dtype(flows["net"].dtype):
-        raise TypeError("flows has floats in 'net', which lose digits; make them integers")
     rows = to_frame(to_arrow(flows.assign(balance=flows["net"])))
-    keys = rows[[*ACCOUNT_KEY, "timestamp"]]
-    numbers = keys.groupby([*ACCOUNT_KEY, "timestamp"], observed=True, sort=False).ngroup()
-    cells = numbers.to_numpy(np.int64)
-    heads = np.unique(cells, return_index=True)[1]
+    cells, heads = _cells(rows, _ROW)
     net, too_large = _sum(rows["balance"], np.ones(len(rows), bool), cells, len(heads))
-    check_fits(
-        too_large, lambda cell: f"the sum of the flows of {keys.iloc[heads[cell]].to_dict()}"
-    )
-    return keys.iloc[heads].assign(net=to_balances(net))
+    keys = rows.loc[heads, _ROW]
+    check_fits(too_large, lambda cell: f"the sum of the flows of {keys.iloc[cell].to_dict()}")
+    return keys.assign(net=to_balances(net))
+
+
+def _cells(rows: pd.DataFrame, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the number of each row's group by some columns, and each group's first row."""
+    cells = np.asarray(rows.groupby(list(names), observed=True).ngroup(), np.int64)
+    return cells, np.unique(cells, return_index=True)[1]
 
 
 def _sum(
-    amounts: pd.Series[Any],
-    chosen: NDArray[np.bool_],
-    cells: NDArray[np.integer[Any]],
-    count: int,
+    amounts: pd.Series[Any], chosen: NDArray[np.bool_], cells: NDArray[np.int64], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the sum of the chosen amounts in each cell, and which don't fit."""
     return sum_words(words_of(pa.array(amounts))[chosen], cells[chosen], count)
-
-
-def _is_known(rows: pd.DataFrame, known: Known | None) -> NDArray[np.bool_]:
-    """Return which rows stand at moments at which every change is known."""
-    times = microseconds(rows)
-    return are_known(known, times, times + 1)
-
-
-def _without_unknown_blocks(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return deltas without the blocks of an asset at which one is unknown behind a gap."""
-    keys = rows[list(ACCOUNT_KEY)]
-    is_behind_gap = rows["delta"].isna() & keys.duplicated()
-    if not is_behind_gap.any():
-        return rows
-    block = ["asset_id", "timestamp"]
-    left_out = rows.loc[is_behind_gap, block].drop_duplicates()
-    merged = rows[block].merge(left_out, on=block, how="left", indicator=True)
-    return rows.loc[(merged["_merge"] == "left_only").to_numpy()].reset_index(drop=True)
 
 
 def _without_external(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.loc[(rows["account_type"] != EXTERNAL).to_numpy()].reset_index(drop=True)
 
 
-def _as_text(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows with ids of one dtype, whatever categories they have."""
-    return rows.astype(dict.fromkeys(ACCOUNT_KEY, "str"))
-
-
-def _with_used_ids(rows: pd.DataFrame) -> pd.DataFrame:
+def _used(rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows with a fresh index and no categories that none of them uses."""
     ids = {name: rows[name].cat.remove_unused_categories() for name in rows if name in ACCOUNT_KEY}
     return rows.assign(**ids).reset_index(drop=True)

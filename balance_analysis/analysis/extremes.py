@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from balance_analysis.analysis.gaps import open_interval, open_known
 from balance_analysis.analysis.grid import check_cells, to_times
+from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.int128 import (
     first_extremes,
     running_maxima,
@@ -16,20 +16,11 @@ from balance_analysis.analysis.int128 import (
     take,
     to_balances,
 )
-from balance_analysis.analysis.resample import cut
-from balance_analysis.analysis.steps import (
-    ALWAYS,
-    check_fits,
-    join,
-    map_blocks,
-    period_columns,
-)
-from balance_analysis.schema import from_microseconds
+from balance_analysis.analysis.steps import ALWAYS, check_fits, cut, join, map_blocks
 
 if TYPE_CHECKING:
     from balance_analysis.analysis.grid import Frequency, Zone
-    from balance_analysis.analysis.resample import Pieces
-    from balance_analysis.analysis.steps import Columns, Steps
+    from balance_analysis.analysis.steps import Columns, Pieces, Steps
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
@@ -94,20 +85,19 @@ def ohlc(
     0 2023-04-01 00:00:00+00:00  <NA>     5    5      5
     1 2023-04-02 00:00:00+00:00     5     7    1      1
     """
-    steps, grid, _ = open_interval(
-        table, opening=opening, known=known, freq=freq, start=start, end=end, tz=tz
-    )
+    history = make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz)
+    steps, grid = history.steps, history.grid
     check_cells(len(steps), len(grid))
     found = join(
         map_blocks(lambda _, block: _ranges(cut(block, grid.edges)), steps, points=len(grid))
     )
-    is_open, is_known = found["starts_known"], found["has_known"]
     return pd.DataFrame(
         {
-            **period_columns(steps, grid),
-            "open": to_balances(found["open"], is_open),
-            "high": to_balances(found["high"], is_known),
-            "low": to_balances(found["low"], is_known),
+            **steps.repeat_keys(len(grid)),
+            **grid.all_bounds(len(steps)),
+            "open": to_balances(found["open"], found["is_known"]),
+            "high": to_balances(found["high"], found["has_known"]),
+            "low": to_balances(found["low"], found["has_known"]),
             "close": to_balances(found["close"], found["ends_known"]),
         },
         copy=False,
@@ -116,15 +106,13 @@ def ohlc(
 
 def _ranges(pieces: Pieces) -> Columns:
     # An unknown piece has the balance of the one after it, so it changes no extreme.
-    high, low = (
-        first_extremes(pieces.words, pieces.starts, largest=largest) for largest in (True, False)
-    )
+    words, starts = pieces.words, pieces.starts
     return {
-        "open": take(pieces.words, pieces.starts),
-        "high": take(pieces.words, high),
-        "low": take(pieces.words, low),
-        "close": take(pieces.words, pieces.lasts),
-        "starts_known": pieces.is_known,
+        "open": take(words, starts),
+        "high": take(words, first_extremes(words, starts, largest=True)),
+        "low": take(words, first_extremes(words, starts, largest=False)),
+        "close": take(words, pieces.lasts),
+        "is_known": pieces.is_known,
         "has_known": pieces.has_known,
         "ends_known": pieces.ends_known,
     }
@@ -175,27 +163,24 @@ def drawdown(
     1        7     7 2023-04-03 00:00:00+00:00      0
     2        1     7 2023-04-03 00:00:00+00:00      6
     """
-    rows, steps = open_known(table, opening, known)
-    found = join(map_blocks(lambda _, block: _fall(block), steps))
-    return rows.assign(
-        peak=to_balances(found["peak"], found["is_known"]),
-        peak_at=to_times(np.where(found["is_known"], found["peak_at"], ALWAYS)),
-        depth=to_balances(found["depth"], found["is_known"]),
+    history = make_history(table, opening, known)
+    found = join(map_blocks(lambda _, block: _fall(block), history.steps))
+    is_known = found["is_known"]
+    return history.rows.assign(
+        peak=to_balances(found["peak"], is_known),
+        peak_at=to_times(np.where(is_known, found["peak_at"], ALWAYS)),
+        depth=to_balances(found["depth"], is_known),
     )
 
 
 def _fall(steps: Steps) -> Columns:
+    """Return the columns of `drawdown` for the rows of a block."""
     peaks = running_maxima(steps.words, steps.heads)
     highest = take(steps.words, peaks)
     depths, too_large = subtract(highest, steps.words)
-
-    def name(row: int) -> str:
-        moment = from_microseconds(int(steps.times[row]))
-        return f"the depth of {steps.name(int(steps.numbers[row]))} at {moment}"
-
-    check_fits(too_large, name)
-    kept = slice(None) if steps.is_row.all() else steps.is_row
+    check_fits(too_large, lambda row: f"the depth of {steps.name_row(row)}")
     gaps = np.cumsum(steps.is_fresh & ~steps.is_head)
+    kept = slice(None) if steps.is_row.all() else steps.is_row
     return {
         "peak": highest[kept],
         "peak_at": steps.times[peaks][kept],

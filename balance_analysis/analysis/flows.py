@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from balance_analysis.analysis.gaps import are_known, open_interval, open_known
-from balance_analysis.analysis.grid import check_cells, count_until, to_times
-from balance_analysis.analysis.groups import make_groups, used_cells
+from balance_analysis.analysis.grid import check_cells, count_before
+from balance_analysis.analysis.groups import make_groups
+from balance_analysis.analysis.history import are_known, make_history
 from balance_analysis.analysis.int128 import (
     ROOM,
     compose,
@@ -21,21 +21,15 @@ from balance_analysis.analysis.int128 import (
     take,
     to_balances,
 )
-from balance_analysis.analysis.steps import (
-    check_fits,
-    join,
-    map_blocks,
-    step_deltas,
-)
+from balance_analysis.analysis.steps import check_fits, join, map_blocks, step_deltas
 from balance_analysis.schema import ACCOUNT_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.grid import Frequency, Grid, Zone
-    from balance_analysis.analysis.groups import Groups
     from balance_analysis.analysis.steps import Columns, Steps
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
@@ -84,8 +78,8 @@ def deltas(
     1       a1 2023-04-03 00:00:00+00:00        7      2
     2       b2 2023-04-02 00:00:00+00:00        1   <NA>
     """
-    rows, steps = open_known(table, opening, known)
-
+    history = make_history(table, opening, known)
+    steps = history.steps
     words = np.empty_like(steps.words)
 
     def differ(first: int, block: Steps) -> None:
@@ -94,7 +88,7 @@ def deltas(
 
     map_blocks(differ, steps)
     kept = slice(None) if opening is None else steps.is_row
-    return rows.assign(delta=to_balances(words[kept], ~steps.is_fresh[kept]))
+    return history.rows.assign(delta=to_balances(words[kept], ~steps.is_fresh[kept]))
 
 
 def flows(
@@ -171,32 +165,33 @@ def flows(
     0 2023-04-01 00:00:00+00:00       2        0    2        1        1
     1 2023-04-02 00:00:00+00:00       0        6   -6        1        0
     """
-    steps, grid, spans = open_interval(
-        table, opening=opening, known=known, freq=freq, start=start, end=end, tz=tz
-    )
-    groups = make_groups(steps.accounts, by)
-    found = _flow_runs(steps, grid)
-    cells, places = used_cells(
+    history = make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz)
+    grid, groups = history.grid, make_groups(history.steps.accounts, by)
+    found = _flow_runs(history.steps, grid)
+    cells, places = _used_cells(
         groups.numbers[found["number"]] * len(grid) + found["period"], len(groups) * len(grid)
     )
     group, period = np.divmod(cells, max(len(grid), 1))
-
-    is_whole = are_known(spans, grid.edges[:-1], grid.edges[1:])
-    amounts = {}
+    is_whole = are_known(history.known, grid.edges[:-1], grid.edges[1:])[period]
+    columns = {**groups.columns(group), **grid.bounds(period)}
     for what in ("inflow", "outflow", "net"):
         words, too_large = sum_words(found[what], places, len(cells))
-        check_fits(too_large, _naming(what, groups, group))
-        amounts[what] = to_balances(words, is_whole[period])
-    counts = {
-        what: sum_groups([found[what]], places, len(cells))[0] for what in ("changes", "unknown")
-    }
-    columns = groups.columns(group)
-    bounds = {"start": grid.starts[period], "end": grid.ends[period]}
-    return pd.DataFrame({**columns, **bounds, **amounts, **counts}, copy=False)
+        check_fits(too_large, lambda cell: f"a flow of {groups.name(int(group[cell]))}")
+        columns[what] = to_balances(words, is_whole)
+    for what in ("changes", "unknown"):
+        columns[what] = sum_groups([found[what]], places, len(cells))[0]
+    return pd.DataFrame(columns, copy=False)
 
 
-def _naming(what: str, groups: Groups, group: NDArray[np.int64]) -> Callable[[int], str]:
-    return lambda cell: f"the {what} of {groups.name(int(group[cell]))}"
+def _used_cells(
+    cells: NDArray[np.int64], count: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the distinct ones of so many cells, ascending, and the place of each among them."""
+    if count > 8 * len(cells):
+        return np.unique(cells, return_inverse=True)
+    is_used = np.zeros(count, bool)
+    is_used[cells] = True
+    return np.flatnonzero(is_used), (np.cumsum(is_used) - 1)[cells]
 
 
 def active_accounts(
@@ -258,27 +253,22 @@ def active_accounts(
     1 2023-04-02 00:00:00+00:00        0       0
     2 2023-04-03 00:00:00+00:00        2       1
     """
-    steps, grid, spans = open_interval(
-        table, opening=opening, known=known, freq=freq, start=start, end=end, tz=tz
-    )
-    groups = make_groups(steps.accounts, by, mixes_assets=True)
+    history = make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz)
+    grid, groups = history.grid, make_groups(history.steps.accounts, by, mixes_assets=True)
     check_cells(len(groups), len(grid))
-    found = _flow_runs(steps, grid)
+    found = _flow_runs(history.steps, grid)
     cells = groups.numbers[found["number"]] * len(grid) + found["period"]
-    is_active = found["changes"] > 0
-    count = len(groups) * len(grid)
-    is_missing = np.tile(~are_known(spans, grid.edges[:-1], grid.edges[1:]), len(groups))
+    is_known = np.tile(are_known(history.known, grid.edges[:-1], grid.edges[1:]), len(groups))
 
-    def counted(chosen: NDArray[np.int64]) -> pd.arrays.IntegerArray:
-        return pd.arrays.IntegerArray(np.bincount(chosen, minlength=count), is_missing.copy())
+    def count(cells: NDArray[np.int64]) -> pd.arrays.IntegerArray:
+        return pd.arrays.IntegerArray(np.bincount(cells, minlength=len(is_known)), ~is_known)
 
     return pd.DataFrame(
         {
-            **groups.columns(np.repeat(np.arange(len(groups)), len(grid))),
-            "start": to_times(np.tile(grid.edges[:-1], len(groups)), grid.zone),
-            "end": to_times(np.tile(grid.edges[1:], len(groups)), grid.zone),
-            "touched": counted(cells),
-            "active": counted(cells[is_active]),
+            **groups.repeat_columns(len(grid)),
+            **grid.all_bounds(len(groups)),
+            "touched": count(cells),
+            "active": count(cells[found["changes"] > 0]),
         }
     )
 
@@ -308,51 +298,51 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     OverflowError
         If a delta or a sum has more than 38 digits.
     """
-    periods = count_until(edges, steps.times)
+    periods = count_before(edges - 1, steps.times)
     periods -= 1
     is_inside = steps.is_row & (periods >= 0) & (periods < len(edges) - 1)
-    is_head = steps.is_head
-    is_fresh = is_head if steps.ceases is None else steps.is_fresh
-    is_start = is_head.copy()
+    is_start = steps.is_head.copy()
     is_start[1:] |= (periods[1:] != periods[:-1]) | (is_inside[1:] != is_inside[:-1])
     starts = np.flatnonzero(is_start)
     stops = np.append(starts[1:], len(periods))[: len(starts)]
     deltas = step_deltas(steps)
-    inflows = ~(deltas[:, 1] >> np.int64(63))  # all bits of what is not negative
-    width = ROOM - int(np.max(stops - starts, initial=1)).bit_length()
-    inflow, inflow_too_large = compose(
-        [
-            np.add.reduceat(digit & inflows, starts) if len(starts) else digit
-            for digit in digits_of(deltas, width)
-        ],
-        width,
-    )
-    before = starts - ~is_fresh[starts]
+    inflow, inflow_too_large = _sum_positive(deltas, starts, stops)
+    before = starts - ~steps.is_fresh[starts]
     net, net_too_large = subtract(take(steps.words, stops - 1), take(steps.words, before))
     outflow, outflow_too_large = subtract(inflow, net)
+    too_large = inflow_too_large | net_too_large | outflow_too_large
+    check_fits(
+        too_large & is_inside[starts],
+        lambda run: f"a flow of {steps.name(int(steps.numbers[starts[run]]))}",
+    )
     changes = np.append(0, np.cumsum(~is_zero(deltas)))
-    unknown = is_fresh[starts].astype(np.int64)
-    if steps.ceases is not None and len(starts):
-        unknown = np.add.reduceat(is_fresh, starts, dtype=np.int64)
-    numbers = np.cumsum(is_head[starts]) - 1
-    kept: Any = slice(None) if is_inside.all() else is_inside[starts]
-
-    def check(what: str, too_large: NDArray[np.bool_]) -> None:
-        owners = numbers[kept]
-        check_fits(too_large[kept], lambda run: f"the {what} of {steps.name(int(owners[run]))}")
-
-    check("inflow", inflow_too_large)
-    check("outflow", outflow_too_large)
-    check("net", net_too_large)
-    return {
-        "number": numbers[kept],
-        "period": periods[starts][kept],
-        "first_seen": steps.times[starts][kept],
-        "last_seen": steps.times[stops - 1][kept],
-        "rows": (stops - starts)[kept],
-        "changes": (changes[stops] - changes[starts])[kept],
-        "unknown": unknown[kept],
-        "inflow": inflow[kept],
-        "outflow": outflow[kept],
-        "net": net[kept],
+    unknown = steps.is_fresh[starts].astype(np.int64)
+    if steps.ceases is not None:
+        unknown = np.add.reduceat(steps.is_fresh, starts, dtype=np.int64)
+    found = {
+        "number": np.cumsum(steps.is_head[starts]) - 1,
+        "period": periods[starts],
+        "first_seen": steps.times[starts],
+        "last_seen": steps.times[stops - 1],
+        "rows": stops - starts,
+        "changes": changes[stops] - changes[starts],
+        "unknown": unknown,
+        "inflow": inflow,
+        "outflow": outflow,
+        "net": net,
     }
+    if is_inside.all():
+        return found
+    return {name: column[is_inside[starts]] for name, column in found.items()}
+
+
+def _sum_positive(
+    words: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the sum of the positive amounts of each run, and which have more than 38 digits."""
+    if not len(starts):
+        return words, np.empty(0, bool)
+    is_positive = ~(words[:, 1] >> np.int64(63))  # all bits of what is not negative
+    width = ROOM - int(np.max(stops - starts)).bit_length()
+    digits = [np.add.reduceat(x & is_positive, starts) for x in digits_of(words, width)]
+    return compose(digits, width)

@@ -42,16 +42,16 @@ _Step = int | pd.offsets.BaseOffset
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The edges of adjacent periods.
+    """Adjacent periods, and where a series is looked at: microseconds since 1970-01-01 UTC.
 
     Attributes
     ----------
     edges
-        Microseconds since 1970-01-01 UTC, ascending: where each period begins, and where the last
-        one ends. None at all where there is no period.
+        Ascending: where each period begins, and where the last one ends. None at all where there is
+        no period.
     points
-        Where a series is looked at: the beginnings, and the end where rows lie behind the last
-        beginning and no end was asked for or known.
+        The beginnings, and the end where rows lie behind the last beginning and no end was asked
+        for or known.
     zone
         The time zone in which days are days.
     """
@@ -60,19 +60,19 @@ class Grid:
     points: NDArray[np.int64]
     zone: dt.tzinfo
 
-    @property
-    def starts(self) -> pd.DatetimeIndex:
-        """Where each period begins."""
-        return to_times(self.edges[:-1], self.zone)
-
-    @property
-    def ends(self) -> pd.DatetimeIndex:
-        """Where each period ends."""
-        return to_times(self.edges[1:], self.zone)
-
     def __len__(self) -> int:
         """Return the number of periods."""
         return max(len(self.edges) - 1, 0)
+
+    def bounds(self, periods: NDArray[np.integer[Any]]) -> dict[str, pd.DatetimeIndex]:
+        """Return `start` and `end` of periods by their numbers, as columns."""
+        starts, ends = self.edges[:-1][periods], self.edges[1:][periods]
+        return {"start": to_times(starts, self.zone), "end": to_times(ends, self.zone)}
+
+    def all_bounds(self, count: int) -> dict[str, pd.DatetimeIndex]:
+        """Return `start` and `end` of all periods so many times, as columns."""
+        starts, ends = np.tile(self.edges[:-1], count), np.tile(self.edges[1:], count)
+        return {"start": to_times(starts, self.zone), "end": to_times(ends, self.zone)}
 
 
 def make_grid(
@@ -101,7 +101,7 @@ def make_grid(
     known
         The known intervals, microseconds, ascending. Without `end`, the last period ends where the
         last of them does, unless rows lie behind it; without `start`, the first one begins no
-        earlier than the interval of the first row does.
+        earlier than the interval of the first row does, and where there are no rows with the first.
 
     Raises
     ------
@@ -115,6 +115,8 @@ def make_grid(
     stop = None if end is None else to_microseconds(end, zone=zone)
     if begin is not None and stop is not None and begin >= stop:
         raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
+    if not len(times) and known:
+        times = np.array([known[0][0]])
     if begin is None:
         if not len(times):
             return Grid(np.empty(0, np.int64), np.empty(0, np.int64), zone)
@@ -130,6 +132,11 @@ def make_grid(
         first = int(times.min())
         edges[0] = max([begin, *(since for since, _ in known if since <= first < edges[1])])
     return Grid(edges, points, zone)
+
+
+def grid_at(instants: NDArray[np.int64], zone: dt.tzinfo = dt.UTC) -> Grid:
+    """Return a grid whose points are instants, ascending: a period reaches from one to the next."""
+    return Grid(np.append(instants, instants[-1:] + 1), instants, zone)
 
 
 def check_cells(accounts: int, points: int) -> None:
@@ -152,35 +159,22 @@ def check_cells(accounts: int, points: int) -> None:
 def count_before(edges: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many edges, ascending, lie before each time: `numpy.searchsorted`, but fast.
 
-    Periods of one length, but for the last one, take a tenth of its time.
+    Periods of one length, but for the first and the last one, take a tenth of its time.
     """
-    if not _is_even(edges):
+    inner = edges[1:-1]
+    steps = np.diff(inner)
+    if np.any(steps != steps[:1]):
         return np.searchsorted(edges, times)
-    first, last, step = edges[0], edges[-2], edges[1] - edges[0]
-    places = np.clip(times, first, last)
-    places += step - first - 1
-    places //= step
-    places += times > last
-    places += times > edges[-1]
+    if len(steps):
+        places = np.clip(times, inner[0], inner[-1] + 1)
+        places += steps[0] - 1 - inner[0]
+        places //= steps[0]
+        edges = edges[[0, -1]]
+    else:
+        places = np.zeros(len(times), np.int64)
+    for edge in edges:
+        places += times > edge
     return places
-
-
-def count_until(edges: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many edges lie before or at each time, as `count_before` does."""
-    if not _is_even(edges):
-        return np.searchsorted(edges, times, side="right")
-    first, last, step = edges[0], edges[-2], edges[1] - edges[0]
-    places = np.clip(times, first - step, last)
-    places += step - first
-    places //= step
-    places += times >= edges[-1]
-    return places
-
-
-def _is_even(edges: NDArray[np.int64]) -> bool:
-    """Whether all edges but the last are equally far apart."""
-    steps = np.diff(edges[:-1])
-    return len(steps) > 0 and bool(np.all(steps == steps[0]))
 
 
 def _memory() -> int:
@@ -228,9 +222,6 @@ def _to_step(freq: Frequency) -> _Step:
     if offset.n <= 0:
         raise ValueError(f"freq must be positive, not {freq!r}")
     if not isinstance(offset, pd.offsets.Tick):
-        moment = pd.Timestamp("2000-01-03").as_unit("ns")  # a Monday, the first of no month
-        if moment + offset - moment < pd.Timedelta("1us"):
-            raise ValueError(f"freq must be whole microseconds, as timestamps are, not {freq!r}")
         return offset  # type: ignore[no-any-return]
     microseconds, rest = divmod(pd.Timedelta(offset).value, _NANOSECONDS)
     if rest:

@@ -1,4 +1,4 @@
-"""Accounts in groups that keep assets apart, and which cells of a group and a period are in use."""
+"""Accounts in groups that keep assets apart."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from balance_analysis.rows import account_numbers
 from balance_analysis.schema import ACCOUNT_KEY
@@ -15,6 +14,7 @@ from balance_analysis.schema import ACCOUNT_KEY
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pandas as pd
     from numpy.typing import NDArray
 
 
@@ -46,6 +46,10 @@ class Groups:
         """Return the ids of groups by their numbers, as columns."""
         return {str(name): self.ids[name].array[numbers] for name in self.ids}
 
+    def repeat_columns(self, count: int) -> dict[str, pd.Categorical]:
+        """Return the ids of each group so many times, as columns."""
+        return self.columns(np.repeat(np.arange(len(self)), count))
+
     def name(self, number: int) -> str:
         """Return how a group is called in a message."""
         return ", ".join(f"{name}={self.ids[name].iloc[number]!r}" for name in self.ids)
@@ -61,32 +65,26 @@ def make_groups(
     accounts
         `ACCOUNT_KEY` of each account, categories sorted.
     by
-        One or more names of `ACCOUNT_KEY`.
+        Names of `ACCOUNT_KEY`; none for all accounts together.
     mixes_assets
         Whether a group may hold accounts of several assets: only where nothing is added up.
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         If `by` has another name, one twice, or lacks `asset_id` where it is needed.
     """
     names = group_names(by, mixes_assets=mixes_assets)
     if not names:
         return Groups(accounts[[]].iloc[:1], np.zeros(len(accounts), np.int64))
-    columns = [accounts[name].array for name in names]
-    keys = account_numbers([c.codes for c in columns], [len(c.categories) for c in columns])
+    ids = [accounts[name].array for name in names]
+    keys = account_numbers([x.codes for x in ids], [len(x.categories) for x in ids])
     _, heads, numbers = np.unique(keys, return_index=True, return_inverse=True)
-    return Groups(pd.DataFrame({n: c[heads] for n, c in zip(names, columns, strict=True)}), numbers)
+    return Groups(accounts[names].iloc[heads], numbers)
 
 
 def group_names(by: str | Sequence[str], *, mixes_assets: bool = False) -> list[str]:
-    """Return the columns that make a group, as a list; see `make_groups`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If they are not some of `ACCOUNT_KEY`, each once, `asset_id` among them where it is needed.
-    """
+    """Return the columns that make a group, as a list; see `make_groups`."""
     if not isinstance(by, Iterable):
         raise TypeError(f"by must name columns of {list(ACCOUNT_KEY)}, not {by!r}")
     names = [by] if isinstance(by, str) else list(by)
@@ -98,20 +96,3 @@ def group_names(by: str | Sequence[str], *, mixes_assets: bool = False) -> list[
             f"by must include 'asset_id', not only {names}: amounts of different assets never mix"
         )
     return names
-
-
-def used_cells(cells: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the distinct cells, ascending, and the place of each row's cell among them.
-
-    Parameters
-    ----------
-    cells
-        The cell of each row, from 0 to `count` - 1.
-    count
-        How many cells there are, used or not.
-    """
-    if count > 8 * len(cells):
-        return np.unique(cells, return_inverse=True)
-    is_used = np.zeros(count, bool)
-    is_used[cells] = True
-    return np.flatnonzero(is_used), (np.cumsum(is_used) - 1)[cells]

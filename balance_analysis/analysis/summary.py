@@ -9,8 +9,8 @@ import pandas as pd
 
 from balance_analysis.analysis.averages import averages
 from balance_analysis.analysis.flows import flow_runs
-from balance_analysis.analysis.gaps import are_known, open_interval
 from balance_analysis.analysis.grid import to_times
+from balance_analysis.analysis.history import are_known, make_history
 from balance_analysis.analysis.int128 import (
     first_extremes,
     is_zero,
@@ -19,14 +19,12 @@ from balance_analysis.analysis.int128 import (
     take,
     to_balances,
 )
-from balance_analysis.analysis.resample import cut, hold
-from balance_analysis.analysis.steps import ALWAYS, check_fits, join, map_blocks
+from balance_analysis.analysis.steps import ALWAYS, check_fits, cut, join, map_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from balance_analysis.analysis.resample import Pieces
-    from balance_analysis.analysis.steps import Columns, Steps
+    from balance_analysis.analysis.steps import Columns, Pieces, Steps
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
@@ -35,6 +33,7 @@ _COLUMNS: Final = (
     *("minimum", "maximum", "minimum_at", "maximum_at", "inflow", "outflow", "net"),
     *("average", "drawdown", "drawdown_at", "zero_share"),
 )
+_TIMES: Final = ("first_seen", "last_seen", "minimum_at", "maximum_at", "drawdown_at")
 
 
 def summarize_accounts(
@@ -111,41 +110,37 @@ def summarize_accounts(
        rows  opening  closing  maximum  inflow  net
     0     3     <NA>        1        7       2   -4
     """
-    steps, grid, spans = open_interval(
-        table, opening=opening, known=known, freq=None, start=start, end=end, tz=None
-    )
-    edges = grid.edges
+    history = make_history(table, opening, known, start=start, end=end)
+    steps, edges = history.steps, history.grid.edges
     if not len(edges):
         edges = np.array([0, 1])  # without a row and a bound any interval will do
     found = join(map_blocks(lambda _, block: _summarize(block, edges), steps))
-    is_known, is_opened = found["is_known"], found["is_opened"]
-    has_flows = is_known & are_known(spans, edges[:1], edges[1:]).all()
-    has_net = has_flows | (is_opened & found["is_closed"])
-    amounts = {
-        **{n: to_balances(found[n], is_known) for n in ("minimum", "maximum", "drawdown")},
-        **{n: to_balances(found[n], has_flows) for n in ("inflow", "outflow")},
-        "net": to_balances(found["net"], has_net),
-        "closing": to_balances(found["closing"], found["is_closed"]),
-        "opening": to_balances(found["opening"], is_opened),
-        "average": to_balances(found["average"], found["is_known_throughout"]),
-    }
-    times = {
-        name: to_times(found[name])
-        for name in ("first_seen", "last_seen", "minimum_at", "maximum_at", "drawdown_at")
+    has_flows = found["has_known"] & are_known(history.known, edges[:1], edges[1:]).all()
+    is_known = {
+        **dict.fromkeys(("minimum", "maximum", "drawdown"), found["has_known"]),
+        **dict.fromkeys(("inflow", "outflow"), has_flows),
+        "net": has_flows | (found["is_opened"] & found["is_closed"]),
+        "closing": found["is_closed"],
+        "opening": found["is_opened"],
+        "average": found["known_throughout"],
     }
     columns = {
         **found,
-        **amounts,
-        **times,
+        **{name: to_balances(found[name], mask) for name, mask in is_known.items()},
+        **{name: to_times(found[name]) for name in _TIMES},
     }
-    return pd.DataFrame({**steps.keys(np.arange(len(steps))), **{n: columns[n] for n in _COLUMNS}})
+    return pd.DataFrame({**steps.repeat_keys(1), **{name: columns[name] for name in _COLUMNS}})
 
 
 def _summarize(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     """Return the columns of a block of accounts, amounts as words, times in microseconds."""
-    pieces, before = cut(steps, edges), hold(steps, edges[:1] - 1)
-    opening, closing = take(steps.words, before.rows), take(pieces.words, pieces.lasts)
-    is_opened, is_closed, flows = before.is_known, pieces.ends_known, _flows(steps, edges)
+    pieces, flows = cut(steps, edges), _flows(steps, edges)
+    before = np.add.reduceat(steps.times < edges[0], steps.heads, dtype=np.int64)
+    last = steps.heads + np.maximum(before - 1, 0)
+    opening, closing = take(steps.words, last), take(pieces.words, pieces.lasts)
+    is_opened, is_closed = before > 0, pieces.ends_known
+    if steps.ceases is not None:
+        is_opened &= steps.ceases[last] >= edges[0]
     is_told = is_opened & is_closed
     net, too_large = subtract(closing, opening)
     check_fits(is_told & too_large, lambda number: f"the net of {steps.name(number)}")
@@ -156,25 +151,23 @@ def _summarize(steps: Steps, edges: NDArray[np.int64]) -> Columns:
         "is_opened": is_opened,
         "closing": closing,
         "is_closed": is_closed,
-        "is_known": pieces.has_known,
+        "has_known": pieces.has_known,
         **_extremes(pieces),
-        "average": averages(steps, edges)["average"],
-        "is_known_throughout": pieces.known_throughout,
-        **_drawdowns(steps, pieces),
+        "average": averages(pieces.held, edges)["average"],
+        "known_throughout": pieces.known_throughout,
+        **_drawdowns(pieces),
         "zero_share": _zero_shares(pieces),
     }
 
 
 def _flows(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     """Return what each account's rows add up to; of one that has none, nothing."""
-    runs = flow_runs(steps, edges)
-    columns: Columns = {}
-    for name in ("first_seen", "last_seen"):
-        columns[name] = np.full(len(steps), ALWAYS)
-    for name in ("rows", "changes"):
-        columns[name] = np.zeros(len(steps), np.int64)
-    for name in ("inflow", "outflow", "net"):
-        columns[name] = np.zeros((len(steps), 2), np.int64)
+    runs, count = flow_runs(steps, edges), len(steps)
+    columns: Columns = {
+        **{name: np.full(count, ALWAYS) for name in ("first_seen", "last_seen")},
+        **{name: np.zeros(count, np.int64) for name in ("rows", "changes")},
+        **{name: np.zeros((count, 2), np.int64) for name in ("inflow", "outflow", "net")},
+    }
     for name, column in columns.items():
         column[runs["number"]] = runs[name]
     return columns
@@ -198,28 +191,21 @@ def _moments(
     return np.where(chosen, pieces.times[found], ALWAYS)
 
 
-def _drawdowns(steps: Steps, pieces: Pieces) -> Columns:
+def _drawdowns(pieces: Pieces) -> Columns:
     """Return each account's largest drawdown, and when it was first that deep."""
     peaks = running_maxima(pieces.words, pieces.starts)
     depths, too_large = subtract(take(pieces.words, peaks), pieces.words)
-    check_fits(
-        too_large, lambda piece: f"the drawdown of {steps.name(_owner(steps, pieces, piece))}"
-    )
+    steps, rows = pieces.steps, pieces.rows
+    check_fits(too_large, lambda piece: f"the drawdown of {steps.name_row(int(rows[piece]))}")
     found = first_extremes(depths, pieces.starts, largest=True)
     deepest = take(depths, found)
     fell = pieces.has_known & ~is_zero(deepest)
     return {"drawdown": deepest, "drawdown_at": _moments(pieces, found, fell)}
 
 
-def _owner(steps: Steps, pieces: Pieces, piece: int) -> int:
-    return int(steps.numbers[pieces.rows[piece]])
-
-
 def _zero_shares(pieces: Pieces) -> NDArray[np.float64]:
     """Return the part of the known time at 0, of each account."""
-    if not len(pieces.starts):
-        return np.empty(0)
-    at_zero = np.where(is_zero(pieces.words), pieces.known_for, 0)
-    known = np.add.reduceat(pieces.known_for, pieces.starts)
+    known_for = pieces.known_for
+    at_zero = np.where(is_zero(pieces.words), known_for, 0)
     with np.errstate(invalid="ignore"):
-        return np.add.reduceat(at_zero, pieces.starts) / known
+        return np.add.reduceat(at_zero, pieces.starts) / np.add.reduceat(known_for, pieces.starts)

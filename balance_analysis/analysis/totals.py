@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
-from balance_analysis.analysis.gaps import open_interval
 from balance_analysis.analysis.grid import check_cells, count_before, to_times
 from balance_analysis.analysis.groups import make_groups
+from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.int128 import ROOM, compose, digits_of, take, to_balances
 from balance_analysis.analysis.steps import NEVER, check_fits, map_blocks
 from balance_analysis.schema import from_microseconds
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -103,17 +103,15 @@ def totals(
     1 2023-04-02 00:00:00+00:00      6      2        0
     2 2023-04-03 00:00:00+00:00      8      2        0
     """
-    steps, grid, _ = open_interval(
-        table, opening=opening, known=known, freq=freq, start=start, end=end, tz=tz
-    )
+    history = make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz)
+    steps, grid = history.steps, history.grid
     groups = make_groups(steps.accounts, by)
     if freq is None:
-        own = groups.numbers[steps.numbers[steps.is_row]], steps.row_times
-        points = change_points(*own, groups, grid, from_start=start is not None)
+        points = change_points(steps, groups, grid, from_start=start is not None)
         sums = sum_at_changes(steps, groups, *points)
     else:
         sums = sum_at(steps, groups, grid.points)
-    return to_frame(groups, sums, grid.zone)
+    return sums_frame(groups, sums, grid.zone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +135,7 @@ class Sums:
     unknown: NDArray[np.int64]
 
 
-def to_frame(groups: Groups, sums: Sums, zone: dt.tzinfo) -> pd.DataFrame:
+def sums_frame(groups: Groups, sums: Sums, zone: dt.tzinfo) -> pd.DataFrame:
     """Return sums as the columns of `totals`."""
     return pd.DataFrame(
         {
@@ -171,20 +169,26 @@ def sum_at(steps: Steps, groups: Groups, points: NDArray[np.int64]) -> Sums:
 
 
 def change_points(
-    owners: NDArray[np.int64],
-    times: NDArray[np.int64],
-    groups: Groups,
-    grid: Grid,
-    *,
-    from_start: bool,
+    steps: Steps, groups: Groups, grid: Grid, *, from_start: bool, with_events: bool = False
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return at which of some times of groups, each once, there is a point, and at the start.
+    """Return at which times in a grid's interval groups have rows, each once, and at its start.
+
+    Parameters
+    ----------
+    from_start
+        Whether there is a point at the start as well, for each group.
+    with_events
+        Whether there are points where opening balances begin and balances cease to be known, too.
 
     Returns
     -------
     tuple of numpy.ndarray
         The group and the time, microseconds, of each point, group by group, times ascending.
     """
+    numbers, times = steps.numbers[steps.is_row], steps.row_times
+    if with_events:
+        numbers, times, _, _ = events(steps)
+    owners = groups.numbers[numbers]
     begin, stop = (int(grid.edges[0]), int(grid.edges[-1])) if len(grid) else (0, 0)
     is_inside = (begin <= times) & (times < stop)
     owners, times = owners[is_inside], times[is_inside]
@@ -256,7 +260,7 @@ def _sum_cells(
         is_last = np.append((cells[1:] != cells[:-1]) | (numbers[1:] != numbers[:-1]), True)
         rows = np.flatnonzero(is_last[: len(cells)] & (cells >= 0))
         heads = np.flatnonzero(np.diff(numbers[rows], prepend=-1))
-        changes = list(_changes(take(words, rows), heads, width))
+        changes = [_differences(digit, heads) for digit in digits_of(take(words, rows), width)]
         with lock:
             if is_known is None:
                 np.add.at(appeared, cells[rows[heads]], 1)
@@ -300,14 +304,6 @@ def _differences(values: NDArray[np.int64], heads: NDArray[np.int64]) -> NDArray
     change[1:] -= values[:-1]
     change[heads] = values[heads]
     return change
-
-
-def _changes(
-    words: NDArray[np.int64], heads: NDArray[np.int64], width: int
-) -> Iterator[NDArray[np.int64]]:
-    """Yield by how much each amount's digits differ from those before; a head's from nothing."""
-    for digit in digits_of(words, width):
-        yield _differences(digit, heads)
 
 
 def _running(values: NDArray[np.int64], begins: NDArray[np.int64]) -> NDArray[np.int64]:

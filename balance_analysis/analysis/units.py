@@ -21,7 +21,7 @@ from balance_analysis.analysis.int128 import integers_of, words_of
 from balance_analysis.frame import to_amounts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -85,13 +85,18 @@ def to_units(data: pd.DataFrame, decimals: Decimals) -> pd.DataFrame:
     assets = data["asset_id"].astype("str").to_numpy(dtype=object)
     scales = _scales(pd.unique(assets), places)
     rows_of = {asset: np.flatnonzero(assets == asset) for asset in scales}
-    amounts = {str(name): to_amounts(data[name], may_lack=True) for name in _amounts(data)}
+    amounts = {str(name): column for name, column in data.items() if _is_amounts(column)}
     if not amounts:
         raise TypeError(
             "the frame has no column of amounts: Arrow decimals, Decimal, or whole numbers of any "
             "size as Python's"
         )
-    return data.assign(**{name: _divide(c, rows_of, scales) for name, c in amounts.items()})
+    return data.assign(
+        **{
+            name: _divide(to_amounts(column, may_lack=True), rows_of, scales)
+            for name, column in amounts.items()
+        }
+    )
 
 
 def read_decimals(path: str | os.PathLike[str]) -> dict[str, int]:
@@ -108,38 +113,34 @@ def read_decimals(path: str | os.PathLike[str]) -> dict[str, int]:
     readers = {".csv": _read_csv, ".toml": _read_toml}
     if file.suffix.lower() not in readers:
         raise ValueError(f"{file}: decimals stand in a .csv or a .toml file")
-    return readers[file.suffix.lower()](file)
+    found: dict[str, int] = {}
+    for asset, count in readers[file.suffix.lower()](file):
+        if not str(count).strip().isdecimal():
+            raise ValueError(
+                f"{file}: asset {asset!r} needs decimals, a whole number, not {count!r}"
+            )
+        if found.setdefault(asset, int(count)) != int(count):
+            raise ValueError(f"{file}: asset {asset!r} has {found[asset]} and {count} decimals")
+    return found
 
 
-def _read_csv(file: Path) -> dict[str, int]:
+def _read_csv(file: Path) -> Iterator[tuple[str, Any]]:
     with file.open(encoding="utf-8-sig", newline="") as lines:
         rows = csv.DictReader(lines)
         missing = {"asset_id", "decimals"} - set(rows.fieldnames or ())
         if missing:
             raise ValueError(f"{file} has no column {', '.join(sorted(missing))}")
-        found: dict[str, int] = {}
         for row in rows:
-            where = f"{file}, line {rows.line_num}"
-            asset, text = row["asset_id"], row["decimals"]
-            if not (text and text.strip().isdecimal()):
-                raise ValueError(f"{where}: decimals must be a whole number, not {text!r}")
-            if found.setdefault(asset, int(text)) != int(text):
-                raise ValueError(f"{where}: asset {asset!r} has {found[asset]} decimals above")
-    return found
+            yield row["asset_id"], row["decimals"]
 
 
-def _read_toml(file: Path) -> dict[str, int]:
+def _read_toml(file: Path) -> Iterator[tuple[str, Any]]:
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{file} is no TOML: {error}") from error
-    found: dict[str, int] = {}
     for asset, about in content.items():
-        count = about.get("decimals") if isinstance(about, dict) else about
-        if not isinstance(count, int) or isinstance(count, bool):
-            raise ValueError(f"{file}: asset {asset!r} needs decimals, a whole number")  # noqa: TRY004 - it is the file that is wrong
-        found[asset] = count
-    return found
+        yield asset, about.get("decimals") if isinstance(about, dict) else about
 
 
 def _wide_to_units(data: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataFrame:
@@ -164,26 +165,20 @@ def _scales(assets: Iterable[str], decimals: Mapping[str, int]) -> dict[str, int
             "0 to leave its amounts in the smallest unit"
         )
     places = {asset: operator.index(decimals[asset]) for asset in present}
-    for asset, count in places.items():
-        if count < 0:
-            raise ValueError(f"asset {asset!r} can't have {count} decimals")
+    below = [asset for asset, count in places.items() if count < 0]
+    if below:
+        raise ValueError(f"asset {below[0]!r} can't have {places[below[0]]} decimals")
     return {asset: 10**count for asset, count in places.items()}
 
 
-def _amounts(data: pd.DataFrame) -> list[str]:
-    """Return which columns are amounts: counts are plain integers, which are none."""
-    return [
-        str(name)
-        for name, dtype in data.dtypes.items()
-        if _is_decimal(dtype)
-        or (name == "balance" and not pd.api.types.is_float_dtype(dtype))
-        or pd.api.types.infer_dtype(data[name]) == "decimal"
-        or (dtype == "object" and pd.api.types.infer_dtype(data[name]) == "integer")
-    ]
-
-
-def _is_decimal(dtype: object) -> bool:
-    return isinstance(dtype, pd.ArrowDtype) and pa.types.is_decimal(dtype.pyarrow_dtype)
+def _is_amounts(column: pd.Series[Any]) -> bool:
+    """Whether a column is of amounts: counts are plain integers, which are none."""
+    dtype = column.dtype
+    if isinstance(dtype, pd.ArrowDtype) and pa.types.is_decimal(dtype.pyarrow_dtype):
+        return True
+    if dtype == "object" and pd.api.types.infer_dtype(column) in {"decimal", "integer"}:
+        return True
+    return column.name == "balance" and not pd.api.types.is_float_dtype(dtype)
 
 
 def _divide(

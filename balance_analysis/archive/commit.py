@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from balance_analysis.analysis.steps import make_steps
 from balance_analysis.archive import layout
 from balance_analysis.archive.coverage import to_json
 from balance_analysis.archive.datafile import encode_rows, read_footer
@@ -268,8 +267,7 @@ def within(rows: pa.Table, start: int, end: int) -> pa.Table:
 def last_rows(rows: pa.Table) -> pa.Table:
     """Return the last row of each account."""
     table = to_frame(rows)
-    steps = make_steps(table)
-    return to_arrow(table.iloc[steps.bounds[1:] - 1])
+    return to_arrow(table.drop_duplicates(list(ACCOUNT_KEY), keep="last"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ def series(
             partial=partial,
             say=say(quiet),
         )
-        from balance_analysis.analysis.series import balance_series
+        from balance_analysis.analysis.balances import balance_series
 
         rows = selection.read(into=output)
         found = balance_series(

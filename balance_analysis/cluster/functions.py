@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from balance_analysis.analysis import averages, summary
 from balance_analysis.analysis import flows as changes
+from balance_analysis.analysis.balances import balance_series
 from balance_analysis.analysis.groups import group_names
-from balance_analysis.analysis.series import balance_series
 from balance_analysis.cluster.combine import add_flows, in_order, write_frames
 from balance_analysis.cluster.tasks import make_job, make_span
 from balance_analysis.cluster.totals import add_totals, partial_totals
@@ -76,7 +76,7 @@ def series(
     if freq is None:
         work, cells = partial(balance_series, **bounds, layout="long"), 0
     else:
-        grid: Any = make_span(job.chosen, opening, freq=freq, **bounds)
+        grid: Any = make_span(job.chosen, freq=freq, **bounds)
         work, cells = partial(balance_series, freq=grid, layout="long"), len(grid.points)
     frames = job.each_slice(work, opening=opening, cells=cells, is_kept=to is None)
     return _by_account(frames, to)
@@ -114,7 +114,7 @@ def time_weighted_average(
         See `cluster.series`.
     """
     job = make_job(archive, options, to)
-    grid: Any = make_span(job.chosen, opening, freq=freq, start=start, end=end, tz=tz)
+    grid: Any = make_span(job.chosen, freq=freq, start=start, end=end, tz=tz)
     work = partial(averages.time_weighted_average, freq=grid)
     frames = job.each_slice(work, opening=opening, cells=len(grid), is_kept=to is None)
     return _by_account(frames, to)
@@ -152,7 +152,7 @@ def summarize_accounts(
         See `cluster.series`.
     """
     job = make_job(archive, options, to)
-    grid = make_span(job.chosen, opening, freq=None, start=start, end=end, tz=None)
+    grid = make_span(job.chosen, freq=None, start=start, end=end, tz=None)
     work = partial(summary.summarize_accounts, **_bounds(grid))
     frames = job.each_slice(work, opening=opening, cells=1, is_kept=to is None)
     return _by_account(frames, to)
@@ -195,7 +195,7 @@ def flows(
     names = group_names(by)
     is_by_account = {*ACCOUNT_KEY} <= {*names}
     job = make_job(archive, options, to)
-    grid: Any = make_span(job.chosen, opening, freq=freq, start=start, end=end, tz=tz)
+    grid: Any = make_span(job.chosen, freq=freq, start=start, end=end, tz=tz)
     work = partial(changes.flows, freq=grid, by=names)
     frames = job.each_slice(work, opening=opening, cells=len(grid))
     if is_by_account:
@@ -240,7 +240,7 @@ def totals(
     """
     names = group_names(by)
     job = make_job(archive, options, to)
-    grid = make_span(job.chosen, opening, freq=freq, start=start, end=end, tz=tz)
+    grid = make_span(job.chosen, freq=freq, start=start, end=end, tz=tz)
     work = partial(partial_totals, by=names, grid=grid, is_at_changes=freq is None)
     slices = list(job.each_slice(work, opening=opening, cells=len(grid.points)))
     found = add_totals(

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from balance_analysis.analysis.grid import check_cells, make_grid
-from balance_analysis.analysis.steps import check_opening, in_one_thread
+from balance_analysis.analysis.history import check_opening
+from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.datafile import FILE_KEY, Slice
 from balance_analysis.archive.scan import Chosen, add_counts, cut
@@ -201,7 +202,6 @@ def make_job(archive: Archive, options: Options, to: PathLike | None) -> Job:
 
 def make_span(
     chosen: Chosen,
-    opening: pd.DataFrame | None,
     *,
     freq: Frequency | None,
     start: Instant | None,
@@ -209,11 +209,8 @@ def make_span(
     tz: Zone | None,
 ) -> Grid:
     """Return the periods and points of all slices together: those of the whole table."""
-    times = chosen.extent()
-    if not times and opening is not None and len(opening) and chosen.known:
-        times = [chosen.known[0][0]]
-    every = np.array(times, np.int64)
-    return make_grid(every, freq=freq, start=start, end=end, tz=tz, known=chosen.known)
+    times = np.array(chosen.extent(), np.int64)
+    return make_grid(times, freq=freq, start=start, end=end, tz=tz, known=chosen.known)
 
 
 def _once(ids: pd.DataFrame) -> pa.Table:

@@ -9,17 +9,16 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.analysis.gaps import open_interval
 from balance_analysis.analysis.groups import Groups, make_groups
+from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.int128 import words_of
 from balance_analysis.analysis.steps import NEVER, Steps
 from balance_analysis.analysis.totals import (
     Sums,
     change_points,
-    events,
     sum_at,
     sum_at_changes,
-    to_frame,
+    sums_frame,
 )
 from balance_analysis.cluster.combine import stacked
 
@@ -81,9 +80,7 @@ def partial_totals(
     is_at_changes
         Whether the points are at each change instead, in the grid's interval.
     """
-    steps, _, _ = open_interval(
-        table, opening=opening, known=None, freq=grid, start=None, end=None, tz=None
-    )
+    steps = make_history(table, opening, None, freq=grid).steps
     return list(_parts(steps, grid, by, is_at_changes=is_at_changes))
 
 
@@ -118,10 +115,8 @@ def _gridded(steps: Steps, groups: Groups, grid: Grid) -> tuple[Sums, NDArray[np
 
 def _changing(steps: Steps, groups: Groups, grid: Grid) -> tuple[Sums, NDArray[np.bool_]]:
     """Return sums wherever they change, and which of these points are at rows."""
-    numbers, moments, _, _ = events(steps)
-    owners, times = change_points(groups.numbers[numbers], moments, groups, grid, from_start=True)
-    rows = groups.numbers[steps.numbers[steps.is_row]], steps.row_times
-    own, own_times = change_points(*rows, groups, grid, from_start=False)
+    owners, times = change_points(steps, groups, grid, from_start=True, with_events=True)
+    own, own_times = change_points(steps, groups, grid, from_start=False)
     points = pd.MultiIndex.from_arrays([owners, times])
     is_own = points.isin(pd.MultiIndex.from_arrays([own, own_times]))
     return sum_at_changes(steps, groups, owners, times), is_own
@@ -170,8 +165,7 @@ def add_totals(
         np.concatenate([part.ceases for part in parts]),
     )
     held = Groups(groups.ids, groups.numbers[numbers[heads]])
-    own = held.numbers[steps.numbers[steps.is_row]], steps.row_times
-    points = change_points(*own, held, grid, from_start=from_start)
+    points = change_points(steps, held, grid, from_start=from_start)
 
     def added(words: NDArray[np.int64]) -> Sums:
         whole = replace(steps, words=words)
@@ -183,6 +177,6 @@ def add_totals(
     known = np.concatenate([part.known for part in parts])
     counts = words_of(pa.array(added(np.column_stack([known, np.zeros_like(known)])).total))[:, 0]
     counts = np.where(sums.known > 0, counts, 0)
-    return to_frame(
+    return sums_frame(
         groups, replace(sums, known=counts, unknown=sizes[sums.groups] - counts), grid.zone
     )

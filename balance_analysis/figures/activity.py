@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from balance_analysis.analysis.gaps import are_known
+from balance_analysis.analysis.history import are_known
 from balance_analysis.figures.axes import explain, inches, ink, legend_beside, new_axes
 from balance_analysis.figures.times import (
     INCOMPLETE,

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.collections import PolyCollection
 
 from balance_analysis.analysis.flows import flows
-from balance_analysis.analysis.gaps import are_known, open_interval
+from balance_analysis.analysis.history import are_known, make_history
 from balance_analysis.figures.axes import (
     Unit,
     explain,
@@ -119,10 +119,9 @@ def plot_flows(
     >>> [text.get_text() for text in ax.get_legend().get_texts()][:3]
     ['inflow', 'outflow', 'net']
     """
-    steps, grid, spans = open_interval(
-        data, opening=opening, known=known, freq=freq, start=start, end=end, tz=None
-    )
-    asset = Unit(only_asset(steps.accounts), decimals, unit)
+    history = make_history(data, opening, known, freq=freq, start=start, end=end)
+    grid, spans = history.grid, history.known
+    asset = Unit(only_asset(history.steps.accounts), decimals, unit)
     ax = new_axes(ax)
     measure = "flow" if freq is None else f"flow per {period_name(freq)}"
     ax.set_ylabel(asset.axis_label(measure))

@@ -22,7 +22,7 @@ from matplotlib.dates import (
     num2date,
 )
 
-from balance_analysis.analysis.gaps import open_interval
+from balance_analysis.analysis.history import make_history
 from balance_analysis.figures.axes import ink
 from balance_analysis.spans import between
 
@@ -117,9 +117,8 @@ def open_figure(
     ValueError
         If `start` is not before `end`.
     """
-    steps, grid, spans = open_interval(
-        table, opening=opening, known=known, freq=None, start=start, end=end, tz=None
-    )
+    history = make_history(table, opening, known, start=start, end=end)
+    steps, grid, spans = history.steps, history.grid, history.known
     if not len(grid) or not len(steps):
         return steps, None
     begin, stop = grid.edges.tolist()

@@ -10,7 +10,7 @@ import pandas as pd
 
 from balance_analysis.analysis.grid import make_grid
 from balance_analysis.analysis.groups import Groups, make_groups
-from balance_analysis.analysis.resample import cut
+from balance_analysis.analysis.steps import cut
 from balance_analysis.analysis.totals import events, sum_at
 from balance_analysis.figures.axes import (
     Unit,

@@ -12,6 +12,7 @@ import datetime as dt
 from collections import defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from itertools import count, pairwise, takewhile
 from zoneinfo import ZoneInfo
 
@@ -57,10 +58,9 @@ class Account:
 
     def sees_all(self, start, stop):
         """Whether every change from one moment to another, both included, would be seen."""
-        return self.intervals is None or all(
-            any(begin <= moment < end for begin, end in self.intervals)
-            for moment in range(start, stop + 1)
-        )
+        if self.intervals is None or start > stop:
+            return True
+        return any(begin <= start and stop < end for begin, end in self.intervals)
 
     def rests_on(self, when):
         """Return the time that set the level, None where it is unknown or has no time."""
@@ -79,11 +79,7 @@ class Account:
 
     def deltas(self):
         """Return (time, balance, delta) of each row."""
-        found = []
-        for time, balance in self.changes:
-            before = self.level(time - 1)
-            found.append((time, balance, *fit(None if before is None else balance - before)))
-        return found
+        return _deltas(self)
 
     def pieces(self, start, end):
         """Return (from, to, level) of each stretch of [start, end) in which nothing changes."""
@@ -103,6 +99,15 @@ class Account:
         if any(level is None for _, _, level in pieces):
             return None
         return Fraction(sum((right - left) * level for left, right, level in pieces), end - start)
+
+
+@cache
+def _deltas(account):
+    found = []
+    for time, balance in account.changes:
+        before = account.level(time - 1)
+        found.append((time, balance, *fit(None if before is None else balance - before)))
+    return found
 
 
 def book(rows, opening=None, known=None):

@@ -9,22 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance_analysis.analysis.balances import balance_at
-from balance_analysis.errors import CheckError
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, empty_table
 from balance_analysis.schema import ACCOUNT_KEY, EXTERNAL, from_microseconds
 from tests.analysis import oracle, tables
 from tests.analysis.tables import (
     DAY,
     GENERAL,
-    LARGEST,
     MARGIN,
-    START,
-    accounts,
     amount,
-    balances,
     books,
-    by_account,
-    disorder,
     dtypes_of,
     expected_dtypes,
     instant,
@@ -34,7 +27,6 @@ from tests.analysis.tables import (
     records,
     rows,
     signed,
-    split,
     table_of,
 )
 
@@ -44,19 +36,6 @@ def states(frame):
         tuple(str(name) for name in row[:4]): (amount(row[4]), moment(row[5]))
         for row in frame.itertuples(index=False)
     }
-
-
-def last_before_or_at(changes, when):
-    known = [(balance, time) for time, balance in changes if time <= when]
-    return known[-1] if known else (None, None)
-
-
-@given(rows, instants)
-def test_each_account_holds_its_last_row_before_or_at_the_instant(rows, when):
-    expected = {
-        account: last_before_or_at(changes, when) for account, changes in by_account(rows).items()
-    }
-    assert states(balance_at(table_of(rows), from_microseconds(when))) == expected
 
 
 @settings(max_examples=40)
@@ -78,25 +57,6 @@ def test_many_instants_stand_in_the_order_asked_for(book, whens):
         opening=tables.opening_frame(opening),
     )
     assert records(found) == oracle.balances_at(rows, opening, whens)
-
-
-@settings(max_examples=40)
-@given(rows, st.lists(instants, min_size=1, max_size=3), st.randoms(use_true_random=False))
-def test_many_instants_do_not_depend_on_the_order_of_rows_or_on_duplicates(rows, whens, random):
-    table, when = table_of(rows), [instant(when) for when in whens]
-    pd.testing.assert_frame_equal(
-        balance_at(disorder(table, random), when), balance_at(table, when)
-    )
-
-
-@settings(max_examples=40)
-@given(rows, instants, st.lists(instants, min_size=1, max_size=3))
-def test_the_balances_at_a_split_open_many_instants_after_it(rows, when, whens):
-    table = table_of(rows)
-    early, late = split(table, when)
-    after = [instant(max(when, moment)) for moment in whens]
-    resumed = balance_at(late, after, opening=balance_at(early, instant(when)))
-    pd.testing.assert_frame_equal(resumed, balance_at(table, after))
 
 
 @pytest.mark.parametrize(
@@ -129,37 +89,6 @@ def test_many_instants_have_the_same_columns_and_dtypes_for_any_rows(rows, whens
     assert list(dtypes_of(found).items()) == list(expected.items())
 
 
-def test_balances_of_38_digits_stay_exact_at_many_instants():
-    table = table_of([(*GENERAL, START, LARGEST - 2), (*GENERAL, START + 1, LARGEST)])
-    found = balance_at(table, [instant(START + 1), instant(START)])
-    assert [amount(value) for value in found["balance"]] == [LARGEST, LARGEST - 2]
-
-
-def test_an_opening_later_than_the_first_row_is_refused():
-    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 5, 6)])
-    opening = tables.opening_frame({GENERAL: (5, START + 2)})
-    with pytest.raises(CheckError, match="'a1'"):
-        balance_at(table, "2024-01-01", opening=opening)
-
-
-@given(rows, instants, st.randoms(use_true_random=False))
-def test_the_order_of_the_rows_does_not_matter(rows, when, random):
-    table = table_of(rows)
-    order = list(range(len(table)))
-    random.shuffle(order)
-    expected = balance_at(table, from_microseconds(when))
-    shuffled = balance_at(table.iloc[order], from_microseconds(when))
-    pd.testing.assert_frame_equal(shuffled, expected)
-
-
-@given(rows, instants)
-def test_identical_duplicates_count_once(rows, when):
-    table = table_of(rows)
-    doubled = pd.concat([table, table.iloc[::2]])
-    expected = balance_at(table, from_microseconds(when))
-    pd.testing.assert_frame_equal(balance_at(doubled, from_microseconds(when)), expected)
-
-
 @given(rows, instants, instants)
 def test_the_balances_at_a_split_open_the_rows_after_it(rows, one, other):
     split, when = sorted([one, other])
@@ -170,54 +99,10 @@ def test_the_balances_at_a_split_open_the_rows_after_it(rows, one, other):
     pd.testing.assert_frame_equal(resumed, balance_at(table, from_microseconds(when)))
 
 
-@given(rows, st.dictionaries(accounts, st.none() | balances, max_size=6), instants)
-def test_an_opening_without_a_time_holds_until_the_first_row(rows, opening, when):
-    frame = opening_frame(opening)
-    histories = by_account(rows)
-    expected = {}
-    for account in {*histories, *opening}:
-        state = last_before_or_at(histories.get(account, []), when)
-        expected[account] = (opening.get(account), None) if state == (None, None) else state
-    found = balance_at(table_of(rows), from_microseconds(when), opening=frame)
-    assert states(found) == expected
-
-
-@given(rows, st.dictionaries(accounts, balances, max_size=6), instants)
-def test_accounts_are_sorted_whatever_the_opening_adds(rows, opening, when):
-    found = balance_at(
-        table_of(rows), from_microseconds(when), opening=opening_frame(opening).iloc[::-1]
-    )
-    assert list(states(found)) == sorted(states(found))
-
-
 def opening_frame(opening, since=None):
     keys = pd.DataFrame(list(opening), columns=list(ACCOUNT_KEY), dtype="str")
     frame = keys.assign(balance=pd.array(list(opening.values()), dtype=BALANCE_DTYPE))
     return frame if since is None else frame.assign(since=since)
-
-
-def test_an_opening_is_unknown_before_its_own_time():
-    opening = opening_frame({GENERAL: 5}, since=pd.DatetimeIndex(["2023-04-02"], tz="UTC"))
-    found = balance_at(empty_table(), "2023-04-01", opening=opening)
-    assert states(found) == {GENERAL: (None, None)}
-
-
-def test_an_opening_holds_from_its_own_time():
-    since = pd.DatetimeIndex(["2023-04-02"], tz="UTC")
-    found = balance_at(empty_table(), "2023-04-02", opening=opening_frame({GENERAL: 5}, since))
-    assert states(found) == {GENERAL: (5, since[0].value // 1000)}
-
-
-def test_an_unknown_opening_has_no_time():
-    since = pd.DatetimeIndex(["2023-04-02"], tz="UTC")
-    found = balance_at(empty_table(), "2023-04-05", opening=opening_frame({GENERAL: None}, since))
-    assert states(found) == {GENERAL: (None, None)}
-
-
-def test_an_opening_that_contradicts_a_row_is_refused():
-    opening = opening_frame({GENERAL: 5}, since=[from_microseconds(START)])
-    with pytest.raises(CheckError, match=r"\b6\b.*\b5\b|\b5\b.*\b6\b"):
-        balance_at(table_of([(*GENERAL, START, 6)]), "2024-01-01", opening=opening)
 
 
 def test_an_opening_with_an_account_twice_is_refused():
@@ -244,20 +129,9 @@ def test_an_account_that_occurs_in_one_of_two_chunks_opens_them():
     assert states(found) == {GENERAL: (5, None), MARGIN: (7, None)}
 
 
-def test_a_balance_of_38_digits_stays_exact():
-    found = balance_at(table_of([(*GENERAL, START, LARGEST)]), from_microseconds(START))
-    assert amount(found["balance"].iloc[0]) == LARGEST
-
-
 def test_an_instant_without_a_time_zone_is_utc():
     table = table_of([(*GENERAL, 19449 * DAY, 5), (*GENERAL, 19449 * DAY + 1, 6)])
     assert amount(balance_at(table, "2023-04-02")["balance"].iloc[0]) == 5
-
-
-def test_rows_that_contradict_each_other_are_refused():
-    table = pd.concat([table_of([(*GENERAL, START, 5)]), table_of([(*GENERAL, START, 6)])])
-    with pytest.raises(CheckError, match="conflicting"):
-        balance_at(table, "2024-01-01")
 
 
 @pytest.mark.parametrize("opening", [None, balance_at(empty_table(), "2023-04-01")])
@@ -269,15 +143,6 @@ def test_no_rows_give_no_rows_with_all_dtypes(opening):
         str(BALANCE_DTYPE),
         str(TIMESTAMP_DTYPE),
     ]
-
-
-@given(rows, instants)
-def test_ids_are_categories_of_str_that_are_all_in_use(rows, when):
-    found = balance_at(table_of(rows), from_microseconds(when))
-    for name in ACCOUNT_KEY:
-        categories = found[name].cat.categories
-        assert categories.dtype == "str"
-        assert list(categories) == sorted(set(found[name].astype("str")))
 
 
 def test_recorded_balances_agree_with_the_ledger_at_every_block(recorded_rows, recorded_ledger):

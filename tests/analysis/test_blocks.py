@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.analysis.steps import make_steps
+from balance_analysis.analysis.history import make_history
 from balance_analysis.frame import to_frame
 from balance_analysis.schema import ACCOUNT_KEY
 from tests.analysis.tables import LARGEST, START, arrow_of, instant, opening_frame, records
@@ -44,7 +44,7 @@ def opening():
 
 
 def test_the_table_has_several_blocks(table):
-    assert len(list(make_steps(table).blocks())) > 1
+    assert len(list(make_history(table, None, None).steps.blocks())) > 1
 
 
 @pytest.mark.parametrize(

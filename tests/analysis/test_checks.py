@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from balance_analysis.analysis.checks import check_table, to_table
 from balance_analysis.errors import CheckError
-from balance_analysis.frame import BALANCE_DTYPE, empty_table
+from balance_analysis.frame import BALANCE_DTYPE
 from balance_analysis.schema import ACCOUNT_KEY
 from tests.analysis.tables import LARGEST, START, rows, rows_of, table_of
 
@@ -33,16 +33,6 @@ def raised(table):
 @given(rows)
 def test_what_to_frame_returns_is_a_table(rows):
     check_table(table_of(rows))
-
-
-def test_an_empty_table_is_a_table():
-    check_table(empty_table())
-
-
-@given(rows)
-def test_a_selection_of_rows_is_a_table(rows):
-    table = table_of(rows)
-    check_table(table[table["party_id"] == "a1"])
 
 
 @given(rows.filter(lambda rows: len(rows) > 1), st.randoms(use_true_random=False))
@@ -152,10 +142,6 @@ def test_a_duplicate_of_another_balance_is_never_dropped(rows, random):
     with pytest.raises(CheckError, match="conflicting") as caught:
         to_table(table_of(doubled))
     assert {row[:5] for row in rows_of(caught.value.rows)} == {chosen[:5]}
-
-
-def test_dropping_from_no_rows_gives_no_rows():
-    pd.testing.assert_frame_equal(to_table(empty_table()), empty_table())
 
 
 ODD = {

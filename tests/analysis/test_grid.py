@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.analysis.grid import count_before, count_until, make_grid, to_instants
+from balance_analysis.analysis.grid import count_before, make_grid, to_instants
 
 HOUR = 3_600_000_000
 EXTREMES = np.array([np.iinfo(np.int64).min, np.iinfo(np.int64).max])
@@ -30,19 +30,24 @@ def grid(rows, **options):
     return make_grid(rows, **{"freq": "1D", "start": None, "end": None, "tz": None} | options)
 
 
+def bounds(found):
+    return found.bounds(np.arange(len(found)))
+
+
 def texts(index):
     return [str(moment) for moment in index]
 
 
 @st.composite
 def edges_and_times(draw):
-    """Draw edges, most often even ones with a last period of its own, and times around them."""
+    """Draw edges, most often even ones with odd first and last periods, and times around them."""
     first, step, count = draw(moments), draw(st.integers(1, 2**40)), draw(st.integers(0, 8))
     edges = [first + step * place for place in range(count)]
+    before, after = draw(st.tuples(*[st.none() | st.integers(1, 2**41)] * 2))
+    edges = [first - (before or 0), *edges, first + step * count + (after or 0)]
     if draw(st.booleans()):
-        edges.append((edges[-1] if edges else first) + draw(st.integers(1, 2**41)))
-    elif draw(st.booleans()):
-        edges = sorted({*edges, draw(moments)})
+        edges = draw(st.lists(moments | st.sampled_from(edges)))
+    edges = sorted(set(edges))
     near = [edge + by for edge in edges for by in (-1, 0, 1)]
     return np.array(edges, np.int64), np.array(
         [*draw(st.lists(moments | st.sampled_from(near or [0]))), *EXTREMES]
@@ -53,9 +58,6 @@ def edges_and_times(draw):
 def test_edges_are_counted_as_numpy_counts_them(case):
     edges, times = case
     assert count_before(edges, times).tolist() == np.searchsorted(edges, times).tolist()
-    assert (
-        count_until(edges, times).tolist() == np.searchsorted(edges, times, side="right").tolist()
-    )
 
 
 def test_days_follow_the_clocks_of_the_zone():
@@ -65,38 +67,41 @@ def test_days_follow_the_clocks_of_the_zone():
 
 def test_bounds_without_a_time_zone_are_in_the_zone_of_the_grid():
     found = grid(times(), tz="Europe/Berlin", start="2023-03-25", end="2023-03-26")
-    assert texts(found.starts) == ["2023-03-25 00:00:00+01:00"]
+    assert texts(bounds(found)["start"]) == ["2023-03-25 00:00:00+01:00"]
 
 
 def test_a_day_whose_midnight_does_not_exist_begins_when_the_clocks_go_on():
     found = grid(times("2018-11-04T12:00"), tz="America/Sao_Paulo")
-    assert texts(found.starts) == ["2018-11-04 01:00:00-02:00"]
+    assert texts(bounds(found)["start"]) == ["2018-11-04 01:00:00-02:00"]
 
 
 def test_a_day_whose_midnight_comes_twice_begins_with_the_first():
     found = grid(times("2023-11-05T05:00"), tz="America/Havana")
-    assert texts(found.starts) == ["2023-11-05 00:00:00-04:00"]
+    assert texts(bounds(found)["start"]) == ["2023-11-05 00:00:00-04:00"]
     assert np.diff(found.edges).tolist() == [25 * HOUR]
 
 
 def test_an_hour_that_comes_twice_is_two_hours():
     rows = times("2023-10-29T00:50", "2023-10-29T01:50")
     found = grid(rows, freq="1h", tz="Europe/Berlin")
-    assert texts(found.starts) == ["2023-10-29 02:00:00+02:00", "2023-10-29 02:00:00+01:00"]
+    assert texts(bounds(found)["start"]) == [
+        "2023-10-29 02:00:00+02:00",
+        "2023-10-29 02:00:00+01:00",
+    ]
 
 
 def test_months_have_points_of_their_own_between_the_bounds():
     found = grid(times(), freq="MS", start="2023-02-15", end="2023-04-10")
-    assert texts(found.starts) == [
+    assert texts(bounds(found)["start"]) == [
         f"2023-{day} 00:00:00+00:00" for day in ("02-15", "03-01", "04-01")
     ]
-    assert texts(found.ends)[-1] == "2023-04-10 00:00:00+00:00"
+    assert texts(bounds(found)["end"])[-1] == "2023-04-10 00:00:00+00:00"
 
 
 def test_without_bounds_the_periods_hold_all_rows():
     found = grid(times("2023-04-03T05:00", "2023-04-01T10:00"))
-    assert texts(found.starts)[0] == "2023-04-01 00:00:00+00:00"
-    assert texts(found.ends)[-1] == "2023-04-04 00:00:00+00:00"
+    assert texts(bounds(found)["start"])[0] == "2023-04-01 00:00:00+00:00"
+    assert texts(bounds(found)["end"])[-1] == "2023-04-04 00:00:00+00:00"
 
 
 def test_without_an_end_the_points_reach_the_last_row():
@@ -110,7 +115,7 @@ def test_no_rows_and_no_start_make_no_period():
 
 
 def test_a_start_alone_makes_one_period():
-    assert texts(grid(times(), start="2023-04-01").ends) == ["2023-04-02 00:00:00+00:00"]
+    assert texts(bounds(grid(times(), start="2023-04-01"))["end"]) == ["2023-04-02 00:00:00+00:00"]
 
 
 @pytest.mark.parametrize("freq", ["bh", pd.DateOffset(hours=1), pd.DateOffset(days=1, hours=2)])
@@ -122,7 +127,7 @@ def test_offsets_of_less_than_a_day_hold_the_rows_too(freq, tz):
     assert found.edges[-2] <= rows[-1] < found.edges[-1]
 
 
-@pytest.mark.parametrize("freq", ["1ns", "1500ns", pd.DateOffset(nanoseconds=5)])
+@pytest.mark.parametrize("freq", ["1ns", "1500ns"])
 def test_a_frequency_finer_than_timestamps_is_refused(freq):
     with pytest.raises(ValueError, match="whole microseconds"):
         grid(times("2023-04-01"), freq=freq)
@@ -153,7 +158,7 @@ def test_more_periods_than_can_be_numbered_are_refused():
 
 def test_a_single_period_needs_no_frequency():
     found = grid(times("2023-04-01", "2023-04-03"), freq=None)
-    assert texts(found.ends) == ["2023-04-03 00:00:00.000001+00:00"]
+    assert texts(bounds(found)["end"]) == ["2023-04-03 00:00:00.000001+00:00"]
 
 
 def test_one_instant_and_several_are_told_apart():
@@ -214,5 +219,5 @@ def test_days_after_a_skipped_midnight_begin_at_midnight(zone, start, offset, wi
     first = pd.Timestamp(start, tz="UTC") + pd.Timedelta(hours=1 - offset)
     rows = np.array([first.value // 1000 + HOUR, first.value // 1000 + 60 * HOUR])
     found = grid(rows, tz=zone, start=start if with_start else None)
-    clocks = [str(moment.time()) for moment in found.starts]
+    clocks = [str(moment.time()) for moment in bounds(found)["start"]]
     assert clocks == ["01:00:00", "00:00:00", "00:00:00"]

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis.analysis.balances import balance_at
-from balance_analysis.analysis.series import balance_series
+from balance_analysis.analysis.balances import balance_at, balance_series
 from balance_analysis.archive.archive import Archive
 from balance_analysis.errors import ArchiveError, IncompleteError
 from balance_analysis.frame import empty_table, to_columns, to_frame

@@ -1,0 +1,312 @@
+"""A table opened: its rows as step functions, with what was before them, as long as that is known.
+
+It is the one way in: `make_history` checks and sorts the rows, puts the opening balances before
+them, and makes the periods that are asked for. A balance that was seen at one moment is known at a
+later one if every change between the two is in the table: see `balance_analysis.known`. A table
+that states nothing is taken at its word.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from balance_analysis.analysis.checks import microseconds, to_table
+from balance_analysis.analysis.grid import Grid, make_grid
+from balance_analysis.analysis.int128 import integers_of, words_from, words_of
+from balance_analysis.analysis.steps import ALWAYS, BLOCK, NEVER, Steps, map_parallel
+from balance_analysis.errors import CheckError
+from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_amounts
+from balance_analysis.known import known_of, to_known
+from balance_analysis.schema import (
+    ACCOUNT_KEY,
+    ATTRS_KEY,
+    COLUMNS,
+    from_microseconds,
+    to_microseconds,
+)
+from balance_analysis.spans import between
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from balance_analysis.analysis.grid import Frequency, Zone
+    from balance_analysis.known import Known, Stated
+    from balance_analysis.schema import Instant
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What a table tells of its accounts.
+
+    Attributes
+    ----------
+    rows
+        The table, as `frame.to_frame` makes it.
+    steps
+        Its accounts and those of the opening, as step functions that cease where a change may be
+        missing.
+    grid
+        The periods that were asked for.
+    known
+        The intervals in which every change is known; `None` where nothing says.
+    """
+
+    rows: pd.DataFrame
+    steps: Steps
+    grid: Grid
+    known: Known | None
+
+
+def make_history(
+    table: pd.DataFrame,
+    opening: pd.DataFrame | None,
+    known: Stated | None,
+    *,
+    freq: Frequency | Grid | None = None,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    tz: Zone | None = None,
+) -> History:
+    """Return the history that a table tells, over a grid.
+
+    Parameters
+    ----------
+    table
+        A table of balance changes, its rows in any order; identical duplicates count once. Where it
+        is a table already, that costs nothing.
+    opening, known
+        See `balance_at`.
+    freq, start, end, tz
+        See `make_grid`; `freq` may be a grid that was made before.
+
+    Raises
+    ------
+    CheckError
+        If two rows of one account and timestamp differ in balance, or an opening balance
+        contradicts the rows.
+    TypeError, ValueError
+        If `table` is no table, `opening` no frame of opening balances, `known` no pairs of moments
+        or the grid can't be made.
+    """
+    rows, steps = _read_table(table)
+    if opening is not None:
+        steps = _with_opening(steps, opening)
+    spans = known_of(table) if known is None else to_known(known)
+    grid = freq
+    if not isinstance(grid, Grid):
+        grid = make_grid(steps.extent, freq=grid, start=start, end=end, tz=tz, known=spans)
+    return History(rows, _with_gaps(steps, spans, opening, grid), grid, spans)
+
+
+def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
+    """Return a table, and its rows as steps."""
+    if isinstance(table, pd.DataFrame):
+        table = table.copy(deep=False)
+        table.attrs = {}  # which pandas copies with each column that is taken
+    heads = _find_heads(table)
+    if heads is None:
+        table = to_table(table)
+        heads = np.flatnonzero(~table.duplicated(list(ACCOUNT_KEY)))
+    rows = table[list(COLUMNS)].reset_index(drop=True)
+    ids = {name: _sorted_ids(rows[name].array, heads) for name in ACCOUNT_KEY}
+    rows = rows.assign(**{n: column for n, column in ids.items() if column is not rows[n].array})
+    return rows, Steps(
+        pd.DataFrame({name: column[heads] for name, column in ids.items()}),
+        np.append(heads, len(rows)),
+        microseconds(rows),
+        words_of(pa.array(rows["balance"])),
+        np.ones(len(rows), bool),
+    )
+
+
+def _find_heads(table: pd.DataFrame) -> NDArray[np.int64] | None:
+    """Return the position of each account's first row.
+
+    `None` if a frame is not typed, lacks a value, is not in a table's order or has duplicates.
+    """
+    if not _is_typed(table) or pa.array(table["balance"]).null_count:
+        return None
+    columns, times = [table[name].array for name in ACCOUNT_KEY], microseconds(table)
+    codes = [column.codes for column in columns]
+
+    def scan(start: int) -> NDArray[np.int64] | None:
+        here, before = slice(start, start + BLOCK), slice(start - 1, start + BLOCK - 1)
+        begins = np.zeros(len(times[here]), bool)
+        for code in codes:
+            begins |= code[here] != code[before][: len(begins)]
+        is_later = times[here] > times[before][: len(begins)]
+        return start + np.flatnonzero(begins) if np.all(begins | is_later) else None
+
+    found = map_parallel(scan, range(1, len(times), BLOCK))
+    if any(part is None for part in found):
+        return None
+    heads = np.concatenate([np.arange(min(len(times), 1)), *found])
+    if np.any(times[heads] == ALWAYS) or any(np.any(code[heads] < 0) for code in codes):
+        return None
+    return heads if _is_ascending([_sorted_ids(c, heads)[heads] for c in columns]) else None
+
+
+def _is_typed(table: pd.DataFrame) -> bool:
+    if not isinstance(table, pd.DataFrame) or not table.columns.is_unique:
+        return False
+    dtypes = table.dtypes.to_dict()
+    return (
+        all(isinstance(dtypes.get(name), pd.CategoricalDtype) for name in ACCOUNT_KEY)
+        and dtypes.get("timestamp") == TIMESTAMP_DTYPE
+        and dtypes.get("balance") == BALANCE_DTYPE
+    )
+
+
+def _sorted_ids(ids: pd.Categorical, heads: NDArray[np.int64]) -> pd.Categorical:
+    """Return ids with categories that are sorted and all in use."""
+    categories = ids.categories
+    is_used = np.zeros(len(categories), bool)
+    is_used[ids.codes[heads]] = True
+    if is_used.all() and categories.is_monotonic_increasing and categories.dtype == "str":
+        return ids
+    return ids.set_categories(pd.Index(sorted(categories[is_used]), dtype="str"))
+
+
+def _is_ascending(columns: Sequence[pd.Categorical]) -> bool:
+    """Whether accounts are in order, none twice; their categories must be sorted."""
+    is_less = np.zeros(max(len(columns[0]) - 1, 0), bool)
+    tied = ~is_less
+    for column in columns:
+        is_less |= tied & (column.codes[:-1] < column.codes[1:])
+        tied &= column.codes[:-1] == column.codes[1:]
+    return bool(is_less.all())
+
+
+def check_opening(opening: pd.DataFrame) -> pd.DataFrame:
+    """Return the accounts of opening balances, as text, if they are such.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no frame, lacks a column or an id, or has an account twice.
+    """
+    if not isinstance(opening, pd.DataFrame):
+        raise TypeError(f"opening must be a pandas DataFrame, not {type(opening).__name__}")
+    missing = [name for name in (*ACCOUNT_KEY, "balance") if name not in opening]
+    if missing:
+        raise ValueError(
+            f"opening has no column {', '.join(missing)}; balance_at makes such frames"
+        )
+    keys = opening[list(ACCOUNT_KEY)].astype("str")
+    if keys.isna().to_numpy().any():
+        raise ValueError("opening has an account with a missing id; no market is '', not missing")
+    if keys.duplicated().any():
+        twice = keys.loc[keys.duplicated()].iloc[0].to_dict()
+        raise ValueError(f"opening has more than one balance of the account {twice}")
+    return keys
+
+
+def _with_opening(steps: Steps, opening: pd.DataFrame) -> Steps:
+    """Return steps with opening balances before them."""
+    known = list(steps.accounts.astype("str").itertuples(index=False, name=None))
+    numbers = {account: number for number, account in enumerate(known)}
+    added = {}
+    for account, time, balance in _states(opening):
+        if account not in numbers:
+            added[account] = (NEVER, 0) if balance is None else (time, balance)
+        elif balance is not None and time < steps.times[steps.bounds[numbers[account]]]:
+            added[account] = (time, balance)
+        elif balance is not None:
+            _check_agrees(steps, numbers[account], time, balance)
+    opened, accounts = sorted(added), sorted({*known, *added})
+    sizes = dict(zip(known, np.diff(steps.bounds).tolist(), strict=True))
+    counts = [sizes.get(account, 0) + (account in added) for account in accounts]
+    places = np.array([bisect_left(known, account) for account in opened], np.int64)
+    positions = steps.bounds[places]
+    return Steps(
+        pd.DataFrame(accounts, columns=list(ACCOUNT_KEY), dtype="str").astype("category"),
+        np.append(0, np.cumsum(counts, dtype=np.int64)),
+        np.insert(steps.times, positions, [added[account][0] for account in opened]),
+        np.insert(
+            steps.words, positions, words_from([added[account][1] for account in opened]), axis=0
+        ),
+        np.insert(steps.is_row, positions, False),
+    )
+
+
+def _states(opening: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], int, int | None]]:
+    """Yield each account, from when on it held its opening balance, and that; `None` is unknown."""
+    keys = check_opening(opening)
+    balances = to_amounts(opening["balance"], may_lack=True).to_pylist()
+    times = np.full(len(opening), ALWAYS)
+    if "since" in opening:
+        times = pd.to_datetime(opening["since"], utc=True).to_numpy("M8[us]").view(np.int64)
+    accounts = keys.itertuples(index=False, name=None)
+    for account, time, balance in zip(accounts, times.tolist(), balances, strict=True):
+        yield account, time, None if balance is None else int(balance)
+
+
+def _check_agrees(steps: Steps, number: int, time: int, balance: int) -> None:
+    """Raise if an opening balance from within an account's rows is none of them."""
+    first, stop = steps.bounds[number : number + 2]
+    row = int(first + np.searchsorted(steps.times[first:stop], time))
+    there = row < stop and steps.times[row] == time
+    held = integers_of(steps.words[row : row + 1])[0] if there else "no row"
+    if held != balance:
+        raise CheckError(
+            f"opening has {balance} for {steps.name(number)} since {from_microseconds(time)}, "
+            f"where the table has {held}: an opening is what was before the account's first row, "
+            "so one of the two is wrong or rows are missing"
+        )
+
+
+def _with_gaps(
+    steps: Steps, known: Known | None, opening: pd.DataFrame | None, grid: Grid
+) -> Steps:
+    """Return steps that are known only as long as every change is, as far as a grid reaches."""
+    if known is None or not len(steps.times):
+        return steps
+    until = max(grid.edges[-1:], default=NEVER)
+    gaps = [gap for gap in between(known, ALWAYS, NEVER) if gap[0] < until]
+    seen = steps.times if opening is None else _last_seen(steps, known, opening)
+    if not gaps or gaps[-1][1] <= int(seen[steps.heads].min()) + 1:
+        return steps
+    starts, ends = np.array(gaps).T
+    after = np.minimum(seen, NEVER - 1) + 1
+    place = np.searchsorted(ends, after, side="right")
+    ceases = np.maximum(after, np.append(starts, NEVER)[place])
+    ceases[ceases >= steps.nexts] = NEVER
+    return steps if np.all(ceases == NEVER) else replace(steps, ceases=ceases)
+
+
+def _last_seen(steps: Steps, known: Known, opening: pd.DataFrame) -> NDArray[np.int64]:
+    """Return up to when each balance was seen: a row's at its time.
+
+    Opening balances were the last ones before a moment, which their attrs may tell; else before the
+    first known interval.
+    """
+    told = opening.attrs.get(ATTRS_KEY)
+    at = told.get("at") if isinstance(told, dict) else None
+    first = known[0][0] if known else ALWAYS + 1
+    moment = first if at is None else to_microseconds(at)
+    opened = np.flatnonzero(~steps.is_row & (steps.times < NEVER))
+    seen = steps.times.copy()
+    seen[opened] = np.minimum(np.maximum(seen[opened], moment - 1), steps.nexts[opened] - 1)
+    return seen
+
+
+def are_known(
+    known: Known | None, begins: NDArray[np.int64], stops: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return in which periods [begin, stop) every change is known."""
+    if known is None:
+        return np.ones(len(begins), bool)
+    if not known:
+        return np.zeros(len(begins), bool)
+    starts, ends = np.array(known).T
+    place = np.searchsorted(starts, begins, side="right") - 1
+    covered: NDArray[np.bool_] = (place >= 0) & (stops <= ends[place])
+    return covered

@@ -1,0 +1,405 @@
+"""What all functions over a table have in common: each against its oracle, in the same ways."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import balance_analysis as ba
+from balance_analysis.errors import CheckError
+from balance_analysis.frame import empty_table
+from balance_analysis.schema import ACCOUNT_KEY
+from tests.analysis import oracle
+from tests.analysis.oracle import Fixed, Grid
+from tests.analysis.tables import (
+    DAY,
+    GENERAL,
+    HOUR,
+    MARGIN,
+    OTHER,
+    START,
+    asked,
+    books,
+    calendar_cases,
+    disorder,
+    dtypes_of,
+    edge_rows,
+    expected_dtypes,
+    fixed_grids,
+    instant,
+    instants,
+    many_rows,
+    moderate,
+    opening_frame,
+    outcome,
+    records,
+    rows,
+    signed,
+    split,
+    table_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PERIOD = {"times": ["start", "end"]}
+ASSET = ["asset_id"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A function, the loop that it must agree with, and what its result looks like.
+
+    `amounts` are the balances it is tried on; `grids` the frequencies it takes, none of them where
+    it takes no grid.
+    """
+
+    function: Callable[..., Any]
+    expected: Callable[..., Any]
+    dtypes: dict[str, Any]
+    amounts: Any = signed
+    grids: str = "points"
+    by: list[str] = field(default_factory=lambda: list(ACCOUNT_KEY))
+
+    def call(self, table, grid=None, opening=None):
+        options = {} if grid is None or self.grids == "none" else asked(grid)
+        return self.function(table, **options, opening=opening)
+
+    def found(self, rows, opening, grid):
+        return records(self.call(table_of(rows), grid, opening_frame(opening)))
+
+
+def long(table, **options):
+    return ba.balance_series(table, layout="long", **options)
+
+
+def at_points(function):
+    """Return an oracle of instants as one of the points of a grid."""
+    return lambda rows, opening, grid: function(rows, opening, grid.points(rows), ASSET)
+
+
+def key_dtypes(**columns):
+    return expected_dtypes(ACCOUNT_KEY, **columns)
+
+
+SHARES = key_dtypes(times=["timestamp"], amounts=["balance"], floats=["share"])
+MEASURES = {
+    "times": ["timestamp"],
+    "amounts": ["total"],
+    "counts": ["holders", "unknown"],
+    "floats": ["largest", "herfindahl", "gini"],
+}
+FLOWS = {"amounts": ["inflow", "outflow", "net"], "counts": ["changes", "unknown"]}
+TOTALS = {"times": ["timestamp"], "amounts": ["total"], "counts": ["known", "unknown"]}
+FALLS = key_dtypes(times=["timestamp"], amounts=["balance", "peak"])
+CASES = {
+    "series": Case(
+        long,
+        oracle.series,
+        key_dtypes(times=["timestamp"], amounts=["balance"]) | {"state": "category"},
+    ),
+    "flows": Case(
+        ba.flows,
+        lambda rows, opening, grid: oracle.flows(rows, opening, grid, ACCOUNT_KEY),
+        key_dtypes(**PERIOD, **FLOWS),
+        grids="periods",
+    ),
+    "flows of assets": Case(
+        lambda table, **options: ba.flows(table, by="asset_id", **options),
+        lambda rows, opening, grid: oracle.flows(rows, opening, grid, ASSET),
+        expected_dtypes(ASSET, **PERIOD, **FLOWS),
+        grids="periods",
+        by=ASSET,
+    ),
+    "averages": Case(
+        ba.time_weighted_average,
+        oracle.averages,
+        key_dtypes(**PERIOD, amounts=["average"]),
+        grids="periods",
+    ),
+    "candles": Case(
+        ba.ohlc, oracle.ohlc, key_dtypes(**PERIOD, amounts=["open", "high", "low", "close"])
+    ),
+    "totals": Case(
+        lambda table, **options: ba.totals(table, by=["asset_id"], **options),
+        lambda rows, opening, grid: oracle.totals(rows, opening, grid, ASSET),
+        expected_dtypes(ASSET, **TOTALS),
+        grids="periods",
+        by=ASSET,
+    ),
+    "shares": Case(
+        ba.share,
+        at_points(oracle.shares),
+        SHARES | expected_dtypes((), counts=["unknown"]),
+        amounts=moderate,
+    ),
+    "concentrations": Case(
+        lambda table, **options: ba.concentration(table, n=2, **options),
+        lambda rows, opening, grid: oracle.concentration(
+            rows, opening, grid.points(rows), ASSET, 2
+        ),
+        expected_dtypes(ASSET, **MEASURES),
+        amounts=moderate,
+        by=ASSET,
+    ),
+    "activity": Case(
+        ba.active_accounts,
+        lambda rows, opening, grid: oracle.active_accounts(rows, opening, grid, ASSET),
+        expected_dtypes(ASSET, **PERIOD, nullable=["touched", "active"]),
+        amounts=moderate,
+        by=ASSET,
+    ),
+    "deltas": Case(
+        ba.deltas,
+        lambda rows, opening, _: oracle.deltas(rows, opening),
+        key_dtypes(times=["timestamp"], amounts=["balance", "delta"]),
+        grids="none",
+    ),
+    "drawdowns": Case(
+        ba.drawdown,
+        lambda rows, opening, _: oracle.drawdowns(rows, opening),
+        FALLS | expected_dtypes((), times=["peak_at"], amounts=["depth"]),
+        grids="none",
+    ),
+}
+GRIDDED = [name for name, case in CASES.items() if case.grids != "none"]
+OTHERS = {
+    "summary": ba.summarize_accounts,
+    "movers": ba.top_movers,
+    "balances": lambda table, **options: ba.balance_at(table, "2024-01-01", **options),
+    "conservation": lambda table, **options: ba.check_conservation(table, **options).moves,
+    "wide series": ba.balance_series,
+}
+EVERY = {name: case.call for name, case in CASES.items()} | OTHERS
+
+names = pytest.mark.parametrize("name", CASES)
+gridded = pytest.mark.parametrize("name", GRIDDED)
+
+
+def grid_for(data, case, rows):
+    """Draw a grid of those that a function takes: of a frequency, or the interval as a whole."""
+    if case.grids == "periods" and data.draw(st.booleans()):
+        return data.draw(fixed_grids(rows, freqs=st.none()))
+    return data.draw(fixed_grids(rows))
+
+
+@names
+@settings(max_examples=40)
+@given(data=st.data())
+def test_it_is_what_a_loop_over_integers_finds(name, data):
+    case = CASES[name]
+    rows, opening = data.draw(books(case.amounts))
+    grid = grid_for(data, case, rows)
+    found = outcome(case.found, rows, opening, grid)
+    assert found == outcome(case.expected, rows, opening, grid)
+
+
+@gridded
+@settings(max_examples=15)
+@given(made=calendar_cases())
+def test_days_weeks_and_months_follow_the_clock_on_the_wall(name, made):
+    rows, opening, grid = made
+    assert CASES[name].found(rows, opening, grid) == CASES[name].expected(rows, opening, grid)
+
+
+@gridded
+@pytest.mark.parametrize(("day", "hours"), [("2023-03-26", 23), ("2023-10-29", 25)])
+def test_a_day_in_berlin_has_23_or_25_hours_when_the_clock_changes(name, day, hours):
+    midnight = pd.Timestamp(day, tz="Europe/Berlin").value // 1000
+    next_midnight = midnight + hours * HOUR
+    levels = [(midnight - 1, 1), (midnight, 3), (next_midnight - 1, 8), (next_midnight, 20)]
+    rows = [(*GENERAL, time, level) for time, level in levels]
+    grid = Grid(oracle.Days(1), zone="Europe/Berlin")
+    found = CASES[name].call(table_of(rows), grid)
+    assert records(found) == CASES[name].expected(rows, {}, grid)
+    begins = found["start" if "start" in found else "timestamp"]
+    assert str(begins.dtype) == "datetime64[us, Europe/Berlin]"
+    assert begins.tolist()[1:3] == [instant(midnight), instant(next_midnight)]
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if CASES[name].amounts is signed])
+def test_many_rows_are_exact(name):
+    rows, grid = many_rows(), Grid(Fixed(301), START - 5)
+    assert CASES[name].found(rows, {}, grid) == CASES[name].expected(rows, {}, grid)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if CASES[name].amounts is signed])
+def test_amounts_at_the_edges_of_words_are_exact(name):
+    rows = edge_rows()
+    if CASES[name].by == ASSET:
+        rows += [(*MARGIN, time, level) for *_, time, level in [*rows[1:], rows[0]]]
+    for length in (2, 3):
+        grid = Grid(Fixed(length), START)
+        assert CASES[name].found(rows, {}, grid) == CASES[name].expected(rows, {}, grid)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@settings(max_examples=10)
+@given(data=st.data(), book=books(), random=st.randoms(use_true_random=False))
+def test_the_order_of_the_rows_and_identical_duplicates_do_not_matter(name, data, book, random):
+    table, opening = table_of(book[0]), opening_frame(book[1])
+    grid = () if name in OTHERS else (grid_for(data, CASES[name], book[0]),)
+    pd.testing.assert_frame_equal(
+        EVERY[name](disorder(table, random), *grid, opening=opening.iloc[::-1]),
+        EVERY[name](table, *grid, opening=opening),
+    )
+
+
+@gridded
+@settings(max_examples=15)
+@given(rows=rows, when=instants, length=st.integers(1, 9))
+def test_the_balances_at_a_split_open_what_comes_after_it(name, rows, when, length):
+    table = table_of(rows)
+    early, late = split(table, when)
+    grid = Grid(Fixed(length), when + 1, START + 20)
+    resumed = CASES[name].call(late, grid, ba.balance_at(early, instant(when)))
+    columns = [column for column in resumed if column != "state"]
+    whole = CASES[name].call(table, grid)
+    pd.testing.assert_frame_equal(resumed[columns], whole[columns])
+
+
+@names
+@settings(max_examples=10)
+@given(rows=rows)
+def test_columns_and_dtypes_are_the_same_for_any_rows(name, rows):
+    found = CASES[name].call(table_of(rows), Grid(Fixed(5)))
+    assert list(dtypes_of(found).items()) == list(CASES[name].dtypes.items())
+
+
+@names
+def test_no_rows_give_no_rows_with_all_dtypes(name):
+    found = CASES[name].call(empty_table(), Grid(oracle.Days(1)))
+    assert found.empty
+    assert dtypes_of(found) == CASES[name].dtypes
+
+
+@pytest.mark.parametrize("name", [*GRIDDED, "summary", "movers", "wide series"])
+def test_a_start_that_is_not_before_the_end_is_refused(name):
+    function = OTHERS.get(name) or CASES[name].function
+    freq = {} if name in {"summary", "movers"} else {"freq": "1D"}
+    with pytest.raises(ValueError, match=r"start must be before end.*2023-04-02"):
+        function(empty_table(), **freq, start="2023-04-02", end="2023-04-02")
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_what_contradicts_itself_is_refused(name):
+    grid = () if name in OTHERS else (Grid(Fixed(5)),)
+    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 5, 6)])
+    with pytest.raises(CheckError, match="conflicting"):
+        EVERY[name](pd.concat([table, table_of([(*GENERAL, START, 6)])]), *grid)
+    with pytest.raises(CheckError, match=r"opening has 5 .*'a1'"):
+        EVERY[name](table, *grid, opening=opening_frame({GENERAL: (5, START + 2)}))
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        {GENERAL: (6, START + 8)},
+        {GENERAL: (5, START + 1)},
+        {GENERAL: (6, START)},
+        {OTHER: (6, START + 9)},
+    ],
+)
+def test_an_opening_that_no_row_confirms_is_refused(opening):
+    table = table_of([(*GENERAL, START, 5), (*OTHER, START + 8, 6)])
+    with pytest.raises(CheckError):
+        ba.balance_series(table, opening=opening_frame(opening))
+
+
+def test_an_opening_that_repeats_a_row_changes_nothing():
+    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 5, 6)])
+    opening = opening_frame({GENERAL: (6, START + 5)})
+    pd.testing.assert_frame_equal(ba.deltas(table, opening=opening), ba.deltas(table))
+
+
+def test_an_opening_as_old_as_the_first_row_says_nothing_about_what_was_before():
+    opening = opening_frame({GENERAL: (5, START)})
+    found = ba.deltas(table_of([(*GENERAL, START, 5)]), opening=opening)
+    assert found["delta"].isna().tolist() == [True]
+
+
+@pytest.mark.parametrize("column", [*ACCOUNT_KEY, "timestamp", "balance"])
+@pytest.mark.parametrize("row", [0, 1, 2])
+def test_a_row_that_lacks_a_value_is_refused(row, column):
+    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 1, 6), (*OTHER, START, 7)])
+    table.loc[row, column] = pd.NA if column != "timestamp" else pd.NaT
+    with pytest.raises(ValueError, match=column):
+        ba.balance_series(table)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [ba.balance_series, *(CASES[name].function for name in ("averages", "candles", "totals"))]
+    + [CASES[name].function for name in ("shares", "concentrations", "activity")],
+)
+def test_more_cells_than_fit_into_memory_are_refused_before_they_are_made(function):
+    keys = [(f"a{place}", "T", "p", "") for place in range(5000)]
+    table = table_of([(*key, START, 5) for key in keys] + [(*keys[0], START + 10_000_000, 5)])
+    with pytest.raises(ValueError, match=r"need some 1,600 GB, but this machine has .*freq"):
+        function(table, freq="1us")
+
+
+@pytest.mark.parametrize("function", [ba.flows, ba.totals, ba.share, ba.concentration])
+@pytest.mark.parametrize("by", [(), ("account_type",), ("party_id", "market_id")])
+def test_different_assets_are_never_added(function, by):
+    with pytest.raises(ValueError, match="asset_id"):
+        function(empty_table(), freq="1D", by=by)
+
+
+@pytest.mark.parametrize("function", [ba.flows, ba.totals, ba.active_accounts])
+@pytest.mark.parametrize("by", [["asset_id", "balance"], ["asset_id", "asset_id"]])
+def test_groups_by_what_is_no_part_of_an_account_are_refused(function, by):
+    with pytest.raises(ValueError, match="each once"):
+        function(empty_table(), freq="1D", by=by)
+
+
+def test_groups_by_what_names_nothing_are_refused():
+    with pytest.raises(TypeError, match="by must name columns"):
+        ba.flows(empty_table(), by=5)
+
+
+groupings = st.sets(st.sampled_from(ACCOUNT_KEY[1:])).flatmap(
+    lambda names: st.permutations(["asset_id", *sorted(names)])
+)
+GROUPED = {
+    "flows": (ba.flows, oracle.flows),
+    "totals": (ba.totals, oracle.totals),
+    "shares": (ba.share, lambda r, o, g, by: oracle.shares(r, o, g.points(r), by)),
+    "concentrations": (
+        ba.concentration,
+        lambda r, o, g, by: oracle.concentration(r, o, g.points(r), by, 10),
+    ),
+    "activity": (ba.active_accounts, oracle.active_accounts),
+}
+
+
+@pytest.mark.parametrize("name", GROUPED)
+@settings(max_examples=25)
+@given(data=st.data(), book=books(), by=groupings)
+def test_groups_are_those_of_the_columns_in_the_order_asked_for(name, data, book, by):
+    function, expected = GROUPED[name]
+    rows, opening = book
+    grid = data.draw(fixed_grids(rows))
+    found = function(table_of(rows), **asked(grid), by=by, opening=opening_frame(opening))
+    assert records(found) == expected(rows, opening, grid, by)
+
+
+def test_days_without_rows_are_listed_but_in_flows():
+    table = table_of([(*GENERAL, START, 1), (*GENERAL, START + 5 * DAY, 2)])
+    assert len(ba.active_accounts(table, "1D")) == len(ba.ohlc(table, "1D")) == 6
+    assert len(ba.flows(table)) == 2
+
+
+@settings(max_examples=25)
+@given(data=st.data(), book=books().filter(lambda book: book[0]))
+def test_all_accounts_together_are_one_group_of_activity(data, book):
+    rows, opening = book
+    grid = data.draw(fixed_grids(rows))
+    frame = opening_frame(opening)
+    found = ba.active_accounts(table_of(rows), **asked(grid), by=(), opening=frame)
+    assert records(found) == oracle.active_accounts(rows, opening, grid, ())
