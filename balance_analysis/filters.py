@@ -97,7 +97,6 @@ def _chunks(values: tuple[str, ...], size: int) -> list[tuple[str, ...]]:
 
 
 def make_filters(
-    *,
     asset_id: str | None = None,
     party_ids: str | Iterable[str] = (),
     market_ids: str | Iterable[str] = (),

@@ -20,11 +20,10 @@ import pyarrow.compute as pc
 from balance_analysis.archive.commit import within
 from balance_analysis.errors import NetworkMismatchError, RequestError
 from balance_analysis.filters import Filters
-from balance_analysis.load.session import FRESH, Asking, remembered
-from balance_analysis.node.client import ATTEMPTS, BALANCE_CHANGES, NETWORK_LIMITS, Tally
-from balance_analysis.node.failover import answers
+from balance_analysis.load.nodes import FRESH, NodePool, answers, remembered
+from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, ONCE, Retry, Tally
 from balance_analysis.node.limits import decode_limits, network_limits
-from balance_analysis.node.query import page_parameters
+from balance_analysis.node.query import PageRequest
 from balance_analysis.node.window import Window, fetch
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import clipped
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.run import Run
+    from balance_analysis.load.nodes import NodeState
     from balance_analysis.load.request import LoadRequest
-    from balance_analysis.load.session import Seen
     from balance_analysis.node.client import Client
     from balance_analysis.node.exchange import Answer
     from balance_analysis.node.window import Ask
@@ -71,7 +70,7 @@ class Witness:
     """
 
     def __init__(self, client: Client, request: LoadRequest, run: Run, *rows: pa.Table) -> None:
-        self.asking = Asking(client, request.on_bad_rows)
+        self.asking = NodePool(client, request.on_bad_rows)
         self._open = contextlib.ExitStack()
         # Kept open for the run: a new connection takes longer than the question.
         self._fresh = [self._open.enter_context(client.fresh()) for _ in range(FRESH)]
@@ -139,7 +138,7 @@ class Witness:
     def _remembered_by(self, source: str, start: int, end: int) -> int:
         stranger: NetworkMismatchError | None = None
         for client in self._fresh:
-            ask, seen = self.asking.over(client, source)
+            ask, seen = self.asking.to(source, client)
             try:
                 if self._has_last(ask, seen, end) and self._last and self._last[0] <= start:
                     continue
@@ -153,7 +152,7 @@ class Witness:
             raise stranger
         return start
 
-    def _has_last(self, ask: Ask, seen: Seen, end: int) -> bool:
+    def _has_last(self, ask: Ask, seen: NodeState, end: int) -> bool:
         """Whether a node holds the archive's last row, and so has forgotten nothing since."""
         if self._last is None:
             return False
@@ -225,7 +224,7 @@ def is_finished(
 
     An archive that is served ends before the moment that it tells, and says so.
     """
-    parameters = page_parameters(Filters(), start=head, end=head + 1, first=1, newest_first=False)
+    parameters = PageRequest(Filters(), head, head + 1, page_size=1).parameters()
     for pause in (0.0, settle.total_seconds()):
         sleep(pause)
         try:
@@ -249,9 +248,7 @@ def _ask_head(client: Client, run: Run) -> tuple[str, int] | None:
         run.source = client.base_urls[0]
         return None
     run.source, run.block_height = answer.source, answer.block_height
-    run.limits = network_limits(
-        answer.value, fetched_at=fetched_at, source=run.source, block_height=run.block_height
-    )
+    run.limits = network_limits(answer, fetched_at)
     return None if answer.block_time is None else (answer.source, answer.block_time)
 
 
@@ -260,13 +257,10 @@ def _ask_limits(client: Client, tally: Tally) -> Answer[dict[str, Any]] | None:
     told: list[Answer[dict[str, Any]]] = []
 
     def ask(base_url: str) -> Answer[dict[str, Any]] | None:
-        attempts = 1 if told else ATTEMPTS
+        retry = ONCE if told else Retry()
         try:
             return client.get(
-                *(NETWORK_LIMITS, [], decode_limits),
-                base_url=base_url,
-                tally=tally,
-                attempts=attempts,
+                NETWORK_LIMITS, [], decode_limits, base_url=base_url, tally=tally, retry=retry
             )
         except RequestError as error:
             # A node that has no limits yet serves balance changes all the same. From any other

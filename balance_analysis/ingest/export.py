@@ -30,12 +30,13 @@ from balance_analysis.archive.manifest import (
 from balance_analysis.archive.run import Run
 from balance_analysis.archive.runs import reported
 from balance_analysis.errors import ArchiveError
+from balance_analysis.filters import make_filters
 from balance_analysis.ingest.continuity import Witness, up_to_head
 from balance_analysis.ingest.executor import Pool
 from balance_analysis.ingest.parallel import fill_elsewhere
 from balance_analysis.ingest.periods import Filling, keeping, make_part, until_behind
+from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
-from balance_analysis.load.session import Asking
 from balance_analysis.load.stream import Load
 from balance_analysis.schema import ARROW_SCHEMA, to_microseconds
 
@@ -184,12 +185,9 @@ def export(
     pool = None if executor is None else Pool.of(executor)
     lagging = dt.datetime.now(dt.UTC) - lag
     request = make_request(
-        start=start,
-        end=lagging if end is None else end,
-        asset_id=asset_id,
-        party_ids=party_ids,
-        market_ids=market_ids,
-        account_types=account_types,
+        start,
+        lagging if end is None else end,
+        make_filters(asset_id, party_ids, market_ids, account_types),
         page_size=page_size,
         workers=workers,
         on_bad_rows=on_bad_rows,
@@ -283,7 +281,7 @@ def _spans(
     *,
     fill_gaps: bool,
 ) -> list[Span]:
-    asking = Asking(client, request.on_bad_rows)
+    asking = NodePool(client, request.on_bad_rows)
     try:
         if not state.intervals:
             start, end = asking.interval(request)

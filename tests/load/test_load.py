@@ -10,6 +10,7 @@ import time
 import pandas as pd
 import pytest
 import stamina
+from balance_analysis.node.limits import load_network_limits
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +24,6 @@ from balance_analysis.errors import (
 from balance_analysis.frame import empty_table
 from balance_analysis.known import lacking
 from balance_analysis.load.changes import load_balance_changes
-from balance_analysis.load.limits import load_network_limits
 from balance_analysis.load.pages import iter_pages
 from balance_analysis.node.client import ATTEMPTS, Client
 from balance_analysis.schema import ATTRS_KEY, from_microseconds

@@ -183,7 +183,7 @@ def test_a_server_that_orders_a_block_alike_from_both_ends_does_not_pass_for_who
     def ask(question):
         if question.page_size > 5:
             raise refusal(400)
-        if question.after is None:
+        if question.cursor is None:
             return page(rows[:5], more=True, cursor="x")
         raise refusal(400)
 
@@ -197,7 +197,7 @@ def test_a_server_that_orders_alike_and_whose_cursors_are_right_is_followed():
     def ask(question):
         if question.page_size > 5:
             raise refusal(400)
-        begin = int(question.after or 0)
+        begin = int(question.cursor or 0)
         found = rows[begin : begin + 5]
         return page(found, more=begin + 5 < 12, cursor=str(begin + 5))
 
@@ -210,7 +210,7 @@ def test_an_empty_page_after_an_announced_one_does_not_end_a_block_as_whole():
     def ask(question):
         if question.page_size > 5:
             raise refusal(400)
-        if question.after is not None:
+        if question.cursor is not None:
             return page([], more=False)
         return page(rows[:5], more=True, cursor="x")
 
@@ -225,7 +225,7 @@ def test_cursors_that_repeat_rows_are_not_believed():
         if question.page_size > 5 or question.filters.account_types:
             raise refusal(400)
         ordered = rows[::-1] if question.newest_first else rows
-        begin = int(question.after or 0)
+        begin = int(question.cursor or 0)
         return page(ordered[begin : begin + 5], more=begin < 12, cursor=str(begin + 4))
 
     with pytest.raises((IncompleteError, RequestError)):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from balance_analysis.errors import DecodeError
 from balance_analysis.node.decode import _decode_row_by_row, decode_page, raise_bad_row
-from balance_analysis.node.exchange import _error_body, _useful_text
+from balance_analysis.node.exchange import Answer, _error_body, _useful_text
 from balance_analysis.node.limits import decode_limits, network_limits
 from balance_analysis.schema import ARROW_SCHEMA
 from tests.damage import damaged
@@ -255,15 +255,10 @@ def test_the_first_and_the_last_moment_are_kept(time):
 
 
 def test_the_page_info_comes_back():
-    page = decode_page(page_of(GOOD, hasNextPage=False, hasPreviousPage=True))
-    assert (page.start_cursor, page.end_cursor) == ("S", "E")
-    assert (page.has_next_page, page.has_previous_page) == (False, True)
-
-
-def test_the_page_info_comes_back_beside_a_bad_row():
-    page = decode_page(page_of(row(balance="x"), hasNextPage=False, hasPreviousPage=True))
-    assert (page.start_cursor, page.end_cursor) == ("S", "E")
-    assert (page.has_next_page, page.has_previous_page) == (False, True)
+    for node in (GOOD, row(balance="x")):
+        info = decode_page(page_of(node, hasNextPage=False, hasPreviousPage=True)).info
+        assert (info.start_cursor, info.end_cursor) == ("S", "E")
+        assert (info.has_next_page, info.has_previous_page) == (False, True)
 
 
 def test_an_empty_page_has_the_schema():
@@ -303,6 +298,7 @@ def test_no_bad_row_raises_nothing():
     raise_bad_row(())
 
 
+NOW = pd.Timestamp("2023-04-01", tz="UTC")
 LIMITS = {
     "canProposeMarket": True,
     "canProposeAsset": False,
@@ -316,12 +312,11 @@ LIMITS = {
 
 def limits_of(**changes):
     fields = {name: value for name, value in {**LIMITS, **changes}.items() if value is not ...}
-    return network_limits(
-        decode_limits(json.dumps({"limits": fields}).encode()),
-        fetched_at=pd.Timestamp("2023-04-01", tz="UTC"),
-        source="http://node",
-        block_height=7,
-    )
+    return limits_in(json.dumps({"limits": fields}).encode())
+
+
+def limits_in(body):
+    return network_limits(Answer(decode_limits(body), "http://node", {}, 0, 0.0), NOW)
 
 
 def test_each_limit_lands_in_its_own_field():
@@ -456,9 +451,7 @@ LIMITS_BODY = json.dumps(
 @example(body=LIMITS_BODY.replace(b"[1,", b"[" + b"9" * 100_000 + b","))
 def test_damaged_limits_are_read_or_told(body):
     with contextlib.suppress(DecodeError, msgspec.DecodeError):
-        network_limits(
-            decode_limits(body), fetched_at=pd.Timestamp.now("UTC"), source="", block_height=None
-        )
+        limits_in(body)
 
 
 @given(body=damaged(b'{"code": 3, "message": "it", "details": [{"inner": "more"}]}'))

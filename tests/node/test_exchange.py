@@ -17,7 +17,7 @@ import stamina
 
 import balance_analysis as ba
 from balance_analysis.errors import RequestError, TooLargeError
-from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client
+from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, ONCE, Client
 from tests.loopback import Fault, LoopbackNode, random_history
 from tests.loopback.raw import raw_server
 
@@ -36,7 +36,7 @@ def one_try():
 
 def failure(url, *, timeout=5.0, **options):
     with Client(url, timeout=timeout, **options) as client, pytest.raises(RequestError) as caught:
-        client.get(NETWORK_LIMITS, [], len, attempts=1)
+        client.get(NETWORK_LIMITS, [], len, retry=ONCE)
     return caught.value
 
 

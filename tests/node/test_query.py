@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balance_analysis.filters import IDS_PER_REQUEST, Filters, make_filters
-from balance_analysis.node.query import filter_parameters, page_parameters
+from balance_analysis.node.query import PageRequest, filter_parameters
 from balance_analysis.schema import ACCOUNT_TYPES
 
 ID = "ab" * 32
@@ -174,15 +174,9 @@ def test_parts_have_short_urls(filters):
 def test_the_longest_part_has_a_url_under_8_kb():
     filters = Filters("a" * 64, ids(300), ids(300, 1000), ACCOUNT_TYPES)
     for part in filters.parts():
-        parameters = page_parameters(
-            part,
-            start=1_680_307_200_000_000,
-            end=1_680_307_200_000_000,
-            first=1_000_000,
-            after="c" * 500,
-            newest_first=False,
-        )
-        assert len(urlencode(parameters)) < 8000
+        moment = 1_680_307_200_000_000
+        request = PageRequest(part, moment, moment, 1_000_000, cursor="c" * 500)
+        assert len(urlencode(request.parameters())) < 8000
 
 
 @given(some_filters)
@@ -214,8 +208,7 @@ def test_single_values_have_no_halves():
 
 
 def test_a_page_is_asked_for_with_both_bounds_in_nanoseconds():
-    parameters = page_parameters(Filters(), start=5, end=7, first=3, newest_first=False)
-    assert parameters == [
+    assert PageRequest(Filters(), 5, 7, 3).parameters() == [
         ("pagination.first", "3"),
         ("pagination.newestFirst", "false"),
         ("dateRange.startTimestamp", "5000"),
@@ -224,10 +217,8 @@ def test_a_page_is_asked_for_with_both_bounds_in_nanoseconds():
 
 
 def test_a_page_backwards_is_asked_for_with_last_and_before():
-    parameters = page_parameters(
-        Filters(asset_id="A"), start=0, end=1, last=9, before="c=", newest_first=True
-    )
-    assert parameters == [
+    request = PageRequest(Filters(asset_id="A"), 0, 1, 9, True, "c=", backward=True)  # noqa: FBT003
+    assert request.parameters() == [
         ("filter.assetId", "A"),
         ("pagination.last", "9"),
         ("pagination.before", "c="),

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
 from balance_analysis.filters import Filters
 from balance_analysis.node.decode import decode_page
+from balance_analysis.node.query import PageRequest
 from balance_analysis.node.walk import find_oldest, take_step
 from balance_analysis.node.window import (
     EARLIEST,
     HALVINGS,
     LONGEST_WINDOW,
-    Question,
     Window,
     ask_less,
     fetch,
@@ -190,7 +190,7 @@ def test_the_walk_asks_oldest_first_without_a_cursor():
         return decode_page(page_of(hasNextPage=False))
 
     take_step(ask, EVERYTHING, Window(T, T + 100, 5))
-    assert questions == [Question(Filters(), T - 1, T + 100, 5)]
+    assert questions == [PageRequest(Filters(), T - 1, T + 100, 5)]
 
 
 def test_no_bound_before_2020_is_sent():
