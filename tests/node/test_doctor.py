@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from balance_analysis.demo import serve_sample
 from balance_analysis.errors import RequestError
 from balance_analysis.node.client import Client
-from balance_analysis.node.doctor.probe import MOST_REQUESTS
 from balance_analysis.node.doctor.checks import diagnose_node
+from balance_analysis.node.doctor.probe import MOST_REQUESTS
 from balance_analysis.node.doctor.report import Finding, NodeReport
 from tests.loopback import Fault, LoopbackNode, RateLimit, histories, random_history
 

@@ -217,7 +217,7 @@ def test_a_page_is_asked_for_with_both_bounds_in_nanoseconds():
 
 
 def test_a_page_backwards_is_asked_for_with_last_and_before():
-    request = PageRequest(Filters(asset_id="A"), 0, 1, 9, True, "c=", backward=True)  # noqa: FBT003
+    request = PageRequest(Filters(asset_id="A"), 0, 1, 9, True, "c=", backward=True)
     assert request.parameters() == [
         ("filter.assetId", "A"),
         ("pagination.last", "9"),
