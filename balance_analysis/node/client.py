@@ -129,7 +129,7 @@ class Client:
         are sent to that node, and are not part of `base_urls`.
     timeout
         Seconds to wait for a connection, and for each next byte of an answer; a whole answer may
-        take ten times as long, its headers included.
+        take ten times as long.
     max_requests_per_second
         Upper bound of this client's request rate, over all threads; `None` for none.
     headers

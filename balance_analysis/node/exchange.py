@@ -8,8 +8,6 @@ body, so that a body that can't be read counts as a fault on the way like any ot
 from __future__ import annotations
 
 import email.utils
-import http.client
-import io
 import logging
 import re
 import time
@@ -19,7 +17,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 import requests
-import urllib3.connection
 import urllib3.exceptions
 from requests.adapters import HTTPAdapter
 from requests.structures import CaseInsensitiveDict
@@ -28,7 +25,6 @@ from balance_analysis.errors import RequestError, TooLargeError
 from balance_analysis.node import wire
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Mapping
 
 LONGEST_WAIT: Final = 60.0
@@ -86,59 +82,24 @@ class Answer(Generic[T]):
         return tuple((int(start) // 1000, int(end) // 1000) for start, end in stretches)
 
 
-class _Stream(io.RawIOBase):
-    """The bytes of an answer from its first header on, up to a deadline."""
+class _Session(requests.Session):
+    """A session that looks for proxies once a host: each look reads the whole environment."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock, self._raw = sock, sock.makefile("rb", buffering=0)
-        timeout = sock.gettimeout()
-        self._deadline = None if timeout is None else time.monotonic() + PATIENCE * timeout
+    def __init__(self) -> None:
+        super().__init__()
+        self._settings: dict[tuple[str, str], Any] = {}
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401 - any writable buffer
-        if self._deadline is not None:
-            left = self._deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError("timed out")
-            self._sock.settimeout(min(left, self._sock.gettimeout() or left))
-        return self._raw.readinto(buffer)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
-class _Response(http.client.HTTPResponse):
-    def __init__(self, sock: socket.socket, debuglevel: int = 0, method: str | None = None) -> None:
-        super().__init__(sock, debuglevel, method)
-        self.fp.close()
-        self.fp = io.BufferedReader(_Stream(sock))
-
-
-class _Connection(urllib3.connection.HTTPConnection):
-    response_class = _Response
-
-
-class _SecureConnection(urllib3.connection.HTTPSConnection):
-    response_class = _Response
-
-
-class _Adapter(HTTPAdapter):
-    def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401
-        pool: Any = super().get_connection_with_tls_context(*args, **options)
-        pool.ConnectionCls = _SecureConnection if pool.scheme == "https" else _Connection
-        return pool
+    def merge_environment_settings(self, url: Any, *given: Any) -> Any:  # noqa: ANN401
+        host = urlsplit(url)[:2]
+        if host not in self._settings:
+            self._settings[host] = super().merge_environment_settings(url, *given)
+        return dict(self._settings[host])
 
 
 def new_session() -> requests.Session:
-    """Return a session with room for many connections to one node.
-
-    No answer takes longer than `PATIENCE` timeouts, its headers included, however it trickles in.
-    """
-    session = requests.Session()
-    adapter = _Adapter(pool_maxsize=_CONNECTIONS)
+    """Return a session with room for many connections to one node."""
+    session = _Session()
+    adapter = HTTPAdapter(pool_maxsize=_CONNECTIONS)
     session.mount("http://", adapter)
     session.mount("https://", adapter)
     return session

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import pickle
 import threading
@@ -182,31 +181,6 @@ def test_a_node_that_says_too_many_is_obeyed_by_all_workers(caplog):
     assert 1 <= len(refused) <= 8
     assert loaded["throttled_seconds"] > 0
     assert loaded["retries"] >= len(refused)
-
-
-def test_what_a_load_cost_is_told_as_json(caplog):
-    caplog.set_level(logging.INFO, "balance_analysis")
-    with LoopbackNode(ROWS, block_height=77, faults=[None, Fault.status(503)]) as node:
-        table = load(node.url, page_size=100)
-        count = len(node.requests)
-    loaded = table.attrs["balance_analysis"]
-    assert json.loads(json.dumps(loaded)) == loaded
-    assert loaded["requests"] == count
-    assert loaded["retries"] == 1
-    assert loaded["rows"] == len(ROWS)
-    assert loaded["bytes"] > 100 * len(ROWS)
-    assert loaded["rows_per_second"] > 0
-    assert loaded["source"] == node.url
-    assert loaded["block_height"] == 77
-    assert any(f"{len(ROWS)} rows" in record.getMessage() for record in caplog.records)
-
-
-def test_progress_is_told_from_0_to_1():
-    seen = []
-    with LoopbackNode(ROWS) as node:
-        load(node.url, page_size=50, progress=lambda share, rows: seen.append((share, rows)))
-    assert seen == sorted(seen)
-    assert seen[-1] == (1.0, len(ROWS))
 
 
 def test_a_progress_bar_is_drawn_when_asked_for_and_only_then(capsys):

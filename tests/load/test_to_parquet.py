@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -111,17 +110,6 @@ def test_the_side_file_is_not_passed_off_as_a_table(tmp_path):
         ba.read_parquet(partial_path(tmp_path / "x.parquet"))
 
 
-def test_a_resumed_load_keeps_its_end_though_time_has_passed(tmp_path):
-    path = tmp_path / "x.parquet"
-    with LoopbackNode(ROWS, block_timestamp=LATE, faults=failing_after(30)) as node:
-        began = pd.Timestamp.now("UTC")
-        interrupted(node, path)
-        with ba.Client(node.url) as client:
-            loaded = load_to_parquet(client, path, start=START, page_size=20, resume=True)
-    assert abs(pd.Timestamp(loaded["end"]) - began) < pd.Timedelta(seconds=5)
-    assert loaded["rows"] == len(ROWS) == len(ba.read_parquet(path))
-
-
 def test_another_query_is_not_mixed_in(tmp_path):
     path = tmp_path / "x.parquet"
     with LoopbackNode(ROWS, faults=failing_after(30)) as node:
@@ -225,10 +213,3 @@ def test_an_interrupted_fetch_is_resumed_on_the_command_line(sent, tmp_path):
         expected = load_all(node, end="2023-05-01")
     pd.testing.assert_frame_equal(ba.read_parquet(path), expected)
     assert [path] == list(tmp_path.iterdir())
-
-
-def test_what_is_told_of_a_load_is_json(tmp_path):
-    with LoopbackNode(ROWS) as node, ba.Client(node.url) as client:
-        loaded = load_to_parquet(client, tmp_path / "x.parquet", start=START)
-    assert json.loads(json.dumps(loaded)) == loaded
-    assert ba.read_parquet(tmp_path / "x.parquet").attrs["balance_analysis"] == loaded
