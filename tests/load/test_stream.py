@@ -21,7 +21,7 @@ from balance_analysis.load.windows import AHEAD, QUEUED, settle_windows
 from balance_analysis.node.walk import Step
 from balance_analysis.node.window import Window
 from balance_analysis.schema import ARROW_SCHEMA
-from tests.loopback import Fault, LoopbackNode, RateLimit, histories, random_history
+from tests.loopback import Fault, LoopbackNode, histories, random_history
 
 pytestmark = pytest.mark.usefixtures("without_waits")
 
@@ -172,7 +172,7 @@ def test_a_rate_is_kept_by_all_workers_together():
 
 def test_a_node_that_says_too_many_is_obeyed_by_all_workers(caplog):
     caplog.set_level(logging.WARNING, "balance_analysis")
-    limit = RateLimit(per_second=60, burst=15)
+    limit = (60, 15)
     with LoopbackNode(ROWS, rate_limit=limit) as node, stamina.set_testing(False):
         table = load(node.url, page_size=25, workers=4)
     assert len(table) == len(ROWS)
