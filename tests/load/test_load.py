@@ -147,6 +147,7 @@ def test_a_load_brings_exactly_the_nodes_rows(situation, page_size, workers, qui
     st.fixed_dictionaries({"max_page_size": st.integers(30, 60), "cap_silently": st.booleans()})
     | st.fixed_dictionaries({"max_answer_rows": st.integers(30, 60), "release": releases}),
 )
+@settings(max_examples=40)
 def test_a_node_with_small_pages_is_loaded_exactly(situation, page_size, workers, quirks):
     history, query = situation
     node = LoopbackNode(history, **quirks)
@@ -161,7 +162,7 @@ def test_a_node_with_small_pages_is_loaded_exactly(situation, page_size, workers
     st.booleans(),
     st.booleans(),
 )
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_blocks_beyond_the_largest_page_are_loaded_exactly_or_named(
     history, page_size, largest, lossy, silent
 ):
@@ -177,7 +178,7 @@ def test_blocks_beyond_the_largest_page_are_loaded_exactly_or_named(
 
 
 @given(histories(most_rows=60, most_accounts=30, largest_block=20))
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_the_table_does_not_depend_on_page_size_and_workers(history):
     whole = load(LoopbackNode(history), workers=1)
     for page_size, workers in [(1, 1), (2, 3), (3, 2), (7, 4), (1000, 4)]:

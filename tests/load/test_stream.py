@@ -35,7 +35,7 @@ def load(url, **options):
         return ba.load_balance_changes(client, **{**INTERVAL, **options})
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(histories(most_rows=120), st.sampled_from([2, 10, 40, 1000]), st.integers(1, 4))
 def test_the_batches_are_in_time_order_and_make_the_table(rows, page_size, workers):
     with LoopbackNode(rows) as node, ba.Client(node.url) as client:

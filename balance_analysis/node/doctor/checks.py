@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from balance_analysis.node.client import Client
-    from balance_analysis.node.doctor.report import Said
+    from balance_analysis.node.doctor.report import Outcome
     from balance_analysis.schema import NetworkLimits
 
 _SECOND: Final = 1_000_000
@@ -85,7 +85,7 @@ def _failure(ask: Callable[[], object]) -> BalanceAnalysisError | None:
     return None
 
 
-def _examine(check: Callable[[Probe], Said], probe: Probe) -> report.Finding:
+def _examine(check: Callable[[Probe], Outcome], probe: Probe) -> report.Finding:
     try:
         return report.Finding(check.__name__, *check(probe))
     except BalanceAnalysisError as error:
@@ -93,7 +93,7 @@ def _examine(check: Callable[[Probe], Said], probe: Probe) -> report.Finding:
         return report.Finding(check.__name__, None, "unknown", said)
 
 
-def reachable(probe: Probe) -> Said:
+def reachable(probe: Probe) -> Outcome:
     """Tell which of the two operations are answered."""
     error = _failure(probe.newest)
     if error is not None:
@@ -103,7 +103,7 @@ def reachable(probe: Probe) -> Said:
     return True, "ok", "Balance changes and network limits are both answered."
 
 
-def block(probe: Probe) -> Said:
+def block(probe: Probe) -> Outcome:
     """Tell which block it holds last, and how old that is."""
     at, height = probe.head
     if not at:
@@ -121,7 +121,7 @@ def block(probe: Probe) -> Said:
     return value, "ok", f"{said}, {report.duration(abs(lag))} ago."
 
 
-def oldest_row(probe: Probe) -> Said:
+def oldest_row(probe: Probe) -> Outcome:
     """Tell how far back its rows go."""
     if not probe.newest().edges:
         text = "It holds no balance change since 2020: nothing happened, or nothing was kept."
@@ -142,7 +142,7 @@ def _limits(probe: Probe) -> NetworkLimits:
     return limits.network_limits(probe.limits(), pd.Timestamp.now("UTC"))
 
 
-def network_limits(probe: Probe) -> Said:
+def network_limits(probe: Probe) -> Outcome:
     """Tell whether the network limits are there and can be read."""
     try:
         _limits(probe)
@@ -156,7 +156,7 @@ def network_limits(probe: Probe) -> Said:
     return True, "ok", "The network limits are there, and as the interface describes."
 
 
-def page_size(probe: Probe) -> Said:
+def page_size(probe: Probe) -> Outcome:
     """Tell how many rows a page may have, and whether it comes cut."""
     too_large = USUAL_MAXIMUM + 1
     accepted, refused = trials.page_limits(probe)
@@ -178,7 +178,7 @@ def page_size(probe: Probe) -> Said:
     return value, "ok", f"{said}."
 
 
-def cursors(probe: Probe) -> Said:
+def cursors(probe: Probe) -> Outcome:
     """Tell whether following the cursors gives every row once."""
     start, end, page = probe.stretch()
     keys = page.keys
@@ -206,7 +206,7 @@ def cursors(probe: Probe) -> Said:
     return value, "ok", f"{said} gives all of {of}; {ended}."
 
 
-def range_bounds(probe: Probe) -> Said:
+def range_bounds(probe: Probe) -> Outcome:
     """Tell whether a range holds the rows on its bounds."""
     if probe.rows().grain > 1 or probe.unit != "ns":
         raise IncompleteError("rows or bounds are in a unit too coarse to tell what is on a bound")
@@ -222,7 +222,7 @@ def range_bounds(probe: Probe) -> Said:
     return value, "note", f"{said}: {risk}."
 
 
-def range_required(probe: Probe) -> Said:
+def range_required(probe: Probe) -> Outcome:
     """Tell which requests are refused for their range."""
     # Neither long nor early, so that only the missing end can be refused.
     lately = max([*probe.newest().times, time.time_ns() // 1000 - _DAY])
@@ -253,7 +253,7 @@ def range_required(probe: Probe) -> Said:
     return value, "note", said
 
 
-def timestamps(probe: Probe) -> Said:
+def timestamps(probe: Probe) -> Outcome:
     """Tell in which unit rows and bounds are."""
     probe.rows()
     units = sorted({unit for page in probe.pages for unit in page.units})
@@ -271,7 +271,7 @@ def timestamps(probe: Probe) -> Said:
     return value, "ok", "Rows and bounds are in nanoseconds, rows on whole microseconds."
 
 
-def filters(probe: Probe) -> Said:
+def filters(probe: Probe) -> Outcome:
     """Tell which filters leave exactly the rows that they should."""
     _, _, page = probe.stretch()
     value: dict[str, str] = {}
@@ -299,7 +299,7 @@ _FILTERS: Final = {
 }
 
 
-def rows(probe: Probe) -> Said:
+def rows(probe: Probe) -> Outcome:
     """Tell whether the rows that came can be loaded, and are in order."""
     probe.newest()
     count = sum(page.edges for page in probe.pages)
@@ -317,7 +317,7 @@ def rows(probe: Probe) -> Said:
     return value, "ok", text
 
 
-def fields(probe: Probe) -> Said:
+def fields(probe: Probe) -> Outcome:
     """Tell which fields come beyond the interface's."""
     names = {name for node in probe.nodes for name in node}
     unknown = sorted(names - set(FIELD_NAMES.values()))
@@ -333,7 +333,7 @@ def fields(probe: Probe) -> Said:
     return value, "ok", "Rows and limits have no fields beyond the interface's."
 
 
-def account_types(probe: Probe) -> Said:
+def account_types(probe: Probe) -> Outcome:
     """Tell which account types come beyond this package's list."""
     probe.rows()
     kinds = (node.get(FIELD_NAMES["account_type"]) for node in probe.nodes)
@@ -349,7 +349,7 @@ def account_types(probe: Probe) -> Said:
     return value, "note", f"Types beyond the list of this package: {report.some(unknown)}. {advice}"
 
 
-def latency(probe: Probe) -> Said:
+def latency(probe: Probe) -> Outcome:
     """Tell how long an answer takes."""
     seconds = [answer.seconds for answer in probe.answers]
     if not seconds:
@@ -361,7 +361,7 @@ def latency(probe: Probe) -> Said:
     return value, "ok", f"{said}."
 
 
-def compression(probe: Probe) -> Said:
+def compression(probe: Probe) -> Outcome:
     """Tell whether answers come compressed."""
     large = [answer for answer in probe.answers if answer.size >= _MEASURABLE]
     if not large:
@@ -374,7 +374,7 @@ def compression(probe: Probe) -> Said:
     return value, "ok", f"Answers are compressed ({report.printable(value)})."
 
 
-def rate_limit(probe: Probe) -> Said:
+def rate_limit(probe: Probe) -> Outcome:
     """Tell whether it refuses requests as too many."""
     spent, ended = probe.allowance, probe.ended
     pairs = [pair for answer in probe.answers for pair in answer.headers.items()]
