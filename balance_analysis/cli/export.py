@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from distributed import Client as Cluster
 
     from balance_analysis.archive.archive import Archive
-    from balance_analysis.archive.run import Run
-    from balance_analysis.archive.runs import Report
+    from balance_analysis.archive.runs import Run, RunReport
     from balance_analysis.node.client import Client
 
 
@@ -43,7 +42,7 @@ class Export:
         self._settings, self._telling = settings, telling
         self._metrics: Path | None = settings["metrics_file"]
         self._archive = Archive(settings["archive"])
-        self._report: Report | None = None
+        self._report: RunReport | None = None
 
     def run(self, *, dry_run: bool, repair: bool) -> None:
         """Do it, and end the command unless all is well."""
@@ -141,7 +140,7 @@ class Export:
         telling = self._telling
         return sys.stderr.isatty() and not telling.quiet and not telling.is_json
 
-    def _keep(self, report: Report) -> None:
+    def _keep(self, report: RunReport) -> None:
         self._report = report
 
     def _failed(self, error: BaseException, code: int) -> int:
@@ -206,14 +205,14 @@ class Export:
         new = count_text(report.rows, "new row") if report.rows else "nothing new"
         self._say(report, f"{new[0].upper()}{new[1:]}")
 
-    def _warn_of_bad_rows(self, report: Report) -> None:
+    def _warn_of_bad_rows(self, report: RunReport) -> None:
         logger.warning(
             "%s set aside, with reasons, in _quarantine/%s.jsonl",
             count_text(report.bad_rows, "bad row"),
             report.id,
         )
 
-    def _say(self, report: Report, what: str) -> None:
+    def _say(self, report: RunReport, what: str) -> None:
         """Say one line of summary."""
         known = report.committed
         asked = f" from {known[0][0]} to {known[-1][1]}" if known else ""
