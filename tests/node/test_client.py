@@ -158,6 +158,17 @@ def test_an_address_passes(address):
     assert Client(address).base_url == address
 
 
+@pytest.mark.parametrize("name", ["timeout", "max_requests_per_second", "max_answer_bytes"])
+def test_a_number_that_is_not_positive_is_refused(name):
+    with pytest.raises(ValueError, match=f"{name} must be more than 0"):
+        Client("http://host", **{name: 0})
+
+
+def test_no_address_is_refused():
+    with pytest.raises(ValueError, match="at least one node"):
+        Client([])
+
+
 def test_the_rate_is_kept_over_retries_too(node, client):
     slept = []
     client._pace = Pace(50, clock=lambda: 0.0, sleep=slept.append)

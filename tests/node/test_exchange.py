@@ -162,6 +162,14 @@ def test_a_user_in_the_address_is_sent_to_the_node_and_appears_nowhere_else(capl
     assert not [text for text in said for secret in SECRETS if secret in text]
 
 
+def test_a_client_that_is_pickled_or_shared_keeps_the_user():
+    with LoopbackNode(ROWS) as node, Client(with_user(node.url)) as client:
+        for copy in (pickle.loads(pickle.dumps(client)), client.share(2)):
+            with copy:
+                copy.get(NETWORK_LIMITS, [], len)
+    assert [request.headers["authorization"] for request in node.requests] == [ME, ME]
+
+
 @pytest.mark.parametrize("address", ["https://me:s3cret@host/?x=1", "me:s3cret@host"])
 def test_a_malformed_address_is_told_without_its_user(address):
     with pytest.raises(ValueError, match="is not the address of a node") as caught:
