@@ -41,15 +41,14 @@ from .files.parquet import (
 )
 from .ingest.export import export
 from .load.changes import iter_balance_changes, load_balance_changes
-from .load.limits import load_network_limits
 from .load.opening import load_opening_balances
-from .load.pages import iter_pages
+from .load.pages import Page, iter_pages
 from .load.to_parquet import load_to_parquet
 from .maintenance.repair import Repaired, repair
 from .node.client import Client
 from .node.doctor.checks import diagnose_node
 from .node.doctor.report import Finding, NodeReport
-from .node.pages import Page
+from .node.limits import load_network_limits
 from .report.report import write_report
 from .schema import ACCOUNT_KEY, ACCOUNT_TYPES, NetworkLimits
 

@@ -26,8 +26,8 @@ from balance_analysis.files.parquet import (
 )
 from balance_analysis.filters import Filters
 from balance_analysis.ingest.export import export
-from balance_analysis.load.limits import load_network_limits
 from balance_analysis.node.client import Client
+from balance_analysis.node.limits import load_network_limits
 from balance_analysis.schema import to_microseconds
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve

@@ -97,7 +97,6 @@ def _chunks(values: tuple[str, ...], size: int) -> list[tuple[str, ...]]:
 
 
 def make_filters(
-    *,
     asset_id: str | None = None,
     party_ids: str | Iterable[str] = (),
     market_ids: str | Iterable[str] = (),
@@ -152,11 +151,7 @@ def _asset(text: str) -> str:
 
 
 def _party(text: str) -> str:
-    if text == NETWORK_PARTY:
-        return text
-    if not _HEX_ID.fullmatch(text):
-        raise ValueError(f"party id {text!r} is not 64 hex digits (or `{NETWORK_PARTY}`)")
-    return text.lower()
+    return text if text == NETWORK_PARTY else _hex_id("party", text, f" (or `{NETWORK_PARTY}`)")
 
 
 def _market(text: str) -> str:
@@ -165,8 +160,12 @@ def _market(text: str) -> str:
             "an empty market id can't be asked for; leave it out, and select the rows without a "
             "market from the table"
         )
+    return _hex_id("market", text)
+
+
+def _hex_id(what: str, text: str, also: str = "") -> str:
     if not _HEX_ID.fullmatch(text):
-        raise ValueError(f"market id {text!r} is not 64 hex digits")
+        raise ValueError(f"{what} id {text!r} is not 64 hex digits{also}")
     return text.lower()
 
 

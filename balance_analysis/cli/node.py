@@ -60,8 +60,8 @@ def limits(
             limits_to_json,
             write_network_limits,
         )
-        from balance_analysis.load.limits import load_network_limits
         from balance_analysis.node.client import Client
+        from balance_analysis.node.limits import load_network_limits
 
         with Client(url) as client:
             snapshot = load_network_limits(client)

@@ -19,11 +19,10 @@ import pyarrow.compute as pc
 from balance_analysis.archive.commit import within
 from balance_analysis.errors import NetworkMismatchError, RequestError
 from balance_analysis.filters import Filters
-from balance_analysis.load.session import FRESH, Asking, remembered
-from balance_analysis.node.client import ATTEMPTS, BALANCE_CHANGES, NETWORK_LIMITS, Tally
-from balance_analysis.node.failover import answers
+from balance_analysis.load.nodes import FRESH, NodePool, answers, remembered
+from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, ONCE, Retry, Tally
 from balance_analysis.node.limits import decode_limits, network_limits
-from balance_analysis.node.query import page_parameters
+from balance_analysis.node.query import PageRequest
 from balance_analysis.node.window import Window, fetch
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import clipped
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from balance_analysis.archive.runs import Run
+    from balance_analysis.load.nodes import NodeState
     from balance_analysis.load.request import LoadRequest
-    from balance_analysis.load.session import Seen
     from balance_analysis.node.client import Client
     from balance_analysis.node.exchange import Answer
     from balance_analysis.node.window import Ask
@@ -62,14 +61,14 @@ class Continuity:
 
     Attributes
     ----------
-    asking
+    nodes
         What counts the requests.
     is_sure
         Whether the node was seen to be of the archive's network; an archive without rows is of any.
     """
 
     def __init__(self, client: Client, request: LoadRequest, run: Run, *rows: pa.Table) -> None:
-        self.asking = Asking(client, request.on_bad_rows)
+        self.nodes = NodePool(client, request.on_bad_rows)
         self._open = contextlib.ExitStack()
         # Kept open for the run: a new connection takes longer than the question.
         self._fresh = [self._open.enter_context(client.fresh()) for _ in range(FRESH)]
@@ -82,7 +81,7 @@ class Continuity:
     def close(self) -> None:
         """Close the connections over which it asks, and count what was asked."""
         self._open.close()
-        self._run.requests += self.asking.tally.requests
+        self._run.requests += self.nodes.tally.requests
 
     def advance(self, rows: pa.Table) -> None:
         """Go by the last block of rows that are committed from now on, if it is later."""
@@ -117,7 +116,7 @@ class Continuity:
         try:
             return self._remembered_by(source, start, end)
         except RequestError as error:
-            if not self.is_sure or len(self.asking.client.base_urls) == 1:
+            if not self.is_sure or len(self.nodes.client.base_urls) == 1:
                 raise
             logger.warning("%s; so what it may have forgotten is not known", error)
             return end
@@ -125,13 +124,13 @@ class Continuity:
     def check(self) -> None:
         """Check that the first node that answers is of the archive's network."""
         if self._last is not None:
-            last, urls = self._last[0], self.asking.client.base_urls
+            last, urls = self._last[0], self.nodes.client.base_urls
             next(answers(urls, lambda url: self._remembered_by(url, last, last), _warn))
 
     def _remembered_by(self, source: str, start: int, end: int) -> int:
         stranger: NetworkMismatchError | None = None
         for client in self._fresh:
-            ask, seen = self.asking.over(client, source)
+            ask, seen = self.nodes.to(source, client)
             try:
                 if self._has_last(ask, seen, end) and self._last and self._last[0] <= start:
                     continue
@@ -145,7 +144,7 @@ class Continuity:
             raise stranger
         return start
 
-    def _has_last(self, ask: Ask, seen: Seen, end: int) -> bool:
+    def _has_last(self, ask: Ask, seen: NodeState, end: int) -> bool:
         """Whether a node holds the archive's last row, and so has forgotten nothing since."""
         if self._last is None:
             return False
@@ -189,7 +188,7 @@ def ask_head(client: Client, run: Run) -> tuple[str, int] | None:
 
     def ask(base_url: str) -> None:
         options: dict[str, Any] = {"base_url": base_url, "tally": tally}
-        options["attempts"] = 1 if told else ATTEMPTS
+        options["retry"] = ONCE if told else Retry()
         try:
             told.append(client.get(NETWORK_LIMITS, [], decode_limits, **options))
         except RequestError as error:
@@ -207,9 +206,7 @@ def ask_head(client: Client, run: Run) -> tuple[str, int] | None:
         return None
     answer = max(told, key=lambda each: (each.block_time is None, each.block_time or 0))
     run.source, run.block_height = answer.source, answer.block_height
-    run.limits = network_limits(
-        answer.value, fetched_at=fetched_at, source=run.source, block_height=run.block_height
-    )
+    run.limits = network_limits(answer, fetched_at)
     return None if answer.block_time is None else (answer.source, answer.block_time)
 
 
@@ -227,7 +224,7 @@ def is_finished(
     An archive that is served ends before the moment that it tells, and says so.
     """
     tally = Tally()
-    parameters = page_parameters(Filters(), start=head, end=head + 1, first=1, newest_first=False)
+    parameters = PageRequest(Filters(), head, head + 1, page_size=1).parameters()
     try:
         for pause in (0.0, settle.total_seconds()):
             sleep(pause)

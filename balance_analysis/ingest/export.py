@@ -27,12 +27,13 @@ from balance_analysis.archive.manifest import (
 )
 from balance_analysis.archive.runs import Run, reported
 from balance_analysis.errors import ArchiveError
+from balance_analysis.filters import make_filters
 from balance_analysis.ingest.continuity import Continuity, ask_head, is_finished
 from balance_analysis.ingest.executor import Pool
 from balance_analysis.ingest.parallel import load_on_executor
 from balance_analysis.ingest.periods import SpanWriter, until_behind
+from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
-from balance_analysis.load.session import Asking
 from balance_analysis.load.stream import Load
 from balance_analysis.schema import to_microseconds
 
@@ -152,12 +153,9 @@ def export(
     pool = None if executor is None else Pool.of(executor)
     lagging = dt.datetime.now(dt.UTC) - lag
     request = make_request(
-        start=start,
-        end=lagging if end is None else end,
-        asset_id=asset_id,
-        party_ids=party_ids,
-        market_ids=market_ids,
-        account_types=account_types,
+        start,
+        lagging if end is None else end,
+        make_filters(asset_id, party_ids, market_ids, account_types),
         page_size=page_size,
         workers=workers,
         on_bad_rows=on_bad_rows,
@@ -242,10 +240,10 @@ class _Export:
     def _spans(self, state: Coverage) -> list[Span]:
         """Return what to ask for, in time order."""
         request = replace(self.request, end=self._end(state))
-        asking = Asking(self.client, request.on_bad_rows)
+        nodes = NodePool(self.client, request.on_bad_rows)
         try:
             if not state.intervals:
-                spans = [asking.interval(request)]
+                spans = [nodes.interval(request)]
             else:
                 spans = _spans_beside(state, request, self.overlap, fill_gaps=self.fill_gaps)
                 unproven = [each for each in state.intervals if not each.proven]
@@ -253,9 +251,9 @@ class _Export:
                     # What an interrupted run left may be unproven just for want of time.
                     last = state.intervals[-1]
                     unproven = [last] if not last.proven and last.end < request.end else []
-                spans += [(asking.remembered(*each.span), each.end) for each in unproven]
+                spans += [(nodes.remembered(*each.span), each.end) for each in unproven]
         finally:
-            self.run.requests += asking.tally.requests
+            self.run.requests += nodes.tally.requests
         return sorted((start, end) for start, end in spans if start < end)
 
     def _end(self, state: Coverage) -> int:

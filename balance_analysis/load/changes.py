@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from balance_analysis.errors import BalanceAnalysisError
+from balance_analysis.filters import make_filters
 from balance_analysis.load.request import OnBadRows, make_request
 from balance_analysis.load.stream import Load
 from balance_analysis.schema import ARROW_SCHEMA, ATTRS_KEY, Instant
@@ -102,33 +103,16 @@ def load_balance_changes(
 
     An error of a load holds what is complete of it, and pickles; `error.resume()` goes on.
     """
+    filters = make_filters(asset_id, party_ids, market_ids, account_types)
     request = make_request(
-        start=start,
-        end=end,
-        asset_id=asset_id,
-        party_ids=party_ids,
-        market_ids=market_ids,
-        account_types=account_types,
-        page_size=page_size,
-        workers=workers,
-        on_bad_rows=on_bad_rows,
+        start, end, filters, page_size=page_size, workers=workers, on_bad_rows=on_bad_rows
     )
     return PartialLoad(client, Load(request)).finish(progress)
 
 
 @dataclass(slots=True)
 class PartialLoad:
-    """What is complete of a load: spans of its interval, and their rows.
-
-    Attributes
-    ----------
-    client
-        The node.
-    load
-        What was asked, and what is settled of it.
-    batches
-        The rows of the settled spans, in `ARROW_SCHEMA`.
-    """
+    """What is complete of a load: its batches are the rows of the settled spans."""
 
     client: Client
     load: Load
@@ -196,16 +180,9 @@ def iter_balance_changes(
     RequestError, DecodeError, IncompleteError, CheckError
         As `load_balance_changes`; all batches before are complete.
     """
+    filters = make_filters(asset_id, party_ids, market_ids, account_types)
     request = make_request(
-        start=start,
-        end=end,
-        asset_id=asset_id,
-        party_ids=party_ids,
-        market_ids=market_ids,
-        account_types=account_types,
-        page_size=page_size,
-        workers=workers,
-        on_bad_rows=on_bad_rows,
+        start, end, filters, page_size=page_size, workers=workers, on_bad_rows=on_bad_rows
     )
     return _batches(client, Load(request), progress)
 

@@ -16,10 +16,9 @@ import pyarrow as pa
 
 from balance_analysis.filters import make_filters
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE
+from balance_analysis.load.nodes import NodePool, answers
 from balance_analysis.load.request import check_positive
-from balance_analysis.load.session import Asking, Seen
-from balance_analysis.node.failover import answers
-from balance_analysis.node.last_balances import Account, Found, Search
+from balance_analysis.node.last_balances import Account, LastBalances, Search
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ACCOUNT_TYPES,
@@ -29,7 +28,7 @@ from balance_analysis.schema import (
 from balance_analysis.text import iso_text
 
 if TYPE_CHECKING:
-    from balance_analysis.load.session import Head
+    from balance_analysis.load.nodes import Head
     from balance_analysis.node.client import Client
     from balance_analysis.schema import Instant
 
@@ -117,15 +116,21 @@ def load_opening_balances(
     check_positive("page_size", page_size)
     check_positive("workers", workers)
     end, wanted = to_microseconds(at), _accounts(accounts)
-    asking, began = Asking(client, "raise"), time.monotonic()
+    pool, began = NodePool(client, "raise"), time.monotonic()
     try:
-        source, head, found = _by_one_node(asking, wanted, end, page_size, workers)
+        source, head, found = _by_one_node(pool, wanted, end, page_size, workers)
     finally:
-        asking.stop()
+        pool.stop()
     opening = _frame(wanted, found)
-    seconds = time.monotonic() - began
-    opening.attrs[ATTRS_KEY] = _description(asking, source, head, end, seconds)
-    logger.info("%d opening balances in %d requests", len(wanted), asking.tally.requests)
+    opening.attrs[ATTRS_KEY] = {
+        "source": pool.sources[source],
+        "at": iso_text(end),
+        **pool.tally.as_json(),
+        "seconds": round(time.monotonic() - began, 3),
+        "block_height": head.height,
+        "block_time": head.time and iso_text(head.time),
+    }
+    logger.info("%d opening balances in %d requests", len(wanted), pool.tally.requests)
     return opening
 
 
@@ -161,26 +166,26 @@ def _is_type(text: str) -> bool:
 
 
 def _by_one_node(
-    asking: Asking, accounts: list[Account], at: int, page_size: int, workers: int
-) -> tuple[str, Head, Found]:
-    """Return what the best node that can answer it all tells, which it is, and its last block.
+    pool: NodePool, accounts: list[Account], at: int, page_size: int, workers: int
+) -> tuple[str, Head, LastBalances]:
+    """Return the best node that can answer it all, its last block, and what it tells.
 
     Nodes differ in what they have pruned, so they are not mixed.
     """
 
-    def find(base_url: str) -> tuple[str, Head, Found]:
-        seen = Seen()
-        with Search(asking.to(base_url, seen), at, page_size, workers) as search:
+    def find(base_url: str) -> tuple[str, Head, LastBalances]:
+        ask, state = pool.to(base_url)
+        with Search(ask, at, page_size, workers) as search:
             found = search.find(accounts)
-        return base_url, seen.head, found
+        return base_url, state.head, found
 
     def failed(base_url: str, error: Exception) -> None:
         logger.warning("%s; no opening balances from %s", error, base_url)
 
-    return next(answers(asking.nodes(at), find, failed))
+    return next(answers(pool.nodes(at), find, failed))
 
 
-def _frame(accounts: list[Account], found: Found) -> pd.DataFrame:
+def _frame(accounts: list[Account], found: LastBalances) -> pd.DataFrame:
     rows = [found.last.get(account, (None, None)) for account in accounts]
     times = pa.array([row[0] for row in rows], pa.timestamp("us", "UTC"))
     balances = pa.array([row[1] for row in rows], BALANCE_DTYPE.pyarrow_dtype)
@@ -196,21 +201,3 @@ def _frame(accounts: list[Account], found: Found) -> pd.DataFrame:
             "state": pd.Series([found.state(account) for account in accounts], dtype=_STATES),
         }
     )
-
-
-def _description(
-    asking: Asking, source: str, head: Head, at: int, seconds: float
-) -> dict[str, Any]:
-    """Return what the result's attrs tell of its load; all of it is JSON."""
-    tally = asking.tally
-    return {
-        "source": asking.sources[source],
-        "at": iso_text(at),
-        "requests": tally.requests,
-        "retries": tally.retries,
-        "throttled_seconds": round(tally.throttled_seconds, 3),
-        "bytes": tally.bytes,
-        "seconds": round(seconds, 3),
-        "block_height": head.height,
-        "block_time": head.time and iso_text(head.time),
-    }

@@ -1,18 +1,78 @@
-"""Look through the list of balance changes as the interface offers it, page by page."""
+"""Look through the list of balance changes as the interface offers it, page by page.
+
+On real nodes following cursors loses rows. `load_balance_changes` doesn't follow them.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
+from balance_analysis.errors import IncompleteError
+from balance_analysis.filters import make_filters
+from balance_analysis.frame import to_frame
+from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import check_positive, make_request
-from balance_analysis.load.session import Asking
-from balance_analysis.node.pages import Page, follow_pages
+from balance_analysis.node.client import BALANCE_CHANGES
+from balance_analysis.node.decode import decode_page, raise_bad_row
+from balance_analysis.node.query import PageRequest
+from balance_analysis.notebook import facts_html, rows_html
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    import pandas as pd
+
     from balance_analysis.node.client import Client
     from balance_analysis.schema import Instant
+
+_SHOWN: Final = 5
+"""How many rows of each end of a page a notebook shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of balance changes.
+
+    Attributes
+    ----------
+    table
+        The page's rows: a table's columns and dtypes, but in the order in which the node sent them.
+    start_cursor, end_cursor
+        Cursors of the first and last row; empty for an empty page.
+    has_next_page, has_previous_page
+        Whether rows follow or precede in the list's order, as the node says.
+    """
+
+    table: pd.DataFrame
+    start_cursor: str
+    end_cursor: str
+    has_next_page: bool
+    has_previous_page: bool
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "previous page": self.has_previous_page,
+            "next page": self.has_next_page,
+            "start cursor": self.start_cursor or None,
+            "end cursor": self.end_cursor or None,
+        }
+        count = len(self.table)
+        ends = [self.table] if count <= 2 * _SHOWN else [self.table[:_SHOWN], self.table[-_SHOWN:]]
+        shown = "as the node sent them"
+        if len(ends) > 1:
+            shown += f"; the first and the last {_SHOWN}"
+        rows = [
+            (asset, name.removeprefix("ACCOUNT_TYPE_"), *others)
+            for end in ends
+            for asset, name, *others in end.itertuples(index=False, name=None)
+        ]
+        title = f"{count:,} balance changes, {shown}"
+        return facts_html("Page of a node", facts.items()) + rows_html(
+            title, [*self.table.columns], rows, cut=True
+        )
 
 
 def iter_pages(
@@ -74,29 +134,34 @@ def iter_pages(
         raise ValueError("before goes with last, after with first")
     size = next((number for number in (first, last) if number is not None), 1000)
     check_positive("last" if backward else "first", size)
-    request = make_request(
-        start=start,
-        end=end,
-        asset_id=asset_id,
-        party_ids=party_ids,
-        market_ids=market_ids,
-        account_types=account_types,
-        page_size=size,
-        workers=1,
-        on_bad_rows="raise",
-    )
+    filters = make_filters(asset_id, party_ids, market_ids, account_types)
+    request = make_request(start, end, filters, page_size=size, workers=1, on_bad_rows="raise")
 
     def pages() -> Iterator[Page]:
-        beginning, ending = Asking(client, "raise").interval(request)
-        yield from follow_pages(
-            client,
-            request.filters,
-            start=beginning,
-            end=ending,
-            size=size,
-            backward=backward,
-            cursor=before if backward else after,
-            newest_first=newest_first,
+        bounds = NodePool(client, "raise").interval(request)
+        cursor = before if backward else after
+        yield from _follow(
+            client, PageRequest(filters, *bounds, size, newest_first, cursor, backward)
         )
 
     return pages()
+
+
+def _follow(client: Client, request: PageRequest) -> Iterator[Page]:
+    """Yield pages from a cursor on, in one direction, until the node says that it has no more."""
+    seen = {request.cursor}
+    while True:
+        page = client.get(BALANCE_CHANGES, request.parameters(), decode_page).value
+        raise_bad_row(page.bad_rows)
+        info, table = page.info, to_frame(pa.Table.from_batches([page.rows]), sort=False)
+        cursors = info.start_cursor, info.end_cursor
+        yield Page(table, *cursors, info.has_next_page, info.has_previous_page)
+        if not (info.has_previous_page if request.backward else info.has_next_page):
+            return
+        cursor = info.start_cursor if request.backward else info.end_cursor
+        if not cursor:
+            raise IncompleteError(f"page {len(seen)} announces another but gives no cursor to it")
+        if cursor in seen:
+            raise IncompleteError(f"cursor {cursor!r} came back on page {len(seen)}")
+        seen.add(cursor)
+        request = replace(request, cursor=cursor)

@@ -18,13 +18,9 @@ _FORM = "{percentage:3.0f}%|{bar}| {postfix} [{elapsed}<{remaining}]"
 
 @contextlib.contextmanager
 def reporting(progress: bool | Report | None) -> Iterator[Report]:
-    """Give the function to call after each step.
+    """Give the function to call after each step: the caller's, or one that draws a bar or nothing.
 
-    Parameters
-    ----------
-    progress
-        A function to call, `True` for a bar on stderr, `False` for nothing, `None` for a bar where
-        stderr is a terminal or this is a notebook.
+    `None` is for a bar where stderr is a terminal or this is a notebook.
     """
     if callable(progress):
         yield progress

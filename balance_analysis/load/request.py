@@ -4,38 +4,20 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from balance_analysis.filters import Filters, make_filters
+from balance_analysis.filters import Filters
 from balance_analysis.schema import Instant, to_microseconds
 from balance_analysis.text import iso_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 OnBadRows = Literal["raise", "quarantine"]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """One load, in canonical form.
+    """One load, in canonical form; bounds in microseconds, no start for the oldest row there is.
 
-    Attributes
-    ----------
-    start
-        Microseconds since 1970; `None` for the oldest row that the node holds.
-    end
-        Microseconds since 1970.
-    filters
-        Which accounts.
-    page_size
-        Rows a request.
-    workers
-        Requests at once.
-    on_bad_rows
-        What happens to a row that the table can't hold.
-    is_until_now
-        Whether the caller gave no end: then what the node doesn't know yet isn't asked for.
+    Where it `is_until_now`, the caller gave no end: what the node doesn't know yet isn't asked for.
     """
 
     start: int | None
@@ -48,13 +30,10 @@ class LoadRequest:
 
 
 def make_request(
-    *,
     start: Instant | None,
     end: Instant | None,
-    asset_id: str | None = None,
-    party_ids: str | Iterable[str] = (),
-    market_ids: str | Iterable[str] = (),
-    account_types: str | Iterable[str] = (),
+    filters: Filters = Filters(),  # noqa: B008 - frozen
+    *,
     page_size: int,
     workers: int,
     on_bad_rows: OnBadRows,
@@ -70,12 +49,8 @@ def make_request(
     check_positive("workers", workers)
     if on_bad_rows not in ("raise", "quarantine"):
         raise ValueError(f'on_bad_rows must be "raise" or "quarantine", not {on_bad_rows!r}')
-    filters = make_filters(
-        asset_id=asset_id, party_ids=party_ids, market_ids=market_ids, account_types=account_types
-    )
     first, last = bounds(start, end)
-    is_until_now = end is None
-    return LoadRequest(first, last, filters, page_size, workers, on_bad_rows, is_until_now)
+    return LoadRequest(first, last, filters, page_size, workers, on_bad_rows, end is None)
 
 
 def bounds(start: Instant | None, end: Instant | None) -> tuple[int | None, int]:

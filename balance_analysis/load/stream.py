@@ -11,95 +11,69 @@ import pyarrow as pa
 
 from balance_analysis.errors import IncompleteError, RequestError
 from balance_analysis.known import KNOWN_KEY, known_json
+from balance_analysis.load.nodes import Head, NodePool
 from balance_analysis.load.progress import Report, reporting
-from balance_analysis.load.session import Asking, Head
+from balance_analysis.load.request import LoadRequest  # noqa: TC001 - msgspec reads them
 from balance_analysis.load.windows import settle_windows
+from balance_analysis.node.decode import BadRow  # noqa: TC001
 from balance_analysis.node.query import filter_parameters
 from balance_analysis.node.window import Window
 from balance_analysis.rows import has_repeats
 from balance_analysis.schema import from_microseconds
-from balance_analysis.spans import between, clipped, joined
+from balance_analysis.spans import Span, between, clipped, joined
 from balance_analysis.text import iso_text, spans_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from balance_analysis.load.request import LoadRequest
     from balance_analysis.node.client import Client
-    from balance_analysis.node.decode import BadRow
     from balance_analysis.node.walk import Step
-    from balance_analysis.spans import Span
 
 logger = logging.getLogger("balance_analysis")
-
-"""Stretches that a message names."""
 
 
 @dataclass(slots=True)
 class Load:
-    """A load: what was asked, and what is settled of it.
+    """A load: what was asked, and what is settled of it; moments are in microseconds.
 
     It pickles between its runs, and `run` goes on where it stands.
-
-    Attributes
-    ----------
-    request
-        What was asked.
-    interval
-        The bounds in microseconds; `None` until the oldest row has been found.
-    settled
-        The spans of the interval that are complete.
-    rows
-        How many rows these hold.
-    bad_rows
-        The bad rows in them, each once.
-    nodes
-        How many steps each node settled.
-    answered
-        The spans that each node answered.
-    remembered
-        From when on each of these has forgotten nothing.
-    incomplete
-        Stretches of which nodes say themselves that they may lack rows.
-    known_until
-        Where what is known ends before the interval does; `None` where it doesn't.
-    cost
-        Requests, retries, throttled seconds, bytes and seconds so far.
-    head
-        The last block that nodes held: of the answers, the one that knew least.
-    restart
-        A time at which a row is known to stand, microseconds: an answer that restarts there must
-        begin there, or the node is not one of the same network.
-    is_part
-        Whether it is a part of a larger load, of which whoever put it together tells.
     """
 
     request: LoadRequest
     interval: Span | None = None
+    """`None` until the oldest row has been found."""
     settled: list[Span] = field(default_factory=list)
     rows: int = 0
-    bad_rows: dict[BadRow, None] = field(default_factory=dict)
+    bad_rows: list[BadRow] = field(default_factory=list)
+    """Those of the settled spans, each once."""
     nodes: dict[str, int] = field(default_factory=dict)
+    """How many steps each settled."""
     answered: dict[str, list[Span]] = field(default_factory=dict)
     remembered: dict[str, int] = field(default_factory=dict)
+    """From when on each node that answered has forgotten nothing."""
     incomplete: list[Span] = field(default_factory=list)
+    """Of which nodes say themselves that they may lack rows."""
     known_until: int | None = None
+    """Where what is known ends before the interval does."""
     cost: dict[str, float] = field(default_factory=dict)
     head: Head = field(default_factory=Head)
+    """The last block that nodes held: of the answers, the one that knew least."""
     restart: int | None = None
+    """Where a row is known to stand: an answer that restarts there must begin there."""
     is_part: bool = False
+    """Whether whoever put it together to a larger load tells of both."""
 
     def run(self, client: Client, progress: bool | Report | None) -> Iterator[Step]:
         """Yield the steps of what is not settled yet, as they come, without repeated rows.
 
         A step counts as settled when the next one is asked for.
         """
-        asking, began = Asking(client, self.request.on_bad_rows), time.monotonic()
+        pool, began = NodePool(client, self.request.on_bad_rows), time.monotonic()
         try:
-            interval = self.interval = self.interval or asking.interval(self.request)
+            interval = self.interval = self.interval or pool.interval(self.request)
             parts = self.request.filters.parts()
             steps = settle_windows(
-                lambda window: asking.settle(parts, window, interval),
+                lambda window: pool.settle(parts, window, interval),
                 self.missing(),
                 self.request.workers,
             )
@@ -108,15 +82,15 @@ class Load:
                     whole = replace(step, batches=tuple(map(_without_repeats, step.batches)))
                     self._note(whole)
                     if not self.is_part:
-                        self._remember(asking, step.source)
+                        self._remember(pool, step.source)
                     yield whole
                     self._add(whole)
                     report(self.share(), self.rows)
             if not self.is_part:
-                self._remember_again(asking)
+                self._remember_again(pool)
         finally:
-            asking.stop()
-            self._count(asking, time.monotonic() - began)
+            pool.stop()
+            self._count(pool, time.monotonic() - began)
         if self.is_part:
             return
         logger.info("%d rows in %d requests", self.rows, self.cost["requests"])
@@ -217,7 +191,8 @@ class Load:
     def _add(self, step: Step) -> None:
         self.settled.append((step.start, step.end))
         self.rows += step.num_rows
-        self.bad_rows |= dict.fromkeys(step.bad_rows)
+        if step.bad_rows:
+            self.bad_rows = [*dict.fromkeys([*self.bad_rows, *step.bad_rows])]
         self.nodes[step.address] = self.nodes.get(step.address, 0) + 1
 
     def _note(self, step: Step) -> None:
@@ -229,34 +204,27 @@ class Load:
         if step.known_end < step.end:
             self.known_until = min(step.known_end, self.known_until or step.known_end)
 
-    def _remember(self, asking: Asking, source: str) -> None:
+    def _remember(self, pool: NodePool, source: str) -> None:
         """Ask a node for its oldest row when its first rows come, before they are used."""
         if source in self.remembered or self.interval is None:
             return
         try:
-            self.remembered[source] = asking.reach(source, self.interval)
+            self.remembered[source] = pool.reach(source, self.interval)
         except (RequestError, IncompleteError) as error:
             self.remembered[source] = self.interval[1]
             logger.warning("%s; so what the node may have forgotten is not known", error)
 
-    def _remember_again(self, asking: Asking) -> None:
+    def _remember_again(self, pool: NodePool) -> None:
         """Ask each node again: it may have forgotten more meanwhile. One that is gone, can't be."""
-        for source in self.answered.keys() & {*asking.client.base_urls}:
+        for source in self.answered.keys() & {*pool.client.base_urls}:
             start, end = self.remembered[source], self.request.end
             try:
-                self.remembered[source] = asking.remembered_by(source, start, end)
+                self.remembered[source] = pool.remembered_by(source, start, end)
             except (RequestError, IncompleteError) as error:
                 logger.warning("%s; so it is believed what it remembered before", error)
 
-    def _count(self, asking: Asking, seconds: float) -> None:
-        tally = asking.tally
-        spent = {
-            "requests": tally.requests,
-            "retries": tally.retries,
-            "throttled_seconds": round(tally.throttled_seconds, 3),
-            "bytes": tally.bytes,
-            "seconds": round(seconds, 3),
-        }
+    def _count(self, pool: NodePool, seconds: float) -> None:
+        spent = {**pool.tally.as_json(), "seconds": round(seconds, 3)}
         self.cost = {name: self.cost.get(name, 0) + value for name, value in spent.items()}
 
 

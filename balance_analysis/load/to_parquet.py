@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -27,17 +28,16 @@ from balance_analysis.files.atomic import (
     name_file,
     read_note,
 )
+from balance_analysis.filters import make_filters
 from balance_analysis.load.request import OnBadRows, make_request
-from balance_analysis.load.session import Head
 from balance_analysis.load.stream import Load
-from balance_analysis.node.decode import BadRow
 from balance_analysis.node.query import filter_parameters
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ARROW_SCHEMA, Instant
 from balance_analysis.spans import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from balance_analysis.load.progress import Report
     from balance_analysis.load.request import LoadRequest
@@ -93,21 +93,14 @@ def load_to_parquet(
     OSError
         If the file can't be written.
     """
+    filters = make_filters(asset_id, party_ids, market_ids, account_types)
     request = make_request(
-        start=start,
-        end=end,
-        asset_id=asset_id,
-        party_ids=party_ids,
-        market_ids=market_ids,
-        account_types=account_types,
-        page_size=page_size,
-        workers=workers,
-        on_bad_rows=on_bad_rows,
+        start, end, filters, page_size=page_size, workers=workers, on_bad_rows=on_bad_rows
     )
     target = check_output(path)
     side = partial_path(path)
     check_output(side)
-    before = _read_side(side, request) if resume and side.exists() else None
+    before = _read_part(side, request) if resume and side.exists() else None
     load = Load(request) if before is None else before.load
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -115,7 +108,7 @@ def load_to_parquet(
             temporary.open("xb") as sink,
             pq.ParquetWriter(sink, ARROW_SCHEMA, compression="zstd") as writer,
         ):
-            written = _Written(writer)
+            written = _Writer(writer)
             try:
                 if before is not None:
                     written.copy(before)
@@ -124,9 +117,9 @@ def load_to_parquet(
                 written.write_group()
             except BaseException:
                 written.write_group()
-                written.note(load, whole=False)
+                written.note_part(load)
                 raise
-            written.note(load, whole=True)
+            writer.add_key_value_metadata(make_note({"load": load.describe()}))
         flush(temporary)
         temporary.replace(target)
     except BaseException as error:
@@ -143,15 +136,10 @@ def partial_path(path: PathLike) -> Path:
     return Path(f"{os.fspath(path)}.partial")
 
 
-class _Written:
-    """What has been written of a load, in time order.
+class _Writer:
+    """Writes a load's rows in time order, whole row groups at a time.
 
-    Attributes
-    ----------
-    settled_until
-        All rows before this moment are written, microseconds; `None` before the first.
-    rows
-        How many these are.
+    All rows before `settled_until` are written: so many `rows`.
     """
 
     def __init__(self, writer: pq.ParquetWriter) -> None:
@@ -162,11 +150,13 @@ class _Written:
         self._copied_until: int | None = None
         self.rows = 0
 
-    def copy(self, before: _Side) -> None:
+    def copy(self, before: _Part) -> None:
         """Take over what a side file holds."""
-        for rows in before.row_groups():
-            self._writer.write_table(rows)
-            self.rows += rows.num_rows
+        with pq.ParquetFile(before.path) as file:
+            for number in range(file.num_row_groups):
+                rows = file.read_row_group(number).cast(ARROW_SCHEMA)
+                times = rows["timestamp"].cast(pa.int64())
+                self._write(rows.filter(pc.less(times, before.settled_until)))
         self.settled_until = self._copied_until = before.settled_until
 
     def add(self, step: Step) -> None:
@@ -180,95 +170,71 @@ class _Written:
         """Write the rows that wait."""
         # Taken first: if this is interrupted, they are asked for again, never written twice.
         steps, self._steps, self._waiting = self._steps, [], 0
-        if not steps:
-            return
-        batches = [batch for step in steps for batch in step.batches]
-        if batches:
-            rows = canonical(pa.Table.from_batches(batches, ARROW_SCHEMA))
-            self._writer.write_table(rows)
-            self.rows += rows.num_rows
-        self.settled_until = steps[-1].end
+        if batches := [batch for step in steps for batch in step.batches]:
+            self._write(canonical(pa.Table.from_batches(batches, ARROW_SCHEMA)))
+        if steps:
+            self.settled_until = steps[-1].end
 
-    def note(self, load: Load, *, whole: bool) -> None:
-        """Say in the file how it was loaded, and which part it is unless it is whole."""
-        if whole:
-            self._writer.add_key_value_metadata(make_note({"load": load.describe()}))
-        elif self.settled_until != self._copied_until and load.interval is not None:
-            part = {
-                "interval": load.interval,
-                "is_open": [load.request.start is None, load.request.is_until_now],
-                "settled_until": self.settled_until,
-                "filters": filter_parameters(load.request.filters),
-                "rows": self.rows,
-                "cost": load.cost,
-                "nodes": load.nodes,
-                "answered": load.answered,
-                "remembered": load.remembered,
-                "incomplete": load.incomplete,
-                "known_until": load.known_until,
-                "head": asdict(load.head),
-                "bad_rows": [(bad.raw, bad.reason, bad.time) for bad in load.bad_rows],
-            }
-            self._writer.add_key_value_metadata(make_note({PARTIAL: part}))
+    def _write(self, rows: pa.Table) -> None:
+        self._writer.write_table(rows)
+        self.rows += rows.num_rows
+
+    def note_part(self, load: Load) -> None:
+        """Say in the file which part of a load it is, if it is more than what was taken over."""
+        if self.settled_until in (None, self._copied_until) or load.interval is None:
+            return
+        settled = [(load.interval[0], self.settled_until)]
+        part = msgspec.to_builtins(replace(load, settled=settled, rows=self.rows))
+        self._writer.add_key_value_metadata(make_note({PARTIAL: part}))
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _Part:
     """What a load to a file left when it didn't finish."""
 
     path: Path
     load: Load
     settled_until: int
 
-    def row_groups(self) -> Iterator[pa.Table]:
-        """Yield the complete rows, a row group at a time."""
-        with pq.ParquetFile(self.path) as file:
-            for number in range(file.num_row_groups):
-                rows = file.read_row_group(number).cast(ARROW_SCHEMA)
-                times = rows["timestamp"].cast(pa.int64())
-                yield rows.filter(pc.less(times, self.settled_until))
 
-
-def _read_side(path: Path, request: LoadRequest) -> _Side:
+def _read_part(path: Path, request: LoadRequest) -> _Part:
     """Return a side file as a load to go on with; it must be one of the same accounts."""
     try:
         with pq.ParquetFile(path) as file:
-            part = read_note(file)[PARTIAL]
-            restart, kept = _last_block(file, int(part["settled_until"]))
-        interval = (int(part["interval"][0]), int(part["interval"][1]))
-        has_no_start, is_until_now = part["is_open"]
-        start = None if has_no_start else interval[0]
-        known_until = part["known_until"]
-        load = Load(
-            replace(request, start=start, end=interval[1], is_until_now=is_until_now),
-            interval=interval,
-            settled=[(interval[0], restart)],
-            rows=kept,
-            restart=restart if kept < part["rows"] else None,
-            bad_rows=dict.fromkeys(BadRow(*bad) for bad in part["bad_rows"]),
-            nodes=part["nodes"],
-            # What is asked for again is known as far as the new answers go.
-            answered={
-                source: list(clipped(spans, interval[0], restart))
-                for source, spans in part["answered"].items()
-            },
-            remembered=part["remembered"],
-            incomplete=list(clipped(part["incomplete"], interval[0], restart)),
-            known_until=None if known_until is None or known_until >= restart else known_until,
-            cost=part["cost"],
-            head=Head(**part["head"]),
-        )
-        filters = [tuple(pair) for pair in part["filters"]]
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+            load = msgspec.convert(read_note(file)[PARTIAL], Load)
+            ((start, settled_until),) = load.settled
+            restart, kept = _last_block(file, settled_until)
+    except (pa.ArrowException, OSError, KeyError, ValueError, msgspec.ValidationError) as error:
         raise ArchiveError(
             f"{path} can't be gone on with: {error}; remove it and load anew"
         ) from error
-    if filters != filter_parameters(request.filters):
+    filters = load.request.filters
+    if filters != request.filters:
         raise ArchiveError(
-            f"{path} is part of a load with other filters: {filters}; give the same ones, "
-            "or load anew without resuming"
+            f"{path} is part of a load with other filters: {filter_parameters(filters)}; give the "
+            "same ones, or load anew without resuming"
         )
-    return _Side(path, load, restart)
+    asked = load.request
+    # What is asked for again is known as far as the new answers go.
+    is_cut = load.known_until is not None and load.known_until >= restart
+    return _Part(
+        path,
+        replace(
+            load,
+            request=replace(
+                request, start=asked.start, end=asked.end, is_until_now=asked.is_until_now
+            ),
+            settled=[(start, restart)],
+            rows=kept,
+            restart=restart if kept < load.rows else None,
+            answered={
+                source: [*clipped(spans, start, restart)] for source, spans in load.answered.items()
+            },
+            incomplete=[*clipped(load.incomplete, start, restart)],
+            known_until=None if is_cut else load.known_until,
+        ),
+        restart,
+    )
 
 
 def _last_block(file: pq.ParquetFile, settled_until: int) -> tuple[int, int]:

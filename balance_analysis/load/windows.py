@@ -44,19 +44,8 @@ def settle_windows(
 ) -> Iterator[Step]:
     """Yield the steps that settle windows, as they come.
 
-    Parameters
-    ----------
-    settle
-        Settles the first part of a window.
-    windows
-        Disjoint windows.
-    workers
-        How many to settle at once.
-
-    Raises
-    ------
-    Exception
-        What `settle` raises; then what others have under way is given up.
+    `settle` settles the first part of a window. When it raises, what others have under way is
+    given up.
     """
     todo = sorted(windows)
     running: dict[Future[Step], Window] = {}

@@ -13,8 +13,8 @@ from balance_analysis.archive.manifest import read_about, read_coverage
 from balance_analysis.archive.verify_report import Problem, VerifyReport
 from balance_analysis.errors import ArchiveError
 from balance_analysis.load.changes import PartialLoad
+from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, check_positive
-from balance_analysis.load.session import Asking
 from balance_analysis.load.stream import Load
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import clipped
@@ -98,7 +98,7 @@ def _compare(archive: Archive, client: Client, filters: Filters, window: Span) -
 
 
 def _remembered(client: Client, start: int, end: int) -> int:
-    return Asking(client, "quarantine").remembered(start, end)
+    return NodePool(client, "quarantine").remembered(start, end)
 
 
 def _windows(

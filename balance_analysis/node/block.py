@@ -38,18 +38,7 @@ Account = tuple[str, ...]
 
 
 def settle_block(ask: Ask, filters: Filters, block: int, page_size: int) -> Listing:
-    """Return all rows of one block.
-
-    Parameters
-    ----------
-    ask
-        Sends one request.
-    filters
-        The accounts asked for.
-    block
-        The block's time, microseconds since 1970.
-    page_size
-        A size that the node has accepted.
+    """Return all rows of one block, by its microseconds and a page size that the node accepts.
 
     Raises
     ------
@@ -157,13 +146,7 @@ def _joined(listings: list[Listing]) -> Listing:
     rows = pa.Table.from_batches([listing.rows for listing in listings], ARROW_SCHEMA)
     times = pa.chunked_array([listing.times for listing in listings], pa.int64())
     bad = dict.fromkeys(bad for listing in listings for bad in listing.bad_rows)
-    return Listing(
-        rows=rows.unify_dictionaries().combine_chunks().to_batches()[0]
-        if rows.num_rows
-        else pa.RecordBatch.from_pylist([], ARROW_SCHEMA),
-        times=times.combine_chunks(),
-        bad_rows=tuple(bad),
-        more=False,
-        end_cursor="",
-        sent=sum(listing.sent for listing in listings),
-    )
+    batches = rows.unify_dictionaries().combine_chunks().to_batches()
+    batch = batches[0] if batches else pa.RecordBatch.from_pylist([], ARROW_SCHEMA)
+    sent = sum(listing.sent for listing in listings)
+    return Listing(batch, times.combine_chunks(), tuple(bad), more=False, end_cursor="", sent=sent)

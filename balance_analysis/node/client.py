@@ -22,13 +22,12 @@ import stamina
 
 from balance_analysis import __version__
 from balance_analysis.errors import RequestError
-from balance_analysis.node.exchange import LONGEST_WAIT, Answer, exchange, new_session
+from balance_analysis.node.exchange import LONGEST_WAIT, Answer, Get, exchange, new_session
 from balance_analysis.node.pace import Pace
 from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from types import TracebackType
 
     import requests
 
@@ -48,6 +47,7 @@ PAUSES: Final = 5
 """How often one request may be told to slow down before it is given up."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
+_TOO_MANY = 429
 
 logger = logging.getLogger("balance_analysis")
 logger.addHandler(logging.NullHandler())
@@ -61,16 +61,8 @@ T = TypeVar("T")
 class Tally:
     """What a piece of work cost; safe to share between threads.
 
-    Attributes
-    ----------
-    requests
-        Sent, repeated ones too.
-    retries
-        Of these, how many repeated one that had failed.
-    throttled_seconds
-        Waited because of a rate, summed over threads.
-    bytes
-        Of answers, decompressed.
+    `requests` counts repeated ones too, `retries` only these; `throttled_seconds` were waited
+    because of a rate, summed over threads; `bytes` are those of answers, decompressed.
     """
 
     requests: int = 0
@@ -89,6 +81,41 @@ class Tally:
             self.throttled_seconds += throttled
             self.bytes += size
 
+    def as_json(self) -> dict[str, float]:
+        """Return the counts by name."""
+        return {
+            "requests": self.requests,
+            "retries": self.retries,
+            "throttled_seconds": round(self.throttled_seconds, 3),
+            "bytes": self.bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often to try in all on faults that may pass; once `stopped` is set, nothing more.
+
+    Whoever can ask for less leaves `timeouts` out: answers that took too long.
+    """
+
+    attempts: int = ATTEMPTS
+    timeouts: bool = True
+    stopped: threading.Event | None = None
+
+    def wants(self, error: Exception) -> bool:
+        """Whether the same request may succeed soon; one told to slow down has had its pauses."""
+        return (
+            isinstance(error, RequestError)
+            and error.retryable
+            and error.retry_after is None
+            and error.status != _TOO_MANY
+            and (self.timeouts or not error.timed_out)
+            and not (self.stopped is not None and self.stopped.is_set())
+        )
+
+
+ONCE: Final = Retry(attempts=1)
+
 
 class Client:
     """A connection to a node, or to several nodes of one network; safe to share between threads.
@@ -102,7 +129,7 @@ class Client:
         are sent to that node, and are not part of `base_urls`.
     timeout
         Seconds to wait for a connection, and for each next byte of an answer; a whole answer may
-        take ten times as long, its headers included.
+        take ten times as long.
     max_requests_per_second
         Upper bound of this client's request rate, over all threads; `None` for none.
     headers
@@ -181,12 +208,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -231,9 +253,7 @@ class Client:
         *,
         base_url: str | None = None,
         tally: Tally | None = None,
-        attempts: int = ATTEMPTS,
-        retry_timeouts: bool = True,
-        stopped: threading.Event | None = None,
+        retry: Retry = Retry(),
     ) -> Answer[T]:
         """Return one node's answer to one GET.
 
@@ -249,12 +269,8 @@ class Client:
             Which of the nodes; by default the first.
         tally
             Where to count what it cost.
-        attempts
-            How often to try in all, on faults that may pass.
-        retry_timeouts
-            Whether an answer that took too long is such a fault. Who can ask for less, does.
-        stopped
-            When set, nothing is asked again.
+        retry
+            What is asked again.
 
         Raises
         ------
@@ -263,58 +279,48 @@ class Client:
         TooLargeError
             If the answer would be larger than the node can send. It is never asked for again.
         """
-        base = self.base_url if base_url is None else base_url
-        url = f"{base}{path}?{urlencode(parameters)}" if parameters else f"{base}{path}"
-        counted = Tally() if tally is None else tally
+        base = base_url or self.base_url
+        request = Get(
+            base,
+            f"{base}{path}?{urlencode(parameters)}" if parameters else f"{base}{path}",
+            headers={**_HEADERS, **self._users.get(base, {}), **self._extra_headers},
+            elsewhere=_HEADERS,
+            timeout=self.timeout,
+            max_bytes=self.max_answer_bytes,
+        )
+        counted = tally or Tally()
+        tries = itertools.count(2)
 
-        tries = itertools.count(1)
-
-        def ask() -> Answer[T]:
-            return self._ask_paced(base, url, read, counted)
-
-        def wanted(error: Exception) -> bool:
-            again = _is_passing(error) and (retry_timeouts or not _timed_out(error))
-            if stopped is not None and stopped.is_set():
+        def is_wanted(error: Exception) -> bool:
+            if not retry.wants(error):
                 return False
-            tried = next(tries)
-            if again and tried < attempts:
-                logger.warning("%s; trying again (%d of %d)", error, tried + 1, attempts)
+            if (number := next(tries)) <= retry.attempts:
+                logger.warning("%s; trying again (%d of %d)", error, number, retry.attempts)
                 counted.add(retries=1)
-            return again
+            return True
 
         retrying = stamina.RetryingCaller(
-            attempts=attempts, timeout=None, wait_initial=0.5, wait_max=15.0, wait_jitter=1.0
+            attempts=retry.attempts, timeout=None, wait_initial=0.5, wait_max=15.0, wait_jitter=1.0
         )
-        return retrying(wanted, ask)
+        return retrying(is_wanted, self._ask_paced, request, read, counted)
 
-    def _ask_paced(
-        self, base: str, url: str, read: Callable[[bytes], T], tally: Tally
-    ) -> Answer[T]:
+    def _ask_paced(self, request: Get, read: Callable[[bytes], T], tally: Tally) -> Answer[T]:
         """Ask once, and once more after each pause that the node asks for."""
         waited = self._pace.wait()
-        for pause in range(PAUSES + 1):
+        for pause in itertools.count():
             tally.add(requests=1, throttled=waited)
             try:
-                answer = exchange(
-                    self._session,
-                    base,
-                    url,
-                    headers={**_HEADERS, **self._users.get(base, {}), **self._extra_headers},
-                    elsewhere=_HEADERS,
-                    timeout=self.timeout,
-                    max_bytes=self.max_answer_bytes,
-                    read=read,
-                )
+                answer = exchange(self._session, request, read)
             except RequestError as error:
                 if not _is_throttling(error) or pause == PAUSES:
                     raise
                 told = error.retry_after
-                usual = min(_FIRST_PAUSE * 2**pause, _LONGEST_PAUSE)
-                seconds = usual if told is None else told
                 tally.add(retries=1)
                 if stamina.is_testing():  # which skips the waits between tries as well
                     waited = self._pace.wait()
                 else:
+                    usual = min(_FIRST_PAUSE * 2**pause, _LONGEST_PAUSE)
+                    seconds = usual if told is None else told
                     waited = self._pace.wait_again(seconds, str(error), is_told=told is not None)
             else:
                 tally.add(size=answer.size)
@@ -358,18 +364,4 @@ def _is_throttling(error: RequestError) -> bool:
     """Whether the node says to slow down, for a time that a load waits."""
     if error.retry_after is not None:
         return error.retryable and error.retry_after <= LONGEST_WAIT
-    return error.status == 429 and error.retryable  # noqa: PLR2004 - too many requests
-
-
-def _is_passing(error: Exception) -> bool:
-    """Whether the same request may succeed soon; one told to slow down has had its pauses."""
-    return (
-        isinstance(error, RequestError)
-        and error.retryable
-        and error.retry_after is None
-        and error.status != 429  # noqa: PLR2004 - too many requests
-    )
-
-
-def _timed_out(error: Exception) -> bool:
-    return isinstance(error, RequestError) and error.timed_out
+    return error.status == _TOO_MANY and error.retryable

@@ -16,12 +16,7 @@ import pyarrow.compute as pc
 
 from balance_analysis.errors import DecodeError
 from balance_analysis.node import wire
-from balance_analysis.schema import (
-    ARROW_SCHEMA,
-    BALANCE_DIGITS,
-    ID_TYPE,
-    to_microseconds,
-)
+from balance_analysis.schema import ARROW_SCHEMA, BALANCE_DIGITS, ID_TYPE, to_microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,24 +27,13 @@ _NANOSECOND_DIGITS: Final = 19
 _BALANCE: Final = re.compile(rf"-?[0-9]{{1,{BALANCE_DIGITS}}}", re.ASCII)
 _TIMESTAMP: Final = re.compile(rf"[0-9]{{{_NANOSECOND_DIGITS}}}", re.ASCII)
 
-
 # Python refuses to read integers of thousands of digits with a ValueError.
 _WRONG: Final = (msgspec.ValidationError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that the table can't hold.
-
-    Attributes
-    ----------
-    raw
-        The row as the node sent it, JSON.
-    reason
-        What is wrong with it.
-    time
-        Microseconds since 1970; `None` where its timestamp can't be read.
-    """
+    """A row that the table can't hold: raw, why, and its microseconds where they can be read."""
 
     raw: str
     reason: str
@@ -60,25 +44,14 @@ class BadRow:
 class DecodedPage:
     """One page in columns.
 
-    Attributes
-    ----------
-    rows
-        The good rows in `ARROW_SCHEMA`, in the order in which the node sent them.
-    times
-        Microseconds of every row whose timestamp can be read, bad ones too, in the node's order.
-    bad_rows
-        The others.
-    start_cursor, end_cursor, has_next_page, has_previous_page
-        The page info.
+    `rows` are the good ones in `ARROW_SCHEMA`, `times` the microseconds of every row whose
+    timestamp can be read, bad ones too; both in the order in which the node sent them.
     """
 
     rows: pa.RecordBatch
     times: pa.Int64Array
     bad_rows: tuple[BadRow, ...]
-    start_cursor: str
-    end_cursor: str
-    has_next_page: bool
-    has_previous_page: bool
+    info: wire.PageInfo
 
 
 def decode_page(body: bytes) -> DecodedPage:
@@ -103,7 +76,7 @@ def decode_page(body: bytes) -> DecodedPage:
         wire.check_keys(body)
     if rows is None:
         return _decode_row_by_row(body)
-    return _decoded(rows, rows["timestamp"].cast(pa.int64()), (), page.page_info)
+    return DecodedPage(rows, rows["timestamp"].cast(pa.int64()), (), page.page_info)
 
 
 def raise_bad_row(bad_rows: Sequence[BadRow]) -> None:
@@ -114,30 +87,16 @@ def raise_bad_row(bad_rows: Sequence[BadRow]) -> None:
         )
 
 
-def _decoded(
-    rows: pa.RecordBatch, times: pa.Int64Array, bad: tuple[BadRow, ...], info: wire.PageInfo
-) -> DecodedPage:
-    return DecodedPage(
-        rows,
-        times,
-        bad,
-        info.start_cursor,
-        info.end_cursor,
-        info.has_next_page,
-        info.has_previous_page,
-    )
-
-
 def _columns(rows: list[wire.Row]) -> pa.RecordBatch | None:
     """Return rows as a batch of `ARROW_SCHEMA`, or `None` if one of them is bad."""
     ids = [
-        _ids([row.asset_id for row in rows]),
-        _ids([row.account_type for row in rows]),
-        _ids([row.party_id for row in rows]),
-        _ids([row.market_id for row in rows]),
+        _texts([row.asset_id for row in rows], ID_TYPE),
+        _texts([row.account_type for row in rows], ID_TYPE),
+        _texts([row.party_id for row in rows], ID_TYPE),
+        _texts([row.market_id for row in rows], ID_TYPE),
     ]
-    times = _texts([row.timestamp for row in rows])
-    balances = _texts([row.balance for row in rows])
+    times = _texts([row.timestamp for row in rows], pa.string())
+    balances = _texts([row.balance for row in rows], pa.string())
     if not (_all_nanoseconds(times) and _all_balances(balances)):
         return None
     microseconds = pc.divide(times.cast(pa.int64()), 1000).cast(pa.timestamp("us", "UTC"))
@@ -151,18 +110,11 @@ def _raise_if_no_json(error: Exception) -> None:
         raise error
 
 
-def _ids(values: Sequence[str | int]) -> pa.DictionaryArray:
+def _texts(values: Sequence[str | int], kind: pa.DataType) -> pa.Array:
     try:
-        return pa.array(values, ID_TYPE)
+        return pa.array(values, kind)
     except pa.ArrowTypeError:  # a bare number among them
-        return pa.array([str(value) for value in values], ID_TYPE)
-
-
-def _texts(values: list[str | int]) -> pa.StringArray:
-    try:
-        return pa.array(values, pa.string())
-    except pa.ArrowTypeError:  # a bare number among them
-        return pa.array([str(value) for value in values], pa.string())
+        return pa.array([str(value) for value in values], kind)
 
 
 def _all_nanoseconds(texts: pa.StringArray) -> bool:
@@ -210,7 +162,7 @@ def _decode_row_by_row(body: bytes) -> DecodedPage:
     rows = _columns(good)
     if rows is None:
         raise AssertionError("a row was judged good by itself and bad in its column")
-    return _decoded(rows, pa.array(times, pa.int64()), tuple(bad), page.page_info)
+    return DecodedPage(rows, pa.array(times, pa.int64()), tuple(bad), page.page_info)
 
 
 def _read_row(raw: bytes) -> tuple[wire.Row | None, str | None]:
@@ -220,7 +172,7 @@ def _read_row(raw: bytes) -> tuple[wire.Row | None, str | None]:
     except _WRONG as error:
         _raise_if_no_json(error)
         return _row_of_text(raw), str(error)
-    return row, _fault(row)
+    return row, _timestamp_fault(str(row.timestamp)) or _balance_fault(row.balance)
 
 
 def _row_of_text(raw: bytes) -> wire.Row | None:
@@ -234,10 +186,6 @@ def _row_of_text(raw: bytes) -> wire.Row | None:
 
 def _time(row: wire.Row) -> int | None:
     return None if _timestamp_fault(str(row.timestamp)) else int(row.timestamp) // 1000
-
-
-def _fault(row: wire.Row) -> str | None:
-    return _timestamp_fault(str(row.timestamp)) or _balance_fault(row.balance)
 
 
 def _timestamp_fault(text: str) -> str | None:

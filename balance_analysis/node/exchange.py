@@ -8,8 +8,6 @@ body, so that a body that can't be read counts as a fault on the way like any ot
 from __future__ import annotations
 
 import email.utils
-import http.client
-import io
 import logging
 import re
 import time
@@ -19,7 +17,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 import requests
-import urllib3.connection
 import urllib3.exceptions
 from requests.adapters import HTTPAdapter
 from requests.structures import CaseInsensitiveDict
@@ -28,7 +25,6 @@ from balance_analysis.errors import RequestError, TooLargeError
 from balance_analysis.node import wire
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Mapping
 
 LONGEST_WAIT: Final = 60.0
@@ -54,20 +50,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """What a node answered.
+    """What a node answered: the body, read, and its size in bytes, decompressed.
 
-    Attributes
-    ----------
-    value
-        The body, read.
-    source
-        The address of the node that answered: after a redirect, not the one that was asked.
-    headers
-        Of the answer; names in any case.
-    size
-        Bytes of the body, decompressed.
-    seconds
-        From asking to having read it.
+    `source` is the address that answered: after a redirect, not the one that was asked.
     """
 
     value: T
@@ -97,167 +82,104 @@ class Answer(Generic[T]):
         return tuple((int(start) // 1000, int(end) // 1000) for start, end in stretches)
 
 
-class _Stream(io.RawIOBase):
-    """The bytes of an answer from its first header on, up to a deadline."""
+class _Session(requests.Session):
+    """A session that looks for proxies once a host: each look reads the whole environment."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock, self._raw = sock, sock.makefile("rb", buffering=0)
-        timeout = sock.gettimeout()
-        self._deadline = None if timeout is None else time.monotonic() + PATIENCE * timeout
+    def __init__(self) -> None:
+        super().__init__()
+        self._settings: dict[tuple[str, str], Any] = {}
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401 - any writable buffer
-        if self._deadline is not None:
-            left = self._deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError("timed out")
-            self._sock.settimeout(min(left, self._sock.gettimeout() or left))
-        return self._raw.readinto(buffer)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
-class _Response(http.client.HTTPResponse):
-    def __init__(self, sock: socket.socket, debuglevel: int = 0, method: str | None = None) -> None:
-        super().__init__(sock, debuglevel, method)
-        self.fp.close()
-        self.fp = io.BufferedReader(_Stream(sock))
-
-
-class _Connection(urllib3.connection.HTTPConnection):
-    response_class = _Response
-
-
-class _SecureConnection(urllib3.connection.HTTPSConnection):
-    response_class = _Response
-
-
-class _Adapter(HTTPAdapter):
-    def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401
-        pool: Any = super().get_connection_with_tls_context(*args, **options)
-        pool.ConnectionCls = _SecureConnection if pool.scheme == "https" else _Connection
-        return pool
+    def merge_environment_settings(self, url: Any, *given: Any) -> Any:  # noqa: ANN401
+        host = urlsplit(url)[:2]
+        if host not in self._settings:
+            self._settings[host] = super().merge_environment_settings(url, *given)
+        return dict(self._settings[host])
 
 
 def new_session() -> requests.Session:
-    """Return a session with room for many connections to one node.
-
-    No answer takes longer than `PATIENCE` timeouts, its headers included, however it trickles in.
-    """
-    session = requests.Session()
-    adapter = _Adapter(pool_maxsize=_CONNECTIONS)
+    """Return a session with room for many connections to one node."""
+    session = _Session()
+    adapter = HTTPAdapter(pool_maxsize=_CONNECTIONS)
     session.mount("http://", adapter)
     session.mount("https://", adapter)
     return session
 
 
-def exchange(
-    session: requests.Session,
-    base: str,
-    url: str,
-    *,
-    headers: Mapping[str, str],
-    elsewhere: Mapping[str, str],
-    timeout: float,
-    max_bytes: int,
-    read: Callable[[bytes], T],
-) -> Answer[T]:
-    """Send one GET and return its answer; redirects are followed.
+@dataclass(frozen=True, slots=True)
+class Get:
+    """One GET: `base` is the node's address, for messages.
 
-    Parameters
-    ----------
-    session
-        What to send it with.
-    base
-        The node's address, for messages.
-    url
-        What to ask.
-    headers
-        To send; they win over those of a `.netrc`.
-    elsewhere
-        To send instead to another host, port or scheme that the node redirects to.
-    timeout
-        Seconds for the connection, and for each next byte of the answer.
-    max_bytes
-        The largest body, decompressed.
-    read
-        Makes a value of the body. Its `msgspec.DecodeError` counts as a damaged answer.
+    `headers` win over those of a `.netrc`; `elsewhere` are sent instead to another host, port or
+    scheme that the node redirects to. `timeout` is in seconds, for the connection and for each next
+    byte; `max_bytes` is the largest body, decompressed.
+    """
+
+    base: str
+    url: str
+    headers: Mapping[str, str]
+    elsewhere: Mapping[str, str]
+    timeout: float
+    max_bytes: int
+
+
+def exchange(session: requests.Session, get: Get, read: Callable[[bytes], T]) -> Answer[T]:
+    """Send one GET, follow its redirects, and return the answer with its body as `read` reads it.
 
     Raises
     ------
     RequestError
-        If there is no answer, a refusal, or one that can't be read.
+        If there is no answer, a refusal, or one that can't be read: `read` tells by
+        `msgspec.DecodeError`.
     TooLargeError
         If the answer would be larger than the node can send, or is larger than `max_bytes`.
     """
     began = time.monotonic()
-    deadline = began + PATIENCE * timeout
+    deadline = began + PATIENCE * get.timeout
     try:
-        response, is_moved = _send(
-            session, url, headers, elsewhere, timeout=timeout, deadline=deadline
-        )
+        response, url = _send(session, get, deadline)
         is_ok = response.status_code == requests.codes.ok
-        body = _body(response, deadline, max_bytes if is_ok else min(max_bytes, _CHUNK))
+        body = _body(response, deadline, get.max_bytes if is_ok else min(get.max_bytes, _CHUNK))
     except MemoryError as error:
         raise TooLargeError(
-            f"{base} sent more than {max_bytes:,} bytes, or than there is memory for; ask for a "
-            "smaller page_size, or allow more with max_answer_bytes",
-            url=url,
+            f"{get.base} sent more than {get.max_bytes:,} bytes, or than there is memory for; ask "
+            "for a smaller page_size, or allow more with max_answer_bytes",
+            url=get.url,
             status=response.status_code,
         ) from error
     except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
-        raise _unreachable(error, url, base, timeout) from error
+        raise _unreachable(error, get) from error
     seconds = time.monotonic() - began
-    logger.debug("%s %s in %.3f s, %d bytes", response.status_code, url, seconds, len(body))
+    logger.debug("%s %s in %.3f s, %d bytes", response.status_code, get.url, seconds, len(body))
     if not is_ok:
-        raise _refusal(response, body, url, base)
+        raise _refusal(response, body, get)
     try:
         value = read(body)
     except msgspec.DecodeError as error:
-        raise _unreadable(response.status_code, body, url, base) from error
-    source = _base_of(response.url, urlsplit(url.removeprefix(base)).path) if is_moved else base
-    return Answer(value, source, response.headers, len(body), seconds)
+        raise _unreadable(response.status_code, body, get) from error
+    return Answer(value, _source(get, url), response.headers, len(body), seconds)
 
 
-def _send(
-    session: requests.Session,
-    url: str,
-    headers: Mapping[str, str],
-    elsewhere: Mapping[str, str],
-    *,
-    timeout: float,
-    deadline: float,
-) -> tuple[requests.Response, bool]:
-    """Return the answer that no longer redirects, its body unread, and whether any did."""
-    is_given = "Authorization" in CaseInsensitiveDict(headers)
-    response = session.get(
-        url,
-        headers=dict(headers),
-        auth=_as_it_is if is_given else None,
-        hooks={"response": [_drop_redirect, *session.hooks["response"]]},
-        timeout=timeout,
-        stream=True,
-        allow_redirects=False,
-    )
-    for count in range(session.max_redirects + 1):
-        request = response.next
-        if request is None:
-            return response, count > 0
+def _send(session: requests.Session, get: Get, deadline: float) -> tuple[requests.Response, str]:
+    """Return the answer that no longer redirects, its body unread, and what was asked last."""
+    url, headers = get.url, get.headers
+    for _ in range(session.max_redirects + 1):
+        is_given = "Authorization" in CaseInsensitiveDict(headers)
+        response = session.get(
+            url,
+            headers=dict(headers),
+            auth=_as_it_is if is_given else None,
+            hooks={"response": [_drop_redirect, *session.hooks["response"]]},
+            timeout=get.timeout,
+            stream=True,
+            allow_redirects=False,
+        )
+        if response.next is None:
+            return response, url
         if time.monotonic() > deadline:
             break
-        # requests alone would take back only Authorization, and prefer a .netrc to what is given.
-        if session.should_strip_auth(response.url, request.url):  # type: ignore[no-untyped-call]
-            for name, value in headers.items():
-                if request.headers.get(name) == value:
-                    del request.headers[name]
-            headers = elsewhere
-        request.headers.update(headers)
-        settings: Any = session.merge_environment_settings(request.url, {}, True, None, None)
-        response = session.send(request, timeout=timeout, allow_redirects=False, **settings)
+        if session.should_strip_auth(url, response.next.url):  # type: ignore[no-untyped-call]
+            headers = get.elsewhere
+        url = str(response.next.url)
     raise requests.TooManyRedirects("it redirects without an end")
 
 
@@ -272,9 +194,11 @@ def _drop_redirect(response: requests.Response, **_: object) -> None:
         response.close()
 
 
-def _base_of(url: str, operation: str) -> str:
-    """Return the base address of a URL, without user and password."""
-    parts = urlsplit(url)
+def _source(get: Get, url: str) -> str:
+    """Return the base address of what answered, without user and password."""
+    if url == get.url:
+        return get.base
+    parts, operation = urlsplit(url), urlsplit(get.url.removeprefix(get.base)).path
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path.removesuffix(operation)}"
 
@@ -299,37 +223,31 @@ def _body(response: requests.Response, deadline: float, max_bytes: int) -> bytes
         while chunk := response.raw.read1(_CHUNK, decode_content=True):
             chunks.append(chunk)
             left -= len(chunk)
-            if left < 0 and response.status_code == requests.codes.ok:
-                raise MemoryError
             if left < 0:
+                if response.status_code == requests.codes.ok:
+                    raise MemoryError
                 break
             if time.monotonic() > deadline:
                 raise requests.ReadTimeout("the answer trickles in")
     return b"".join(chunks)
 
 
-def _unreachable(error: Exception, url: str, base: str, timeout: float) -> RequestError:
-    timed_out = _is_timeout(error)
+def _unreachable(error: Exception, get: Get) -> RequestError:
+    base, url = get.base, get.url
+    timed_out = isinstance(error, requests.ReadTimeout | urllib3.exceptions.ReadTimeoutError)
     if isinstance(error, requests.exceptions.SSLError):
         return RequestError(f"no secure connection to {base}: {_root(error)}", url=url)
     if timed_out or isinstance(error, requests.Timeout):
-        said = f"{base} did not answer within {timeout:g} s"
-    elif isinstance(error, requests.ConnectionError) and not isinstance(
-        error, requests.exceptions.ChunkedEncodingError
-    ):
+        said = f"{base} did not answer within {get.timeout:g} s"
+    elif isinstance(error, requests.ConnectionError):
         said = f"no connection to {base}: {_root(error)}; check the address, and that it is up"
     elif isinstance(error, urllib3.exceptions.DecodeError):
         said = f"{base} sent a damaged answer: {_root(error)}"
-    elif isinstance(error, urllib3.exceptions.HTTPError | requests.ConnectionError):
+    elif isinstance(error, urllib3.exceptions.HTTPError | requests.exceptions.ChunkedEncodingError):
         said = f"{base} broke off its answer: {_root(error)}"
     else:
         return RequestError(f"{base} can't be asked: {_root(error)}", url=url)
     return RequestError(said, url=url, retryable=True, timed_out=timed_out)
-
-
-def _is_timeout(error: Exception) -> bool:
-    """Whether the node was reached, but its answer took too long."""
-    return isinstance(error, requests.ReadTimeout | urllib3.exceptions.ReadTimeoutError)
 
 
 def _root(error: BaseException) -> str:
@@ -346,48 +264,43 @@ def _root(error: BaseException) -> str:
     return text.rpartition(": ")[2] if "HTTP" in text else text
 
 
-def _refusal(response: requests.Response, content: bytes, url: str, base: str) -> RequestError:
+def _refusal(response: requests.Response, content: bytes, get: Get) -> RequestError:
     """Return the error for an answer that is not a success."""
-    status = response.status_code
-    body = _error_body(content)
+    status, body = response.status_code, _error_body(content)
     said = _useful_text(body) or response.reason or "no reason given"
     retry_after = _seconds(response.headers)
     if _TOO_LARGE in said:
         return TooLargeError(
-            f"{base} can't send an answer so large: {said}; ask for a smaller page_size",
-            url=url,
+            f"{get.base} can't send an answer so large: {said}; ask for a smaller page_size",
+            url=get.url,
             status=status,
             code=body.code,
         )
-    retryable = (
-        status in _RETRYABLE
-        or (status == requests.codes.server_error and body.code not in _CODES_AT_FAULT)
-        or (status == requests.codes.forbidden and retry_after is not None)
-    )
     return RequestError(
-        f"{base} answered {status}: {said}{_advice(status, retry_after)}",
-        url=url,
+        f"{get.base} answered {status}: {said}{_advice(status, retry_after)}",
+        url=get.url,
         status=status,
         code=body.code,
-        retryable=retryable,
+        retryable=status in _RETRYABLE
+        or (status == requests.codes.server_error and body.code not in _CODES_AT_FAULT)
+        or (status == requests.codes.forbidden and retry_after is not None),
         retry_after=retry_after,
     )
 
 
+_ADVICE: Final = {
+    404: "; check that this is the address of a node",
+    416: "; ask for a start and an end that it vouches for",
+    429: "; ask more slowly with max_requests_per_second",
+}
+
+
 def _advice(status: int, retry_after: float | None) -> str:
-    if retry_after is not None:
-        longer = f", longer than the {LONGEST_WAIT:.0f} s that a load waits: run it again then"
-        return (
-            f"; the node asks to wait {retry_after:.0f} s"
-            f"{longer if retry_after > LONGEST_WAIT else ''}"
-        )
-    if status == requests.codes.not_found:
-        return "; check that this is the address of a node"
-    if status == requests.codes.requested_range_not_satisfiable:
-        return "; ask for a start and an end that it vouches for"
-    if status == requests.codes.too_many:
-        return "; ask more slowly with max_requests_per_second"
-    return ""
+    if retry_after is None:
+        return _ADVICE.get(status, "")
+    longer = f", longer than the {LONGEST_WAIT:.0f} s that a load waits: run it again then"
+    said = f"; the node asks to wait {retry_after:.0f} s"
+    return said + longer if retry_after > LONGEST_WAIT else said
 
 
 def _error_body(content: bytes) -> wire.ErrorBody:
@@ -402,16 +315,12 @@ def _useful_text(body: wire.ErrorBody) -> str:
     return " ".join(f"{body.message}: {inner}".strip(": ").split())
 
 
-def _unreadable(status: int, content: bytes, url: str, base: str) -> RequestError:
+def _unreadable(status: int, content: bytes, get: Get) -> RequestError:
     """Return the error for a success whose body is no JSON."""
     is_page = content.lstrip()[:1] == b"<"
     said = "a web page" if is_page else f"{len(content)} bytes that are not whole JSON"
-    return RequestError(
-        f"{base} answered with {said}; check that this is the address of a node",
-        url=url,
-        status=status,
-        retryable=not is_page,
-    )
+    text = f"{get.base} answered with {said}; check that this is the address of a node"
+    return RequestError(text, url=get.url, status=status, retryable=not is_page)
 
 
 def _seconds(headers: Mapping[str, str]) -> float | None:
@@ -430,5 +339,4 @@ def _seconds(headers: Mapping[str, str]) -> float | None:
 
 
 def _integer(text: str | None) -> int | None:
-    fits = text is not None and text.isdecimal() and len(text) <= _INTEGER_DIGITS
-    return int(text) if fits and text is not None else None
+    return int(text) if text and text.isdecimal() and len(text) <= _INTEGER_DIGITS else None

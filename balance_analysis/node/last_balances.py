@@ -62,15 +62,10 @@ Account = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a node told.
+class LastBalances:
+    """What a node told: time in microseconds and balance of accounts' last rows.
 
-    Attributes
-    ----------
-    last
-        For each account that has one, the time in microseconds and balance of its last row.
-    whole_assets
-        Assets of which the node holds all history.
+    Of `whole_assets` the node holds all history.
     """
 
     last: dict[Account, tuple[int, Decimal]]
@@ -84,19 +79,12 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Accounts whose last rows are looked for together, in a window.
+class Lookup:
+    """Accounts whose last rows are looked for together, in a window of microseconds.
 
-    Attributes
-    ----------
-    accounts
-        In the order of `_by_party`. None has a row from the window's end on.
-    start, end
-        The window in microseconds.
-    ends_with_row
-        Whether a row that its filters let through is known to stand in the last microsecond.
-    is_probed
-        Whether the newest row was asked for alone, and is of another account.
+    They are in the order of `_by_party`; none has a row from the window's end on. `ends_with_row`
+    where a row that its filters let through is known to stand in the last microsecond; `is_probed`
+    where the newest row was asked for alone, and is of another account.
     """
 
     accounts: tuple[Account, ...]
@@ -107,18 +95,9 @@ class Look:
 
 
 class Search:
-    """The search for accounts' last rows at one node.
+    """The search for accounts' last rows before a moment, microseconds, at one node.
 
-    Parameters
-    ----------
-    ask
-        Sends one request; called by several threads.
-    at
-        Rows before this moment count, in microseconds.
-    page_size
-        Rows a request.
-    workers
-        Requests at once.
+    `ask` is called by so many threads as there are `workers`.
     """
 
     def __init__(self, ask: Ask, at: int, page_size: int, workers: int) -> None:
@@ -135,7 +114,7 @@ class Search:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def find(self, accounts: Sequence[Account]) -> Found:
+    def find(self, accounts: Sequence[Account]) -> LastBalances:
         """Return the last row of each account that has one, and which assets are whole."""
         end = self._at
         for look_back in _LOOK_BACKS:
@@ -143,7 +122,7 @@ class Search:
             self._settle(accounts, start, end)
             end = start
         whole = self._look_to_the_oldest(accounts, end) if self._left(accounts) else []
-        return Found(self._last, frozenset(whole))
+        return LastBalances(self._last, frozenset(whole))
 
     def _look_to_the_oldest(self, accounts: Sequence[Account], end: int) -> list[str]:
         """Settle what can be before `end`; return the whole ones of the assets of what is left."""
@@ -165,41 +144,45 @@ class Search:
         """Find the last rows in [start, end) of the accounts that are left."""
         while start < end and (left := self._left(accounts)):
             beginning = max(start, end - LONGEST_WINDOW)
-            looks = [Look(part, beginning, end) for part in _by_party(left)]
-            running = {self._pool.submit(self._look, look) for look in looks}
+            lookups = [Lookup(part, beginning, end) for part in _by_party(left)]
+            running = {self._pool.submit(self._look, lookup) for lookup in lookups}
             while running:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
-                    last, looks = future.result()
+                    last, lookups = future.result()
                     self._last |= last
-                    running |= {self._pool.submit(self._look, look) for look in looks}
+                    running |= {self._pool.submit(self._look, lookup) for lookup in lookups}
             end = beginning
 
-    def _look(self, look: Look) -> tuple[dict[Account, tuple[int, Decimal]], list[Look]]:
+    def _look(self, lookup: Lookup) -> tuple[dict[Account, tuple[int, Decimal]], list[Lookup]]:
         """Ask once; return the last rows that came, and what is still to be asked."""
-        is_probe = len(look.accounts) == 1 and not look.is_probed and self._page_size > 1
+        is_probe = len(lookup.accounts) == 1 and not lookup.is_probed and self._page_size > 1
         size = 1 if is_probe else self._page_size
-        filters, window, listing = self._reach(look, size)
-        last = _last_rows(listing.rows, frozenset(look.accounts))
+        filters, window, listing = self._reach(lookup, size)
+        last = _last_rows(listing.rows, frozenset(lookup.accounts))
         if is_probe and listing.more and not last:
-            return {}, [replace(look, is_probed=True)]
+            return {}, [replace(lookup, is_probed=True)]
         is_full, end, cut_block = listing.more, window.start, None
         if is_full:
-            newest, oldest = listing.span if len(listing.times) else (look.end - 1, look.end - 1)
+            newest, oldest = (
+                listing.span if len(listing.times) else (lookup.end - 1, lookup.end - 1)
+            )
             end, cut_block = oldest + 1, oldest
-            if newest == oldest and len(last) < len(look.accounts):
+            if newest == oldest and len(last) < len(lookup.accounts):
                 # The block fills the page; or a node that includes the end filled it with others.
                 listing = settle_block(self._ask, filters, oldest, window.page_size)
-                last = _last_rows(listing.rows, frozenset(look.accounts))
+                last = _last_rows(listing.rows, frozenset(lookup.accounts))
                 end, cut_block = oldest, None
-        _check_restart(look, listing)
-        left = tuple(account for account in look.accounts if account not in last)
-        if not left or end <= look.start:
+        _check_restart(lookup, listing)
+        left = tuple(account for account in lookup.accounts if account not in last)
+        if not left or end <= lookup.start:
             return last, []
-        is_fruitless = is_full and len(last) * _FRUITFUL < len(look.accounts)
+        is_fruitless = is_full and len(last) * _FRUITFUL < len(lookup.accounts)
         parts = _halves(left) if is_fruitless else [left]
         return last, [
-            Look(part, look.start, end, self._has_row(listing, cut_block, part), look.is_probed)
+            Lookup(
+                part, lookup.start, end, self._has_row(listing, cut_block, part), lookup.is_probed
+            )
             for part in parts
         ]
 
@@ -230,10 +213,10 @@ class Search:
             return account_type != _NOT_ASKABLE
         return self._asks_later_types and not account_type.isdecimal()
 
-    def _reach(self, look: Look, size: int) -> tuple[Filters, Window, Listing]:
+    def _reach(self, lookup: Lookup, size: int) -> tuple[Filters, Window, Listing]:
         """Return the newest page of a window, how far back it looked, and by what filters."""
-        filters = self._filters(look.accounts)
-        window = Window(max(look.start, look.end - self._width), look.end, size)
+        filters = self._filters(lookup.accounts)
+        window = Window(max(lookup.start, lookup.end - self._width), lookup.end, size)
         try:
             return filters, *self._reach_less(filters, window)
         except RequestError as error:
@@ -241,7 +224,7 @@ class Search:
                 raise
         # An older node refuses the name of a later type.
         self._asks_later_types = False
-        filters = self._filters(look.accounts)
+        filters = self._filters(lookup.accounts)
         return filters, *self._reach_less(filters, window)
 
     def _reach_less(self, filters: Filters, window: Window) -> tuple[Window, Listing]:
@@ -259,14 +242,7 @@ class Search:
     def _is_whole(self, asset_id: str, oldest: int, present: int) -> bool:
         """Whether the node is seen to hold an asset's history from its beginning.
 
-        Parameters
-        ----------
-        asset_id
-            The asset.
-        oldest
-            A moment before which the node holds no row of it.
-        present
-            Until when it may have begun.
+        It holds no row of it before `oldest`; until `present` it may have begun.
         """
         start = oldest
         while start < present:
@@ -298,13 +274,13 @@ def _halves(accounts: tuple[Account, ...]) -> list[tuple[Account, ...]]:
     return [half for half in (accounts[:middle], accounts[middle:]) if half]
 
 
-def _check_restart(look: Look, listing: Listing) -> None:
-    if look.ends_with_row and (not len(listing.times) or listing.span[0] != look.end - 1):
+def _check_restart(lookup: Lookup, listing: Listing) -> None:
+    if lookup.ends_with_row and (not len(listing.times) or listing.span[0] != lookup.end - 1):
         found = f"at {moment(listing.span[0])}" if len(listing.times) else "nowhere"
         raise IncompleteError(
-            f"a row stands at {moment(look.end - 1)}, but the answer that restarts there, newest "
-            f"first in {range_text(look.start, look.end)}, begins {found}: the node has lost or "
-            "withheld rows"
+            f"a row stands at {moment(lookup.end - 1)}, but the answer that restarts there, newest "
+            f"first in {range_text(lookup.start, lookup.end)}, begins {found}: the node has lost or"
+            " withheld rows"
         )
 
 

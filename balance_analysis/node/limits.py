@@ -1,26 +1,52 @@
-"""Read the bytes of the network limits."""
+"""The network's limits, as a node tells them."""
 
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pandas as pd
 
 from balance_analysis.errors import DecodeError
 from balance_analysis.node import wire
+from balance_analysis.node.client import NETWORK_LIMITS, Client
 from balance_analysis.schema import NetworkLimits
 
-_LIMIT_FIELDS: Final = {
-    "canProposeMarket",
-    "canProposeAsset",
-    "proposeMarketEnabled",
-    "proposeAssetEnabled",
-    "genesisLoaded",
-    "proposeMarketEnabledFrom",
-    "proposeAssetEnabledFrom",
+if TYPE_CHECKING:
+    from balance_analysis.node.exchange import Answer
+
+_FLAGS: Final = {
+    "can_propose_market": "canProposeMarket",
+    "can_propose_asset": "canProposeAsset",
+    "propose_market_enabled": "proposeMarketEnabled",
+    "propose_asset_enabled": "proposeAssetEnabled",
+    "genesis_loaded": "genesisLoaded",
 }
+_DATES: Final = {
+    "propose_market_enabled_from": "proposeMarketEnabledFrom",
+    "propose_asset_enabled_from": "proposeAssetEnabledFrom",
+}
+_KNOWN: Final = {*_FLAGS.values(), *_DATES.values()}
+
+
+def load_network_limits(client: Client) -> NetworkLimits:
+    """Load the network's limits as they are now.
+
+    Returns
+    -------
+    NetworkLimits
+        With the moment of asking, the source, and the node's last block.
+
+    Raises
+    ------
+    RequestError
+        If the node can't be reached or refuses; before a network's first block a node answers 404.
+    DecodeError
+        If the answer is not what the interface describes.
+    """
+    fetched_at = pd.Timestamp.now("UTC")
+    return network_limits(client.get(NETWORK_LIMITS, [], decode_limits), fetched_at)
 
 
 def decode_limits(body: bytes) -> dict[str, Any]:
@@ -41,28 +67,24 @@ def decode_limits(body: bytes) -> dict[str, Any]:
     return limits
 
 
-def network_limits(
-    fields: dict[str, Any], *, fetched_at: pd.Timestamp, source: str, block_height: int | None
-) -> NetworkLimits:
-    """Return the limits of `decode_limits`, typed; fields the interface doesn't list in `extra`.
+def network_limits(answer: Answer[dict[str, Any]], fetched_at: pd.Timestamp) -> NetworkLimits:
+    """Return limits, typed; fields the interface doesn't list in `extra`.
 
     Raises
     ------
     DecodeError
         If a field is missing or has a wrong type.
     """
+    fields = answer.value
+    flags: dict[str, Any] = {name: _flag(fields, wired) for name, wired in _FLAGS.items()}
+    dates: dict[str, Any] = {name: _date(fields, wired) for name, wired in _DATES.items()}
     return NetworkLimits(
-        can_propose_market=_flag(fields, "canProposeMarket"),
-        can_propose_asset=_flag(fields, "canProposeAsset"),
-        propose_market_enabled=_flag(fields, "proposeMarketEnabled"),
-        propose_asset_enabled=_flag(fields, "proposeAssetEnabled"),
-        genesis_loaded=_flag(fields, "genesisLoaded"),
-        propose_market_enabled_from=_date(fields, "proposeMarketEnabledFrom"),
-        propose_asset_enabled_from=_date(fields, "proposeAssetEnabledFrom"),
+        **flags,
+        **dates,
         fetched_at=fetched_at,
-        source=source,
-        block_height=block_height,
-        extra={name: value for name, value in fields.items() if name not in _LIMIT_FIELDS},
+        source=answer.source,
+        block_height=answer.block_height,
+        extra={name: value for name, value in fields.items() if name not in _KNOWN},
     )
 
 
@@ -88,5 +110,4 @@ def _date(fields: dict[str, Any], name: str) -> pd.Timestamp | None:
 
 def _iso(text: str) -> pd.Timestamp:
     dt.datetime.fromisoformat(text)  # pandas takes "now" and more
-    stamp = pd.Timestamp(text)
-    return stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp.tz_convert("UTC")
+    return pd.to_datetime(text, utc=True)

@@ -19,15 +19,7 @@ logger = logging.getLogger("balance_analysis")
 
 
 class Pace:
-    """Slots in time, handed out at a rate to any number of threads.
-
-    Parameters
-    ----------
-    per_second
-        The most slots a second; `None` for no limit.
-    clock, sleep
-        Where the time comes from and how it passes.
-    """
+    """Slots in time, at most so many a second, handed out to any number of threads."""
 
     def __init__(
         self,
@@ -56,14 +48,8 @@ class Pace:
     def wait_again(self, seconds: float, reason: str, *, is_told: bool) -> float:
         """Hold all for so long, and then give fewer slots a second; return as `wait` does.
 
-        Parameters
-        ----------
-        seconds
-            What is waited at least, before the refused request is sent again.
-        reason
-            Why, for the log; several threads may be refused at once.
-        is_told
-            Whether the node told the seconds: then the slower rate doesn't add to them.
+        Several threads may be refused at once, of which the first logs the `reason`. Where the node
+        told the seconds, the slower rate doesn't add to them.
         """
         with self._lock:
             now = self._clock()

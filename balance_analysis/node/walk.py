@@ -44,27 +44,11 @@ if TYPE_CHECKING:
 class Step:
     """What one step settled: all rows in [start, end), and what is left of its window.
 
-    Attributes
-    ----------
-    start, end
-        Microseconds since 1970.
-    batches
-        The rows, in `ARROW_SCHEMA`, in time order within a batch.
-    bad_rows
-        Rows that the table can't hold.
-    page_size
-        What was answered in time.
-    accepted
-        The largest page that the node accepts, as far as this step has seen.
-    rest
-        What was not reached; `None` when the whole window is settled.
-    source, address
-        The node: as it was asked, and as what it answered, after redirects.
-    head, block_height
-        The time, in microseconds, and the number of the last block that it held: of its answers,
-        the one that knew least; `None` where it doesn't say.
-    incomplete
-        Stretches of [start, end) of which it says itself that it may lack rows.
+    `batches` are in `ARROW_SCHEMA`, in time order within a batch. `page_size` was answered in time,
+    `accepted` is the largest that was not refused. The node is `source` as it was asked, and
+    `address` as what answered, after redirects; `head`, microseconds, and `block_height` are its
+    last block, of its answers the one that knew least; of `incomplete` it says itself that it may
+    lack rows.
     """
 
     start: int
@@ -105,14 +89,7 @@ class Step:
 def take_step(ask: Ask, parts: Sequence[Filters], window: Window) -> Step:
     """Settle the first part of a window.
 
-    Parameters
-    ----------
-    ask
-        Sends one request.
-    parts
-        Filters that together are what the caller asked for; a long list is several requests.
-    window
-        What to settle.
+    `parts` are filters that together are what the caller asked for.
 
     Raises
     ------

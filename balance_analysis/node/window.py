@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
+from balance_analysis.node.query import PageRequest
 from balance_analysis.schema import to_microseconds
 from balance_analysis.text import iso_text, range_text
 
@@ -34,33 +35,15 @@ HALVINGS: Final = 5
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One request: a range in microseconds, as sent."""
-
-    filters: Filters
-    start: int
-    end: int
-    page_size: int
-    newest_first: bool = False
-    after: str | None = None
-
-
-Ask = Callable[[Question], "DecodedPage"]
+Ask = Callable[[PageRequest], "DecodedPage"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Window:
-    """A slice [start, end) of the interval that is still to be asked for.
+    """A slice [start, end) of the interval that is still to be asked for, in microseconds.
 
-    Attributes
-    ----------
-    start, end
-        Microseconds since 1970.
-    page_size
-        How many rows to ask for; smaller than the caller's where the node can't send so much.
-    begins_with_row
-        Whether a row is known to stand at `start`, so that the answer must begin there.
+    `page_size` is smaller than the caller's where the node can't send so much. Where
+    `begins_with_row`, a row is known to stand at `start`, so that the answer must begin there.
     """
 
     start: int
@@ -85,22 +68,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Rows of one window, oldest or newest first.
+    """Rows of one window, oldest or newest first, up to `end_cursor`.
 
-    Attributes
-    ----------
-    rows
-        Batch of `ARROW_SCHEMA`.
-    times
-        Microseconds of every row, bad ones too.
-    bad_rows
-        Rows that the table can't hold.
-    more
-        Whether the window holds rows beyond these.
-    end_cursor
-        The cursor of the last row.
-    sent
-        How many rows the node sent, those outside the window too.
+    `times` are of every row, bad ones too; `sent` counts those outside the window as well; `more`
+    tells whether the window holds rows beyond these.
     """
 
     rows: pa.RecordBatch
@@ -140,12 +111,12 @@ def fetch(
     IncompleteError
         If it is not.
     """
-    bound = _bound_before(window.start)
-    question = Question(filters, bound, window.end, window.page_size, newest_first, after)
-    listing = _ask_checked(ask, question, window)
+    bound = window.start if window.start == EARLIEST else window.start - 1
+    request = PageRequest(filters, bound, window.end, window.page_size, newest_first, after)
+    listing = _ask_checked(ask, request, window)
     if listing.more and not len(listing.times) and not newest_first and after is None:
         # The block right before the window filled the page; so this node's start is inclusive.
-        listing = _ask_checked(ask, replace(question, start=window.start), window)
+        listing = _ask_checked(ask, replace(request, start=window.start), window)
     return listing
 
 
@@ -158,17 +129,8 @@ def ask_less(
 ) -> tuple[T, Window, int]:
     """Ask for a window; for less of it where the node can't or won't send so much, or is too slow.
 
-    Parameters
-    ----------
-    get
-        Asks for the first page of a window.
-    get_one
-        Asks for a page of one row; by default `get`.
-
-    Returns
-    -------
-    tuple
-        What `get` returned, for what window, and the largest page that was not refused.
+    `get` asks for the first page of a window, `get_one` for a page of one row, by default alike.
+    Return what `get` returned, for what window, and the largest page that was not refused.
 
     Raises
     ------
@@ -200,48 +162,35 @@ def is_refusal(error: RequestError) -> bool:
     return error.status is not None and not error.retryable
 
 
-def _bound_before(start: int) -> int:
-    return start if start == EARLIEST else start - 1
+def _ask_checked(ask: Ask, request: PageRequest, window: Window) -> Listing:
+    page = ask(request)
+    times, sent = page.times, page.rows.num_rows + len(page.bad_rows)
+    _check_order(times, request)
+    _check_filters(page.rows, request.filters)
+    more = page.info.has_next_page
+    if len(times):
+        # Times are in order, so a row beyond the window's far side proves that its rows are all
+        # here.
+        last = times[-1].as_py()
+        more &= last >= window.start if request.newest_first else last < window.end
+    listing = Listing(page.rows, times, page.bad_rows, more, page.info.end_cursor, sent)
+    return listing.between(window.start, window.end, more=more)
 
 
-def _ask_checked(ask: Ask, question: Question, window: Window) -> Listing:
-    page = ask(question)
-    _check_order(page.times, question)
-    _check_filters(page.rows, question.filters)
-    # Times are in order, so a row beyond the window's far side proves that its rows are all here.
-    beyond = _beyond(page.times, window, question.newest_first)
-    whole = Listing(
-        page.rows,
-        page.times,
-        page.bad_rows,
-        page.has_next_page,
-        page.end_cursor,
-        page.rows.num_rows + len(page.bad_rows),
-    )
-    return whole.between(window.start, window.end, more=page.has_next_page and not beyond)
-
-
-def _beyond(times: pa.Int64Array, window: Window, newest_first: bool) -> bool:
-    if not len(times):
-        return False
-    last: int = times[-1].as_py()
-    return last < window.start if newest_first else last >= window.end
-
-
-def _check_order(times: pa.Int64Array, question: Question) -> None:
+def _check_order(times: pa.Int64Array, request: PageRequest) -> None:
     if not len(times):
         return
-    older, newer = (times[1:], times[:-1]) if question.newest_first else (times[:-1], times[1:])
+    older, newer = (times[1:], times[:-1]) if request.newest_first else (times[:-1], times[1:])
     if not pc.all(pc.less_equal(older, newer), min_count=0).as_py():
         raise IncompleteError(
-            f"rows came out of order in {range_text(question.start, question.end)}: "
+            f"rows came out of order in {range_text(request.start, request.end)}: "
             "what was left out can't be told"
         )
     oldest, newest = sorted((times[0].as_py(), times[-1].as_py()))
-    if oldest < question.start or newest > question.end:
+    if oldest < request.start or newest > request.end:
         raise IncompleteError(
             f"rows from {moment(oldest)} to {moment(newest)} came for "
-            f"{range_text(question.start, question.end)}: the node ignores or misreads the range"
+            f"{range_text(request.start, request.end)}: the node ignores or misreads the range"
         )
 
 

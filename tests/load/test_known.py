@@ -75,14 +75,6 @@ def test_without_an_end_the_interval_ends_where_the_node_does_and_nothing_is_sai
     assert caplog.text == ""
 
 
-def test_a_node_that_tells_no_head_is_taken_at_its_word(caplog):
-    with node_of(extra_headers={"X-Block-Timestamp": "", "X-Block-Height": ""}) as node:
-        table = load(node)
-    assert known_of(table) == ((START, END),)
-    assert told(table, "block_time") is None
-    assert caplog.text == ""
-
-
 @pytest.mark.parametrize("workers", [1, 4])
 def test_behind_one_address_the_one_that_lags_ends_what_is_known(workers, caplog):
     for lag in TIMES[20::60]:
@@ -181,11 +173,6 @@ def test_without_a_start_the_interval_begins_at_the_oldest_row_and_nothing_is_sa
     assert caplog.text == ""
 
 
-def test_of_a_node_without_rows_nothing_is_known():
-    with node_of([]) as node:
-        assert known_of(load(node)) == ()
-
-
 def test_of_two_nodes_each_window_goes_to_one_that_reaches_back_to_it(caplog):
     for latencies in ((0.0, 0.03), (0.03, 0.0)):
         with node_of(latency=latencies[0]) as deep, node_of(since(MIDDLE)) as shallow:
@@ -195,14 +182,6 @@ def test_of_two_nodes_each_window_goes_to_one_that_reaches_back_to_it(caplog):
                 assert known_of(table) == ((START, END),)
                 assert lines_of_table(table) == lines_of_rows(ROWS)
     assert "is known:" not in caplog.text
-
-
-def test_where_no_node_reaches_back_it_is_not_known():
-    with (
-        node_of(since(TIMES[60])) as one,
-        node_of(since(MIDDLE)) as two,
-    ):
-        assert known_of(load(two, one)) == ((TIMES[60], END),)
 
 
 def test_the_rows_of_a_node_that_forgot_are_not_vouched_for_by_one_that_fails():
@@ -313,19 +292,6 @@ def test_a_load_that_goes_on_knows_the_same(rows, tmp_path):
             ba.load_balance_changes(client, **options)
         node.faults = ()
         assert known_of(pickle.loads(pickle.dumps(failed.value)).resume()) == expected
-
-
-def test_a_lagging_answer_before_an_interruption_is_not_forgotten(tmp_path):
-    """The answers before are of a node that remembers less; those after of one that has it all."""
-    bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
-    options = {**bounds, "page_size": 20, "workers": 1}
-    with node_of(since(TIMES[30])) as shallow, node_of() as deep:
-        shallow.faults = failing_after(25)
-        with ba.Client(shallow.url) as client, pytest.raises(ba.RequestError):
-            load_to_parquet(client, tmp_path / "x", **options)
-        with ba.Client(deep.url) as client:
-            load_to_parquet(client, tmp_path / "x", resume=True, **options)
-    assert known_of(ba.read_parquet(tmp_path / "x")) == ((TIMES[30], END),)
 
 
 @pytest.mark.parametrize(

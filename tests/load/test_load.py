@@ -4,8 +4,6 @@ import dataclasses
 import datetime as dt
 import json
 import re
-import socket
-import time
 
 import pandas as pd
 import pytest
@@ -23,9 +21,9 @@ from balance_analysis.errors import (
 from balance_analysis.frame import empty_table
 from balance_analysis.known import lacking
 from balance_analysis.load.changes import load_balance_changes
-from balance_analysis.load.limits import load_network_limits
 from balance_analysis.load.pages import iter_pages
 from balance_analysis.node.client import ATTEMPTS, Client
+from balance_analysis.node.limits import load_network_limits
 from balance_analysis.schema import ATTRS_KEY, from_microseconds
 from tests.loopback import Fault, LoopbackNode, Row, follow_cursors, histories, random_history
 from tests.node.asking import NOWHERE, session_to
@@ -59,12 +57,6 @@ def load_over_http(node, *, timeout=10.0, **arguments):
     node.faults = node.faults or stop_after(3000)
     with Client(node.url, timeout=timeout) as client:
         return load_balance_changes(client, **{**ALL, **arguments})
-
-
-def load_served(node, **arguments):
-    """Load over a socket from a node that runs for just this load."""
-    with node:
-        return load_over_http(node, **arguments)
 
 
 def assert_exact(table, rows):
@@ -140,7 +132,7 @@ releases = st.sampled_from(["v0.71", "v0.73", "v0.75", "v0.76", "v0.79"])
         }
     ),
 )
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_a_load_brings_exactly_the_nodes_rows(situation, page_size, workers, quirks):
     history, query = situation
     node = LoopbackNode(history, **quirks)
@@ -155,6 +147,7 @@ def test_a_load_brings_exactly_the_nodes_rows(situation, page_size, workers, qui
     st.fixed_dictionaries({"max_page_size": st.integers(30, 60), "cap_silently": st.booleans()})
     | st.fixed_dictionaries({"max_answer_rows": st.integers(30, 60), "release": releases}),
 )
+@settings(max_examples=40)
 def test_a_node_with_small_pages_is_loaded_exactly(situation, page_size, workers, quirks):
     history, query = situation
     node = LoopbackNode(history, **quirks)
@@ -169,7 +162,7 @@ def test_a_node_with_small_pages_is_loaded_exactly(situation, page_size, workers
     st.booleans(),
     st.booleans(),
 )
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_blocks_beyond_the_largest_page_are_loaded_exactly_or_named(
     history, page_size, largest, lossy, silent
 ):
@@ -185,7 +178,7 @@ def test_blocks_beyond_the_largest_page_are_loaded_exactly_or_named(
 
 
 @given(histories(most_rows=60, most_accounts=30, largest_block=20))
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_the_table_does_not_depend_on_page_size_and_workers(history):
     whole = load(LoopbackNode(history), workers=1)
     for page_size, workers in [(1, 1), (2, 3), (3, 2), (7, 4), (1000, 4)]:
@@ -194,8 +187,7 @@ def test_the_table_does_not_depend_on_page_size_and_workers(history):
         pd.testing.assert_frame_equal(table, whole)
 
 
-@pytest.mark.parametrize("page_size", [1, 2, 3, 5, 50])
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize(("page_size", "workers"), [(1, 4), (5, 2), (50, 4)])
 def test_workers_do_not_multiply_the_requests(page_size, workers):
     alone = LoopbackNode(HISTORY)
     load(alone, page_size=page_size, workers=1)
@@ -222,8 +214,7 @@ def test_a_load_over_http_loses_no_row_where_following_cursors_does(seed, page_s
     assert_exact(table, history)
 
 
-@pytest.mark.parametrize("page_size", [1, 10, 50, 1000])
-@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize(("page_size", "workers"), [(1, 4), (50, 1), (1000, 4)])
 def test_the_recording_comes_back_exactly(recorded_rows, page_size, workers):
     with LoopbackNode(recorded_rows) as node:
         table = load_over_http(
@@ -248,14 +239,6 @@ def test_without_a_start_the_load_begins_at_the_oldest_row():
     table = load(LoopbackNode(HISTORY), start=None)
     assert_exact(table, HISTORY)
     assert pd.Timestamp(table.attrs[ATTRS_KEY]["start"]).value == TIMES[0]
-
-
-def test_without_a_start_the_filters_decide_which_row_is_oldest():
-    last = HISTORY[-1]
-    rows = [row for row in HISTORY if row.party_id == last.party_id]
-    table = load(LoopbackNode(HISTORY), start=None, party_ids=last.party_id)
-    assert_exact(table, rows)
-    assert pd.Timestamp(table.attrs[ATTRS_KEY]["start"]).value == rows[0].timestamp_ns
 
 
 @pytest.mark.parametrize("release", ["v0.71", "v0.76"])
@@ -361,12 +344,6 @@ def test_an_error_of_the_callers_progress_ends_the_load():
         load(node, page_size=2, workers=3, progress=progress)
 
 
-def test_at_most_so_many_requests_run_at_once():
-    with LoopbackNode(HISTORY, latency=0.01) as node:
-        load_over_http(node, page_size=5, workers=3)
-    assert 1 < node.most_at_once <= 3
-
-
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
@@ -391,119 +368,44 @@ def test_a_callers_mistake_is_told_before_the_first_request(arguments, kind, mes
     assert node.requests == []
 
 
-both = pytest.mark.parametrize("workers", [1, 3])
-
 PASSING = {
     "reset": [Fault.reset()],
-    "reset in mid-body": [Fault.reset_midway()],
     "truncated body": [Fault.truncated()],
     "stalled body": [Fault.stalled(5)],
     "slow headers": [Fault.slow_headers(5)],
-    "slow headers that arrive": [Fault.slow_headers(0.05)],
     "trickled body": [Fault.trickled(0.1)],
-    "429": [Fault.rate_limited()],
     "429 with Retry-After": [Fault.rate_limited(3)],
     "403 for 20 s": [Fault.banned(20)],
-    "500 with code 13": [Fault.code(500, 13)],
-    "500 without a body": [Fault.status(500)],
-    "502 HTML": [Fault.html(502)],
-    "503": [Fault.status(503)],
-    "504": [Fault.code(504, 4)],
-    "half a JSON document": [Fault.half_json()],
-    "an empty body": [Fault.answer(200, b"")],
     "several": [Fault.reset(), None, Fault.html(502), Fault.half_json(), None, Fault.status(503)],
 }
 
 
-@both
 @pytest.mark.parametrize("faults", PASSING.values(), ids=PASSING)
-def test_a_fault_that_passes_leaves_no_trace_in_the_table(faults, workers):
+def test_a_fault_that_passes_leaves_no_trace_in_the_table(faults):
     with LoopbackNode(HISTORY, faults=faults) as node:
-        table = load_over_http(node, timeout=0.25, page_size=PAGE, workers=workers)
+        table = load_over_http(node, timeout=0.25, page_size=PAGE)
     assert_exact(table, HISTORY)
 
 
 STAYING = {
-    "429": (Fault.rate_limited(), "answered 429", ATTEMPTS),
-    "403 for 600 s": (Fault.banned(600), "asks to wait 600 s, longer", 1),
-    "500 with code 3": (Fault.code(500, 3, "bad range"), "answered 500: .*bad range", 2),
-    "500 with code 13": (Fault.code(500, 13), "answered 500", ATTEMPTS),
-    "502 HTML": (Fault.html(502), "answered 502", ATTEMPTS),
-    "503": (Fault.status(503), "answered 503", ATTEMPTS),
-    "504": (Fault.code(504, 4), "answered 504", ATTEMPTS),
-    "half a JSON document": (Fault.half_json(), "not whole JSON", ATTEMPTS),
-    "HTML": (Fault.html(200), "a web page; check that this is the address", 2),
-    "404": (Fault.code(404, 5), "check that this is the address of a node", 2),
-    "reset": (Fault.reset(), "no connection to", ATTEMPTS),
-    "truncated body": (Fault.truncated(), "broke off its answer", ATTEMPTS),
+    "429": (Fault.rate_limited(), "answered 429"),
+    "500 with code 3": (Fault.code(500, 3, "bad range"), "answered 500: .*bad range"),
+    "503": (Fault.status(503), "answered 503"),
+    "HTML": (Fault.html(200), "a web page; check that this is the address"),
+    "reset": (Fault.reset(), "no connection to"),
+    "truncated body": (Fault.truncated(), "broke off its answer"),
 }
 
 
-@both
-@pytest.mark.parametrize(("fault", "says", "most"), STAYING.values(), ids=STAYING)
-def test_a_fault_that_stays_is_a_request_error_that_says_what_and_where(fault, says, most, workers):
-    with LoopbackNode(HISTORY, faults=lambda *_: fault) as node:
-        with pytest.raises(RequestError, match=says) as caught:
-            load_over_http(node, page_size=PAGE, workers=workers)
-        assert node.url in str(caught.value)
-        assert caught.value.url.startswith(f"{node.url}{LIST}?")
-        # The first window is asked for by one worker; a refusal is tried once with a page of one.
-        assert len(node.requests) <= most
-
-
-@both
-@pytest.mark.parametrize("at", [1, 3])
-@pytest.mark.parametrize(("fault", "says", "_"), STAYING.values(), ids=STAYING)
-def test_a_fault_that_begins_later_leaves_no_short_table(fault, says, _, at, workers):
+@pytest.mark.parametrize("at", [0, 3])
+@pytest.mark.parametrize(("fault", "says"), STAYING.values(), ids=STAYING)
+def test_a_fault_that_stays_leaves_no_short_table(fault, says, at):
     with (
         LoopbackNode(HISTORY, faults=lambda i, _: fault if i >= at else None) as node,
-        pytest.raises(RequestError, match=says),
+        pytest.raises(RequestError, match=says) as caught,
     ):
-        load_over_http(node, page_size=PAGE, workers=workers)
-
-
-def test_a_request_at_fault_is_asked_once_by_the_smallest_page():
-    node = LoopbackNode(HISTORY, faults=lambda *_: Fault.code(500, 3))
-    with pytest.raises(RequestError):
-        load(node, page_size=1)
-    assert len(node.requests) == 1
-
-
-def test_a_refused_connection_is_told_with_the_address():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        with Client(url) as client, pytest.raises(RequestError, match=f"no connection to {url}"):
-            load_balance_changes(client, **ALL)
-
-
-def test_a_wait_that_a_node_asks_for_is_waited():
-    with LoopbackNode(HISTORY, faults=[Fault.rate_limited(1)]) as node:
-        with stamina.set_testing(False):
-            began = time.monotonic()
-            table = load_over_http(node, workers=1)
-        assert time.monotonic() - began >= 1
-    assert_exact(table, HISTORY)
-
-
-SHAPES = [
-    {},
-    [],
-    None,
-    {"limits": {}},
-    {"balances": {}},
-    {"balances": {"edges": []}},
-    {"balances": {"edges": None, "pageInfo": None}},
-    {"balances": {"edges": [{"cursor": "x"}], "pageInfo": {}}},
-]
-
-
-@both
-@pytest.mark.parametrize("shape", SHAPES, ids=json.dumps)
-def test_a_wrong_shape_is_a_decode_error(shape, workers):
-    node = LoopbackNode(HISTORY, faults=[None, Fault.json(shape)])
-    with pytest.raises(DecodeError, match="not a page of balance changes"):
-        load_served(node, page_size=PAGE, workers=workers)
+        load_over_http(node, page_size=PAGE)
+    assert caught.value.url.startswith(f"{node.url}{LIST}?")
 
 
 def edges_of(answer):
@@ -560,12 +462,11 @@ EDITS = {
 }
 
 
-@both
 @pytest.mark.parametrize(("edit", "says"), EDITS.values(), ids=EDITS)
-def test_answers_that_do_not_add_up_are_incomplete(edit, says, workers):
+def test_answers_that_do_not_add_up_are_incomplete(edit, says):
     node = LoopbackNode(HISTORY, edit_page=edit)
     with pytest.raises(IncompleteError, match=says) as caught:
-        load_served(node, page_size=PAGE, workers=workers)
+        load(node, page_size=PAGE)
     assert "2023-" in str(caught.value)
 
 
@@ -580,20 +481,16 @@ def duplicated(change):
     return edit
 
 
-@both
-def test_an_identical_duplicate_is_dropped(workers):
-    table = load_served(
-        LoopbackNode(HISTORY, edit_page=duplicated("")), page_size=PAGE, workers=workers
-    )
+def test_an_identical_duplicate_is_dropped():
+    table = load(LoopbackNode(HISTORY, edit_page=duplicated("")), page_size=PAGE)
     assert_exact(table, HISTORY)
 
 
-@both
-def test_a_conflicting_duplicate_is_a_check_error_with_its_rows(workers):
+def test_a_conflicting_duplicate_is_a_check_error_with_its_rows():
     rows = [dataclasses.replace(row, balance=5) for row in HISTORY]
     node = LoopbackNode(rows, edit_page=duplicated("1"))
     with pytest.raises(CheckError, match="conflicting duplicates") as caught:
-        load_served(node, page_size=PAGE, workers=workers)
+        load(node, page_size=PAGE)
     assert set(map(int, caught.value.rows["balance"])) == {5, 51}
 
 
@@ -605,45 +502,18 @@ FILTERS = {
 }
 
 
-@both
 @pytest.mark.parametrize("name", FILTERS)
-def test_a_node_that_ignores_a_filter_is_incomplete(name, workers):
+def test_a_node_that_ignores_a_filter_is_incomplete(name):
     argument, value = FILTERS[name]
     node = LoopbackNode(HISTORY, ignores=[name])
     with pytest.raises(IncompleteError, match="ignores or misreads that filter"):
-        load_served(node, page_size=PAGE, workers=workers, **{argument: value})
+        load(node, page_size=PAGE, **{argument: value})
 
 
-@both
-@pytest.mark.parametrize("name", ["dateRange", "dateRange.startTimestamp"])
-def test_a_node_that_ignores_the_range_is_incomplete(name, workers):
-    node = LoopbackNode(HISTORY, ignores=[name])
-    middle = from_microseconds(TIMES[len(TIMES) // 2] // 1000)
-    with pytest.raises(IncompleteError, match="ignores or misreads the range"):
-        load_served(node, start=middle, page_size=PAGE, workers=workers)
-
-
-@both
-@pytest.mark.parametrize("page_size", [1, 2, 5, 20, 1000])
-def test_a_node_that_ignores_the_order_is_incomplete(page_size, workers):
-    node = LoopbackNode(HISTORY, ignores=["pagination.newestFirst"])
-    with pytest.raises(IncompleteError):
-        load_served(node, page_size=page_size, workers=workers)
-
-
-@both
 @pytest.mark.parametrize("page_size", [1, 20])
-def test_a_node_that_ignores_the_page_size_is_loaded_exactly(page_size, workers):
+def test_a_node_that_ignores_the_page_size_is_loaded_exactly(page_size):
     node = LoopbackNode(HISTORY, ignores=["pagination.first"])
-    assert_exact(load_served(node, page_size=page_size, workers=workers), HISTORY)
-
-
-@pytest.mark.parametrize("unit", ["us", "ms", "s"])
-@both
-def test_timestamps_in_another_unit_are_a_decode_error(unit, workers):
-    node = LoopbackNode(HISTORY, timestamp_unit=unit)
-    with pytest.raises(DecodeError, match="is not in nanoseconds between 2015 and 2100"):
-        load_served(node, page_size=PAGE, workers=workers)
+    assert_exact(load(node, page_size=page_size), HISTORY)
 
 
 def changing(place, **changes):
@@ -661,45 +531,20 @@ def changing(place, **changes):
     return edit
 
 
-BAD = {
-    "39 digits": ({"balance": "9" * 39}, "more than 38 digits"),
-    "78 digits": ({"balance": "7" * 78}, "more than 38 digits"),
-    "an exponent": ({"balance": "1e5"}, "is not an integer"),
-    "a space": ({"balance": " 5"}, "is not an integer"),
-    "nothing": ({"balance": ""}, "is not an integer"),
-    "null": ({"balance": None}, "balance"),
-    "a number": ({"balance": 5}, "balance"),
-    "no balance": ({"balance": ...}, "balance"),
-    "no party": ({"partyId": ...}, "partyId"),
-    "no type": ({"accountType": ...}, "accountType"),
-    "no time": ({"timestamp": ...}, "timestamp"),
-    "a time of letters": ({"timestamp": "soon"}, "timestamp 'soon'"),
-}
-
-
-@both
-@pytest.mark.parametrize(("changes", "says"), BAD.values(), ids=BAD)
-def test_a_bad_row_is_a_decode_error_with_the_row(changes, says, workers):
+@pytest.mark.parametrize("changes", [{"balance": "9" * 39}, {"partyId": ...}, {"timestamp": ...}])
+def test_a_bad_row_is_raised_or_kept_aside_once_and_the_rest_is_right(changes):
     edit = changing(30, **changes)
-    node = LoopbackNode(HISTORY, edit_row=edit)
-    with pytest.raises(DecodeError, match=says) as caught:
-        load_served(node, page_size=PAGE, workers=workers)
-    assert json.loads(caught.value.row) == edit(HISTORY[30].to_json())
-
-
-@both
-@pytest.mark.parametrize("page_size", [1, 7, PAGE, 1000])
-@pytest.mark.parametrize(("changes", "says"), BAD.values(), ids=BAD)
-def test_a_quarantined_row_is_kept_aside_once_and_the_rest_is_right(
-    changes, says, page_size, workers
-):
-    edit = changing(30, **changes)
-    node = LoopbackNode(HISTORY, edit_row=edit)
-    table = load_served(node, page_size=page_size, workers=workers, on_bad_rows="quarantine")
-    assert_exact(table, [*HISTORY[:30], *HISTORY[31:]])
-    (aside,) = table.attrs[ATTRS_KEY]["quarantined"]
-    assert json.loads(aside["row"]) == edit(HISTORY[30].to_json())
-    assert re.search(says, aside["reason"])
+    spoilt = edit(HISTORY[30].to_json())
+    with pytest.raises(DecodeError) as caught:
+        load(LoopbackNode(HISTORY, edit_row=edit), page_size=PAGE)
+    assert json.loads(caught.value.row) == spoilt
+    for page_size in (1, PAGE):
+        node = LoopbackNode(HISTORY, edit_row=edit)
+        table = load(node, page_size=page_size, on_bad_rows="quarantine")
+        assert_exact(table, [*HISTORY[:30], *HISTORY[31:]])
+        (aside,) = table.attrs[ATTRS_KEY]["quarantined"]
+        assert json.loads(aside["row"]) == spoilt
+        assert aside["reason"]
 
 
 @given(st.sets(st.integers(0, len(HISTORY) - 1)), st.integers(1, 40), st.integers(1, 3))
@@ -731,39 +576,15 @@ def test_quarantined_rows_outside_the_window_are_left_out():
     assert sorted(times) == [row.timestamp_ns for row in rows if start <= row.timestamp_ns < end]
 
 
-@both
-def test_a_negative_balance_is_kept(workers):
-    rows = [dataclasses.replace(row, balance=-int(row.balance)) for row in HISTORY]
-    table = load_served(LoopbackNode(rows), page_size=PAGE, workers=workers)
-    assert lines_of_table(table) == lines_of_rows(rows)
-
-
-@both
-def test_a_field_too_many_changes_nothing(workers):
-    node = LoopbackNode(HISTORY, extra_fields={"note": {"x": [1]}})
-    assert_exact(load_served(node, page_size=PAGE, workers=workers), HISTORY)
-
-
-@both
-def test_a_number_as_account_type_is_kept_as_text(workers):
-    rows = [
-        dataclasses.replace(row, account_type=number % 50) for number, row in enumerate(HISTORY)
-    ]
-    table = load_served(LoopbackNode(rows), page_size=PAGE, workers=workers)
-    assert_exact(table, rows)
-
-
-@both
-def test_an_account_type_that_is_newer_may_be_asked_for(workers):
+def test_an_account_type_that_is_newer_may_be_asked_for():
     rows = [
         dataclasses.replace(row, account_type="ACCOUNT_TYPE_NEWER") if number % 3 else row
         for number, row in enumerate(HISTORY)
     ]
-    table = load_served(
+    table = load(
         LoopbackNode(rows),
         account_types=["new:ACCOUNT_TYPE_NEWER", "general"],
         page_size=PAGE,
-        workers=workers,
     )
     wanted = ("ACCOUNT_TYPE_NEWER", "ACCOUNT_TYPE_GENERAL")
     assert_exact(table, matching(rows, account_types=wanted))
@@ -774,7 +595,6 @@ def wide_block(size, kind="ACCOUNT_TYPE_GENERAL"):
     return sorted([*HISTORY, *block], key=lambda row: row.order)
 
 
-@both
 @pytest.mark.parametrize(
     ("size", "options"),
     [
@@ -785,49 +605,34 @@ def wide_block(size, kind="ACCOUNT_TYPE_GENERAL"):
     ],
     ids=["both ends", "cursors", "a larger page", "cursors, capped silently"],
 )
-def test_a_block_larger_than_a_page_is_resolved(size, options, workers):
+def test_a_block_larger_than_a_page_is_resolved(size, options):
     rows = wide_block(size)
     node = LoopbackNode(rows, faults=stop_after(3000), **options)
-    assert_exact(load_served(node, page_size=PAGE, workers=workers), rows)
+    assert_exact(load(node, page_size=PAGE), rows)
 
 
-@both
-def test_a_block_larger_than_a_page_is_resolved_by_the_callers_parties(workers):
+def test_a_block_larger_than_a_page_is_resolved_by_the_callers_parties():
     rows = wide_block(55)
     parties = [f"{number:064x}" for number in range(55)]
     node = LoopbackNode(rows, max_page_size=20)
-    table = load_served(node, page_size=PAGE, workers=workers, party_ids=parties)
+    table = load(node, page_size=PAGE, party_ids=parties)
     assert_exact(table, matching(rows, party_ids=parties))
 
 
-@both
 @pytest.mark.parametrize("silent", [False, True])
-def test_a_block_that_can_not_be_resolved_is_named(silent, workers):
+def test_a_block_that_can_not_be_resolved_is_named(silent):
     node = LoopbackNode(wide_block(55), max_page_size=20, cap_silently=silent)
     with pytest.raises(IncompleteError, match=rf"the block at .* \({TIMES[10]} ns\) holds more"):
-        load_served(node, page_size=PAGE, workers=workers)
+        load(node, page_size=PAGE)
 
 
-@both
-def test_too_large_answers_are_asked_for_in_smaller_pages(workers):
+def test_too_large_answers_are_asked_for_in_smaller_pages():
     node = LoopbackNode(HISTORY, max_answer_rows=30)
-    assert_exact(load_served(node, page_size=1000, workers=workers), HISTORY)
+    assert_exact(load(node, page_size=1000), HISTORY)
     pages = [request for request in node.requests if request.get("pagination.first") != "1"]
     asked = [str(request.params) for request in pages]
     assert len(asked) == len(set(asked))
 
-
-@pytest.mark.parametrize("number", ["9" * 25, "9" * 5000])
-def test_an_impossible_last_block_does_not_end_a_load(number):
-    headers = {"X-Block-Height": number, "X-Block-Timestamp": number}
-    answer = {"edges": [], "pageInfo": EMPTY_INFO}
-    node = LoopbackNode(
-        faults=lambda *_: Fault.answer(200, json.dumps({"balances": answer}), headers)
-    )
-    assert len(load(node)) == 0
-
-
-EMPTY_INFO = {"startCursor": "", "endCursor": "", "hasNextPage": False, "hasPreviousPage": False}
 
 SPAN = {
     "start": from_microseconds(TIMES[0] // 1000),
@@ -845,24 +650,18 @@ def lines_in_order(found):
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
-@pytest.mark.parametrize("size", [1, 7, 40, 120, 1000])
-def test_pages_forward_bring_every_row_once_in_the_lists_order(size, newest_first):
+@pytest.mark.parametrize("size", [7, 1000])
+@pytest.mark.parametrize("way", ["first", "last"])
+def test_pages_bring_every_row_once_in_the_lists_order(way, size, newest_first):
     node = LoopbackNode(HISTORY, lossy_cursors=False)
-    found = list(pages(node, first=size, newest_first=newest_first))
-    ordered = HISTORY[::-1] if newest_first else HISTORY
-    assert lines_in_order(found) == [lines_of_rows([row])[0] for row in ordered]
+    found = list(pages(node, newest_first=newest_first, **{way: size}))
     assert len(node.requests) == len(found)
     assert all(len(page.table) == size for page in found[:-1])
-
-
-@pytest.mark.parametrize("newest_first", [True, False])
-@pytest.mark.parametrize("size", [1, 7, 40, 120, 1000])
-def test_pages_backward_bring_every_row_once_from_the_lists_end(size, newest_first):
-    node = LoopbackNode(HISTORY, lossy_cursors=False)
-    found = list(pages(node, last=size, newest_first=newest_first))
+    ends = (found[0], found[-1]) if way == "first" else (found[-1], found[0])
+    assert (ends[0].has_previous_page, ends[1].has_next_page) == (False, False)
     ordered = HISTORY[::-1] if newest_first else HISTORY
-    assert lines_in_order(found[::-1]) == [lines_of_rows([row])[0] for row in ordered]
-    assert len(node.requests) == len(found)
+    in_order = found if way == "first" else found[::-1]
+    assert lines_in_order(in_order) == [lines_of_rows([row])[0] for row in ordered]
 
 
 @pytest.mark.parametrize(
@@ -876,34 +675,11 @@ def test_pages_may_begin_at_a_cursor(ahead, back):
     assert lines_in_order(rest) == lines_in_order(whole[1:])
 
 
-def test_pages_take_the_filters():
-    row = HISTORY[0]
-    found = list(pages(LoopbackNode(HISTORY), first=1000, party_ids=row.party_id))
-    rows = matching(HISTORY, party_ids=[row.party_id])
-    assert sorted(lines_in_order(found)) == lines_of_rows(rows)
-
-
-def test_a_page_tells_what_the_node_told():
-    node = LoopbackNode(HISTORY, lossy_cursors=False)
-    first, *_, last = pages(node, first=50)
-    assert (first.has_next_page, first.has_previous_page) == (True, False)
-    assert (last.has_next_page, last.has_previous_page) == (False, True)
-    assert first.start_cursor
-    assert first.end_cursor
-
-
 def test_pages_are_newest_first_and_of_1000_rows_by_default():
     node = LoopbackNode(HISTORY)
     list(pages(node))
     assert node.requests[0].get("pagination.first") == "1000"
     assert node.requests[0].get("pagination.newestFirst") == "true"
-
-
-def test_pages_backward_from_a_cursor_are_of_1000_rows_by_default():
-    node = LoopbackNode(HISTORY, lossy_cursors=False)
-    page = next(pages(node, last=10))
-    list(pages(node, before=page.start_cursor))
-    assert node.requests[-1].get("pagination.last") == "1000"
 
 
 def test_pages_are_fetched_lazily():
@@ -922,9 +698,8 @@ def test_pages_of_nothing_are_one_empty_page():
     assert (page.start_cursor, page.end_cursor) == ("", "")
 
 
-@pytest.mark.parametrize("release", ["v0.71", "v0.76"])
-def test_pages_without_a_start_begin_at_the_oldest_row(release):
-    node = LoopbackNode(HISTORY, release=release, lossy_cursors=False)
+def test_pages_without_a_start_begin_at_the_oldest_row():
+    node = LoopbackNode(HISTORY, lossy_cursors=False)
     found = list(pages(node, start=None, first=50))
     assert sorted(lines_in_order(found)) == lines_of_rows(HISTORY)
 
@@ -952,18 +727,6 @@ def test_a_next_page_without_a_cursor_is_incomplete(way):
     walking = pages(LoopbackNode(HISTORY, edit_page=edit), **way)
     next(walking)
     with pytest.raises(IncompleteError, match="page 1 announces another but gives no cursor"):
-        next(walking)
-
-
-def test_a_cursor_of_the_caller_that_comes_back_is_incomplete():
-    given_cursor = "eyJ4Ijp7fX0="
-
-    def edit(answer, _request):
-        answer["balances"]["pageInfo"].update(endCursor=given_cursor, hasNextPage=True)
-
-    walking = pages(LoopbackNode(HISTORY, edit_page=edit), first=10, after=given_cursor)
-    next(walking)
-    with pytest.raises(IncompleteError, match="came back"):
         next(walking)
 
 
@@ -1009,42 +772,10 @@ def test_the_limits_come_typed_with_where_and_when_they_were_asked_for():
     assert "canUseAmm" in found.extra
 
 
-def test_limits_of_later_releases_are_kept_under_their_own_names():
-    node = LoopbackNode()
-    node.limits = {**node.limits, "canUseAmm": False, "new": {"deep": 1}}
-    assert limits(node).extra["new"] == {"deep": 1}
-    assert limits(node).extra["canUseAmm"] is False
-
-
-def test_a_limit_of_zero_is_not_set():
-    node = LoopbackNode()
-    node.limits = {**node.limits, "proposeMarketEnabledFrom": "0"}
-    assert limits(node).propose_market_enabled_from is None
-    assert limits(node).propose_asset_enabled_from is not None
-
-
 def test_before_the_first_block_the_limits_are_a_request_error():
     with pytest.raises(RequestError, match="network limits not available") as caught:
         limits(LoopbackNode(limits=None))
     assert (caught.value.status, caught.value.code) == (404, 5)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("canProposeMarket", "true"), ("genesisLoaded", None), ("proposeAssetEnabledFrom", 5)],
-)
-def test_limits_of_wrong_types_are_a_decode_error(name, value):
-    node = LoopbackNode()
-    node.limits = {**node.limits, name: value}
-    with pytest.raises(DecodeError, match=name):
-        limits(node)
-
-
-@pytest.mark.parametrize("fault", [Fault.status(503), Fault.half_json(), Fault.html(502)])
-def test_the_limits_are_asked_again_after_a_fault(fault):
-    with LoopbackNode(faults=[fault]) as node, Client(node.url) as client:
-        assert load_network_limits(client).genesis_loaded
-        assert len(node.requests) == 2
 
 
 def test_what_the_node_says_it_may_lack_is_told_and_noted(caplog):

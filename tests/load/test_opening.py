@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance_analysis.analysis.balances import balance_at
-from balance_analysis.errors import CheckError, DecodeError, IncompleteError, RequestError
+from balance_analysis.errors import CheckError, IncompleteError
 from balance_analysis.frame import BALANCE_DTYPE, empty_table
 from balance_analysis.load.changes import load_balance_changes
 from balance_analysis.load.opening import load_opening_balances
@@ -142,6 +142,7 @@ node_options = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=60)
 @given(questions(), node_options, st.sampled_from([1, 2, 3, 7, 50, 5000]), st.integers(1, 3))
 def test_each_account_gets_what_a_loop_over_all_rows_finds(question, options, page_size, workers):
     rows, accounts, at = question
@@ -164,16 +165,6 @@ def test_the_order_of_the_accounts_and_repeats_of_them_do_not_matter(seed, rng):
         pd.testing.assert_frame_equal(opening(node, accounts_of(*shuffled), at=at), sorted_once)
 
 
-def test_a_table_is_a_frame_of_accounts():
-    rows = random_history(3, rows=200)
-    at = rows[120].timestamp_ns
-    with LoopbackNode(rows) as node:
-        with Client(node.url) as client:
-            table = load_balance_changes(client, start=moment(at), end=moment(AT + DAY))
-        found = in_brief(opening(node, table, at=at))
-    assert found == naively(rows, {row.account for row in rows if row.timestamp_ns >= at}, at)
-
-
 def test_with_it_a_part_of_a_history_tells_the_same_balances_as_the_whole():
     rows = random_history(5, rows=200)
     at, when = rows[100].timestamp_ns, moment(rows[150].timestamp_ns)
@@ -182,15 +173,6 @@ def test_with_it_a_part_of_a_history_tells_the_same_balances_as_the_whole():
         part = load_balance_changes(client, start=moment(at), end=moment(AT + 30 * DAY))
         known = load_opening_balances(client, whole, at=moment(at))
     pd.testing.assert_frame_equal(balance_at(part, when, opening=known), balance_at(whole, when))
-
-
-def test_of_the_recording_every_account_without_a_row_yet_has_none(recorded_rows):
-    accounts = {row.account for row in recorded_rows}
-    at = recorded_rows[len(recorded_rows) // 2].timestamp_ns
-    with LoopbackNode(recorded_rows) as node:
-        found = in_brief(opening(node, accounts_of(*accounts), at=at))
-    assert found == naively(recorded_rows, accounts, at)
-    assert {state for _, _, state in found.values()} == {"known", "none"}
 
 
 def test_the_result_has_the_dtypes_that_it_promises():
@@ -212,17 +194,6 @@ def test_no_accounts_make_no_requests_and_an_empty_frame_of_the_same_dtypes():
     assert found["since"].dtype == other["since"].dtype
 
 
-def test_a_node_without_rows_leaves_everything_unknown():
-    found, _ = requests_for([], accounts_of(general(1)))
-    assert in_brief(found) == {general(1): (None, None, "pruned")}
-
-
-def test_a_moment_without_a_time_zone_is_utc():
-    with LoopbackNode([before(SECOND, general(1), 5)]) as node, Client(node.url) as client:
-        found = load_opening_balances(client, accounts_of(general(1)), at="2023-04-01T00:00:00")
-    assert in_brief(found) == {general(1): (5, AT - SECOND, "known")}
-
-
 def test_a_row_is_found_however_long_ago_it_was():
     rows = [before(days * DAY, general(days)) for days in (1, 7, 300, 500, 1100)]
     found, _ = requests_for(rows, accounts_of(*(row.account for row in rows)))
@@ -235,18 +206,7 @@ def test_ids_are_brought_into_the_form_that_nodes_have():
     assert in_brief(found) == {general(171): (5, AT - SECOND, "known")}
 
 
-def test_balances_keep_all_their_digits():
-    found, _ = requests_for([before(SECOND, general(1), 10**38 - 1)], accounts_of(general(1)))
-    assert int(found["balance"][0]) == 10**38 - 1
-
-
 # What can be told of pruning
-
-
-def test_an_asset_held_from_its_beginning_has_accounts_with_no_row_before():
-    rows = [before(30 * DAY, external(), 0), before(20 * DAY, general(2))]
-    found, _ = requests_for(rows, accounts_of(general(1)))
-    assert in_brief(found) == {general(1): (None, None, "none")}
 
 
 def test_an_asset_that_begins_later_has_accounts_with_no_row_before():
@@ -255,35 +215,11 @@ def test_an_asset_that_begins_later_has_accounts_with_no_row_before():
     assert in_brief(found)[general(1)] == (None, None, "none")
 
 
-def test_an_asset_whose_first_block_is_gone_may_have_been_pruned():
-    rows = [before(30 * DAY, general(2), 0), before(20 * DAY, general(2))]
-    found, _ = requests_for(rows, accounts_of(general(1)))
-    assert in_brief(found) == {general(1): (None, None, "pruned")}
-
-
-def test_an_asset_whose_first_block_holds_money_is_restored_not_new():
-    rows = [before(30 * DAY, external(), 0), before(30 * DAY, general(2), 1)]
-    found, _ = requests_for(rows, accounts_of(general(1)))
-    assert in_brief(found) == {general(1): (None, None, "pruned")}
-
-
-def test_an_asset_with_rows_before_its_external_account_is_not_seen_to_begin():
-    rows = [before(31 * DAY, general(2), 0), before(30 * DAY, external(), 0)]
-    found, _ = requests_for(rows, accounts_of(general(1)))
-    assert in_brief(found) == {general(1): (None, None, "pruned")}
-
-
 def test_a_first_block_of_many_rows_proves_nothing():
     rows = [before(30 * DAY, external(), 0)]
     rows += [before(30 * DAY, general(n), 0) for n in range(2, 150)]
     found, _ = requests_for(rows, accounts_of(general(1)))
     assert in_brief(found) == {general(1): (None, None, "pruned")}
-
-
-def test_each_asset_is_judged_by_its_own_history():
-    rows = [before(30 * DAY, external(), 0), before(40 * DAY, general(2, OTHER_ASSET))]
-    found, _ = requests_for(rows, accounts_of(general(1), general(1, OTHER_ASSET)))
-    assert [state for _, _, state in in_brief(found).values()] == ["none", "pruned"]
 
 
 @pytest.mark.parametrize("answers", [1, 2])
@@ -314,13 +250,6 @@ def test_rows_that_are_announced_but_not_sent_may_be_older():
     assert found["state"].tolist() == ["pruned", "pruned"]
 
 
-def test_a_beginning_is_seen_on_small_pages():
-    rows = [before(30 * DAY, external(), 0)]
-    with LoopbackNode(rows, max_page_size=60) as node:
-        found = opening(node, accounts_of(general(1)))
-    assert found["state"].tolist() == ["none"]
-
-
 # How many requests
 
 
@@ -337,13 +266,6 @@ def test_200_accounts_of_the_last_day_take_a_request_for_each_60_parties():
     found, requests = requests_for(rows, accounts_of(*accounts))
     assert set(found["state"]) == {"known"}
     assert len(requests) == 4
-
-
-def test_accounts_of_the_last_day_take_one_request_however_many_a_party_has():
-    accounts = [(ASSET, MARGIN, an_id(p), an_id(m)) for p in range(5) for m in range(1, 80)]
-    rows = [before((n + 1) * SECOND, account) for n, account in enumerate(accounts)]
-    _, requests = requests_for(rows, accounts_of(*accounts))
-    assert len(requests) == 1
 
 
 def test_those_quiet_for_a_day_are_asked_for_together():
@@ -375,20 +297,6 @@ def test_a_busy_neighbour_does_not_drag_its_history_along(quiet):
     found, requests = requests_for(rows, accounts_of(*accounts), page_size=100)
     assert set(found["state"]) == {"known"}
     assert len(requests) < 30
-
-
-def test_a_url_stays_under_8_kb():
-    accounts = [(ASSET, MARGIN, an_id(p), an_id(p)) for p in range(130)]
-    _, requests = requests_for([before(DAY * 9, general(1))], accounts_of(*accounts))
-    assert max(request.url_length for request in requests) < 8192
-
-
-def test_workers_ask_at_once():
-    accounts = [general(n) for n in range(240)]
-    rows = [before((n + 1) * SECOND, account) for n, account in enumerate(accounts)]
-    with LoopbackNode(rows, latency=0.1) as node:
-        opening(node, accounts_of(*accounts), workers=4)
-        assert node.most_at_once == 4
 
 
 def test_a_moment_to_come_takes_no_more_requests():
@@ -423,24 +331,10 @@ def test_a_node_that_includes_the_end_does_not_hide_the_row_before_it():
     assert in_brief(found)[general(1)] == (4, AT - 1000, "known")
 
 
-def test_rows_of_the_accounts_markets_are_passed_over():
-    pool = (ASSET, "ACCOUNT_TYPE_INSURANCE", "network")
-    rows = [before((n + 1) * SECOND, (*pool, an_id(n)), n) for n in range(50)]
-    rows.append(before(60 * SECOND, (*pool, ""), 77))
-    found, _ = requests_for(rows, accounts_of((*pool, "")), page_size=20)
-    assert found["balance"].tolist() == [77]
-
-
 def test_an_account_type_that_has_no_name_is_found():
     numbered = Row(AT - SECOND, ASSET, 137, an_id(1), "", 5)
     found, requests = requests_for([numbered], accounts_of((ASSET, "137", an_id(1), "")))
     assert found["balance"].tolist() == [5]
-    assert TYPES not in requests[0].params
-
-
-def test_the_type_that_a_filter_matches_nothing_with_is_not_asked_for():
-    account = (ASSET, "ACCOUNT_TYPE_UNSPECIFIED", an_id(1), "")
-    _, requests = requests_for([before(SECOND, account)], accounts_of(account))
     assert TYPES not in requests[0].params
 
 
@@ -463,14 +357,6 @@ def test_a_page_that_the_node_refuses_is_made_smaller():
     assert len({request.get(FIRST) for request in refused}) == len(refused)
 
 
-def test_an_answer_that_is_too_large_is_asked_for_in_part():
-    accounts = [general(n) for n in range(40)]
-    rows = [before(n * SECOND, account, n) for account in accounts for n in range(1, 4)]
-    with LoopbackNode(rows, max_answer_rows=60) as node:
-        found = opening(node, accounts_of(*accounts))
-    assert in_brief(found) == naively(rows, accounts, AT)
-
-
 def test_a_window_that_takes_too_long_is_looked_through_in_parts():
     rows = [before(3 * DAY, general(1), 4), before(20 * 3600 * SECOND, general(3), 4)]
 
@@ -484,41 +370,11 @@ def test_a_window_that_takes_too_long_is_looked_through_in_parts():
     assert found["balance"].tolist() == [4, pd.NA, 4]
 
 
-def test_faults_that_pass_are_sat_out():
-    rows = [before(SECOND, general(1), 5)]
-    with LoopbackNode(rows, faults=[Fault.reset(), Fault.half_json()]) as node:
-        found = opening(node, accounts_of(general(1)))
-    assert found["balance"].tolist() == [5]
-    assert found.attrs["balance_analysis"]["retries"] == 2
-
-
-def test_a_refusal_raises():
-    with (
-        LoopbackNode(faults=lambda *_: Fault.status(401)) as node,
-        pytest.raises(RequestError, match="401"),
-    ):
-        opening(node, accounts_of(general(1), general(2)))
-
-
-def test_a_bad_row_raises():
-    with (
-        LoopbackNode([before(SECOND, general(1), "1e5")]) as node,
-        pytest.raises(DecodeError, match="1e5"),
-    ):
-        opening(node, accounts_of(general(1)))
-
-
 def test_rows_that_contradict_each_other_raise():
     rows = [before(SECOND, general(1), 5), before(SECOND, general(1), 6)]
     with LoopbackNode(rows) as node, pytest.raises(CheckError, match="differ") as caught:
         opening(node, accounts_of(general(1), general(2)))
     assert sorted(map(int, caught.value.rows["balance"])) == [5, 6]
-
-
-def test_an_identical_row_that_comes_twice_counts_once():
-    rows = [before(SECOND, general(1), 5)] * 2
-    found, _ = requests_for(rows, accounts_of(general(1), general(2)))
-    assert found["balance"].tolist()[0] == 5
 
 
 def test_a_node_that_withholds_the_rest_of_a_block_is_caught():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -40,7 +39,7 @@ def load_all(node, **options):
         return ba.load_balance_changes(client, start=START, **options)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(histories(), st.sampled_from([3, 40, 1000]), st.integers(1, 3))
 def test_the_file_holds_the_table_that_a_load_gives(tmp_path_factory, rows, page_size, workers):
     path = tmp_path_factory.mktemp("files") / "changes.parquet"
@@ -67,7 +66,7 @@ def test_row_groups_follow_in_time_and_are_sorted_inside(tmp_path):
         )
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.integers(0, 60), st.sampled_from([7, 50]), st.integers(1, 4))
 def test_a_failed_load_goes_on_where_it_stood(tmp_path_factory, served, page_size, workers):
     path = tmp_path_factory.mktemp("files") / "x.parquet"
@@ -109,17 +108,6 @@ def test_the_side_file_is_not_passed_off_as_a_table(tmp_path):
         interrupted(node, tmp_path / "x.parquet")
     with pytest.raises(ba.ArchiveError, match="only a part"):
         ba.read_parquet(partial_path(tmp_path / "x.parquet"))
-
-
-def test_a_resumed_load_keeps_its_end_though_time_has_passed(tmp_path):
-    path = tmp_path / "x.parquet"
-    with LoopbackNode(ROWS, block_timestamp=LATE, faults=failing_after(30)) as node:
-        began = pd.Timestamp.now("UTC")
-        interrupted(node, path)
-        with ba.Client(node.url) as client:
-            loaded = load_to_parquet(client, path, start=START, page_size=20, resume=True)
-    assert abs(pd.Timestamp(loaded["end"]) - began) < pd.Timedelta(seconds=5)
-    assert loaded["rows"] == len(ROWS) == len(ba.read_parquet(path))
 
 
 def test_another_query_is_not_mixed_in(tmp_path):
@@ -225,10 +213,3 @@ def test_an_interrupted_fetch_is_resumed_on_the_command_line(sent, tmp_path):
         expected = load_all(node, end="2023-05-01")
     pd.testing.assert_frame_equal(ba.read_parquet(path), expected)
     assert [path] == list(tmp_path.iterdir())
-
-
-def test_what_is_told_of_a_load_is_json(tmp_path):
-    with LoopbackNode(ROWS) as node, ba.Client(node.url) as client:
-        loaded = load_to_parquet(client, tmp_path / "x.parquet", start=START)
-    assert json.loads(json.dumps(loaded)) == loaded
-    assert ba.read_parquet(tmp_path / "x.parquet").attrs["balance_analysis"] == loaded

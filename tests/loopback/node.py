@@ -13,14 +13,15 @@ from tests.loopback.faults import ERROR_TYPE, HTML, Fault, Kind, error_body
 from tests.loopback.following import CHANGES
 from tests.loopback.paging import History, Page, cursor_text, encode_cursor
 from tests.loopback.query import NANOSECONDS, RELEASES, Refused, Rules
-from tests.loopback.rates import Meter, RateLimit, Verdict
+from tests.loopback.rates import Meter, RateLimit
 from tests.loopback.server import Answer, Request, Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from types import TracebackType
 
     from tests.loopback.rows import Row
+
+    Faults = Sequence[Fault | None] | Callable[[int, Request], Fault | None]
 
 LIMITS = "/api/v2/network/limits"
 V71_LIMITS = {
@@ -38,18 +39,6 @@ LATER_LIMITS = {
     "canProposePerpetualMarket": True,
     "canUseAmm": False,
 }
-
-
-def _as_rate_limit(limit: RateLimit | tuple[float, int]) -> RateLimit:
-    return limit if isinstance(limit, RateLimit) else RateLimit(*limit)
-
-
-def _refusal(verdict: Verdict, seconds: float) -> Answer | None:
-    if verdict is Verdict.ADMIT:
-        return None
-    refused = verdict is Verdict.REFUSE
-    fault = Fault.rate_limited() if refused else Fault.banned(-(-seconds // 1))
-    return Answer(fault.http_status, fault.body, fault.headers)
 
 
 class LoopbackNode:
@@ -140,7 +129,7 @@ class LoopbackNode:
         latency: float = 0.0,
         max_answer_rows: int | None = None,
         max_url_length: int | None = None,
-        rate_limit: RateLimit | tuple[float, int] | None = None,
+        rate_limit: tuple[float, int] | None = None,
         limits: Mapping[str, Any] | None = V71_LIMITS,
         block_height: int | None = None,
         block_timestamp: int | None = None,
@@ -151,7 +140,7 @@ class LoopbackNode:
         edit_page: Callable[[dict[str, Any], Request], Any] | None = None,
         backends: Sequence[LoopbackNode] = (),
         html: bool | int = False,
-        faults: Sequence[Fault | None] | Callable[[int, Request], Fault | None] = (),
+        faults: Faults = (),
         port: int = 0,
     ) -> None:
         self.release = release
@@ -183,7 +172,7 @@ class LoopbackNode:
         self.most_at_once = 0
         self._under_way = 0
         self._port = port
-        self._meter = None if rate_limit is None else Meter(_as_rate_limit(rate_limit))
+        self._meter = None if rate_limit is None else Meter(RateLimit(*rate_limit))
         self._lock = threading.Lock()
         self._server: Server | None = None
         self.replace(rows)
@@ -193,14 +182,12 @@ class LoopbackNode:
         return f"http://127.0.0.1:{self._port}"
 
     @property
-    def faults(self) -> deque[Fault | None] | Callable[[int, Request], Fault | None]:
+    def faults(self) -> Faults:
         """Those that are still to come."""
         return self._faults
 
     @faults.setter
-    def faults(
-        self, faults: Sequence[Fault | None] | Callable[[int, Request], Fault | None]
-    ) -> None:
+    def faults(self, faults: Faults) -> None:
         self._faults = faults if callable(faults) else deque(faults)
 
     @property
@@ -233,12 +220,7 @@ class LoopbackNode:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         server = self._server
         self.stop()
         if kind is None and server is not None and server.failures:
@@ -291,10 +273,8 @@ class LoopbackNode:
     def _right_answer(self, request: Request) -> Answer:
         if self.max_url_length is not None and request.url_length > self.max_url_length:
             return Answer(414, HTML, {"Content-Type": "text/html"})
-        if self._meter is not None:
-            refused = _refusal(*self._meter.admit(time.monotonic()))
-            if refused is not None:
-                return refused
+        if self._meter is not None and (fault := self._meter.refusal(time.monotonic())):
+            return Answer(fault.http_status, fault.body, fault.headers)
         if self.html:
             status = 200 if self.html is True else self.html
             return Answer(status, HTML, {"Content-Type": "text/html"})

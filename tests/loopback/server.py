@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-from tests.loopback.faults import ERROR_TYPE, Fault, Kind, error_body
+from tests.loopback.faults import Fault, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -155,14 +155,6 @@ class Handler(BaseHTTPRequestHandler):
             self._send(answer, fault, compress="gzip" in headers.get("accept-encoding", ""))
         finally:
             node.forget()
-
-    def do_POST(self) -> None:
-        self.close_connection = True
-        body = error_body(12, "Method Not Allowed")
-        answer = Answer(501, body, {"Content-Type": ERROR_TYPE})
-        self.wfile.write(self._head(answer.status, answer.headers, body) + body)
-
-    do_PUT = do_DELETE = do_PATCH = do_POST  # noqa: N815
 
     def _head(self, status: int, headers: Mapping[str, str], body: bytes) -> bytes:
         reason = http.client.responses.get(status, "Unknown")

@@ -10,12 +10,12 @@ from requests.adapters import BaseAdapter
 
 from balance_analysis.errors import RequestError, TooLargeError
 from balance_analysis.node.decode import decode_page
-from balance_analysis.node.query import page_parameters
 from tests.loopback.following import CHANGES
 
 if TYPE_CHECKING:
     from balance_analysis.node.decode import DecodedPage
-    from balance_analysis.node.window import Ask, Question
+    from balance_analysis.node.query import PageRequest
+    from balance_analysis.node.window import Ask
     from tests.loopback import LoopbackNode
 
 NOWHERE = "http://in-process.test"
@@ -24,16 +24,8 @@ NOWHERE = "http://in-process.test"
 def asking(node: LoopbackNode) -> Ask:
     """Return a function that asks a node that need not run."""
 
-    def ask(question: Question) -> DecodedPage:
-        parameters = page_parameters(
-            question.filters,
-            start=question.start,
-            end=question.end,
-            first=question.page_size,
-            after=question.after,
-            newest_first=question.newest_first,
-        )
-        request = node.record(f"{CHANGES}?{urlencode(parameters)}", {}, 0)
+    def ask(question: PageRequest) -> DecodedPage:
+        request = node.record(f"{CHANGES}?{urlencode(question.parameters())}", {}, 0)
         answer, _ = node.respond(request)
         node.forget()
         if answer.status != 200:

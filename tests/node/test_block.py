@@ -96,29 +96,11 @@ def test_a_block_of_less_than_two_pages_is_settled_from_both_ends():
     assert settled(asking(node), 8) == lines_of_rows(block(15, types=TYPES[:1]))
 
 
-def test_two_ends_that_share_no_row_are_not_a_whole():
-    rows = block(16, types=TYPES[:1])
-    with pytest.raises(IncompleteError, match="holds more rows than one page of 8"):
-        settled(asking(LoopbackNode(rows, max_page_size=8)), 8)
-
-
-def test_cursors_that_are_right_settle_any_block():
-    rows = block(50, types=TYPES[:1])
-    node = LoopbackNode(rows, max_page_size=8, lossy_cursors=False)
-    assert settled(asking(node), 8) == lines_of_rows(rows)
-
-
 def test_the_callers_own_lists_are_halved():
     rows = block(50, types=TYPES[:1])
     filters = Filters(party_ids=tuple(row.party_id for row in rows))
     node = LoopbackNode(rows, max_page_size=8)
     assert settled(asking(node), 8, filters) == lines_of_rows(rows)
-
-
-def test_account_types_that_the_caller_names_are_halved():
-    rows = block(30)
-    node = LoopbackNode(rows, max_page_size=10)
-    assert settled(asking(node), 10, Filters(account_types=TYPES)) == lines_of_rows(rows)
 
 
 @pytest.mark.parametrize("unlisted", [0, 3])
@@ -165,25 +147,13 @@ def test_halves_that_lack_a_row_that_was_seen_are_no_whole():
         settled(ask, 10, Filters(account_types=TYPES))
 
 
-def test_a_fault_while_halves_are_asked_for_is_raised():
-    answer = asking(LoopbackNode(block(30), max_page_size=10))
-
-    def ask(question):
-        if len(question.filters.account_types) == 1:
-            raise refusal(503)
-        return answer(question)
-
-    with pytest.raises(RequestError, match="503"):
-        settled(ask, 10, Filters(account_types=TYPES))
-
-
 def test_a_server_that_orders_a_block_alike_from_both_ends_does_not_pass_for_whole():
     rows = block(12, types=TYPES[:1])
 
     def ask(question):
         if question.page_size > 5:
             raise refusal(400)
-        if question.after is None:
+        if question.cursor is None:
             return page(rows[:5], more=True, cursor="x")
         raise refusal(400)
 
@@ -197,7 +167,7 @@ def test_a_server_that_orders_alike_and_whose_cursors_are_right_is_followed():
     def ask(question):
         if question.page_size > 5:
             raise refusal(400)
-        begin = int(question.after or 0)
+        begin = int(question.cursor or 0)
         found = rows[begin : begin + 5]
         return page(found, more=begin + 5 < 12, cursor=str(begin + 5))
 
@@ -210,7 +180,7 @@ def test_an_empty_page_after_an_announced_one_does_not_end_a_block_as_whole():
     def ask(question):
         if question.page_size > 5:
             raise refusal(400)
-        if question.after is not None:
+        if question.cursor is not None:
             return page([], more=False)
         return page(rows[:5], more=True, cursor="x")
 
@@ -225,7 +195,7 @@ def test_cursors_that_repeat_rows_are_not_believed():
         if question.page_size > 5 or question.filters.account_types:
             raise refusal(400)
         ordered = rows[::-1] if question.newest_first else rows
-        begin = int(question.after or 0)
+        begin = int(question.cursor or 0)
         return page(ordered[begin : begin + 5], more=begin < 12, cursor=str(begin + 4))
 
     with pytest.raises((IncompleteError, RequestError)):

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from balance_analysis.demo import serve_sample
 from balance_analysis.errors import RequestError
 from balance_analysis.node.client import Client
-from balance_analysis.node.doctor.ask import MOST_REQUESTS
 from balance_analysis.node.doctor.checks import diagnose_node
+from balance_analysis.node.doctor.probe import MOST_REQUESTS
 from balance_analysis.node.doctor.report import Finding, NodeReport
-from tests.loopback import Fault, LoopbackNode, RateLimit, histories, random_history
+from tests.loopback import Fault, LoopbackNode, histories, random_history
 
 ROWS = random_history(1)
 NAMES = (
@@ -96,23 +96,8 @@ def test_releases_are_told_apart(release, largest, refused, statuses):
     assert report["range_required"].verdict == ("note" if statuses[0] == 200 else "ok")
 
 
-@pytest.mark.parametrize("release", ["v0.71", "v0.73", "v0.75", "v0.76"])
-def test_cursors_that_lose_rows_are_a_warning(release):
-    found = diagnose(release=release)["cursors"]
-    assert found.verdict == "warning"
-    assert 0 < found.value["lost"] < found.value["rows"]
-    assert str(found.value["lost"]) in found.explanation
-
-
-def test_cursors_that_lose_nothing_are_ok():
-    found = diagnose(lossy_cursors=False)["cursors"]
-    assert found.verdict == "ok"
-    assert (found.value["lost"], found.value["twice"]) == (0, 0)
-    assert found.value["cuts"] > 0
-
-
 @given(histories(), st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_the_verdict_on_cursors_is_right_for_any_history(rows, lossy):
     found = diagnose(rows, lossy_cursors=lossy)["cursors"]
     cut = found.value is not None and found.value["cuts"] > 0
@@ -148,7 +133,7 @@ def test_the_verdict_on_cursors_is_right_for_any_history(rows, lossy):
         },
     ),
 )
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_any_node_gets_a_report(rows, options):
     diagnose(rows, **options)
 
@@ -161,8 +146,8 @@ def row_faults():
         return lambda row: {**row, name: value}
 
     yield drop
-    for name in ("timestamp", "accountType", "assetId", "balance"):
-        for value in (None, [], {}, 7, True, "", "x", " 5", "1e5", "9" * 30):
+    for name in ("timestamp", "accountType", "balance"):
+        for value in (None, {}, 7, "", "9" * 30):
             yield replace(name, value)
     yield lambda _: {}
 
@@ -170,31 +155,6 @@ def row_faults():
 @pytest.mark.parametrize("edit", list(row_faults()))
 def test_rows_that_are_not_the_interface_s_are_reported(edit):
     diagnose(edit_row=edit)
-
-
-@pytest.mark.parametrize("release", ["v0.71", "v0.76"])
-def test_rows_without_a_time_are_a_warning(release):
-    report = diagnose(edit_row=lambda row: {**row, "timestamp": "x"}, release=release)
-    assert report["rows"].verdict == "warning"
-    assert report["page_size"].verdict == "ok"
-    assert report["cursors"].explanation == "The node sent no row to tell by."
-
-
-@pytest.mark.parametrize(
-    "answer", [[], {}, 5, None, {"balances": None}, {"balances": {"edges": 1}}]
-)
-def test_an_answer_of_another_shape_leaves_a_report(answer):
-    report = diagnose(edit_page=lambda _page, _request: answer or {"x": answer})
-    assert report["reachable"].verdict == "warning"
-    assert report["cursors"].verdict == "unknown"
-    assert report["network_limits"].verdict == "ok"
-
-
-def test_rows_that_can_t_be_loaded_are_a_warning():
-    found = diagnose(edit_row=lambda row: {**row, "balance": "1e5"})["rows"]
-    assert found.verdict == "warning"
-    assert found.value["bad"] == found.value["rows"] > 0
-    assert "1e5" in found.explanation
 
 
 @pytest.mark.parametrize(
@@ -220,27 +180,14 @@ def test_the_bounds_of_a_range_are_read_off(options, start, end, verdict):
     assert found.verdict == verdict
 
 
-@pytest.mark.parametrize("size", [1, 2, 7, 1000, 4999])
+@pytest.mark.parametrize("size", [1, 7, 4999])
 def test_a_smaller_maximum_is_found_exactly(size):
     found = diagnose(max_page_size=size)["page_size"]
     assert (found.value["accepted"], found.value["refused"]) == (size, size + 1)
     assert found.verdict == "note"
 
 
-def test_a_larger_maximum_is_found_exactly_where_the_refusal_names_it():
-    found = diagnose(max_page_size=12_345)["page_size"]
-    assert (found.value["accepted"], found.value["refused"]) == (12_345, 12_346)
-
-
-def test_a_maximum_that_no_refusal_names_is_narrowed_down():
-    def fault(_, request):
-        return Fault.code(400, 3, "no") if int(request.get("pagination.first", "0")) > 300 else None
-
-    value = diagnose(faults=fault)["page_size"].value
-    assert value["accepted"] <= 300 < value["refused"] < 5000
-
-
-@pytest.mark.parametrize("size", [3, 150, 300])
+@pytest.mark.parametrize("size", [3, 300])
 def test_a_silent_cut_is_a_warning(size):
     found = diagnose(release="v0.71", max_page_size=size, cap_silently=True)["page_size"]
     assert found.value["cut_at"] == size
@@ -254,15 +201,14 @@ def test_answers_too_large_to_send_are_a_note():
     assert found.verdict == "note"
 
 
-@pytest.mark.parametrize("unit", ["us", "ms", "s"])
+@pytest.mark.parametrize("unit", ["us", "s"])
 def test_rows_in_another_unit_are_a_warning(unit):
     report = diagnose(timestamp_unit=unit)
     assert report["timestamps"].value["rows"] == [unit]
     assert report["timestamps"].verdict == report["rows"].verdict == "warning"
 
 
-@pytest.mark.parametrize("release", ["v0.71", "v0.76"])
-@pytest.mark.parametrize("unit", ["us", "ms", "s"])
+@pytest.mark.parametrize(("unit", "release"), [("us", "v0.71"), ("s", "v0.76")])
 def test_bounds_in_another_unit_are_a_warning(unit, release):
     report = diagnose(bounds_unit=unit, release=release)
     assert report["timestamps"].value["bounds"] == unit
@@ -289,12 +235,6 @@ def test_a_node_that_stands_still_is_a_warning():
     found = diagnose(block_timestamp=time.time_ns() - 7200 * 10**9)["block"]
     assert found.verdict == "warning"
     assert "2 h ago" in found.explanation
-
-
-def test_a_clock_that_differs_is_a_note():
-    found = diagnose(block_timestamp=time.time_ns() + 7200 * 10**9)["block"]
-    assert found.verdict == "note"
-    assert "ahead" in found.explanation
 
 
 @pytest.mark.parametrize("timestamp", [0, 5, 2**62, 10**40])
@@ -336,10 +276,6 @@ def test_fields_beyond_the_interface_are_a_note():
     assert found.verdict == "note"
 
 
-def test_only_the_interface_s_fields_are_ok():
-    assert diagnose(release="v0.71")["fields"].verdict == "ok"
-
-
 def test_what_a_node_made_up_can_t_steer_the_terminal():
     text = str(diagnose(extra_fields={"\x1b[2J\nevil": 1}))
     assert "\x1b" not in text
@@ -353,12 +289,6 @@ def test_account_types_beyond_the_list_are_a_note(kind):
     assert found.value["unknown"] == [kind]
     assert str(kind) in found.explanation
     assert found.verdict == "note"
-
-
-def test_known_account_types_are_ok():
-    found = diagnose()["account_types"]
-    assert found.value["unknown"] == []
-    assert found.verdict == "ok"
 
 
 @pytest.mark.parametrize(
@@ -386,12 +316,6 @@ def test_a_filter_that_leaves_too_little_is_a_warning():
     assert found.value["asset_id"] == "too narrow"
 
 
-def test_filters_that_work_are_ok():
-    found = diagnose()["filters"]
-    assert found.verdict == "ok"
-    assert set(found.value.values()) == {"honoured"}
-
-
 def test_rows_out_of_order_are_a_warning():
     assert diagnose(ignores=("pagination.newestFirst",))["rows"].verdict == "warning"
 
@@ -402,21 +326,6 @@ def test_a_cursor_without_effect_is_a_warning():
     assert found.value["twice"] > 0
 
 
-def test_an_announced_page_without_a_cursor_to_it_is_a_warning():
-    def without(answer, _):
-        answer["balances"]["pageInfo"]["endCursor"] = ""
-
-    found = diagnose(edit_page=without)["cursors"]
-    assert found.verdict == "warning"
-    assert found.value["lost"] > 0
-
-
-def test_a_block_larger_than_a_look_shows_the_cursors_too():
-    rows = random_history(3, rows=900, accounts=800, largest_block=700)
-    assert diagnose(rows)["cursors"].verdict == "warning"
-    assert diagnose(rows, lossy_cursors=False)["cursors"].verdict == "ok"
-
-
 def test_a_start_that_is_exclusive_hides_no_block_from_the_cursors():
     block = [dataclasses.replace(row, timestamp_ns=ROWS[0].timestamp_ns) for row in ROWS]
     rows = list({row.account: row for row in block}.values())
@@ -425,14 +334,7 @@ def test_a_start_that_is_exclusive_hides_no_block_from_the_cursors():
     assert found.value["lost"] > 0
 
 
-def test_blocks_of_one_row_show_nothing_where_none_is_lost():
-    rows = [dataclasses.replace(row, timestamp_ns=10**18 * 17 // 10 + 10**9 * i)
-            for i, row in enumerate(ROWS[:30])]  # fmt: skip
-    assert diagnose(rows, lossy_cursors=False)["cursors"].verdict == "unknown"
-    assert diagnose(rows)["cursors"].verdict == "warning"
-
-
-@pytest.mark.parametrize("release", ["v0.71", "v0.75", "v0.76"])
+@pytest.mark.parametrize("release", ["v0.71", "v0.75"])
 def test_an_empty_node_gets_an_honest_report(release):
     report = diagnose([], release=release, limits=None)
     assert report["oldest_row"].value is None
@@ -442,26 +344,6 @@ def test_an_empty_node_gets_an_honest_report(release):
         assert "no row" in report[name].explanation
     assert report["page_size"].verdict == "ok"
     assert report.warnings == ()
-
-
-def test_one_row_is_too_few_to_follow_a_cursor():
-    report = diagnose(ROWS[:1])
-    assert report["cursors"].verdict == "unknown"
-    assert report["range_bounds"].verdict == "ok"
-    assert report["oldest_row"].value == "2023-04-01T00:00:00+00:00"
-
-
-def test_latency_is_the_median_of_the_answers():
-    found = diagnose(ROWS[:1], latency=0.03)["latency"]
-    assert 30 <= found.value < 200
-
-
-def test_one_slow_answer_is_not_the_latency():
-    assert diagnose(faults=[Fault.stalled(1)])["latency"].value < 500
-
-
-def test_compression_is_told():
-    assert diagnose()["compression"].value == "gzip"
 
 
 def test_answers_that_are_not_compressed_are_a_note():
@@ -506,13 +388,8 @@ def test_a_ban_ends_the_questions():
     assert "600 s" in report["rate_limit"].explanation
 
 
-def test_a_node_of_a_real_rate_limit_is_never_provoked():
-    report = diagnose(rate_limit=RateLimit(per_second=20, burst=MOST_REQUESTS))
-    assert report["rate_limit"].value["refused"] == 0
-
-
 @given(st.integers(0, 24))
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_a_passing_fault_changes_no_finding(index):
     def fault(i, _):
         return Fault.reset() if i == index else None
@@ -530,20 +407,13 @@ def undisturbed():
 @pytest.mark.parametrize(
     "fault", [Fault.status(503), Fault.code(500, 13), Fault.html(200), Fault.html(502)]
 )
-@pytest.mark.parametrize("index", [1, 4, 16])
+@pytest.mark.parametrize("index", [1, 16])
 def test_a_finding_that_fails_does_not_stop_the_rest(fault, index):
     report = diagnose(faults=lambda i, _: fault if i >= index else None)
     assert report["network_limits"].verdict == "ok"
     assert report["rate_limit"].verdict == "ok"
     assert report["range_required"].verdict == "unknown"
     assert "unknown" in {finding.verdict for finding in report.findings}
-
-
-def test_a_node_that_fails_is_not_taken_for_one_that_refuses():
-    report = diagnose(faults=lambda i, _: Fault.code(500, 13) if i > 2 else None)
-    for name in ("page_size", "range_required", "filters"):
-        assert report[name].verdict == "unknown"
-        assert "it went wrong" in report[name].explanation
 
 
 def test_no_more_than_forty_requests_are_sent_whatever_fails():
@@ -618,43 +488,9 @@ def test_the_package_s_own_service_has_no_warnings():
     assert report.requests <= MOST_REQUESTS
 
 
-def test_requests_are_at_most_ten_a_second():
-    with LoopbackNode(ROWS) as node, Client(node.url) as client:
-        diagnose_node(client)
-    first, *_, last = (request.time for request in node.requests)
-    assert (len(node.requests) - 1) / (last - first) <= 10.5
-
-
-def test_the_client_s_own_rate_holds_too():
-    with LoopbackNode(ROWS[:1]) as node, Client(node.url, max_requests_per_second=40) as client:
-        diagnose_node(client, max_requests_per_second=1000)
-    times = [request.time for request in node.requests if request.get("pagination.first") != "1"]
-    assert (len(times) - 1) / (times[-1] - times[0]) <= 42
-
-
-def test_the_caller_s_client_is_left_as_it_was():
-    with LoopbackNode(ROWS) as node, Client(node.url, timeout=20) as client:
-        diagnose_node(client, max_requests_per_second=10_000)
-        assert client.timeout == 20
-        assert client.get("/api/v2/network/limits", [], len).value > 0
-
-
 def test_a_rate_that_is_not_positive_is_a_caller_s_slip():
     with Client("http://127.0.0.1:1") as client, pytest.raises(ValueError, match="per_second"):
         diagnose_node(client, max_requests_per_second=0)
-
-
-def test_of_several_nodes_the_first_is_diagnosed():
-    with LoopbackNode(ROWS) as first, LoopbackNode(ROWS) as second:
-        with Client([first.url, second.url]) as client:
-            report = diagnose_node(client, max_requests_per_second=10_000)
-        assert report.node == first.url
-        assert second.requests == []
-
-
-def test_a_name_that_is_no_finding_is_a_key_error():
-    with pytest.raises(KeyError, match="nothing"):
-        _ = diagnose()["nothing"]
 
 
 def report_of(*findings):
@@ -675,16 +511,6 @@ def test_the_table_shows_warnings_without_colour():
         "ok       page size  Fine.\n"
         "WARNING  cursors    Rows are lost."
     )
-
-
-def test_the_table_gives_a_reason_once():
-    lines = str(
-        report_of(
-            Finding("page_size", None, "unknown", "No answer."),
-            Finding("cursors", None, "unknown", "No answer."),
-        )
-    ).splitlines()
-    assert lines[-2:] == ["unknown  page size  No answer.", "unknown  cursors    As for page size."]
 
 
 @given(st.text(min_size=1, max_size=400))

@@ -17,7 +17,7 @@ import stamina
 
 import balance_analysis as ba
 from balance_analysis.errors import RequestError, TooLargeError
-from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client
+from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, ONCE, Client
 from tests.loopback import Fault, LoopbackNode, random_history
 from tests.loopback.raw import raw_server
 
@@ -36,7 +36,7 @@ def one_try():
 
 def failure(url, *, timeout=5.0, **options):
     with Client(url, timeout=timeout, **options) as client, pytest.raises(RequestError) as caught:
-        client.get(NETWORK_LIMITS, [], len, attempts=1)
+        client.get(NETWORK_LIMITS, [], len, retry=ONCE)
     return caught.value
 
 
@@ -108,12 +108,6 @@ def test_a_load_asks_for_less_where_an_answer_is_too_large():
     assert min(sizes - {0, 1}) < 50
 
 
-@pytest.mark.parametrize("most", [0, -1])
-def test_a_maximum_that_is_not_positive_is_refused(most):
-    with pytest.raises(ValueError, match="max_answer_bytes must be more than 0"):
-        Client("http://host", max_answer_bytes=most)
-
-
 def trickled(*pieces):
     """Return an answer that goes on and on in steps shorter than any timeout."""
 
@@ -127,24 +121,9 @@ def trickled(*pieces):
     return send
 
 
-@pytest.mark.parametrize(
-    "pieces",
-    [
-        (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
-        (OK + b"\r\n", b" "),
-        (OK + b"Content-Encoding: gzip\r\n\r\n" + b"\x1f\x8b\x08\x08" + bytes(6), b"x"),
-        (OK + b"Transfer-Encoding: chunked\r\n\r\n1;", b"x"),
-        (b"HTTP/1.1 302 Found\r\nLocation: /x\r\n", b"X: y\r\n"),
-    ],
-    ids=["header", "body", "name in gzip", "chunk extension", "redirect"],
-)
-def test_what_trickles_in_without_end_is_left(pieces):
-    with raw_server(trickled(*pieces)) as url:
-        began = time.monotonic()
-        error = failure(url, timeout=0.1)
-        seconds = time.monotonic() - began
-    assert seconds < 20
-    assert isinstance(error, RequestError)
+def test_a_body_that_trickles_in_without_end_is_left():
+    with raw_server(trickled(OK + b"\r\n", b" ")) as url:
+        assert "did not answer within 0.1 s" in str(failure(url, timeout=0.1))
 
 
 def test_redirects_without_end_are_left():
@@ -189,18 +168,6 @@ def test_a_client_that_is_pickled_or_shared_keeps_the_user():
             with copy:
                 copy.get(NETWORK_LIMITS, [], len)
     assert [request.headers["authorization"] for request in node.requests] == [ME, ME]
-
-
-def test_of_two_nodes_each_gets_its_own_user():
-    with (
-        LoopbackNode(ROWS) as one,
-        LoopbackNode(ROWS) as other,
-        Client([with_user(one.url), other.url]) as client,
-    ):
-        for url in client.base_urls:
-            client.get(NETWORK_LIMITS, [], len, base_url=url)
-    assert one.requests[0].headers["authorization"] == ME
-    assert "authorization" not in other.requests[0].headers
 
 
 @pytest.mark.parametrize("address", ["https://me:s3cret@host/?x=1", "me:s3cret@host"])
@@ -248,12 +215,6 @@ def test_headers_follow_a_redirect_within_the_host(tmp_path, monkeypatch):
     for request in node.requests:
         assert (request.headers["x-api-key"], request.headers["authorization"]) == ("k", ME)
     assert node.requests[1].path == f"/v3{BALANCE_CHANGES}"
-
-
-def test_headers_dont_follow_a_redirect_from_https_to_http():
-    session = requests.Session()
-    assert session.should_strip_auth("https://host/x", "http://host/x")
-    assert not session.should_strip_auth("http://host/x", "https://host/x")
 
 
 @pytest.mark.parametrize("name", ["Authorization", "authorization"])

@@ -30,12 +30,6 @@ def pace_of(per_second):
     return Pace(per_second, clock=clock, sleep=clock.sleep), clock
 
 
-def test_the_first_request_does_not_wait():
-    pace, clock = pace_of(2)
-    pace.wait()
-    assert clock.slept == []
-
-
 def test_further_requests_wait_for_their_slots():
     pace, clock = pace_of(2)
     for _ in range(4):
@@ -87,13 +81,6 @@ def test_threads_share_the_slots():
     assert sorted(slept) == pytest.approx([0.1 * slot for slot in range(1, 8)])
 
 
-def test_no_rate_is_no_waiting():
-    pace, clock = pace_of(None)
-    for _ in range(5):
-        pace.wait()
-    assert clock.slept == []
-
-
 @pytest.mark.parametrize("rate", [0, -1, float("nan")])
 def test_a_rate_that_is_not_positive_is_refused(rate):
     with pytest.raises(ValueError, match=f"max_requests_per_second .*{rate!r}"):
@@ -142,13 +129,6 @@ def test_a_guessed_pause_spreads_those_that_were_refused():
     pace = Pace(None, clock=clock, sleep=lambda _: None)
     waits = [refused(pace, seconds=0.5, is_told=False) for _ in range(4)]
     assert waits == pytest.approx([0.5 + place / 16 for place in range(4)])
-
-
-def test_others_wait_as_long_as_one_that_was_refused():
-    clock = Clock()
-    pace = Pace(None, clock=clock, sleep=lambda _: None)
-    refused(pace, seconds=3.0, is_told=True)
-    assert pace.wait() >= 3.0
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0])

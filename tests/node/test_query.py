@@ -1,140 +1,12 @@
 from __future__ import annotations
 
-import itertools
-import math
 from urllib.parse import urlencode
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from balance_analysis.filters import IDS_PER_REQUEST, Filters, make_filters
-from balance_analysis.node.query import filter_parameters, page_parameters
+from balance_analysis.filters import Filters
+from balance_analysis.node.query import PageRequest, filter_parameters
 from balance_analysis.schema import ACCOUNT_TYPES
 
-ID = "ab" * 32
-
-
-def ids(count, offset=0):
-    return tuple(f"{number + offset:064x}" for number in range(count))
-
-
-def kept(filters):
-    """Return every (party, market, type) of the lists that a filter asks for."""
-    return list(
-        itertools.product(
-            filters.party_ids or [None], filters.market_ids or [None], filters.account_types or [0]
-        )
-    )
-
-
-some_filters = st.builds(
-    lambda asset, parties, markets, types: Filters(
-        asset, ids(parties), ids(markets, 1000), ACCOUNT_TYPES[:types]
-    ),
-    st.sampled_from([None, "asset"]),
-    st.integers(0, 200),
-    st.integers(0, 200),
-    st.integers(0, 5),
-)
-
-
-def test_without_arguments_nothing_is_filtered():
-    assert make_filters() == Filters()
-    assert filter_parameters(make_filters()) == []
-    assert make_filters().allowed() == {}
-
-
-def test_ids_are_sent_in_lower_case():
-    filters = make_filters(asset_id=ID.upper(), party_ids=[ID.upper()], market_ids=[ID.upper()])
-    assert filters == Filters(ID, (ID,), (ID,))
-
-
-def test_one_id_may_be_plain_text():
-    assert make_filters(party_ids=ID, market_ids=ID) == Filters(None, (ID,), (ID,))
-
-
-def test_repeated_ids_are_sent_once_in_the_order_given():
-    first, second = ids(2)
-    assert make_filters(party_ids=[second, first, second]).party_ids == (second, first)
-
-
-def test_ids_may_come_from_an_iterator():
-    assert make_filters(party_ids=iter(ids(3))).party_ids == ids(3)
-
-
-def test_the_party_of_accounts_without_one_is_network():
-    assert make_filters(party_ids="network").party_ids == ("network",)
-
-
-def test_an_asset_id_that_is_not_hex_is_left_as_it_is():
-    assert make_filters(asset_id="XYZalpha").asset_id == "XYZalpha"
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "ACCOUNT_TYPE_REWARD_MAKER_PAID_FEES",
-        "REWARD_MAKER_PAID_FEES",
-        "reward_maker_paid_fees",
-        "reward-maker-paid-fees",
-        "Reward Maker Paid Fees",
-        "account_type_reward_maker_paid_fees",
-        " reward_maker_paid_fees ",
-    ],
-)
-def test_an_account_type_may_be_written_in_several_ways(name):
-    assert make_filters(account_types=name).account_types == (
-        "ACCOUNT_TYPE_REWARD_MAKER_PAID_FEES",
-    )
-
-
-@pytest.mark.parametrize("name", ACCOUNT_TYPES)
-def test_every_known_account_type_passes(name):
-    assert make_filters(account_types=[name]).account_types == (name,)
-
-
-def test_a_newer_account_type_passes_on_purpose_as_it_is():
-    assert make_filters(account_types="new:Some_Thing").account_types == ("Some_Thing",)
-
-
-def test_an_unknown_account_type_is_refused_with_the_nearest_and_all_names():
-    with pytest.raises(ValueError, match="did you mean ACCOUNT_TYPE_GENERAL") as caught:
-        make_filters(account_types="generall")
-    for name in ACCOUNT_TYPES:
-        assert name.removeprefix("ACCOUNT_TYPE_") in str(caught.value)
-    assert "'new:ACCOUNT_TYPE_GENERALL'" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"party_ids": ID[:-1]}, "party id '.*' is not 64 hex digits"),
-        ({"party_ids": ID + "0"}, "is not 64 hex digits"),
-        ({"party_ids": ID + "\n"}, "is not 64 hex digits"),
-        ({"party_ids": "g" * 64}, "is not 64 hex digits"),
-        ({"party_ids": "NETWORK"}, "is not 64 hex digits"),
-        ({"party_ids": ""}, "is not 64 hex digits"),
-        ({"party_ids": [ID, "x"]}, "party id 'x'"),
-        ({"market_ids": "network"}, "market id 'network' is not 64 hex digits"),
-        ({"market_ids": ""}, "empty market id can't be asked for"),
-        ({"market_ids": [""]}, "empty market id can't be asked for"),
-        ({"asset_id": ""}, "asset_id must be an asset's id"),
-        ({"asset_id": "  "}, "asset_id must be an asset's id"),
-        ({"account_types": ""}, "unknown account type ''"),
-        ({"account_types": "new:"}, "names no account type"),
-    ],
-)
-def test_a_malformed_filter_is_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        make_filters(**arguments)
-
-
-@pytest.mark.parametrize("name", ["party_ids", "market_ids", "account_types"])
-@pytest.mark.parametrize("value", [[None], [5], [ID.encode()]])
-def test_a_filter_that_is_not_text_is_a_type_error(name, value):
-    with pytest.raises(TypeError, match=name):
-        make_filters(**{name: value})
+IDS = tuple(f"{number:064x}" for number in range(300))
 
 
 def test_lists_are_sent_as_repeated_keys():
@@ -149,73 +21,16 @@ def test_lists_are_sent_as_repeated_keys():
     ]
 
 
-def test_allowed_names_the_columns_that_are_filtered():
-    filters = Filters("A", ("p",), (), ("T", "U"))
-    assert filters.allowed() == {
-        "asset_id": ("A",),
-        "party_id": ("p",),
-        "account_type": ("T", "U"),
-    }
-
-
-@given(some_filters)
-def test_parts_ask_for_every_account_once(filters):
-    asked = [one for part in filters.parts() for one in kept(part)]
-    assert sorted(asked, key=str) == sorted(kept(filters), key=str)
-    assert all(part.asset_id == filters.asset_id for part in filters.parts())
-
-
-@given(some_filters)
-def test_parts_have_short_urls(filters):
-    for part in filters.parts():
-        assert len(part.party_ids) + len(part.market_ids) <= IDS_PER_REQUEST
-
-
 def test_the_longest_part_has_a_url_under_8_kb():
-    filters = Filters("a" * 64, ids(300), ids(300, 1000), ACCOUNT_TYPES)
+    filters = Filters("a" * 64, IDS, IDS, ACCOUNT_TYPES)
     for part in filters.parts():
-        parameters = page_parameters(
-            part,
-            start=1_680_307_200_000_000,
-            end=1_680_307_200_000_000,
-            first=1_000_000,
-            after="c" * 500,
-            newest_first=False,
-        )
-        assert len(urlencode(parameters)) < 8000
-
-
-@given(some_filters)
-def test_halves_ask_for_every_account_once(filters):
-    if halves := filters.halves():
-        asked = [one for half in halves for one in kept(half)]
-        assert sorted(asked, key=str) == sorted(kept(filters), key=str)
-
-
-@given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 4))
-def test_halving_ends_at_single_values(parties, markets, types):
-    waiting, singles = [Filters(None, ids(parties), ids(markets), ACCOUNT_TYPES[:types])], []
-    while waiting:
-        one = waiting.pop()
-        halves = one.halves()
-        waiting += halves
-        if not halves:
-            singles.append(one)
-    counts = (max(parties, 1), max(markets, 1), max(types, 1))
-    assert len(set(singles)) == len(singles) == math.prod(counts)
-
-
-def test_without_lists_of_the_caller_there_are_no_halves():
-    assert Filters(asset_id="a").halves() == []
-
-
-def test_single_values_have_no_halves():
-    assert Filters(None, ("p",), ("m",), ("T",)).halves() == []
+        moment = 1_680_307_200_000_000
+        request = PageRequest(part, moment, moment, 1_000_000, cursor="c" * 500)
+        assert len(urlencode(request.parameters())) < 8000
 
 
 def test_a_page_is_asked_for_with_both_bounds_in_nanoseconds():
-    parameters = page_parameters(Filters(), start=5, end=7, first=3, newest_first=False)
-    assert parameters == [
+    assert PageRequest(Filters(), 5, 7, 3).parameters() == [
         ("pagination.first", "3"),
         ("pagination.newestFirst", "false"),
         ("dateRange.startTimestamp", "5000"),
@@ -224,10 +39,8 @@ def test_a_page_is_asked_for_with_both_bounds_in_nanoseconds():
 
 
 def test_a_page_backwards_is_asked_for_with_last_and_before():
-    parameters = page_parameters(
-        Filters(asset_id="A"), start=0, end=1, last=9, before="c=", newest_first=True
-    )
-    assert parameters == [
+    request = PageRequest(Filters(asset_id="A"), 0, 1, 9, True, "c=", backward=True)
+    assert request.parameters() == [
         ("filter.assetId", "A"),
         ("pagination.last", "9"),
         ("pagination.before", "c="),

@@ -6,12 +6,16 @@ import copy
 import datetime as dt
 import statistics
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import pandas as pd
+
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError
+from balance_analysis.node import limits
 from balance_analysis.node.block import USUAL_MAXIMUM
-from balance_analysis.node.doctor import report, sample
-from balance_analysis.node.doctor.ask import Asker, is_range_refusal, is_refusal
+from balance_analysis.node.doctor import report, trials
+from balance_analysis.node.doctor.probe import Probe, is_range_refusal, is_refusal
 from balance_analysis.node.window import EARLIEST
 from balance_analysis.schema import ACCOUNT_TYPES, FIELD_NAMES
 from balance_analysis.text import count_text, iso_text, moment_text
@@ -20,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from balance_analysis.node.client import Client
-    from balance_analysis.node.doctor.report import Said
+    from balance_analysis.node.doctor.report import Outcome
+    from balance_analysis.schema import NetworkLimits
 
 _SECOND: Final = 1_000_000
 _DAY: Final = 86_400 * _SECOND
@@ -63,44 +68,44 @@ def diagnose_node(client: Client, *, max_requests_per_second: float = 10.0) -> r
         If the rate is not positive.
     """
     asked_at = dt.datetime.now(dt.UTC)
-    asker = Asker(client, max_requests_per_second)
-    errors = [_failure(ask, asker) for ask in (sample.limits, sample.newest)]
+    probe = Probe(client, max_requests_per_second)
+    errors = [_failure(ask) for ask in (probe.limits, probe.newest)]
     strange = [e for e in errors if isinstance(e, RequestError) and not is_range_refusal(e)]
     if len(strange) == len(errors):
         raise strange[-1]
-    findings = tuple(_examine(check, asker) for check in _CHECKS)
-    return report.NodeReport(client.base_url, asked_at, asker.allowance.requests, findings)
+    findings = tuple(_examine(check, probe) for check in _CHECKS)
+    return report.NodeReport(client.base_url, asked_at, probe.allowance.requests, findings)
 
 
-def _failure(ask: Callable[[Asker], object], asker: Asker) -> BalanceAnalysisError | None:
+def _failure(ask: Callable[[], object]) -> BalanceAnalysisError | None:
     try:
-        ask(asker)
+        ask()
     except BalanceAnalysisError as error:
         return error
     return None
 
 
-def _examine(check: Callable[[Asker], Said], asker: Asker) -> report.Finding:
+def _examine(check: Callable[[Probe], Outcome], probe: Probe) -> report.Finding:
     try:
-        return report.Finding(check.__name__, *check(asker))
+        return report.Finding(check.__name__, *check(probe))
     except BalanceAnalysisError as error:
         said = report.sentence(str(error))
         return report.Finding(check.__name__, None, "unknown", said)
 
 
-def reachable(asker: Asker) -> Said:
+def reachable(probe: Probe) -> Outcome:
     """Tell which of the two operations are answered."""
-    error = _failure(sample.newest, asker)
+    error = _failure(probe.newest)
     if error is not None:
         return True, "warning", f"It gives no balance changes: {error}."
-    if _failure(sample.limits, asker) is not None:
+    if _failure(probe.limits) is not None:
         return True, "note", "Balance changes are answered, the network limits are not."
     return True, "ok", "Balance changes and network limits are both answered."
 
 
-def block(asker: Asker) -> Said:
+def block(probe: Probe) -> Outcome:
     """Tell which block it holds last, and how old that is."""
-    at, height = asker.head
+    at, height = probe.head
     if not at:
         said = "it doesn't say which block it holds last, so whether it lags can't be told"
         raise IncompleteError(said)
@@ -116,15 +121,15 @@ def block(asker: Asker) -> Said:
     return value, "ok", f"{said}, {report.duration(abs(lag))} ago."
 
 
-def oldest_row(asker: Asker) -> Said:
+def oldest_row(probe: Probe) -> Outcome:
     """Tell how far back its rows go."""
-    if not sample.newest(asker).edges:
+    if not probe.newest().edges:
         text = "It holds no balance change since 2020: nothing happened, or nothing was kept."
         return None, "note", text
-    oldest = min(sample.oldest(asker).times, default=None)
+    oldest = min(probe.oldest().times, default=None)
     if oldest is None:
         raise IncompleteError("the oldest rows have no time that can be read")
-    days = (max(sample.rows(asker).times) - oldest) / _DAY
+    days = (max(probe.rows().times) - oldest) / _DAY
     before = f"{report.duration(days * 86_400)} before the newest" if days else "as is the newest"
     value, said = iso_text(oldest), f"The oldest row is of {moment_text(oldest, 'seconds')}"
     if days > _SHORT_HISTORY_DAYS:
@@ -133,10 +138,14 @@ def oldest_row(asker: Asker) -> Said:
     return value, "note", f"{said}, {before}: {pruned}."
 
 
-def network_limits(asker: Asker) -> Said:
+def _limits(probe: Probe) -> NetworkLimits:
+    return limits.network_limits(probe.limits(), pd.Timestamp.now("UTC"))
+
+
+def network_limits(probe: Probe) -> Outcome:
     """Tell whether the network limits are there and can be read."""
     try:
-        sample.typed_limits(asker)
+        _limits(probe)
     except RequestError as error:
         if error.status != _NOT_FOUND or not is_refusal(error):
             raise
@@ -147,16 +156,16 @@ def network_limits(asker: Asker) -> Said:
     return True, "ok", "The network limits are there, and as the interface describes."
 
 
-def page_size(asker: Asker) -> Said:
+def page_size(probe: Probe) -> Outcome:
     """Tell how many rows a page may have, and whether it comes cut."""
     too_large = USUAL_MAXIMUM + 1
-    accepted, refused = sample.page_limits(asker)
-    is_too_large = refused is None and not sample.sends_large_page(asker)
-    value = {"accepted": accepted, "refused": refused, "cut_at": asker.cut_at}
+    accepted, refused = trials.page_limits(probe)
+    is_too_large = refused is None and not trials.sends_large_page(probe)
+    value = {"accepted": accepted, "refused": refused, "cut_at": probe.cut_at}
     value["too_large"] = too_large if is_too_large else None
-    value["most_rows_sent"] = max((page.edges for page in asker.pages), default=0)
-    if asker.cut_at is not None:
-        said = f"It accepts {accepted:,} rows a page but sends at most {asker.cut_at:,}"
+    value["most_rows_sent"] = max((page.edges for page in probe.pages), default=0)
+    if probe.cut_at is not None:
+        said = f"It accepts {accepted:,} rows a page but sends at most {probe.cut_at:,}"
         return value, "warning", f"{said} without a word: a page that is not full is not the last."
     if is_too_large:
         said = f"Any number of rows a page is accepted, but {too_large:,} rows are more than it can"
@@ -169,14 +178,14 @@ def page_size(asker: Asker) -> Said:
     return value, "ok", f"{said}."
 
 
-def cursors(asker: Asker) -> Said:
+def cursors(probe: Probe) -> Outcome:
     """Tell whether following the cursors gives every row once."""
-    start, end, page = sample.stretch(asker)
+    start, end, page = probe.stretch()
     keys = page.keys
     if len(keys) < 2:  # noqa: PLR2004 - a page, and one to go on to
         raise IncompleteError("the node sent too few rows to follow a cursor")
-    size, cuts = sample.cutting_size(page.times)
-    found, is_whole = sample.follow_cursors(asker, size)
+    size, cuts = trials.cutting_size(page.times)
+    found, is_whole = trials.follow_cursors(probe, size)
     distinct = set(found)
     if not is_whole:
         keys = keys[: max((i for i, key in enumerate(keys, 1) if key in distinct), default=None)]
@@ -197,11 +206,11 @@ def cursors(asker: Asker) -> Said:
     return value, "ok", f"{said} gives all of {of}; {ended}."
 
 
-def range_bounds(asker: Asker) -> Said:
+def range_bounds(probe: Probe) -> Outcome:
     """Tell whether a range holds the rows on its bounds."""
-    if sample.rows(asker).grain > 1 or asker.unit != "ns":
+    if probe.rows().grain > 1 or probe.unit != "ns":
         raise IncompleteError("rows or bounds are in a unit too coarse to tell what is on a bound")
-    value = sample.try_bounds(asker)
+    value = trials.try_bounds(probe)
     ignored = [side for side, how in value.items() if how == "ignored"]
     if ignored:
         text = f"It ignores the {report.listed(ignored)} of a range: a load notices and fails."
@@ -213,10 +222,10 @@ def range_bounds(asker: Asker) -> Said:
     return value, "note", f"{said}: {risk}."
 
 
-def range_required(asker: Asker) -> Said:
+def range_required(probe: Probe) -> Outcome:
     """Tell which requests are refused for their range."""
     # Neither long nor early, so that only the missing end can be refused.
-    lately = max([*sample.newest(asker).times, time.time_ns() // 1000 - _DAY])
+    lately = max([*probe.newest().times, time.time_ns() // 1000 - _DAY])
     # What has no end is answered by every release: there a 500 is a failure.
     ranges = {
         # Before any row, so that a node that checks nothing has nothing to read.
@@ -225,11 +234,11 @@ def range_required(asker: Asker) -> Said:
         "over_365_days": (EARLIEST, _LONG_AFTER, is_range_refusal, "of more than 365 days"),
     }
     value, refused = dict.fromkeys(ranges, _OK), []
-    with copy.copy(asker.client) as brief:
+    with copy.copy(probe.client) as brief:
         brief.timeout = min(brief.timeout, _PATIENCE)
         for name, (start, end, is_no, words) in ranges.items():
             try:
-                asker.page(start, end, first=1, client=brief)
+                probe.page(start, end, first=1, client=brief)
             except RequestError as error:
                 if not is_no(error):
                     raise
@@ -244,15 +253,15 @@ def range_required(asker: Asker) -> Said:
     return value, "note", said
 
 
-def timestamps(asker: Asker) -> Said:
+def timestamps(probe: Probe) -> Outcome:
     """Tell in which unit rows and bounds are."""
-    sample.rows(asker)
-    units = sorted({unit for page in asker.pages for unit in page.units})
-    is_whole = not any(moment % 1000 for page in asker.pages for moment in page.nanoseconds)
-    value = {"rows": units, "bounds": asker.unit, "whole_microseconds": is_whole}
-    if asker.unit != "ns":
+    probe.rows()
+    units = sorted({unit for page in probe.pages for unit in page.units})
+    is_whole = not any(moment % 1000 for page in probe.pages for moment in page.nanoseconds)
+    value = {"rows": units, "bounds": probe.unit, "whole_microseconds": is_whole}
+    if probe.unit != "ns":
         unlike = "where nodes read nanoseconds: a load from here is refused or comes back empty"
-        return value, "warning", f"Bounds are read in {asker.unit}, {unlike}."
+        return value, "warning", f"Bounds are read in {probe.unit}, {unlike}."
     if units != ["ns"]:
         unlike = "where nodes send nanoseconds: a load fails on them"
         return value, "warning", f"Rows come in {report.listed(units)}, {unlike}."
@@ -262,15 +271,15 @@ def timestamps(asker: Asker) -> Said:
     return value, "ok", "Rows and bounds are in nanoseconds, rows on whole microseconds."
 
 
-def filters(asker: Asker) -> Said:
+def filters(probe: Probe) -> Outcome:
     """Tell which filters leave exactly the rows that they should."""
-    _, _, page = sample.stretch(asker)
+    _, _, page = probe.stretch()
     value: dict[str, str] = {}
     for name, (parameter, field) in _FILTERS.items():
         values = dict.fromkeys(str(node.get(field) or "") for node in page.nodes)
         texts = [text for text in values if text and not text.isdecimal()]
         if texts and len(values) > 1:
-            value[name] = sample.try_filter(asker, parameter, field, texts[0])
+            value[name] = trials.try_filter(probe, parameter, field, texts[0])
     if not value:
         raise IncompleteError("the rows that were looked at have nothing to tell them apart by")
     words = {name.replace("_", " "): how for name, how in value.items()}
@@ -290,16 +299,16 @@ _FILTERS: Final = {
 }
 
 
-def rows(asker: Asker) -> Said:
+def rows(probe: Probe) -> Outcome:
     """Tell whether the rows that came can be loaded, and are in order."""
-    sample.newest(asker)
-    count = sum(page.edges for page in asker.pages)
-    bad = [reason for page in asker.pages for reason in page.bad]
-    value = {"rows": count, "bad": len(bad), "out_of_order": asker.out_of_order}
+    probe.newest()
+    count = sum(page.edges for page in probe.pages)
+    bad = [reason for page in probe.pages for reason in page.bad]
+    value = {"rows": count, "bad": len(bad), "out_of_order": probe.out_of_order}
     if bad:
         text = f"Of {count:,} rows that were sent, {len(bad):,} can't be loaded: {bad[0]}."
         return value, "warning", text
-    if asker.out_of_order:
+    if probe.out_of_order:
         text = "Rows came out of order: what was left out can't be told, so loads fail and say so."
         return value, "warning", text
     if not count:
@@ -308,12 +317,12 @@ def rows(asker: Asker) -> Said:
     return value, "ok", text
 
 
-def fields(asker: Asker) -> Said:
+def fields(probe: Probe) -> Outcome:
     """Tell which fields come beyond the interface's."""
-    names = {name for node in asker.nodes for name in node}
+    names = {name for node in probe.nodes for name in node}
     unknown = sorted(names - set(FIELD_NAMES.values()))
-    is_read = _failure(sample.typed_limits, asker) is None
-    in_limits = sorted(sample.typed_limits(asker).extra) if is_read else []
+    is_read = _failure(partial(_limits, probe)) is None
+    in_limits = sorted(_limits(probe).extra) if is_read else []
     value = {"rows": unknown, "limits": in_limits}
     said = [f"rows have {report.some(unknown)}, which loads leave out"] * bool(unknown)
     said += [f"the limits have {report.some(in_limits)}, kept in `extra`"] * bool(in_limits)
@@ -324,10 +333,10 @@ def fields(asker: Asker) -> Said:
     return value, "ok", "Rows and limits have no fields beyond the interface's."
 
 
-def account_types(asker: Asker) -> Said:
+def account_types(probe: Probe) -> Outcome:
     """Tell which account types come beyond this package's list."""
-    sample.rows(asker)
-    kinds = (node.get(FIELD_NAMES["account_type"]) for node in asker.nodes)
+    probe.rows()
+    kinds = (node.get(FIELD_NAMES["account_type"]) for node in probe.nodes)
     known = {kind for kind in kinds if isinstance(kind, str | int)}
     unknown = sorted(known - set(ACCOUNT_TYPES), key=str)
     value = {"seen": len(known), "unknown": unknown}
@@ -340,9 +349,9 @@ def account_types(asker: Asker) -> Said:
     return value, "note", f"Types beyond the list of this package: {report.some(unknown)}. {advice}"
 
 
-def latency(asker: Asker) -> Said:
+def latency(probe: Probe) -> Outcome:
     """Tell how long an answer takes."""
-    seconds = [answer.seconds for answer in asker.answers]
+    seconds = [answer.seconds for answer in probe.answers]
     if not seconds:
         raise IncompleteError("nothing was answered")
     value = round(statistics.median(seconds) * 1000, 1)
@@ -352,9 +361,9 @@ def latency(asker: Asker) -> Said:
     return value, "ok", f"{said}."
 
 
-def compression(asker: Asker) -> Said:
+def compression(probe: Probe) -> Outcome:
     """Tell whether answers come compressed."""
-    large = [answer for answer in asker.answers if answer.size >= _MEASURABLE]
+    large = [answer for answer in probe.answers if answer.size >= _MEASURABLE]
     if not large:
         raise IncompleteError("no answer was large enough to be worth compressing")
     kinds = {answer.headers.get("Content-Encoding") or "none" for answer in large}
@@ -365,10 +374,10 @@ def compression(asker: Asker) -> Said:
     return value, "ok", f"Answers are compressed ({report.printable(value)})."
 
 
-def rate_limit(asker: Asker) -> Said:
+def rate_limit(probe: Probe) -> Outcome:
     """Tell whether it refuses requests as too many."""
-    spent, ended = asker.allowance, asker.ended
-    pairs = [pair for answer in asker.answers for pair in answer.headers.items()]
+    spent, ended = probe.allowance, probe.ended
+    pairs = [pair for answer in probe.answers for pair in answer.headers.items()]
     headers = {name: text for name, text in pairs if "ratelimit" in name.lower().replace("-", "")}
     value = {"headers": headers, "refused": spent.retries}
     told = report.some(f"{name}: {text}" for name, text in headers.items())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 Verdict = Literal["ok", "note", "warning", "unknown"]
-Said = tuple[Any, Verdict, str]
+Outcome = tuple[Any, Verdict, str]
 
 _WIDTH: Final = 100
 _SHOWN: Final = 6

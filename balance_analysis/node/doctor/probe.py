@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from balance_analysis.errors import RequestError
-from balance_analysis.node.client import BALANCE_CHANGES, Tally
+from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError
+from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, ONCE, Tally
 from balance_analysis.node.decode import FIRST_NANOSECOND, LAST_NANOSECOND, decode_page
+from balance_analysis.node.limits import decode_limits
 from balance_analysis.node.pace import Pace
+from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW
 from balance_analysis.schema import ACCOUNT_KEY, FIELD_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
 
     from balance_analysis.node.client import Client
     from balance_analysis.node.exchange import Answer
     from balance_analysis.node.query import Parameters
+    from balance_analysis.spans import Span
 
 MOST_REQUESTS: Final = 40
 
 SAMPLE_SIZES: Final = (200, 20, 2, 1)
 """Rows to look at; fewer only where a node refuses so many."""
 
-UNITS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+_UNITS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 
 _MOST_THROTTLED: Final = 4
 
@@ -37,10 +41,10 @@ _CAREFUL: Final = 5.0
 """Requests a second at most once a node has refused one as too many."""
 
 _MOST_SILENT: Final = 3
+_STRETCH_ROWS: Final = 60
 _TOO_MANY, _SERVER_ERROR = 429, 500
 _WHOLE: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 
-Node = dict[str, Any]
 T = TypeVar("T")
 
 
@@ -52,7 +56,7 @@ class Page:
     there were, and `bad` what is wrong with those that the table can't hold.
     """
 
-    nodes: Sequence[Node] = ()
+    nodes: Sequence[dict[str, Any]] = ()
     nanoseconds: Sequence[int] = ()
     units: Sequence[str] = ()
     edges: int = 0
@@ -74,7 +78,7 @@ class Page:
     @property
     def grain(self) -> int:
         """How many microseconds the rows' own unit is, at least 1."""
-        return max([1, *(UNITS[unit] // 1000 for unit in self.units)])
+        return max([1, *(_UNITS[unit] // 1000 for unit in self.units)])
 
 
 def _read_page(body: bytes) -> Page:
@@ -82,14 +86,14 @@ def _read_page(body: bytes) -> Page:
     nodes = [edge["node"] for edge in msgspec.json.decode(body)["balances"]["edges"]]
     timed = [(node, *time) for node in nodes for time in _nanoseconds(node)]
     kept, nanoseconds, units = zip(*timed, strict=True) if timed else ((), (), ())
-    bad = [row.reason for row in page.bad_rows]
-    return Page(kept, nanoseconds, units, len(nodes), bad, page.has_next_page, page.end_cursor)
+    bad, info = [row.reason for row in page.bad_rows], page.info
+    return Page(kept, nanoseconds, units, len(nodes), bad, info.has_next_page, info.end_cursor)
 
 
 def _nanoseconds(node: Any) -> list[tuple[int, str]]:  # noqa: ANN401 - whatever a node sends
     """Return a row's time, if it has one, and the unit in which alone it is one."""
     text = str(node.get(FIELD_NAMES["timestamp"])) if isinstance(node, dict) else ""
-    times = [(int(text) * UNITS[unit], unit) for unit in UNITS if _WHOLE.fullmatch(text)]
+    times = [(int(text) * size, unit) for unit, size in _UNITS.items() if _WHOLE.fullmatch(text)]
     return [time for time in times if _is_time(time[0])]
 
 
@@ -132,13 +136,27 @@ class _Allowance(Tally):
             self._pace.wait()
 
 
-class Asker:
+def _once(ask: Callable[[Probe], T]) -> Callable[[Probe], T]:
+    """Return a question that is asked when first wanted, and then keeps its answer or error."""
+
+    def answer(probe: Probe) -> T:
+        kept: Future[T] = probe.kept.setdefault(ask.__name__, Future())
+        if not kept.done():
+            try:
+                kept.set_result(ask(probe))
+            except BalanceAnalysisError as error:
+                kept.set_exception(error)
+        return kept.result()
+
+    return answer
+
+
+class Probe:
     """Sends the questions to one node and keeps what the answers show by the way.
 
     `unit` is that in which the node reads bounds, `size` how many rows to look at in one request.
     `cut_at` is the most rows that came where more were asked for and the node announces more.
-    `ended` is why nothing more is asked; `None` while something may be. `kept` is what is asked
-    only once, by name.
+    `ended` is why nothing more is asked; `None` while something may be.
     """
 
     def __init__(self, client: Client, per_second: float) -> None:
@@ -153,7 +171,7 @@ class Asker:
         self._unanswered = Counter[bool]()
 
     @property
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[dict[str, Any]]:
         """All rows that came."""
         return [node for page in self.pages for node in page.nodes]
 
@@ -163,6 +181,75 @@ class Asker:
         heads = ((answer.block_time or 0, answer.block_height) for answer in self.answers)
         told = (head for head in heads if _is_time(head[0] * 1000))
         return max(told, key=lambda head: head[0], default=(0, None))
+
+    @_once
+    def limits(self) -> Answer[dict[str, Any]]:
+        """Return the fields of the network limits."""
+        return self._get(self.client, NETWORK_LIMITS, [], decode_limits)
+
+    @_once
+    def newest(self) -> Page:
+        """Return the newest rows, in whatever unit the node reads bounds; empty if there are none.
+
+        They are looked for from the node's last block back, a year at a time: a node may refuse, or
+        never answer, a request without a range. In units other than nanoseconds, one year must do.
+        """
+        head, _ = self.head
+        end = (head if head >= EARLIEST else time.time_ns() // 1000) + 1
+        ends = range(end, EARLIEST, -LONGEST_WINDOW)
+        windows = [(max(EARLIEST, end - LONGEST_WINDOW), end) for end in ends]
+        refusals: dict[str, RequestError] = {}
+        for self.unit in _UNITS:
+            try:
+                page = self._first_with_rows(windows, newest_first=True)
+            except RequestError as error:
+                if not is_range_refusal(error):
+                    raise
+                refusals[self.unit] = error
+            else:
+                if page.edges:
+                    return page
+            windows = windows[:1]
+        self.unit = "ns"
+        if "ns" in refusals:
+            raise refusals["ns"]
+        return Page()
+
+    def rows(self) -> Page:
+        """Return the newest rows, of which there is at least one."""
+        if not self.newest().nodes:
+            raise IncompleteError("the node sent no row to tell by")
+        return self.newest()
+
+    @_once
+    def oldest(self) -> Page:
+        """Return the oldest rows, looked for up to the newest, a year at a time."""
+        last = max(self.rows().times)
+        starts = range(EARLIEST, last + 1, LONGEST_WINDOW)
+        windows = [(t, min(t + LONGEST_WINDOW, last + self.rows().grain)) for t in starts]
+        return self._first_with_rows(windows, newest_first=False)
+
+    def _first_with_rows(self, windows: list[Span], *, newest_first: bool) -> Page:
+        """Return the first page that has rows, of fewer of them where the node refuses so many."""
+        for window in windows:
+            for size in [size for size in SAMPLE_SIZES if size <= self.size]:
+                page = self.page_or_refusal(*window, first=size, newest_first=newest_first)
+                if isinstance(page, Page):
+                    self.size = size
+                    break
+            if not isinstance(page, Page):
+                raise page
+            if page.edges:
+                return page
+        return Page()
+
+    @_once
+    def stretch(self) -> tuple[int, int, Page]:
+        """Ask for the densest few neighbouring blocks of these rows, by time and in one page."""
+        start, end = max(map(_densest, [self.rows(), self.oldest()]))[2:]
+        # From a microsecond before, so that a start that is exclusive leaves nothing out.
+        start -= self.rows().grain
+        return start, end, self.page(start, end, first=self.size)
 
     def page(
         self,
@@ -179,8 +266,8 @@ class Asker:
         wanted.append(("pagination.newestFirst", "true" if newest_first else "false"))
         for name, bound in ("dateRange.startTimestamp", start), ("dateRange.endTimestamp", end):
             if bound is not None:
-                wanted.append((name, str(bound * 1000 // UNITS[self.unit])))
-        page = self.get(client or self.client, BALANCE_CHANGES, wanted, _read_page)
+                wanted.append((name, str(bound * 1000 // _UNITS[self.unit])))
+        page = self._get(client or self.client, BALANCE_CHANGES, wanted, _read_page).value
         self.pages.append(page)
         if page.more and 0 < page.edges < first:
             self.cut_at = max(page.edges, self.cut_at or 0)
@@ -196,17 +283,19 @@ class Asker:
                 return error
             raise
 
-    def get(self, client: Client, path: str, wanted: Parameters, read: Callable[[bytes], T]) -> T:
+    def _get(
+        self, client: Client, path: str, wanted: Parameters, read: Callable[[bytes], T]
+    ) -> Answer[T]:
         """Return an answer; what failed but may pass is asked for once more."""
-        ask = partial(client.get, path, wanted, read, tally=self.allowance, attempts=1)
+        ask = partial(client.get, path, wanted, read, tally=self.allowance, retry=ONCE)
         try:
-            return self._once(ask)
+            return self._answer(ask)
         except RequestError as error:
             if not error.retryable or error.timed_out or self.ended is not None:
                 raise
-        return self._once(ask)
+        return self._answer(ask)
 
-    def _once(self, ask: Callable[[], Answer[T]]) -> T:
+    def _answer(self, ask: Callable[[], Answer[T]]) -> Answer[T]:
         if self.ended is not None:
             raise self.ended
         try:
@@ -217,7 +306,7 @@ class Asker:
             raise
         self._unanswered[False] = 0
         self.answers.append(answer)
-        return answer.value
+        return answer
 
     def _is_last(self, error: RequestError) -> bool:
         """Whether the node has had enough, or has nothing to say."""
@@ -228,3 +317,22 @@ class Asker:
             or max(self._unanswered.values()) >= _MOST_SILENT
             or self.allowance.requests >= MOST_REQUESTS
         )
+
+
+def _densest(page: Page) -> tuple[int, int, int, int]:
+    """Return the bounds of the densest stretch, behind how dense and how large it is.
+
+    Dense is where neighbouring rows often have one time. The last block of a page may be cut, so it
+    counts only where there is no other.
+    """
+    blocks = list(Counter(page.times).items())
+    if page.more and len(blocks) > 1:
+        blocks.pop()
+    blocks.sort()
+    lengths, grain = range(1, _STRETCH_ROWS + 1), page.grain
+    found = [(-1, 0, 0, 0)]
+    for run in (blocks[i : i + length] for i in range(len(blocks)) for length in lengths):
+        rows = sum(count for _, count in run)
+        if rows <= _STRETCH_ROWS or len(run) == 1:
+            found.append((rows - len(run), rows, run[0][0], run[-1][0] + grain))
+    return max(found)

@@ -1,4 +1,4 @@
-"""Send the questions of one load, to the best of the client's nodes, and count what they cost."""
+"""Which of the client's nodes is asked, in which turn, and what each says of itself."""
 
 from __future__ import annotations
 
@@ -12,20 +12,26 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from balance_analysis.errors import IncompleteError, RequestError
 from balance_analysis.filters import Filters
-from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client, Tally
+from balance_analysis.node.client import (
+    BALANCE_CHANGES,
+    NETWORK_LIMITS,
+    ONCE,
+    Client,
+    Retry,
+    Tally,
+)
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
-from balance_analysis.node.failover import answers
-from balance_analysis.node.query import page_parameters
 from balance_analysis.node.walk import Step, find_oldest, take_step
 from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW, Window, fetch
 from balance_analysis.spans import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from balance_analysis.load.request import LoadRequest, OnBadRows
     from balance_analysis.node.exchange import Answer
-    from balance_analysis.node.window import Ask, Question
+    from balance_analysis.node.query import PageRequest
+    from balance_analysis.node.window import Ask
     from balance_analysis.spans import Span
 
 FRESH: Final = 3
@@ -37,10 +43,39 @@ _decoding = threading.Lock()
 
 T = TypeVar("T")
 
-_OUTSIDE = 416
+_OUTSIDE: Final = 416
 """The status of a range that an archive, served strictly, doesn't vouch for."""
 
 _ENDLESS: Final = 1 << 62
+
+
+def answers(
+    base_urls: Iterable[str],
+    ask: Callable[[str], T],
+    failed: Callable[[str, Exception], object],
+) -> Iterator[T]:
+    """Yield what nodes answer, best first; a caller that is content asks no more.
+
+    `failed` is called with a node that failed, and how.
+
+    Raises
+    ------
+    RequestError, IncompleteError
+        What the last node failed with, if all did.
+    """
+    failure: Exception | None = None
+    any_answered = False
+    for base_url in base_urls:
+        try:
+            answer = ask(base_url)
+        except (RequestError, IncompleteError) as error:
+            failure = error
+            failed(base_url, error)
+        else:
+            any_answered = True
+            yield answer
+    if not any_answered:
+        raise failure or AssertionError("a client has at least one node")
 
 
 def _decode(body: bytes) -> DecodedPage:
@@ -51,15 +86,7 @@ def _decode(body: bytes) -> DecodedPage:
 
 @dataclass(slots=True)
 class Head:
-    """The last block that a node was seen to hold.
-
-    Attributes
-    ----------
-    height
-        Its number; `None` where the node doesn't say.
-    time
-        Its time in microseconds since 1970; `None` where the node doesn't say.
-    """
+    """The last block that a node was seen to hold: its number and its microseconds, if it says."""
 
     height: int | None = None
     time: int | None = None
@@ -85,15 +112,10 @@ def _least(*numbers: int | None) -> int | None:
 
 
 @dataclass(slots=True)
-class Seen:
-    """What a node said of its answers to one step.
+class NodeState:
+    """What a node says of itself: its last block, and stretches of which it may lack rows.
 
-    Attributes
-    ----------
-    head
-        Its last block: of its answers, the one that knew least.
-    incomplete
-        Stretches of which it may lack rows.
+    Of several answers, the one that knew least is believed.
     """
 
     head: Head = field(default_factory=Head)
@@ -104,24 +126,11 @@ class Seen:
         return tuple(sorted({*clipped(self.incomplete, start, end)}))
 
 
-class Asking:
-    """The questions of one load: which node gets them, what they cost; safe to share.
+class NodePool:
+    """A client's nodes, for one piece of work; safe to share.
 
-    Parameters
-    ----------
-    client
-        The node or nodes.
-    on_bad_rows
-        Whether a bad row raises.
-
-    Attributes
-    ----------
-    tally
-        What was sent and received.
-    heads
-        For each node that answered, the last block that it held.
-    sources
-        For each node, the address that answered: another one after a redirect.
+    `tally` counts what was sent and received; `heads` has for each node the last block that it
+    held, `sources` the address that answered: another one after a redirect.
     """
 
     def __init__(self, client: Client, on_bad_rows: OnBadRows) -> None:
@@ -129,60 +138,43 @@ class Asking:
         self.tally = Tally()
         self.heads = {base_url: Head() for base_url in client.base_urls}
         self.sources = {base_url: base_url for base_url in client.base_urls}
-        self._on_bad_rows = on_bad_rows
+        self._raises = on_bad_rows == "raise"
         self._order = list(client.base_urls)
         self._failed: set[str] = set()
         self._reach: dict[str, int] = {}
-        self._reaching = threading.Lock()
         self._stopped = threading.Event()
-        self._lock = threading.Lock()
+        self._lock, self._reaching = threading.Lock(), threading.Lock()
 
     def stop(self) -> None:
         """Let no further question be sent."""
         self._stopped.set()
 
-    def to(self, base_url: str, seen: Seen | None = None) -> Ask:
-        """Return the function that asks one node, and notes what it says of its answers."""
-        noted, raises = Seen() if seen is None else seen, self._on_bad_rows == "raise"
-        return partial(self._ask, self.client, base_url, seen=noted, raises=raises)
+    def to(self, base_url: str, client: Client | None = None) -> tuple[Ask, NodeState]:
+        """Return the function that asks one node, and what the node says of itself meanwhile.
 
-    def afresh(self, base_url: str) -> Iterator[tuple[Ask, Seen]]:
-        """Yield functions that ask one node, each over a new connection; bad rows are all right."""
-        for _ in range(FRESH):
-            with self.client.fresh() as client:
-                yield self.over(client, base_url)
-
-    def over(self, client: Client, base_url: str) -> tuple[Ask, Seen]:
-        """Return the function that asks one node over a client's own connections."""
-        seen = Seen()
-        return partial(self._ask, client, base_url, seen=seen, raises=False), seen
+        Over connections of another client's, bad rows are all right.
+        """
+        state, raises = NodeState(), self._raises and client is None
+        return partial(self._ask, client or self.client, base_url, state, raises), state
 
     def _ask(
-        self, client: Client, base_url: str, question: Question, *, seen: Seen, raises: bool
+        self, client: Client, base_url: str, state: NodeState, raises: bool, request: PageRequest
     ) -> DecodedPage:
         if self._stopped.is_set():
             raise CancelledError
         answer = client.get(
             BALANCE_CHANGES,
-            page_parameters(
-                question.filters,
-                start=question.start,
-                end=question.end,
-                first=question.page_size,
-                after=question.after,
-                newest_first=question.newest_first,
-            ),
+            request.parameters(),
             _decode,
             base_url=base_url,
             tally=self.tally,
-            retry_timeouts=question.page_size == 1,
-            stopped=self._stopped,
+            retry=Retry(timeouts=request.page_size == 1, stopped=self._stopped),
         )
         with self._lock:
             self.heads[base_url].advance(answer)
             self.sources[base_url] = answer.source
-            seen.head = seen.head.or_less(answer.block_height, answer.block_time)
-            seen.incomplete += answer.incomplete
+            state.head = state.head.or_less(answer.block_height, answer.block_time)
+            state.incomplete += answer.incomplete
         if raises:
             raise_bad_row(answer.value.bad_rows)
         return answer.value
@@ -192,15 +184,6 @@ class Asking:
 
         It goes to a node that reaches back far enough and doesn't lag, if there is one. What a node
         that lags doesn't know is left as the rest, where another may know it.
-
-        Parameters
-        ----------
-        parts
-            Filters that together are what the caller asked for.
-        window
-            What to settle.
-        interval
-            What all windows are of; what a node may have forgotten of it is asked once.
 
         Raises
         ------
@@ -225,16 +208,16 @@ class Asking:
         return best
 
     def _step(self, base_url: str, parts: Sequence[Filters], window: Window) -> Step:
-        seen = Seen()
-        step = take_step(self.to(base_url, seen), parts, window)
+        ask, state = self.to(base_url)
+        step = take_step(ask, parts, window)
         self._failed.discard(base_url)
         return replace(
             step,
             source=base_url,
             address=self.sources[base_url],
-            head=seen.head.time,
-            block_height=seen.head.height,
-            incomplete=seen.within(step.start, step.end),
+            head=state.head.time,
+            block_height=state.head.height,
+            incomplete=state.within(step.start, step.end),
         )
 
     def _may_be_behind(self, step: Step, asked: set[str]) -> bool:
@@ -245,20 +228,16 @@ class Asking:
     def _nodes_for(self, moment: int, interval: Span) -> Iterator[str]:
         """Yield the nodes that may know what follows a moment, best first, then the others."""
         order = tuple(self._order)
-        if len(order) == 1:
-            yield from order
-            return
         others = []
         for base_url in order:
-            if self._may_know(base_url, moment, interval):
+            if len(order) == 1 or self._may_know(base_url, moment, interval):
                 yield base_url
             else:
                 others.append(base_url)
         yield from sorted(others, key=lambda each: self._lack(each, moment))
 
     def _may_know(self, base_url: str, moment: int, interval: Span) -> bool:
-        head = self.heads[base_url].time
-        if base_url in self._failed or (head is not None and head <= moment):
+        if base_url in self._failed or self.heads[base_url].lags(moment + 1):
             return False
         try:
             return self.reach(base_url, interval) <= moment
@@ -279,7 +258,7 @@ class Asking:
                 self._order.append(self._order.pop(0))
                 logger.warning("%s; going on with %s", error, self._order[0])
 
-    def interval(self, request: LoadRequest) -> tuple[int, int]:
+    def interval(self, request: LoadRequest) -> Span:
         """Return the bounds with a start: the oldest row's time, or the end where there is no row.
 
         Of several nodes, the best is found first: the one that answers fastest of those that hold
@@ -289,7 +268,7 @@ class Asking:
         if request.start is not None:
             return request.start, request.end
         parts = request.filters.parts()
-        oldest = self._of_best(lambda url: find_oldest(self.to(url), parts, request.end))
+        oldest = self._of_best(lambda url: find_oldest(self.to(url)[0], parts, request.end))
         return (request.end if oldest is None else oldest), request.end
 
     def reach(self, base_url: str, interval: Span) -> int:
@@ -305,8 +284,9 @@ class Asking:
         Behind its address there may be several: it is asked over several connections, and the
         latest answer is believed.
         """
-        for ask, seen in self.afresh(base_url):
-            start = remembered(ask, seen, start, end)
+        for _ in range(FRESH):
+            with self.client.fresh() as client:
+                start = remembered(*self.to(base_url, client), start, end)
         return start
 
     def remembered(self, start: int, end: int) -> int:
@@ -314,7 +294,6 @@ class Asking:
         return self._of_best(lambda url: self.remembered_by(url, start, end))
 
     def _of_best(self, ask: Callable[[str], T]) -> T:
-        """Return what the best node that answers says."""
         return next(answers(tuple(self._order), ask, self._demote))
 
     def nodes(self, end: int) -> tuple[str, ...]:
@@ -330,17 +309,16 @@ class Asking:
         began = time.monotonic()
         try:
             answer = self.client.get(
-                NETWORK_LIMITS, [], len, base_url=base_url, tally=self.tally, attempts=1
+                NETWORK_LIMITS, [], len, base_url=base_url, tally=self.tally, retry=ONCE
             )
         except RequestError as error:
             # Limits may be missing before the first block; the node answers all the same.
             return error.status is None or error.retryable, 0, time.monotonic() - began
         self.heads[base_url].advance(answer)
-        lag = 0 if answer.block_time is None else max(0, end - answer.block_time)
-        return False, lag, answer.seconds
+        return False, max(0, end - (answer.block_time or end)), answer.seconds
 
 
-def remembered(ask: Ask, seen: Seen, start: int, end: int) -> int:
+def remembered(ask: Ask, state: NodeState, start: int, end: int) -> int:
     """Return from when on whoever is asked has forgotten nothing of [start, end).
 
     That is `start` where there is a row of any account at or before it, else the time of the oldest
@@ -349,13 +327,13 @@ def remembered(ask: Ask, seen: Seen, start: int, end: int) -> int:
     try:
         if start >= EARLIEST:
             window = Window(max(EARLIEST, start + 1 - LONGEST_WINDOW), start + 1, page_size=1)
-            if len(fetch(ask, Filters(), window).times) or seen.incomplete:
+            if len(fetch(ask, Filters(), window).times) or state.incomplete:
                 return start
         oldest = find_oldest(ask, [Filters()], end)
     except RequestError as error:
         if error.status == _OUTSIDE:
             return start
         raise
-    if seen.incomplete:
+    if state.incomplete:
         return start
     return end if oldest is None else max(start, oldest)
