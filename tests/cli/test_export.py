@@ -138,7 +138,7 @@ def test_settings_come_from_the_environment(node, tmp_path):
         (["http://127.0.0.1:1"], "URL... ARCHIVE"),
         (["http://127.0.0.1:1", "{a}", "--lag", "5"], "--lag: '5' is no duration"),
         (["http://127.0.0.1:1", "{a}", "--since", "soon"], "ISO 8601"),
-        (["http://127.0.0.1:1", "{a}", "--on-bad-rows", "eat"], "quarantine or raise"),
+        (["http://127.0.0.1:1", "{a}", "--on-bad-rows", "eat"], "'quarantine', 'raise'"),
         (["http://127.0.0.1:1", "{a}", "--metrics-file", "{a}/none/x"], "no such folder"),
         (["node.example.org", "{a}"], "https://node.example.org"),
         (["http://127.0.0.1:1", "{a}", "--config", "{a}.toml"], "NAME alone"),

@@ -408,7 +408,7 @@ def test_no_module_of_the_command_line_prints_by_itself():
         for path in folder.glob("*.py")
         if "typer.echo" in path.read_text(encoding="utf-8")
     }
-    assert printing == {"root.py", "terminal.py"}  # root prints the version
+    assert printing == {"app.py", "output.py"}  # app prints the version
 
 
 @pytest.mark.parametrize("layout", ["long", "wide"])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balance_analysis.cli.settings import resolve
-from balance_analysis.cli.times import format_duration, parse_duration
+from balance_analysis.cli.options import format_duration, parse_duration
 from balance_analysis.redact import without_credentials
 from tests.cli.running import run
 
@@ -102,14 +102,14 @@ def test_other_variables_are_left_alone():
         ("[export.x]\nlagg = '1m'", "did you mean lag?"),
         ("[export.x]\nfill-gap = true", "did you mean fill_gaps?"),
         ("[export.x]\nlag = 5", "[export.x] lag: '5' is no duration"),
-        ("[export.x]\nworkers = 0", "at least 1"),
+        ("[export.x]\nworkers = 0", "workers: Expected `int` >= 1"),
         ("[export.x]\npartition = 'year'", "day or month or hour"),
-        ("[export.x]\nfill_gaps = 'perhaps'", "true or false"),
-        ("[export.x]\nurl = [1]", "must be text"),
+        ("[export.x]\nfill_gaps = 'perhaps'", "fill_gaps: Expected `bool`"),
+        ("[export.x]\nurl = [1]", "url: Expected `str`"),
         ("[export.y]", "has no [export.x], but y"),
         ("lag = '1m'", "settings stand under [export.NAME]"),
         ("[export]\nx = 1", "settings stand under [export.NAME]"),
-        ("", "has no [export.NAME]"),
+        ("", "settings stand under [export.NAME]"),
         ("[", "is not TOML"),
     ],
 )
