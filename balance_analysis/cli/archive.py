@@ -7,16 +7,25 @@ import ipaddress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from typer import Option
 
 import balance_analysis as ba
 from balance_analysis.cli.app import command
 from balance_analysis.cli.dask import connected
-from balance_analysis.cli.options import ArchiveUri, PrintFormat, Scheduler, parse_duration
+from balance_analysis.cli.options import (
+    PrintFormat,
+    Scheduler,
+    Text,
+    archive_argument,
+    duration_option,
+    parse_duration,
+)
 from balance_analysis.cli.output import BAD, PARTIAL, Messages, echo
 
 if TYPE_CHECKING:
     from balance_analysis.service.rate_limit import RateLimit
 
+_Archive = Annotated[str, archive_argument()]
 OFF: Final = "off"
 _BURST: Final = 5
 """Seconds' worth of requests that may come at once, as with real nodes."""
@@ -25,13 +34,10 @@ _BURST: Final = 5
 @command()
 def status(
     messages: Messages,
-    archive: ArchiveUri,
-    max_age: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="Exit 3 if what is complete ends longer ago."),
-    ] = None,
+    archive: _Archive,
+    max_age: Annotated[Text, duration_option("Exit 3 if its end lies longer ago.")] = None,
     fail_on_gaps: Annotated[
-        bool, typer.Option("--fail-on-gaps", help="Exit 3 if there is a gap or unproven part.")
+        bool, Option("--fail-on-gaps", help="Exit 3 if there is a gap or unproven part.")
     ] = False,
     form: PrintFormat = "table",
 ) -> None:
@@ -58,13 +64,9 @@ def status(
 @command()
 def verify(
     messages: Messages,
-    archive: ArchiveUri,
-    against: Annotated[
-        str | None, typer.Option(metavar="URL", help="Ask this node again, and compare.")
-    ] = None,
-    sample: Annotated[
-        int, typer.Option(min=1, help="How many windows to ask again with --against.")
-    ] = 10,
+    archive: _Archive,
+    against: Annotated[Text, Option(metavar="URL", help="Compare with this node.")] = None,
+    sample: Annotated[int, Option(min=1, help="Windows to ask again with --against.")] = 10,
     scheduler: Scheduler = None,
     form: PrintFormat = "table",
 ) -> None:
@@ -85,31 +87,17 @@ def verify(
 @command()
 def serve(
     messages: Messages,
-    archive: Annotated[
-        str | None,
-        typer.Argument(metavar="ARCHIVE", help="A folder, or an address such as s3://bucket/x."),
-    ] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Serve the sample data instead.")] = False,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
-    ] = 3008,
+    archive: Annotated[Text, archive_argument()] = None,
+    demo: Annotated[bool, Option("--demo", help="Serve the sample data instead.")] = False,
+    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 3008,
     strict_coverage: Annotated[
-        bool,
-        typer.Option(
-            "--strict-coverage", help="Refuse what reaches beyond the coverage, with 416."
-        ),
+        bool, Option("--strict-coverage", help="Refuse what reaches beyond the coverage, with 416.")
     ] = False,
     rate_limit: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|off",
-            help="Requests a second from one address. [off on loopback, elsewhere 20]",
-        ),
+        Text, Option(metavar="N|off", help="Requests a second from one address. [20, loopback off]")
     ] = None,
-    timeout: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long a question may take; then it is 504.")
-    ] = "30s",
+    timeout: Annotated[str, duration_option("How long a question may take before 504.")] = "30s",
 ) -> None:
     """Serve an archive as a node does: any client of the interface reads it."""
     if (archive is None) != demo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -9,11 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 import balance_analysis as ba
 from balance_analysis.cli.app import app, command
 from balance_analysis.cli.dask import connected
-from balance_analysis.cli.options import AccountOptions, PrintFormat, Rate, Scheduler, interval
+from balance_analysis.cli.options import (
+    AccountOptions,
+    PrintFormat,
+    Rate,
+    Scheduler,
+    Text,
+    Texts,
+    duration_option,
+    interval,
+)
 from balance_analysis.cli.output import BAD, LOCKED, PARTIAL, Messages, echo, logger, print_table
 from balance_analysis.errors import ArchiveError, RequestError
 from balance_analysis.files.atomic import check_output
@@ -25,59 +36,39 @@ if TYPE_CHECKING:
     from balance_analysis.archive.runs import Report
     from balance_analysis.cli.settings import Value
 
-Config = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="A TOML file with [export.NAME]; then name that."),
+_Config = Annotated[
+    Path | None, Option(metavar="FILE", help="A TOML file with [export.NAME]; then name that.")
 ]
-Duration = str | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(AccountOptions):
     """The options that are settings too."""
 
-    since: Annotated[
-        str | None, typer.Option(help="Start, where the archive begins later. [the oldest row]")
-    ] = None
-    until: Annotated[
-        str | None, typer.Option(help="End, exclusive; by default now, less --lag.")
-    ] = None
-    lag: Annotated[
-        Duration, typer.Option(metavar="DURATION", help="How far behind now to end. [1m]")
-    ] = None
-    overlap: Annotated[
-        Duration,
-        typer.Option(metavar="DURATION", help="How much of the end to ask for again. [10m]"),
-    ] = None
-    settle: Annotated[
-        Duration,
-        typer.Option(
-            metavar="DURATION", help="How long the last block of a stopped node must stay so. [10s]"
-        ),
-    ] = None
-    fill_gaps: Annotated[
-        bool | None,
-        typer.Option(
-            "--fill-gaps/--no-fill-gaps", help="Ask for what is missing or unproven in between."
-        ),
-    ] = None
+    since: Annotated[Text, Option(help="Start, before the archive's. [the oldest row]")] = None
+    until: Annotated[Text, Option(help="End, exclusive; by default now, less --lag.")] = None
+    lag: Annotated[Text, duration_option("How far behind now to end. [1m]")] = None
+    overlap: Annotated[Text, duration_option("How much of the end to ask for again. [10m]")] = None
+    settle: Annotated[Text, duration_option("How long a node's last block must stay so. [10s]")] = (
+        None
+    )
+    fill_gaps: Annotated[bool | None, Option(help="Ask for what is missing or unproven.")] = None
     partition: Annotated[
         Literal["day", "month", "hour"] | None,
-        typer.Option(help="What a file holds, chosen by an archive's first run. [day]"),
+        Option(help="What a file holds, chosen by an archive's first run. [day]"),
     ] = None
-    page_size: Annotated[int | None, typer.Option(min=1, help="Rows a request. [5000]")] = None
-    workers: Annotated[int | None, typer.Option(min=1, help="Requests at once. [4]")] = None
+    page_size: Annotated[int | None, Option(min=1, help="Rows a request. [5000]")] = None
+    workers: Annotated[int | None, Option(min=1, help="Requests at once. [4]")] = None
     max_requests_per_second: Rate = None
     on_bad_rows: Annotated[
-        Literal["quarantine", "raise"] | None,
-        typer.Option(help="What becomes of them. [quarantine]"),
+        Literal["quarantine", "raise"] | None, Option(help="What becomes of them. [quarantine]")
     ] = None
     scheduler: Scheduler = None
     metrics_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write figures for Prometheus here.")
+        Path | None, Option(metavar="FILE", help="Write figures for Prometheus here.")
     ] = None
     log_format: Annotated[
-        Literal["text", "json"] | None, typer.Option(help="How to write to stderr. [text]")
+        Literal["text", "json"] | None, Option(help="How to write to stderr. [text]")
     ] = None
 
 
@@ -86,19 +77,12 @@ def export(
     messages: Messages,
     options: ExportOptions,
     targets: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="URL... ARCHIVE",
-            help="A node's address, or several, and the archive; with --config its NAME.",
-        ),
+        Texts, Argument(metavar="URL... ARCHIVE", help="Nodes and archive; with --config a NAME.")
     ] = None,
-    config: Config = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be asked for; write nothing.")
-    ] = False,
+    config: _Config = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the plan; write nothing.")] = False,
     repair: Annotated[
-        bool,
-        typer.Option("--repair", help="Ask again for what `verify` finds damaged, or --since on."),
+        bool, Option("--repair", help="Mend what `verify` finds, or --since.")
     ] = False,
 ) -> None:
     """Bring an archive up to date with a node; the first run makes it."""
@@ -125,100 +109,99 @@ def export(
         messages.on_failure = run.failed
     rate = settings["max_requests_per_second"]
     with ba.Client(settings["url"], max_requests_per_second=rate) as client:
-        if dry_run:
-            run.plan(client)
-        elif repair:
-            run.repair(client)
-        else:
-            run.load(client)
+        code = run.plan(client) if dry_run else run.repair(client) if repair else run.load(client)
+    if code:
+        raise typer.Exit(code)
 
 
 class Export:
-    """One run of `export`, and what it tells."""
+    """One run of `export`, and what it tells; each way to run returns an exit code."""
 
     def __init__(self, settings: Mapping[str, Any], messages: Messages) -> None:
         self._settings, self._messages = settings, messages
         self._archive = ba.Archive(settings["archive"])
         self._report: Report | None = None
 
-    def plan(self, client: ba.Client) -> None:
+    def plan(self, client: ba.Client) -> int:
         """Print what would be asked for."""
         from balance_analysis.archive.layout import periods_between
 
-        partition, spans = self._partition(), self._load(client, dry_run=True).spans
-        if not spans:
-            echo("Nothing to ask for")
-            return
+        partition, spans = self._partition(), self._export(client, dry_run=True).spans
         counts = [sum(1 for _ in periods_between(*span, partition)) for span in spans]
         columns = {
             "start": [iso_text(start) for start, _ in spans],
             "end": [iso_text(end) for _, end in spans],
             f"{partition}s": [f"{count:,}" for count in counts],
         }
-        print_table(columns, left={"start", "end"})
+        if spans:
+            print_table(columns, left={"start", "end"})
+        else:
+            echo("Nothing to ask for")
+        return 0
 
-    def load(self, client: ba.Client) -> None:
+    def load(self, client: ba.Client) -> int:
         """Bring the archive up to date."""
         with connected(self._settings["scheduler"]) as cluster:
-            run = self._load(client, executor=cluster)
+            run = self._export(client, executor=cluster)
         code = BAD if run.conflicts or run.bad_rows or run.damaged else 0
         self._write_metrics(code)
         if run.conflicts:
-            count = sum(rows.num_rows for rows in run.conflicts)
             logger.warning(
                 "%s: the node sent other balances than the archive held, or left rows out; the "
                 "archive holds the newer ones; what it held is in _runs/%s.json",
-                *(count_text(count, "conflict"), run.id),
+                count_text(sum(rows.num_rows for rows in run.conflicts), "conflict"),
+                run.id,
             )
-        self._warn_of_bad_rows()
         if run.damaged:
             logger.warning(
                 "%s gone, or not as written, such as %s: `verify` tells more, `export --repair` "
                 "mends it",
-                *(count_text(len(run.damaged), "file"), run.damaged[0]),
+                count_text(len(run.damaged), "file"),
+                run.damaged[0],
             )
-        new = count_text(run.rows, "new row") if run.rows else "Nothing new"
-        self._summarize(new)
-        if code:
-            raise typer.Exit(code)
+        self._tell(count_text(run.rows, "new row") if run.rows else "Nothing new")
+        return code
 
-    def repair(self, client: ba.Client) -> None:
+    def repair(self, client: ba.Client) -> int:
         """Mend the archive."""
         done = ba.repair(client, self._archive, **self._how())
         code = 0 if done.left.is_whole and not done.bad_rows else BAD
         self._write_metrics(code)
-        self._warn_of_bad_rows()
         if done.is_rebuilt:
             logger.warning(
                 "the coverage was lost and is made anew from the files, all of it unproven; "
                 "`export --fill-gaps` asks a node for all that it remembers, and proves that"
             )
-        self._messages.say(
+        self._tell(
             f"Asked again for {count_text(len(done.periods), 'period')}: "
             f"{count_text(len(done.rewritten), 'file')} written anew, {len(done.changed)} with "
-            f"other rows: {self._archive.uri}",
-            event="repair",
-            periods=done.periods,
-            rewritten=done.rewritten,
-            changed=done.changed,
-            is_rebuilt=done.is_rebuilt,
+            "other rows"
         )
         if not done.left.is_whole:
             echo(str(done.left))
-        if code:
-            raise typer.Exit(code)
+        return code
 
-    def _how(self) -> dict[str, Any]:
-        """Return the arguments that `export` and `repair` have in common."""
-        settings = self._settings
-        return {
-            **interval(settings["since"], settings["until"]),
-            "page_size": settings["page_size"],
-            "workers": settings["workers"],
-            "on_report": self._keep,
-        }
+    def failed(self, error: BaseException, code: int) -> int:
+        """Measure a run that failed; a source that fails midway leaves a part."""
+        report = self._report
+        is_partial = report is not None and report.outcome == "partial"
+        if is_partial and isinstance(error, RequestError):
+            code = PARTIAL
+        # The figures are those of the run that holds the lock.
+        if code != LOCKED:
+            try:
+                self._write_metrics(code)
+            except OSError as other:
+                logger.warning("the metrics can't be written: %s", other)
+        if report is not None and is_partial:
+            self._tell(f"What was complete is committed: {count_text(report.rows, 'new row')}")
+        elif report is not None:
+            self._messages.content = {"event": "summary", **asdict(report)}
+        if isinstance(error, KeyboardInterrupt) and not is_partial:
+            self._messages.say(f"Nothing new is kept: {self._archive.uri} is as it was")
+        return code
 
-    def _load(self, client: ba.Client, **how: Any) -> ba.Run:  # noqa: ANN401 - as of `export`
+    def _export(self, client: ba.Client, **how: Any) -> ba.Run:  # noqa: ANN401 - as of `export`
         settings = self._settings
         names = ("asset_id", "lag", "overlap", "settle", "fill_gaps", "on_bad_rows")
         return ba.export(
@@ -234,6 +217,15 @@ class Export:
             **how,
         )
 
+    def _how(self) -> dict[str, Any]:
+        """Return the arguments that `export` and `repair` have in common."""
+        names, bounds = ("page_size", "workers"), (self._settings["since"], self._settings["until"])
+        own = {name: self._settings[name] for name in names}
+        return {**interval(*bounds), **own, "on_report": self._keep}
+
+    def _keep(self, report: Report) -> None:
+        self._report = report
+
     def _partition(self) -> Any:  # noqa: ANN401 - a Partition
         """Return what a file holds: what is set, else what the archive is bound to."""
         from balance_analysis.archive import layout
@@ -244,63 +236,34 @@ class Export:
             return partition
         return "day" if store.read(layout.ABOUT) is None else read_about(store).partition
 
-    def _keep(self, report: Report) -> None:
-        self._report = report
-
-    def failed(self, error: BaseException, code: int) -> int:
-        """Measure a run that failed; a source that fails midway leaves a part."""
-        report = self._report
-        is_partial = report is not None and report.outcome == "partial"
-        if is_partial and isinstance(error, RequestError):
-            code = PARTIAL
-        # The figures are those of the run that holds the lock.
-        if code != LOCKED:
-            try:
-                self._write_metrics(code)
-            except OSError as other:
-                logger.warning("the metrics can't be written: %s", other)
-        if report is not None and is_partial:
-            self._summarize(f"What was complete is committed: {count_text(report.rows, 'new row')}")
-        elif report is not None:
-            self._messages.content = {"event": "summary", **asdict(report)}
-        if isinstance(error, KeyboardInterrupt) and not is_partial:
-            self._messages.say(f"Nothing new is kept: {self._archive.uri} is as it was")
-        return code
-
     def _write_metrics(self, code: int) -> None:
         if self._settings["metrics_file"] is None:
             return
         from balance_analysis.archive.manifest import read_coverage
         from balance_analysis.ingest.metrics import write_metrics
 
-        store = self._archive.store
-        try:
+        state, store = None, self._archive.store
+        with contextlib.suppress(ArchiveError, OSError):
             state = read_coverage(store)
-        except (ArchiveError, OSError):
-            state = None
         path, report = self._settings["metrics_file"], self._report
         write_metrics(path, store=store, state=state, report=report, exit_code=code)
 
-    def _warn_of_bad_rows(self) -> None:
-        if self._report is not None and self._report.bad_rows:
-            logger.warning(
-                "%s set aside, with reasons, in _quarantine/%s.jsonl",
-                *(count_text(self._report.bad_rows, "bad row"), self._report.id),
-            )
-
-    def _summarize(self, what: str) -> None:
-        """Say one line of summary."""
+    def _tell(self, what: str) -> None:
+        """Tell how the run ended, in one line, and of its bad rows."""
         report = self._report
         if report is None:
             return
+        if report.bad_rows:
+            logger.warning(
+                "%s set aside, with reasons, in _quarantine/%s.jsonl",
+                count_text(report.bad_rows, "bad row"),
+                report.id,
+            )
         known = report.committed
         asked = f" from {known[0][0]} to {known[-1][1]}" if known else ""
-        self._messages.say(
-            f"{what}{asked} in {count_text(report.requests, 'request')}, {report.seconds:.1f} s: "
-            f"{self._archive.uri}",
-            event="summary",
-            **asdict(report),
-        )
+        cost = f"{count_text(report.requests, 'request')}, {report.seconds:.1f} s"
+        told = f"{what}{asked} in {cost}: {self._archive.uri}"
+        self._messages.say(told, event="summary", **asdict(report))
 
 
 def _resolve(
@@ -309,11 +272,10 @@ def _resolve(
     """Return the settings of an export, with where each comes from."""
     from balance_analysis.cli.settings import resolve
 
+    if config is not None and len(targets) > 1:
+        raise ValueError(f"with --config, give its NAME alone, not {' '.join(targets)}")
     if config is not None:
-        if len(targets) > 1:
-            raise ValueError(f"with --config, give its NAME alone, not {' '.join(targets)}")
-        name = targets[0] if targets else None
-        return resolve(options, environ=os.environ, config=config, name=name)
+        return resolve(options, environ=os.environ, config=config, name="".join(targets) or None)
     if len(targets) == 1:
         raise ValueError("give URL... ARCHIVE, or --config FILE NAME")
     named = {"url": targets[:-1], "archive": targets[-1]} if targets else {}
@@ -327,10 +289,8 @@ app.add_typer(_config, name="config")
 @command(_config)
 def show(
     messages: Messages,
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Which [export.NAME] of the file.")
-    ] = None,
-    config: Config = None,
+    name: Annotated[Text, Argument(metavar="NAME", help="Which [export.NAME] of FILE.")] = None,
+    config: _Config = None,
     form: PrintFormat = "table",
 ) -> None:
     """Tell each setting of `export` and where it comes from; credentials are not shown."""

@@ -89,7 +89,9 @@ def _write_csv(rows: pd.DataFrame, file: BinaryIO) -> None:
     import pyarrow.compute as pc
     from pyarrow import csv
 
-    arrow = _to_arrow(rows)
+    from balance_analysis.frame import to_plain_arrow
+
+    arrow = to_plain_arrow(rows)
     texts = [*arrow.column_names]
     for place, field in enumerate(arrow.schema):
         column = arrow[field.name]
@@ -133,21 +135,9 @@ def _to_json(value: Any) -> object:  # noqa: ANN401 - a cell of any column
 def _write_parquet(rows: pd.DataFrame, file: BinaryIO) -> None:
     import pyarrow.parquet as pq
 
-    pq.write_table(_to_arrow(rows), file, compression="zstd")
+    from balance_analysis.frame import to_plain_arrow
 
-
-def _to_arrow(rows: pd.DataFrame) -> pa.Table:
-    """Return rows as plain Arrow, ids as in an archive."""
-    import pyarrow as pa
-
-    from balance_analysis.schema import ID_TYPE
-
-    arrow = pa.Table.from_pandas(rows, preserve_index=False)
-    fields = [
-        field.with_type(ID_TYPE) if pa.types.is_dictionary(field.type) else field
-        for field in arrow.schema
-    ]
-    return arrow.cast(pa.schema(fields))
+    pq.write_table(to_plain_arrow(rows), file, compression="zstd")
 
 
 def print_summary(

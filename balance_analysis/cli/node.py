@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 import balance_analysis as ba
 from balance_analysis.cli.app import command
@@ -19,6 +19,7 @@ from balance_analysis.cli.options import (
     Since,
     Until,
     Url,
+    Urls,
     interval,
     output_option,
 )
@@ -34,19 +35,15 @@ if TYPE_CHECKING:
 @command()
 def fetch(
     messages: Messages,
-    url: Annotated[
-        list[str], typer.Argument(metavar="URL...", help="A node's address, or those of several.")
-    ],
+    url: Urls,
     output: Annotated[Path, output_option("To write, .parquet.")],
     accounts: AccountOptions,
     since: Since = None,
     until: Until = None,
-    page_size: Annotated[int, typer.Option(min=1, help="Rows a request.")] = 5000,
-    workers: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 4,
+    page_size: Annotated[int, Option(min=1, help="Rows a request.")] = 5000,
+    workers: Annotated[int, Option(min=1, help="Requests at once.")] = 4,
     max_requests_per_second: Rate = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where an interrupted fetch to FILE stood.")
-    ] = False,
+    resume: Annotated[bool, Option("--resume", help="Go on with an interrupted fetch.")] = False,
 ) -> None:
     """Load all balance changes of an interval into one Parquet file, complete or not at all."""
     bounds = interval(since, until)
@@ -143,7 +140,7 @@ def doctor(
 @command()
 def demo(
     messages: Messages,
-    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("demo"),
+    out: Annotated[Path, Option(help="Folder for the files.")] = Path("demo"),
 ) -> None:
     """Do the main job on sample data: an embedded node, a load over HTTP, files, plots."""
     from balance_analysis.demo import run_demo, sample_assets

@@ -5,71 +5,59 @@ from __future__ import annotations
 import datetime as dt
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-import typer
+from typer import Argument, Option
 
+Text = str | None
+Texts = list[str] | None
 TableFormat = Literal["table", "csv", "json", "parquet"]
 ExactFormat = Literal["csv", "json", "parquet"]
-PrintFormat = Annotated[Literal["table", "json"], typer.Option("--format", help="How to print.")]
+PrintFormat = Annotated[Literal["table", "json"], Option("--format", help="How to print.")]
 
-Url = Annotated[str, typer.Argument(metavar="URL", help="The node's address.")]
-ArchiveUri = Annotated[
-    str, typer.Argument(metavar="ARCHIVE", help="A folder, or an address such as s3://bucket/x.")
-]
-Source = Annotated[
-    str, typer.Argument(metavar="ARCHIVE_OR_FILE", help="An archive, or a file of `fetch`.")
-]
-RowsFile = Annotated[
-    Path | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="Write it here: .csv, .json or .parquet. In CSV, text that a spreadsheet would run "
-        "(it begins with =, +, -, @, a tab or a line break) has an apostrophe before it.",
-    ),
-]
-Since = Annotated[str | None, typer.Option(help="Start, inclusive; by default the oldest row.")]
-Until = Annotated[str | None, typer.Option(help="End, exclusive; by default now.")]
-UntilLast = Annotated[str | None, typer.Option(help="End, exclusive; by default the last row.")]
-Rate = Annotated[
-    float | None,
-    typer.Option(
-        min=0.001, metavar="N", help="The most that the node is asked; by default no bound."
-    ),
-]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(metavar="ADDRESS", help="A Dask cluster to work on, as tcp://host:8786."),
-]
-Ids = list[str] | None
+Url = Annotated[str, Argument(metavar="URL", help="The node's address.")]
+Urls = Annotated[list[str], Argument(metavar="URL...", help="Addresses of one node or several.")]
+Source = Annotated[str, Argument(metavar="ARCHIVE_OR_FILE", help="The rows; a file of `fetch`.")]
+Since = Annotated[Text, Option(help="Start, inclusive; by default the oldest row.")]
+Until = Annotated[Text, Option(help="End, exclusive; by default now.")]
+UntilLast = Annotated[Text, Option(help="End, exclusive; by default the last row.")]
+Rate = Annotated[float | None, Option(min=0.001, metavar="N", help="At most; by default no bound.")]
+Scheduler = Annotated[Text, Option(metavar="ADDRESS", help="A Dask cluster: tcp://host:8786.")]
+
+
+def archive_argument() -> Any:  # noqa: ANN401 - as typer's own
+    """Return the argument that is an archive."""
+    return Argument(metavar="ARCHIVE", help="A folder, or an address such as s3://bucket/x.")
 
 
 def output_option(help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
     """Return the option of a file to write."""
-    return typer.Option("-o", "--output", metavar="FILE", help=help)
+    return Option("-o", "--output", metavar="FILE", help=help)
+
+
+def form_option(default: str) -> Any:  # noqa: ANN401 - as typer's own
+    """Return the option of how rows are printed or written."""
+    return Option("--format", help=f"How to print or write; by default {default}, or as FILE.")
+
+
+def duration_option(help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
+    """Return the option of a length of time."""
+    return Option(metavar="DURATION", help=help)
+
+
+def id_option(kind: str, help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
+    """Return the option of ids, such as of a party."""
+    return Option(f"--{kind}-id", f"--{kind}", metavar="ID", help=help)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AccountOptions:
     """The options that say which accounts."""
 
-    asset_id: Annotated[
-        str | None, typer.Option("--asset-id", "--asset", metavar="ID", help="Only this asset.")
-    ] = None
-    party_id: Annotated[
-        Ids,
-        typer.Option("--party-id", "--party", metavar="ID", help="Only this party; repeatable."),
-    ] = None
-    market_id: Annotated[
-        Ids,
-        typer.Option("--market-id", "--market", metavar="ID", help="Only this market; repeatable."),
-    ] = None
-    account_type: Annotated[
-        Ids, typer.Option(help="Only this type, such as GENERAL; repeatable.")
-    ] = None
+    asset_id: Annotated[Text, id_option("asset", "Only this asset.")] = None
+    party_id: Annotated[Texts, id_option("party", "Only this party; repeatable.")] = None
+    market_id: Annotated[Texts, id_option("market", "Only this market; repeatable.")] = None
+    account_type: Annotated[Texts, Option(help="Only this type, as GENERAL; repeatable.")] = None
 
     def named(self) -> dict[str, Any]:
         """Return them as the functions of the library take them."""
@@ -86,7 +74,7 @@ _AGO: Final = re.compile(r"(?:now-)?(\d+[smhdw])", re.ASCII)
 _DURATION: Final = re.compile(r"(\d+)\s*([smhdw])", re.ASCII)
 
 
-def interval(since: str | None, until: str | None) -> dict[str, Any]:
+def interval(since: Text, until: Text) -> dict[str, Any]:
     """Return `start` and `end` as the library takes them, relative ones counted from one now.
 
     Raises
@@ -103,7 +91,7 @@ def interval(since: str | None, until: str | None) -> dict[str, Any]:
     return {"start": start, "end": end}
 
 
-def _moment(text: str | None, now: dt.datetime) -> dt.datetime | None:
+def _moment(text: Text, now: dt.datetime) -> dt.datetime | None:
     if text is None or text == "now":
         return now if text else None
     if ago := _AGO.fullmatch(text):

@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
-import typer
+from typer import Option
 
 import balance_analysis as ba
 from balance_analysis.cli.app import command
-from balance_analysis.cli.options import Ids, Since, Source, UntilLast, output_option
+from balance_analysis.cli.options import (
+    Since,
+    Source,
+    Text,
+    Texts,
+    UntilLast,
+    id_option,
+    output_option,
+)
 from balance_analysis.cli.output import Messages
 from balance_analysis.cli.selection import Selection
 from balance_analysis.files.atomic import check_output, replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pandas as pd
     from matplotlib.axes import Axes
 
     from balance_analysis.cli.selection import Rows
 
-PictureKind = Literal[
-    "balances",
-    "totals",
-    "flows",
-    "drawdown",
-    "activity",
-    "concentration",
-    "coverage",
-    "limits",
-]
-_WITH_AMOUNTS: Final = {"balances", "totals", "flows", "drawdown"}
-_OF_ONE_ASSET: Final = _WITH_AMOUNTS | {"concentration"}
-_OF_ARCHIVES: Final = {"coverage", "limits"}
+_WithAmounts = Literal["balances", "totals", "flows", "drawdown"]
+_OfArchives = Literal["coverage", "limits"]
+PictureKind = Literal[_WithAmounts, "activity", "concentration", _OfArchives]
+_WITH_AMOUNTS: Final = {*get_args(_WithAmounts)}
+_OF_ONE_ASSET: Final = {*_WITH_AMOUNTS, "concentration"}
+_OF_ARCHIVES: Final = {*get_args(_OfArchives)}
 _WITH_FREQ: Final = {"totals", "flows", "activity", "concentration"}
 
 _FREQS: Final = {"1min": 60, "10min": 600, "1h": 3600, "1D": 86_400, "W-MON": 604_800}
@@ -55,19 +54,17 @@ def plot(
     messages: Messages,
     selection: Selection,
     output: Annotated[Path, output_option("To write: .png, .svg or .pdf.")],
-    kind: Annotated[PictureKind, typer.Option(help="What to show.")] = "balances",
+    kind: Annotated[PictureKind, Option(help="What to show.")] = "balances",
     freq: Annotated[
-        str | None,
-        typer.Option(
+        Text,
+        Option(
             help="Period of flows, totals or the largest holders (concentration), such as 1h, 1D, "
             "MS; of activity 1h for hours of the week."
         ),
     ] = None,
-    decimals: Annotated[
-        int | None, typer.Option(min=0, help="The asset's decimals, to draw whole units.")
-    ] = None,
-    unit: Annotated[str | None, typer.Option(help="What a whole unit is called.")] = None,
-    dark: Annotated[bool, typer.Option("--dark", help="Light on dark.")] = False,
+    decimals: Annotated[int | None, Option(min=0, help="Of the asset, for whole units.")] = None,
+    unit: Annotated[Text, Option(help="What a whole unit is called.")] = None,
+    dark: Annotated[bool, Option("--dark", help="Light on dark.")] = False,
 ) -> None:
     """Draw a picture of a file or an archive.
 
@@ -149,14 +146,8 @@ def _plot_rows(
         how |= units
     if kind in _WITH_FREQ:
         how["freq"] = freq
-    draw: dict[str, Callable[..., Axes]] = {
-        "balances": ba.plot_balances,
-        "totals": ba.plot_totals,
-        "flows": ba.plot_flows,
-        "drawdown": ba.plot_drawdown,
-        "concentration": ba.plot_concentration,
-    }
-    return draw[kind](rows.table, **how)
+    axes: Axes = getattr(ba, f"plot_{kind}")(rows.table, **how)
+    return axes
 
 
 def _one_asset(rows: Rows, selection: Selection, messages: Messages, *, has_units: bool) -> Rows:
@@ -220,30 +211,17 @@ def report(
     output: Annotated[Path, output_option("The page to write, .html.")],
     since: Since = None,
     until: UntilLast = None,
-    largest: Annotated[
-        int, typer.Option(min=0, help="How many accounts of each asset have their own section.")
-    ] = 10,
-    party_id: Annotated[
-        Ids,
-        typer.Option(
-            "--party-id",
-            "--party",
-            metavar="ID",
-            help="Give this party's accounts the sections instead; repeatable.",
-        ),
-    ] = None,
+    largest: Annotated[int, Option(min=0, help="Accounts of an asset with a section.")] = 10,
+    party_id: Annotated[Texts, id_option("party", "Sections for its accounts; repeatable.")] = None,
     assets: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="TOML",
             help="What a whole unit of each asset is: [ID] with decimals = 18, symbol = 'VOTE'.",
         ),
     ] = None,
     previous: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="HTML", help="The last report, since whose end movers are told. [FILE]"
-        ),
+        Path | None, Option(metavar="HTML", help="The report since which movers are told. [FILE]")
     ] = None,
 ) -> None:
     """Write a page on what a file or an archive holds.

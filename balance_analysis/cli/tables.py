@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Option
 
 import balance_analysis as ba
 from balance_analysis.cli.app import command
 from balance_analysis.cli.formats import choose_format, one_header, print_summary, write_exact
-from balance_analysis.cli.options import ExactFormat, RowsFile, TableFormat
+from balance_analysis.cli.options import ExactFormat, TableFormat, Text, form_option, output_option
 from balance_analysis.cli.output import Messages
 from balance_analysis.cli.selection import Selection
+
+_Output = Annotated[
+    Path | None,
+    output_option(
+        "Write it here: .csv, .json or .parquet. In CSV, text that a spreadsheet would run "
+        "(it begins with =, +, -, @, a tab or a line break) has an apostrophe before it."
+    ),
+]
+_Layout = Annotated[
+    Literal["long", "wide"],
+    Option(help="long: a row for each account and point; wide: a column an account."),
+]
 
 
 @command()
 def summary(
     messages: Messages,
     selection: Selection,
-    output: RowsFile = None,
-    form: Annotated[
-        TableFormat | None,
-        typer.Option("--format", help="How to print or write; by default a table, or as FILE."),
-    ] = None,
+    output: _Output = None,
+    form: Annotated[TableFormat | None, form_option("a table")] = None,
     limit: Annotated[
-        int, typer.Option(min=0, help="Accounts in a table, the most active first; 0 for all.")
+        int, Option(min=0, help="Accounts in a table, the most active first; 0 for all.")
     ] = 20,
 ) -> None:
     """Summarise the accounts of a file or archive: a row each, in smallest units, exact."""
@@ -43,19 +53,10 @@ def summary(
 def series(
     messages: Messages,
     selection: Selection,
-    output: RowsFile = None,
-    freq: Annotated[
-        str | None,
-        typer.Option(help="Distance of the points: 10min, 1h, 1D, MS ...; by default each change."),
-    ] = None,
-    layout: Annotated[
-        Literal["long", "wide"],
-        typer.Option(help="long: a row for each account and point; wide: a column an account."),
-    ] = "long",
-    form: Annotated[
-        ExactFormat | None,
-        typer.Option("--format", help="How to print or write; by default csv, or as FILE."),
-    ] = None,
+    output: _Output = None,
+    freq: Annotated[Text, Option(help="10min, 1h, 1D, MS ...; by default each change.")] = None,
+    layout: _Layout = "long",
+    form: Annotated[ExactFormat | None, form_option("csv")] = None,
 ) -> None:
     """Tell what accounts held over time, every digit of it.
 
