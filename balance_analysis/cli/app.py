@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import os
 import sys
+from dataclasses import dataclass, fields, is_dataclass
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from typer import Option
 
 from balance_analysis import __version__
 from balance_analysis.cli.output import INTERRUPTED, telling_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 app = typer.Typer(
     name="balance-analysis",
@@ -32,10 +33,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_Verbose = Annotated[
-    int, typer.Option("-v", "--verbose", count=True, help="Say more; -vv says every request.")
-]
-_Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing but errors.")]
+
+@dataclass(frozen=True, kw_only=True)
+class Loudness:
+    """The options that every command has."""
+
+    verbose: Annotated[
+        int, Option("-v", "--verbose", count=True, help="Say more; -vv says every request.")
+    ] = 0
+    quiet: Annotated[bool, Option("-q", "--quiet", help="Say nothing but errors.")] = False
 
 
 def command(
@@ -44,27 +50,22 @@ def command(
     """Make a function a command, which tells errors in one line and ends as documented.
 
     The function's first parameter is how it tells. A parameter whose type is a dataclass stands for
-    the options that are its fields; `--verbose` and `--quiet` follow.
+    the options that are its fields; those of `Loudness` follow.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         _, *own = signature(function, eval_str=True).parameters.values()
-        groups: dict[str, Any] = {
-            p.name: p.annotation for p in own if dataclasses.is_dataclass(p.annotation)
-        }
+        groups: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
 
         @functools.wraps(function)
         def run(*, verbose: int, quiet: bool, **options: Any) -> None:  # noqa: ANN401 - of any kind
             with telling_errors(verbose, quiet=quiet, interrupted=interrupted) as messages:
                 for name, kind in groups.items():
-                    chosen = {
-                        each.name: options.pop(each.name) for each in dataclasses.fields(kind)
-                    }
-                    options[name] = kind(**chosen)
+                    options[name] = kind(**{x.name: options.pop(x.name) for x in fields(kind)})
                 function(messages, **options)
 
         parameters = [each for p in own for each in _options_of(p)]
-        parameters += [_option("verbose", 0, _Verbose), _option("quiet", False, _Quiet)]
+        parameters += _fields_as_options(Loudness)
         run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {each.name: each.annotation for each in parameters}
         group.command()(run)
@@ -73,19 +74,16 @@ def command(
     return register
 
 
-def _options_of(parameter: Parameter) -> Iterator[Parameter]:
-    kind = parameter.annotation
-    if not dataclasses.is_dataclass(kind):
-        yield parameter.replace(kind=Parameter.KEYWORD_ONLY)
-        return
+def _options_of(parameter: Parameter) -> list[Parameter]:
+    if is_dataclass(parameter.annotation):
+        return _fields_as_options(parameter.annotation)
+    return [parameter.replace(kind=Parameter.KEYWORD_ONLY)]
+
+
+def _fields_as_options(kind: Any) -> list[Parameter]:  # noqa: ANN401 - a dataclass
     hints = get_type_hints(kind, include_extras=True)
-    for field in dataclasses.fields(kind):
-        default = Parameter.empty if field.default is dataclasses.MISSING else field.default
-        yield _option(field.name, default, hints[field.name])
-
-
-def _option(name: str, default: object, kind: object) -> Parameter:
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+    own = signature(kind).parameters
+    return [each.replace(annotation=hints[name]) for name, each in own.items()]
 
 
 def _show_version(wanted: bool) -> None:
@@ -99,7 +97,7 @@ def _root(
     *,
     version: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,

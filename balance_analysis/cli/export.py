@@ -45,7 +45,7 @@ _Config = Annotated[
 class ExportOptions(AccountOptions):
     """The options that are settings too."""
 
-    since: Annotated[Text, Option(help="Start, before the archive's. [the oldest row]")] = None
+    since: Annotated[Text, Option(help="Start, if the archive begins later. [oldest row]")] = None
     until: Annotated[Text, Option(help="End, exclusive; by default now, less --lag.")] = None
     lag: Annotated[Text, duration_option("How far behind now to end. [1m]")] = None
     overlap: Annotated[Text, duration_option("How much of the end to ask for again. [10m]")] = None
@@ -77,13 +77,11 @@ def export(
     messages: Messages,
     options: ExportOptions,
     targets: Annotated[
-        Texts, Argument(metavar="URL... ARCHIVE", help="Nodes and archive; with --config a NAME.")
+        Texts, Argument(metavar="URL... ARCHIVE", help="Addresses; with --config a NAME.")
     ] = None,
     config: _Config = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the plan; write nothing.")] = False,
-    repair: Annotated[
-        bool, Option("--repair", help="Mend what `verify` finds, or --since.")
-    ] = False,
+    repair: Annotated[bool, Option("--repair", help="Mend what `verify` finds.")] = False,
 ) -> None:
     """Bring an archive up to date with a node; the first run makes it."""
     messages.is_json = options.log_format == "json"

@@ -84,11 +84,10 @@ def fetch(
 @contextlib.contextmanager
 def _telling_part(side: Path, messages: Messages) -> Iterator[None]:
     """Say after a failure where what is complete has been kept."""
-    before = side.stat().st_mtime_ns if side.exists() else None
     try:
         yield
     except (KeyboardInterrupt, BalanceAnalysisError):
-        if side.exists() and side.stat().st_mtime_ns != before:
+        if side.exists():
             messages.say(f"What is complete stands in {side}; go on with --resume")
         raise
 

@@ -12,17 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from balance_analysis.errors import (
-    ArchiveDamagedError,
-    ArchiveError,
-    ArchiveLockedError,
-    BalanceAnalysisError,
-    CheckError,
-    DecodeError,
-    IncompleteError,
-    NetworkMismatchError,
-    RequestError,
-)
+from balance_analysis import errors
 from balance_analysis.redact import without_credentials
 
 if TYPE_CHECKING:
@@ -35,10 +25,10 @@ PARTIAL: Final = 3
 BAD: Final = 5
 INTERRUPTED: Final = 130
 EXIT_CODES: Final[dict[type[Exception], int]] = {
-    ArchiveLockedError: LOCKED,
-    ArchiveDamagedError: BAD,
-    NetworkMismatchError: MISMATCH,
-    ArchiveError: 2,
+    errors.ArchiveLockedError: LOCKED,
+    errors.ArchiveDamagedError: BAD,
+    errors.NetworkMismatchError: MISMATCH,
+    errors.ArchiveError: 2,
     FileNotFoundError: 2,
     FileExistsError: 2,
     IsADirectoryError: 2,
@@ -46,10 +36,10 @@ EXIT_CODES: Final[dict[type[Exception], int]] = {
     PermissionError: 2,
     OSError: DISK,
     ValueError: 2,
-    IncompleteError: PARTIAL,
-    RequestError: 4,
-    DecodeError: BAD,
-    CheckError: BAD,
+    errors.IncompleteError: PARTIAL,
+    errors.RequestError: 4,
+    errors.DecodeError: BAD,
+    errors.CheckError: BAD,
     OverflowError: BAD,
 }
 
@@ -164,7 +154,7 @@ def telling_errors(verbose: int, *, quiet: bool, interrupted: int) -> Iterator[M
         messages.fail("interrupted", messages.on_failure(error, interrupted))
     except (BrokenPipeError, typer.Exit):
         raise
-    except (BalanceAnalysisError, OSError, ValueError, OverflowError) as error:
+    except (errors.BalanceAnalysisError, OSError, ValueError, OverflowError) as error:
         logger.debug("where it happened", exc_info=True)
         codes = [code for kind, code in EXIT_CODES.items() if isinstance(error, kind)]
         messages.fail(_said(error), messages.on_failure(error, codes[0] if codes else 1))

@@ -20,6 +20,7 @@ from balance_analysis.cli.options import (
 )
 from balance_analysis.cli.output import Messages
 from balance_analysis.cli.selection import Selection
+from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import check_output, replacing
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ def plot(
         raise ValueError(f"--kind {kind} has no amounts; leave out --decimals and --unit")
     if kind in _OF_ARCHIVES and selection.filters.allowed():
         raise ValueError(f"--kind {kind} is of all accounts; leave out what selects some")
+    if kind in _OF_ARCHIVES and not selection.is_archive:
+        raise ArchiveError(f"{selection.name} is a file; only an archive has {kind} over time")
     import matplotlib.pyplot as plt
 
     plt.switch_backend("Agg")
@@ -106,12 +109,11 @@ def plot(
 
 def _plot_archive(kind: PictureKind, selection: Selection) -> Axes:
     """Draw what only an archive has, as far as it lies in the interval."""
-    bounds = selection.bounds
+    archive, bounds = ba.Archive(selection.file), selection.bounds
     if kind == "coverage":
-        coverage = selection.archive("a coverage").coverage()
-        return ba.plot_coverage(_clip(coverage, "start", "end", **bounds))
-    limits = selection.archive("limits over time").limits()
-    return ba.plot_limits(_clip(limits, "first_seen", "last_seen", **bounds), **bounds)
+        return ba.plot_coverage(_clip(archive.coverage(), "start", "end", **bounds))
+    limits = _clip(archive.limits(), "first_seen", "last_seen", **bounds)
+    return ba.plot_limits(limits, **bounds)
 
 
 def _clip(frame: pd.DataFrame, begin: str, stop: str, *, start: Any, end: Any) -> pd.DataFrame:  # noqa: ANN401 - moments

@@ -13,7 +13,7 @@ import typer
 
 import balance_analysis as ba
 from balance_analysis.cli.options import AccountOptions, Since, Source, UntilLast, interval
-from balance_analysis.errors import ArchiveError, BalanceAnalysisError, IncompleteError
+from balance_analysis.errors import BalanceAnalysisError, IncompleteError
 from balance_analysis.redact import without_credentials
 from balance_analysis.text import list_text, spans_text
 
@@ -98,18 +98,6 @@ class Selection(AccountOptions):
         """Return the source as an archive, or the table of its file, whatever the filters."""
         return ba.Archive(self.file) if self.is_archive else ba.read_parquet(self.file)
 
-    def archive(self, what: str) -> Archive:
-        """Return the source as the archive that something needs.
-
-        Raises
-        ------
-        ArchiveError
-            If it is a file.
-        """
-        if not self.is_archive:
-            raise ArchiveError(f"{self.name} is a file; only an archive has {what}")
-        return ba.Archive(self.file)
-
     def accounts(self) -> pd.DataFrame:
         """Return the accounts that the filters leave, of those that have a row before the end.
 
@@ -191,18 +179,13 @@ class Selection(AccountOptions):
         ]
         if not lacks:
             return ""
-        accounts = self._accounts()
-        unknown = [
-            f"no row of {self.name} is of {_WORDS[name]} {value}{_hint(value, accounts[name])}"
-            for name, value in lacks
-            if not (accounts[name] == value).any()
-        ]
-        others = [
-            f"no row of {self.name} that is of {_WORDS[name]} {value} matches the other filters in "
-            "this interval"
-            for name, value in lacks
-        ]
-        return "; ".join(unknown or others)
+        accounts, told = self._accounts(), []
+        for name, value in lacks:
+            is_known = (accounts[name] == value).any()
+            rest = " in this interval with the other filters" if is_known else ""
+            rest = rest or _hint(value, accounts[name])
+            told.append(f"no row of {self.name} is of {_WORDS[name]} {value}{rest}")
+        return "; ".join(told)
 
     def _accounts(self, *, before: dt.datetime | None = None) -> pd.DataFrame:
         """Return the accounts that have a row, before a moment if that is given."""
@@ -226,7 +209,7 @@ class Selection(AccountOptions):
             for value in values or ()
             if not (accounts[name] == value).any()
         ]
-        return hints[0] if hints else ""
+        return "".join(hints[:1])
 
 
 def _hint(value: str, column: pd.Series[Any]) -> str:
