@@ -35,7 +35,7 @@ app = typer.Typer(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loudness:
+class Verbosity:
     """The options that every command has."""
 
     verbose: Annotated[
@@ -50,7 +50,7 @@ def command(
     """Make a function a command, which tells errors in one line and ends as documented.
 
     The function's first parameter is how it tells. A parameter whose type is a dataclass stands for
-    the options that are its fields; those of `Loudness` follow.
+    the options that are its fields; those of `Verbosity` follow.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
@@ -65,7 +65,7 @@ def command(
                 function(messages, **options)
 
         parameters = [each for p in own for each in _options_of(p)]
-        parameters += _fields_as_options(Loudness)
+        parameters += _fields_as_options(Verbosity)
         run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {each.name: each.annotation for each in parameters}
         group.command()(run)

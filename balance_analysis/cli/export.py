@@ -49,9 +49,7 @@ class ExportOptions(AccountOptions):
     until: Annotated[Text, Option(help="End, exclusive; by default now, less --lag.")] = None
     lag: Annotated[Text, duration_option("How far behind now to end. [1m]")] = None
     overlap: Annotated[Text, duration_option("How much of the end to ask for again. [10m]")] = None
-    settle: Annotated[Text, duration_option("How long a node's last block must stay so. [10s]")] = (
-        None
-    )
+    settle: Annotated[Text, duration_option("How long the last block must stay so. [10s]")] = None
     fill_gaps: Annotated[bool | None, Option(help="Ask for what is missing or unproven.")] = None
     partition: Annotated[
         Literal["day", "month", "hour"] | None,

@@ -112,9 +112,9 @@ def limits(
     if form == "table":
         content = json.loads(text)
         extra = {printable(name): value for name, value in content.pop("extra").items()}
-        width = max(map(len, {**extra, **content}))
-        lines = [f"{name:{width}}  {_plain(value)}" for name, value in {**extra, **content}.items()]
-        text = "\n".join(lines) + "\n"
+        content = extra | content
+        width = max(map(len, content))
+        text = "".join(f"{name:{width}}  {_plain(value)}\n" for name, value in content.items())
     echo(text, nl=False)
 
 

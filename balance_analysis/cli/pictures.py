@@ -74,19 +74,7 @@ def plot(
     check_output(output, inputs=[selection.file], suffixes=(".png", ".svg", ".pdf"))
     units = {"decimals": decimals, "unit": unit}
     has_units = decimals is not None or unit is not None
-    if freq is not None and kind not in _WITH_FREQ:
-        raise ValueError(f"--kind {kind} has no periods; leave out --freq")
-    if kind == "activity" and freq not in (None, _WEEK, "1D"):
-        raise ValueError(
-            f"--kind activity counts by day, or with --freq {_WEEK} by hour of the week; "
-            f"not by {freq}"
-        )
-    if kind not in _OF_ONE_ASSET and has_units:
-        raise ValueError(f"--kind {kind} has no amounts; leave out --decimals and --unit")
-    if kind in _OF_ARCHIVES and selection.filters.allowed():
-        raise ValueError(f"--kind {kind} is of all accounts; leave out what selects some")
-    if kind in _OF_ARCHIVES and not selection.is_archive:
-        raise ArchiveError(f"{selection.name} is a file; only an archive has {kind} over time")
+    _check_kind(kind, freq, selection, has_units=has_units)
     import matplotlib.pyplot as plt
 
     plt.switch_backend("Agg")
@@ -105,6 +93,25 @@ def plot(
             figure.savefig(temporary, format=form, dpi=150, metadata=_UNDATED.get(form))
         plt.close(figure)
     messages.say(f"Wrote {output}")
+
+
+def _check_kind(
+    kind: PictureKind, freq: str | None, selection: Selection, *, has_units: bool
+) -> None:
+    """Raise before any work if an option or the source doesn't go with a kind."""
+    if freq is not None and kind not in _WITH_FREQ:
+        raise ValueError(f"--kind {kind} has no periods; leave out --freq")
+    if kind == "activity" and freq not in (None, _WEEK, "1D"):
+        raise ValueError(
+            f"--kind activity counts by day, or with --freq {_WEEK} by hour of the week; "
+            f"not by {freq}"
+        )
+    if kind not in _OF_ONE_ASSET and has_units:
+        raise ValueError(f"--kind {kind} has no amounts; leave out --decimals and --unit")
+    if kind in _OF_ARCHIVES and selection.filters.allowed():
+        raise ValueError(f"--kind {kind} is of all accounts; leave out what selects some")
+    if kind in _OF_ARCHIVES and not selection.is_archive:
+        raise ArchiveError(f"{selection.name} is a file; only an archive has {kind} over time")
 
 
 def _plot_archive(kind: PictureKind, selection: Selection) -> Axes:

@@ -114,7 +114,7 @@ NOT_NODES = [
 def test_what_is_no_node_is_told(command, tmp_path):
     words = [word.format(tmp_path) for word in command]
     for url, code, says in NOT_NODES:
-        assert says in fails(*words, url, code=code, folder=tmp_path)
+        assert says in fails(*words, url, "-q", code=code, folder=tmp_path)
     with LoopbackNode(html=True) as node:
         assert "web page" in fails(*words, node.url, code=4, folder=tmp_path)
 
