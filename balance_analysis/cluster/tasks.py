@@ -135,7 +135,7 @@ class Job:
         texts = None if self.opening is None else check_opening(self.opening)[list(FILE_KEY)]
         with running(self.client) as pool, reporting(self.progress) as show:
             found = pool.map(Chosen.count, self.chosen.split(_FILES))
-            counts = add_counts(found if texts is None else [*found, _once(texts)])
+            counts = add_counts(itertools.chain(found, [] if texts is None else [_once(texts)]))
             if is_kept:
                 check_cells(counts.num_rows, cells)
             rows = self.rows_per_task

@@ -204,6 +204,12 @@ def test_an_older_output_is_replaced(name, world):
     assert place.stat().st_size
 
 
+@pytest.mark.parametrize("name", ["fetch --output"])
+def test_an_output_that_is_no_regular_file_is_refused(name, world):
+    os.mkfifo(world.folder / "pipe")
+    is_refused(name, world, world.folder / "pipe")
+
+
 @pytest.mark.parametrize("side", ["a folder", "a link into an archive"])
 @pytest.mark.parametrize("name", ["fetch --output"])
 def test_the_side_file_of_a_fetch_is_an_output_too(name, side, world):
