@@ -44,25 +44,27 @@ def connected(address: str | None) -> Iterator[Client | None]:
     # What Dask logs of a lost connection is a traceback; what becomes of it is told below.
     for name in ("asyncio", "distributed", "distributed.client", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    with contextlib.ExitStack() as stack:
+    try:
+        client = Client(address, timeout=SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
+    except OSError as error:
+        raise _failed(address, f"the scheduler can't be reached: {error}") from error
+    except (TypeError, ValueError, ImportError, RuntimeError) as error:
+        raise ValueError(
+            f"--scheduler {address}: {error}; give it as Dask does when it starts one, such as "
+            "tcp://host:8786"
+        ) from error
+    with contextlib.closing(client):
         try:
-            client = Client(address, timeout=SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
-            stack.enter_context(contextlib.closing(client))
             client.wait_for_workers(1, timeout=SECONDS)
-        except OSError as error:
-            what = f"the scheduler can't be reached, or has no workers: {error}"
-            raise _lost(address, what) from error
-        except (TypeError, ValueError, ImportError, RuntimeError) as error:
-            raise ValueError(
-                f"--scheduler {address}: {error}; give it as Dask does when it starts one, such as "
-                "tcp://host:8786"
-            ) from error
+        except TimeoutError as error:
+            raise _failed(address, "the cluster has no workers; start some") from error
         try:
             yield client
         except (KilledWorker, CancelledError, CommClosedError) as error:
-            what = f"the cluster was lost in the middle of the run: {error}"
-            raise _lost(address, what) from error
+            raise _failed(
+                address, f"the cluster was lost in the middle of the run: {error}"
+            ) from error
 
 
-def _lost(address: str, what: str) -> RequestError:
+def _failed(address: str, what: str) -> RequestError:
     return RequestError(f"{address}: {what}", url=address, retryable=True)
