@@ -11,7 +11,7 @@ from .analysis.summary import summarize_accounts
 from .analysis.totals import totals
 from .analysis.units import to_units
 from .archive.archive import Archive
-from .archive.run import Run
+from .archive.runs import Run
 from .archive.status import ArchiveStatus
 from .archive.verify_report import VerifyReport
 from .errors import (

@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import signal
+import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,7 +39,8 @@ from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from types import FrameType
 
     from balance_analysis.archive.coverage import Coverage, FileNote, Interval
     from balance_analysis.archive.store import Store
@@ -48,34 +51,40 @@ logger = logging.getLogger("balance_analysis")
 _KEY: Final = [*ACCOUNT_KEY, "timestamp"]
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """What a period's rows and newly loaded ones are together.
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
-    Attributes
-    ----------
-    rows
-        Each account and timestamp once; where two differ, the newer one.
-    changed
-        The rows that were there and differ from a new one.
-    absent
-        The rows that were there and have none, though their time was asked for again.
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait for the end of the block.
+
+    Python runs handlers in the main thread alone, between any two steps of it: an exception that
+    one raises would leave an archive's writer with half of a change. Other threads see none.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[int] = []
 
-    rows: pa.Table
-    changed: pa.Table
-    absent: pa.Table
+    def wait(number: int, _: FrameType | None) -> None:
+        waiting.append(number)
+
+    # A handler that Python didn't set can't be set again, and is left alone.
+    ours = [number for number in _SIGNALS if signal.getsignal(number) is not None]
+    before = {number: signal.signal(number, wait) for number in ours}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for waited in waiting:
+            signal.raise_signal(waited)
 
 
 class Writer:
-    """The one writer of an archive; whoever makes it holds the lock.
+    """The one writer of an archive, which is bound to `about` and holds `state`.
 
-    Attributes
-    ----------
-    about
-        What the archive is bound to.
-    state
-        What it holds.
+    Whoever makes it holds the lock.
     """
 
     def __init__(self, store: Store) -> None:
@@ -100,7 +109,7 @@ class Writer:
             state = replace(state, limits=limits if is_done else state.limits, pending_limits=None)
         state = self._upgraded(state)
         if state is not self.state:
-            self._write(state)
+            self.amend(state)
 
     def _upgraded(self, state: Coverage) -> Coverage:
         """Return a state with all digests of files that are what an older release noted."""
@@ -108,32 +117,29 @@ class Writer:
         old = {name: notes[0] for name, notes in noted.items() if notes[0].footer is None}
         if old:
             logger.info("reading %d files once, to note the digests of their footers", len(old))
-            footers = {name: footer_digest(self._store, name, old[name]) for name in old}
-            files = {
-                period: _with(note, footers.get(layout.changes_file(period, self.about.partition)))
-                for period, note in state.files.items()
-            }
-            checkpoints = {
-                moment: _with(note, footers.get(layout.checkpoint_file(moment)))
-                for moment, note in state.checkpoints.items()
-            }
+            footers = {name: footer_digest(self._store, name, note) for name, note in old.items()}
+
+            def upgraded(name: str, note: FileNote) -> FileNote:
+                return replace(note, footer=footers.get(name, note.footer))
+
+            files = {p: upgraded(self._file(p), note) for p, note in state.files.items()}
+            balances = state.checkpoints.items()
+            checkpoints = {m: upgraded(layout.checkpoint_file(m), note) for m, note in balances}
             state = replace(state, files=files, checkpoints=checkpoints)
         if state.limits is not None and state.limits.sha256 is None:
             with contextlib.suppress(ArchiveDamagedError):
-                rows = read_limits(self._store, state)
-                content = self._store.read(layout.LIMITS)
-                noted_limits = None if content is None else note_limits(rows, content)
-                state = replace(state, limits=noted_limits)
+                rows, content = read_limits(self._store, state), self._store.read(layout.LIMITS)
+                limits = None if content is None else note_limits(rows, content)
+                state = replace(state, limits=limits)
         return state
 
-    def keep_limits(self, limits: NetworkLimits) -> None:
-        """Note that the network's limits are these now.
+    def amend(self, state: Coverage) -> None:
+        """Put a state in the place of this one."""
+        self._store.write(layout.COVERAGE, to_json(state))
+        self.state = state
 
-        Raises
-        ------
-        ArchiveError
-            If their file is not what was written.
-        """
+    def keep_limits(self, limits: NetworkLimits) -> None:
+        """Note that the network's limits are these now; ArchiveError if their file is damaged."""
         self._put_limits(with_snapshot(read_limits(self._store, self.state), limits))
 
     def restore_limits(self, seen: Iterable[Mapping[str, Any]]) -> None:
@@ -142,27 +148,20 @@ class Writer:
 
     def _put_limits(self, rows: pa.Table) -> None:
         content, note = encode_limits(rows)
-        self._write(replace(self.state, pending_limits=note))
+        self.amend(replace(self.state, pending_limits=note))
         self._store.write(layout.LIMITS, content)
-        self._write(replace(self.state, limits=note, pending_limits=None))
+        self.amend(replace(self.state, limits=note, pending_limits=None))
+
+    def _file(self, period: str) -> str:
+        return layout.changes_file(period, self.about.partition)
 
     def rows_of(self, period: str) -> pa.Table:
-        """Return the rows of a period.
-
-        Raises
-        ------
-        ArchiveError
-            If its file is not what the coverage says.
-        """
-        name = layout.changes_file(period, self.about.partition)
-        return read_noted(self._store, name, self.state.files.get(period))
+        """Return the rows of a period; ArchiveError if its file is not what the coverage says."""
+        return read_noted(self._store, self._file(period), self.state.files.get(period))
 
     def commit(self, period: str, rows: pa.Table, intervals: Sequence[Interval]) -> None:
         """Make rows those of a period, and intervals covered."""
-        if not rows.num_rows:
-            self.put(period, None, intervals, _put_nothing)
-            return
-        content, note = encode_rows(rows)
+        content, note = encode_rows(rows) if rows.num_rows else (b"", None)
         self.put(period, note, intervals, lambda name: self._store.write(name, content))
 
     def put(
@@ -185,102 +184,59 @@ class Writer:
         put_file
             Puts the file under the name that it gets, whole; not called where it is there already.
         """
-        state = self._without_checkpoints(min(interval.start for interval in intervals))
+        # Rows may change the balances at all later months' starts.
+        since = min(interval.start for interval in intervals)
+        kept = {moment: note for moment, note in self.state.checkpoints.items() if moment <= since}
+        state = replace(self.state, checkpoints=kept)
         if note is None or state.files.get(period) == note:
-            self._write(state.covers(intervals))
+            self.amend(state.covers(intervals))
             return
-        self._write(state.announce(period, note, intervals))
-        put_file(layout.changes_file(period, self.about.partition))
-        self._write(self.state.settle())
-
-    def _without_checkpoints(self, moment: int) -> Coverage:
-        """Return the state without the balances that rows from a moment on may change."""
-        kept = {begin: note for begin, note in self.state.checkpoints.items() if begin <= moment}
-        return replace(self.state, checkpoints=kept)
-
-    def amend(self, state: Coverage) -> None:
-        """Put a state in the place of this one: for a repair, which knows better."""
-        self._write(state)
+        self.amend(state.announce(period, note, intervals))
+        put_file(self._file(period))
+        self.amend(self.state.settle())
 
     def checkpoint(self) -> None:
         """Keep the balances of each month's start up to which there is no gap, and no others."""
-        self._make_checkpoints()
-        self._sweep_checkpoints()
-
-    def _make_checkpoints(self) -> None:
-        if not self.state.intervals:
-            return
-        start, end = self.state.intervals[0].start, self.state.intervals[-1].end
+        start, end = self.state.bounds(proven=False)
         before: int | None = None
         for moment in layout.month_starts(start, end):
             if self.state.missing(start, moment, proven=False):
-                return
+                break
             if moment not in self.state.checkpoints:
                 self._checkpoint(before, start, moment)
             before = moment
-
-    def _sweep_checkpoints(self) -> None:
-        """Delete balances that rows from before them made wrong, where none took their place."""
-        for moment in layout.month_starts(*self.state.bounds(proven=False)):
+        for moment in layout.month_starts(start, end):
             if moment not in self.state.checkpoints:
                 self._store.delete(layout.checkpoint_file(moment))
 
     def _checkpoint(self, before: int | None, start: int, moment: int) -> None:
         """Keep the balances at a month's start, from those at the last one before it."""
-        known = None if before is None else self._balances_at(before)
-        since = start if before is None or known is None else before
-        parts = [] if known is None else [known]
-        rows = last_rows(
-            pa.concat_tables([ARROW_SCHEMA.empty_table(), *parts, *self._between(since, moment)])
-        )
+        known, since = ARROW_SCHEMA.empty_table(), start
+        if before is not None:
+            name, note = layout.checkpoint_file(before), self.state.checkpoints.get(before)
+            with contextlib.suppress(ArchiveDamagedError):
+                known, since = read_noted(self._store, name, note), before
+        rows = last_rows(pa.concat_tables([known, *self._between(since, moment)]))
         if not rows.num_rows:
             return
-        content, note = encode_rows(rows)
+        content, new = encode_rows(rows)
         self._store.write(layout.checkpoint_file(moment), content)
-        found = {**self.state.checkpoints, moment: note}
-        self._write(replace(self.state, checkpoints=dict(sorted(found.items()))))
+        checkpoints = dict(sorted({**self.state.checkpoints, moment: new}.items()))
+        self.amend(replace(self.state, checkpoints=checkpoints))
 
-    def _balances_at(self, moment: int) -> pa.Table | None:
-        """Return the rows of a checkpoint; `None` if it is not what was written."""
-        note = self.state.checkpoints.get(moment)
-        content = self._store.read(layout.checkpoint_file(moment))
-        if note is None or content is None or not _is(content, note):
-            return None
-        return pq.read_table(pa.BufferReader(content)).cast(ARROW_SCHEMA)
-
-    def _between(self, start: int, end: int) -> list[pa.Table]:
-        parts = []
+    def _between(self, start: int, end: int) -> Iterator[pa.Table]:
         for period in self.state.files:
             begin, stop = layout.bounds_of(period, self.about.partition)
             if begin < end and stop > start:
-                parts.append(within(self.rows_of(period), start, end))
-        return parts
-
-    def _write(self, state: Coverage) -> None:
-        self._store.write(layout.COVERAGE, to_json(state))
-        self.state = state
+                yield within(self.rows_of(period), start, end)
 
 
 def _is(content: bytes, note: FileNote) -> bool:
     return hashlib.sha256(content).hexdigest() == note.sha256
 
 
-def _with(note: FileNote, footer: str | None) -> FileNote:
-    return note if footer is None else replace(note, footer=footer)
-
-
-def _put_nothing(_: str) -> None:
-    pass
-
-
 def read_noted(store: Store, name: str, note: FileNote | None) -> pa.Table:
-    """Return the rows of a file, which must be what is noted of it; none where it isn't noted.
-
-    Raises
-    ------
-    ArchiveError
-        If it is not.
-    """
+    """Return the rows of a file, or ArchiveError if it is not what is noted; none without note."""
     if note is None:
         return ARROW_SCHEMA.empty_table()
     content = store.read(name)
@@ -304,6 +260,20 @@ def last_rows(rows: pa.Table) -> pa.Table:
     table = to_frame(rows)
     steps = make_steps(table)
     return to_arrow(table.iloc[steps.bounds[1:] - 1])
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a period's rows and newly loaded ones are together.
+
+    `rows` has each account and timestamp once; where two differ, the newer one. `changed` are the
+    rows that were there and differ from a new one, `absent` those that were there and have none,
+    though their time was asked for again.
+    """
+
+    rows: pa.Table
+    changed: pa.Table
+    absent: pa.Table
 
 
 def merge(known: pa.Table, new: pa.Table, start: int, end: int) -> Merged:

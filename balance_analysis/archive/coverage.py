@@ -9,45 +9,41 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pandas as pd
 
 from balance_analysis.archive.layout import is_period
-from balance_analysis.errors import ArchiveDamagedError, ArchiveError
+from balance_analysis.errors import ArchiveDamagedError, ArchiveError, IncompleteError
 from balance_analysis.schema import to_microseconds
-from balance_analysis.spans import joined
-from balance_analysis.text import EPOCH, exact_text
+from balance_analysis.spans import between, joined
+from balance_analysis.text import EPOCH, exact_text, range_text, spans_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from balance_analysis.known import Known
+    from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
 
 VERSION: Final = 2
 """What is written. Version 1, which is read as well, has digests of whole files of rows alone."""
 
 _DIGEST: Final = "sha256"
+_MICROSECOND: Final = dt.timedelta(microseconds=1)
+_MOMENTS: Final = {"start", "end", "first", "last"}
+_IN_ALL_VERSIONS: Final = {"intervals", "files", "checkpoints", "pending"}
+_TAKE: Final = "`partial` takes what there is"
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A stretch of time that was asked for, all of it.
+    """A stretch of time that was asked for, all of it: [start, end), microseconds.
 
-    Attributes
-    ----------
-    start, end
-        Half-open, microseconds since 1970-01-01 UTC.
-    proven
-        Whether it is complete. If not, the node may have forgotten rows before it was asked.
-    source
-        The node that was asked.
-    block_height
-        The last block that it held; `None` where it didn't say.
-    asked_at
-        When it was asked, ISO 8601 in UTC.
+    Where it is not `proven`, the node may have forgotten rows before it was asked, at `asked_at`
+    (ISO 8601 in UTC). `block_height` is the last block that the node, `source`, held; `None` where
+    it didn't say.
     """
 
     start: int
@@ -62,29 +58,14 @@ class Interval:
         """Its bounds."""
         return self.start, self.end
 
-    def joins(self, other: Interval) -> bool:
-        """Whether another, later interval goes on where this one ends, in the same way."""
-        same = (self.proven, self.source) == (other.proven, other.source)
-        return self.end == other.start and same
-
 
 @dataclass(frozen=True, slots=True)
 class FileNote:
     """What a file must be.
 
-    Attributes
-    ----------
-    rows
-        How many it holds.
-    size
-        Its bytes.
-    sha256
-        Of its content.
-    first, last
-        The timestamps of its first and last row, microseconds.
-    footer
-        The SHA-256 of its Parquet footer, which tells readers of a part of it whether that is what
-        was written; `None` where an older release wrote the note.
+    `first` and `last` are the timestamps of its first and last row, microseconds; `footer` is the
+    SHA-256 of its Parquet footer, which tells readers of a part of it whether that is what was
+    written; `None` where an older release wrote the note.
     """
 
     rows: int
@@ -99,13 +80,8 @@ class FileNote:
 class LimitsNote:
     """What the file of the network's limits must be.
 
-    Attributes
-    ----------
-    snapshots
-        How many distinct ones it holds.
-    size, sha256
-        Its bytes, and the digest of its content; `None` where an older release wrote the note:
-        then the file has so many snapshots at least, and may be missing where these are 0.
+    Where an older release wrote the note, there are no size and digest: then the file has so many
+    snapshots at least, and may be missing where these are 0.
     """
 
     snapshots: int
@@ -115,17 +91,7 @@ class LimitsNote:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A file that is about to be replaced, with what will hold from then on.
-
-    Attributes
-    ----------
-    period
-        Whose file it is.
-    file
-        What it will be.
-    intervals
-        The coverage then.
-    """
+    """A period's file that is about to be replaced, and the coverage from then on."""
 
     period: str
     file: FileNote
@@ -136,20 +102,8 @@ class Pending:
 class Coverage:
     """The state of an archive.
 
-    Attributes
-    ----------
-    intervals
-        What was asked for, ascending, without overlap.
-    files
-        For each period that has rows, what its file must be.
-    checkpoints
-        For each month's start, in microseconds, what the file of its balances must be.
-    limits
-        What the file of the network's limits must be; `None` where there is none.
-    pending
-        The file that is being replaced.
-    pending_limits
-        What the file of the limits is being replaced with.
+    `intervals` ascend without overlap. Each period that has rows has a file, each month's start, in
+    microseconds, one of its balances. What is `pending` is being replaced.
     """
 
     intervals: tuple[Interval, ...] = ()
@@ -184,13 +138,8 @@ class Coverage:
         """Return the state after the pending file has been replaced."""
         if self.pending is None:
             return self
-        files = {**self.files, self.pending.period: self.pending.file}
-        return replace(
-            self,
-            intervals=self.pending.intervals,
-            files=dict(sorted(files.items())),
-            pending=None,
-        )
+        files = dict(sorted({**self.files, self.pending.period: self.pending.file}.items()))
+        return replace(self, intervals=self.pending.intervals, files=files, pending=None)
 
     def covers(self, intervals: Sequence[Interval]) -> Coverage:
         """Return this state with intervals that take the place of what they overlap.
@@ -199,26 +148,16 @@ class Coverage:
         """
         covered = self.intervals
         for interval in intervals:
-            parts = [(interval.start, interval.end)]
+            spans = [interval.span]
             if not interval.proven:
-                known = replace(self, intervals=covered)
-                parts = known.missing(interval.start, interval.end)
-            for start, end in parts:
+                spans = between((each.span for each in covered if each.proven), *interval.span)
+            for start, end in spans:
                 covered = covered_by(covered, replace(interval, start=start, end=end))
         return replace(self, intervals=covered)
 
     def missing(self, start: int, end: int, *, proven: bool = True) -> list[Span]:
         """Return the parts of [start, end) that are not covered, or not proven to be complete."""
-        gaps = []
-        for interval in self.intervals:
-            if interval.end <= start or (proven and not interval.proven):
-                continue
-            if interval.start >= end:
-                break
-            if start < interval.start:
-                gaps.append((start, interval.start))
-            start = interval.end
-        return [*gaps, (start, end)] if start < end else gaps
+        return between((i.span for i in self.intervals if i.proven or not proven), start, end)
 
     def known(self) -> Known:
         """Return the intervals that are proven to be complete."""
@@ -232,26 +171,23 @@ class Coverage:
     def to_frame(self) -> pd.DataFrame:
         """Return the intervals, gaps between them included: see `Archive.coverage`."""
         rows: list[dict[str, Any]] = []
-        end: int | None = None
         for interval in self.intervals:
-            if end is not None and end < interval.start:
-                rows.append({"start": end, "end": interval.start, "state": "gap"})
+            if rows and rows[-1]["end"] < interval.start:
+                rows.append({"start": rows[-1]["end"], "end": interval.start, "state": "gap"})
             state = "complete" if interval.proven else "unproven"
             rows.append({**asdict(interval), "state": state})
-            end = interval.end
         names = ["start", "end", "state", "source", "block_height", "asked_at"]
         frame = pd.DataFrame(rows, columns=names)
-        moments = {
-            name: pd.to_datetime(frame[name].astype("int64"), unit="us", utc=True).dt.as_unit("us")
-            for name in ("start", "end")
-        }
         asked = pd.to_datetime(frame["asked_at"].astype("str"), utc=True, format="ISO8601")
-        return frame.assign(
-            **moments,
-            state=pd.Categorical(frame["state"], ["complete", "unproven", "gap"]),
-            source=frame["source"].astype("str"),
-            block_height=frame["block_height"].astype("Int64"),
-            asked_at=asked.dt.as_unit("us"),
+        types = {"source": "str", "block_height": "Int64", "start": "int64", "end": "int64"}
+        moment = "datetime64[us, UTC]"
+        return (
+            frame.assign(
+                state=pd.Categorical(frame["state"], ["complete", "unproven", "gap"]),
+                asked_at=asked.dt.as_unit("us"),
+            )
+            .astype(types)
+            .astype({"start": moment, "end": moment})
         )
 
 
@@ -263,13 +199,20 @@ def covered_by(intervals: tuple[Interval, ...], new: Interval) -> tuple[Interval
             kept.append(replace(old, end=min(old.end, new.start)))
         if old.end > new.end:
             kept.append(replace(old, start=max(old.start, new.end)))
-    joined: list[Interval] = []
+    ordered: list[Interval] = []
     for interval in sorted([*kept, new], key=lambda each: each.start):
-        if joined and joined[-1].joins(interval):
-            joined.append(_join(joined.pop(), interval))
+        before = ordered[-1] if ordered else None
+        if before is not None and _goes_on(before, interval):
+            ordered[-1] = _join(before, interval)
         elif interval.start < interval.end:
-            joined.append(interval)
-    return tuple(joined)
+            ordered.append(interval)
+    return tuple(ordered)
+
+
+def _goes_on(before: Interval, after: Interval) -> bool:
+    """Whether an interval goes on where another ends, in the same way."""
+    same = (before.proven, before.source) == (after.proven, after.source)
+    return before.end == after.start and same
 
 
 def _join(before: Interval, after: Interval) -> Interval:
@@ -282,77 +225,59 @@ def _join(before: Interval, after: Interval) -> Interval:
     )
 
 
-class _Wire(msgspec.Struct, forbid_unknown_fields=True):
-    """A part of the file."""
+def interval_asked(
+    state: Coverage, start: Instant | None, end: Instant | None, uri: str, *, partial: bool
+) -> Span:
+    """Return an interval in microseconds; by default from the first complete one to the last.
+
+    With `partial` it may be turned round, and then holds nothing.
+
+    Raises
+    ------
+    IncompleteError
+        If nothing is complete in what was asked for, unless `partial`.
+    ValueError
+        If `start` is not before `end`.
+    """
+    first, last = state.bounds(proven=not partial)
+    begin = first if start is None else to_microseconds(start)
+    stop = last if end is None else to_microseconds(end)
+    if begin < stop or partial:
+        return begin, stop
+    if start is not None and end is not None:
+        raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
+    said = "nothing is known to be complete"
+    if first < last:
+        said = f"nothing of what is complete, {range_text(first, last, ' ')}, was asked for"
+    raise IncompleteError(f"{uri}: {said}; {_TAKE}")
 
 
-_Moment = Annotated[dt.datetime, msgspec.Meta(tz=True)]
-_Count = Annotated[int, msgspec.Meta(ge=0)]
-_Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-
-
-class _Interval(_Wire):
-    start: _Moment
-    end: _Moment
-    proven: bool
-    source: str
-    block_height: int | None
-    asked_at: str
-
-
-class _File(_Wire):
-    rows: _Count
-    size: _Count
-    sha256: _Digest
-    first: _Moment
-    last: _Moment
-    footer: _Digest | None = None
-
-
-class _Pending(_Wire):
-    period: str
-    file: _File
-    intervals: list[_Interval]
-
-
-class _Limits(_Wire):
-    snapshots: _Count
-    size: _Count | None
-    sha256: _Digest | None
-
-
-class _State(_Wire):
-    version: Literal[1, 2]
-    intervals: list[_Interval]
-    files: dict[str, _File]
-    checkpoints: dict[str, _File]
-    pending: _Pending | None
-    limits: _Count | _Limits | None = 0
-    pending_limits: _Limits | None = None
+def check_complete(state: Coverage, start: int, end: int, uri: str) -> None:
+    """Raise IncompleteError where a row in [start, end) may be missing, with the gaps."""
+    gaps = state.missing(start, end)
+    if not gaps:
+        return
+    why = "was asked for when the node may have forgotten rows of it"
+    if state.missing(*gaps[0], proven=False):
+        why = "is not covered; an export that fills gaps asks for it"
+    raise IncompleteError(f"{uri}: {spans_text(gaps)} {why}; {_TAKE}")
 
 
 def to_json(coverage: Coverage) -> bytes:
     """Return a state as the content of its file."""
-    pending = coverage.pending
-    return sealed(
-        {
-            "version": VERSION,
-            "intervals": [_interval_out(interval) for interval in coverage.intervals],
-            "files": {period: _file_out(note) for period, note in coverage.files.items()},
-            "checkpoints": {
-                exact_text(moment): _file_out(note) for moment, note in coverage.checkpoints.items()
-            },
-            "limits": coverage.limits,
-            "pending": None
-            if pending is None
-            else {
-                "period": pending.period,
-                "file": _file_out(pending.file),
-                "intervals": [_interval_out(interval) for interval in pending.intervals],
-            },
-            "pending_limits": coverage.pending_limits,
+    content = _changed(msgspec.to_builtins(coverage), exact_text)
+    content["checkpoints"] = {exact_text(m): note for m, note in content["checkpoints"].items()}
+    return sealed({"version": VERSION, **content})
+
+
+def _changed(value: Any, change: Callable[[Any], object]) -> Any:  # noqa: ANN401 - as in JSON
+    """Return content in which a function has changed all moments."""
+    if isinstance(value, dict):
+        return {
+            key: change(each) if key in _MOMENTS else _changed(each, change)
+            for key, each in value.items()
         }
-    )
+    return [_changed(e, change) for e in value] if isinstance(value, list | tuple) else value
 
 
 def sealed(content: dict[str, Any]) -> bytes:
@@ -366,13 +291,6 @@ def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
 
 
-def _opened(told: dict[str, Any]) -> dict[str, Any]:
-    """Return what was sealed."""
-    if told["version"] != 1 and told.pop(_DIGEST, None) != _digest(told):
-        raise ValueError("its own digest is of another content")
-    return told
-
-
 def from_json(content: bytes, name: str) -> Coverage:
     """Return the state that a file tells.
 
@@ -383,26 +301,13 @@ def from_json(content: bytes, name: str) -> Coverage:
     """
     try:
         told = msgspec.json.decode(content)
-        if type(told["version"]) is int and told["version"] > VERSION:
+        version = told["version"]
+        if type(version) is int and version > VERSION:
             raise ArchiveError(
-                f"{name} is of version {told['version']}, newer than this package knows "
+                f"{name} is of version {version}, newer than this package knows "
                 f"({VERSION}): update balance-analysis"
             )
-        state = msgspec.convert(_opened(told), _State)
-        return Coverage(
-            _intervals_in(state.intervals),
-            {_period_in(period): _file_in(note) for period, note in state.files.items()},
-            {to_microseconds(m): _file_in(note) for m, note in state.checkpoints.items()},
-            _limits_in(state.limits),
-            None
-            if state.pending is None
-            else Pending(
-                _period_in(state.pending.period),
-                _file_in(state.pending.file),
-                _intervals_in(state.pending.intervals),
-            ),
-            _limits_in(state.pending_limits),
-        )
+        return _parsed(told)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArchiveDamagedError(
             f"{name} is damaged ({error!r}): put back a copy of it, or rebuild it from the files "
@@ -410,47 +315,24 @@ def from_json(content: bytes, name: str) -> Coverage:
         ) from error
 
 
-def _microseconds(moment: dt.datetime) -> int:
-    return (moment - EPOCH) // dt.timedelta(microseconds=1)
+def _parsed(told: dict[str, Any]) -> Coverage:
+    """Return the state that content tells."""
+    if told["version"] != 1 and told.pop(_DIGEST, None) != _digest(told):
+        raise ValueError("its own digest is of another content")
+    if not told.keys() >= _IN_ALL_VERSIONS:
+        raise ValueError(f"it lacks {', '.join(_IN_ALL_VERSIONS - told.keys())}")
+    content = _changed(told, _microseconds)
+    checkpoints = {_microseconds(at): note for at, note in content["checkpoints"].items()}
+    if isinstance(content.get("limits", 0), int):  # of version 1
+        content["limits"] = {"snapshots": content.get("limits", 0)}
+    state = msgspec.convert({**content, "checkpoints": checkpoints}, Coverage)
+    for interval in state.intervals:
+        dt.datetime.fromisoformat(interval.asked_at)
+    pending = [] if state.pending is None else [state.pending.period]
+    if not all(map(is_period, [*state.files, *pending])):
+        raise ValueError("it names a period that is none")
+    return state
 
 
-def _interval_out(interval: Interval) -> dict[str, Any]:
-    start, end = map(exact_text, interval.span)
-    return {**asdict(interval), "start": start, "end": end}
-
-
-def _intervals_in(told: list[_Interval]) -> tuple[Interval, ...]:
-    for each in told:
-        dt.datetime.fromisoformat(each.asked_at)
-    return tuple(
-        Interval(
-            _microseconds(each.start),
-            _microseconds(each.end),
-            each.proven,
-            each.source,
-            each.block_height,
-            each.asked_at,
-        )
-        for each in told
-    )
-
-
-def _file_out(note: FileNote) -> dict[str, Any]:
-    return {**asdict(note), "first": exact_text(note.first), "last": exact_text(note.last)}
-
-
-def _file_in(note: _File) -> FileNote:
-    ends = _microseconds(note.first), _microseconds(note.last)
-    return FileNote(note.rows, note.size, note.sha256, *ends, note.footer)
-
-
-def _limits_in(told: _Limits | int | None) -> LimitsNote | None:
-    if isinstance(told, _Limits):
-        return LimitsNote(told.snapshots, told.size, told.sha256)
-    return None if told is None else LimitsNote(told)
-
-
-def _period_in(name: str) -> str:
-    if not is_period(name):
-        raise ValueError(f"it names a period {name!r}, which is none")
-    return name
+def _microseconds(text: str) -> int:
+    return (dt.datetime.fromisoformat(text) - EPOCH) // _MICROSECOND

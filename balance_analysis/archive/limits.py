@@ -61,13 +61,11 @@ def read_limits(store: Store, state: Coverage) -> pa.Table:
 
 def _read(store: Store, state: Coverage) -> pa.Table:
     content = store.read(layout.LIMITS)
+    if content is None and not state.snapshots:
+        return _SCHEMA.empty_table()
     notes = [note for note in (state.limits, state.pending_limits) if note is not None]
-    wrong = "is not noted, or not what was written"
-    if content is None:
-        if not state.snapshots:
-            return _SCHEMA.empty_table()
-        wrong = "is gone"
-    elif any(is_noted(content, note) for note in notes):
+    wrong = "is gone" if content is None else "is not noted, or not what was written"
+    if content is not None and any(is_noted(content, note) for note in notes):
         try:
             rows = pq.read_table(pa.BufferReader(content)).cast(_SCHEMA)
         except DAMAGES as error:
@@ -93,21 +91,15 @@ def with_snapshot(rows: pa.Table, limits: NetworkLimits) -> pa.Table:
 
 
 def to_timeline(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Return the distinct ones of snapshots in the order in which they were seen.
+    """Return the distinct ones of snapshots, as of `snapshot`; moments may be text.
 
-    Parameters
-    ----------
-    seen
-        As of `snapshot`; moments may be text.
+    They stand in the order in which they were seen.
     """
+    moments = [field.name for field in _SCHEMA if pa.types.is_timestamp(field.type)]
     rows: list[dict[str, Any]] = []
     for row in seen:
-        moments = {
-            field.name: pd.Timestamp(row[field.name])
-            for field in _SCHEMA
-            if pa.types.is_timestamp(field.type) and row[field.name] is not None
-        }
-        rows = _noted(rows, {**row, **moments})
+        typed = {name: pd.Timestamp(row[name]) for name in moments if row[name] is not None}
+        rows = _noted(rows, {**row, **typed})
     return pa.Table.from_pylist(rows, _SCHEMA)
 
 
@@ -136,15 +128,7 @@ def _noted(rows: list[dict[str, Any]], row: dict[str, Any]) -> list[dict[str, An
 
 def snapshot(limits: NetworkLimits) -> dict[str, Any]:
     """Return limits as a row of the file; `None` where a moment is not set."""
-    seen = _rounded(limits.fetched_at)
     row = {name: getattr(limits, name) for name in _SCHEMA.names if hasattr(limits, name)}
-    return {
-        **row,
-        "first_seen": seen,
-        "last_seen": seen,
-        "extra": json.dumps(limits.extra, sort_keys=True),
-    }
-
-
-def _rounded(moment: pd.Timestamp) -> pd.Timestamp:
-    return moment.floor("us")
+    seen = limits.fetched_at.floor("us")
+    extra = json.dumps(limits.extra, sort_keys=True)
+    return {**row, "first_seen": seen, "last_seen": seen, "extra": extra}

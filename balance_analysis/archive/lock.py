@@ -1,38 +1,60 @@
 """One writer at a time.
 
-The operating system's lock on a file decides, so that what a dead process left behind never blocks.
-Who holds it stands in a file beside it, for the message alone. In an object store that file is the
-lock, where the store has conditional puts: see `lease`.
+In a folder the operating system's lock on a file decides, so that what a dead process left behind
+never blocks. Who holds it stands in a file beside it, for the message alone.
+
+In S3 that file is the lock: a lease, which only one run can put. It is made where there is none,
+renewed where it is still the run's own, and removed at the end. One that is not renewed in time was
+left by a run that was killed, and is another's to take. The store lets through one of several puts
+with the same condition, and its clock alone tells a lease's age.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import email.utils
 import json
 import logging
 import os
 import platform
+import secrets
+import threading
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import filelock
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.holder import NoLockError, holder_of, locked, myself
+from balance_analysis.errors import ArchiveLockedError
 from balance_analysis.files.atomic import name_file
 from balance_analysis.redact import without_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
+
+    import pyarrow.fs as pafs
 
     from balance_analysis.archive.store import Store
 
 logger = logging.getLogger("balance_analysis")
 
+SECONDS: Final = 60.0
+"""How long a lease lasts that is not renewed."""
 
-@contextlib.contextmanager
-def one_writer(store: Store) -> Iterator[None]:
+_TRIES: Final = 5
+_NO_ETAG: Final = f'"{"0" * 32}"'
+_TIMEOUTS: Final = {"connect_timeout": 5, "read_timeout": 5}
+_CONFLICT, _FAILED, _NOT_IMPLEMENTED = 409, 412, 501
+
+
+class NoLockError(OSError):
+    """An object store has no lock; the message says why."""
+
+
+def one_writer(store: Store) -> AbstractContextManager[None]:
     """Hold the lock of an archive, without waiting for it.
 
     In an object store whoever has lost it meanwhile can write nothing more. Where there can be
@@ -46,25 +68,21 @@ def one_writer(store: Store) -> Iterator[None]:
     OSError
         If the folder can't be written to, or the object store can't be asked.
     """
-    lock = _object_lock(store) if store.folder is None else _lock_file(store, store.folder)
-    with lock:
-        yield
+    return _object_lock(store) if store.folder is None else _folder_lock(store, store.folder)
 
 
 def read_holder(store: Store) -> dict[str, Any]:
     """Return who noted that it writes to an archive: `pid`, `host`, `since`; it may be dead."""
-    return holder_of(store.read(layout.HOLDER))
+    return _holder_of(store.read(layout.HOLDER))
 
 
 def writer_of(store: Store) -> str | None:
     """Return who is writing to an archive, in words; `None` if nobody is known to."""
     holder = read_holder(store)
-    if not holder:
+    is_here = holder.get("host") == platform.node()
+    if not holder or (is_here and not _is_alive(holder.get("pid"))):
         return None
-    if holder.get("host") == platform.node() and not _is_alive(holder.get("pid")):
-        return None
-    who = f"process {holder.get('pid')} on {holder.get('host')}"
-    return f"{who}, since {holder.get('since')}"
+    return _name_of(holder)
 
 
 def _is_alive(pid: object) -> bool:
@@ -77,19 +95,46 @@ def _is_alive(pid: object) -> bool:
     return True
 
 
+def _myself() -> dict[str, Any]:
+    since = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    return {"pid": os.getpid(), "host": platform.node(), "since": since}
+
+
+def _holder_of(note: bytes | None) -> dict[str, Any]:
+    """Return who a note names; nothing where there is none, or it is damaged."""
+    try:
+        holder = json.loads(note or b"{}")
+    except ValueError:
+        return {}
+    return holder if isinstance(holder, dict) else {}
+
+
+def _name_of(holder: dict[str, Any]) -> str:
+    if not holder:
+        return "another run"
+    return f"process {holder.get('pid')} on {holder.get('host')}, since {holder.get('since')}"
+
+
+def _locked(uri: str, holder: dict[str, Any], advice: str = "") -> ArchiveLockedError:
+    return ArchiveLockedError(
+        f"{uri} is being written to by {_name_of(holder)}; try again when it is done{advice}",
+        holder=holder,
+    )
+
+
 @contextlib.contextmanager
-def _lock_file(store: Store, folder: Path) -> Iterator[None]:
+def _folder_lock(store: Store, folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     # The lock's file stays: whoever has opened it, and waits, would lock one that has no name.
     lock = filelock.FileLock(store.place(layout.LOCK)[1], timeout=0)
     try:
         lock.acquire()
     except filelock.Timeout as error:
-        raise locked(store.uri, read_holder(store)) from error
+        raise _locked(store.uri, read_holder(store)) from error
     note = Path(store.place(layout.HOLDER)[1])
     try:
         try:
-            note.write_text(f"{json.dumps(myself())}\n", encoding="utf-8")
+            note.write_text(f"{json.dumps(_myself())}\n", encoding="utf-8")
         except OSError as error:
             name_file(error, note)
             raise
@@ -103,27 +148,222 @@ def _lock_file(store: Store, folder: Path) -> Iterator[None]:
 def _object_lock(store: Store) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         try:
-            store.guard = stack.enter_context(_lease(store))
+            stack.enter_context(_leased(store))
         except NoLockError as reason:
-            logger.warning(
-                "%s has no lock: %s; let only one run write to it at a time",
-                without_credentials(store.uri),
-                reason,
-            )
+            uri = without_credentials(store.uri)
+            said = "%s has no lock: %s; let only one run write to it at a time"
+            logger.warning(said, uri, reason)
+        yield
+
+
+@contextlib.contextmanager
+def _leased(store: Store) -> Iterator[None]:
+    """Hold the lease of an archive in S3, which each write of the store checks first."""
+    with contextlib.closing(_client(store)) as client:
+        lease = _Lease(store, client)
+        lease.take()
+        keeper = threading.Thread(target=lease.keep, name="lease", daemon=True)
+        store.guard = lease.check
         try:
+            keeper.start()
             yield
         finally:
             store.guard = None
+            lease.release()
+            keeper.join()
 
 
-def _lease(store: Store) -> AbstractContextManager[Callable[[], None]]:
-    files, _ = store.place(layout.HOLDER)
+def _client(store: Store) -> Any:  # noqa: ANN401 - boto3 makes its classes as it runs
+    """Return a client that asks where pyarrow does.
+
+    Raises
+    ------
+    NoLockError
+        If the store is not S3, or there is no boto3.
+    """
+    files: pafs.FileSystem = store.place(layout.HOLDER)[0]
     if files.type_name != "s3":
         raise NoLockError("its kind of store has none")
     try:
-        from balance_analysis.archive.lease import leased  # noqa: PLC0415 - boto3 is an extra
+        import boto3  # noqa: PLC0415 - an extra
+        from botocore.config import Config  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        if error.name not in {"boto3", "botocore"}:
-            raise
         raise NoLockError("that takes boto3, from pip install 'balance-analysis[s3]'") from error
-    return leased(store)
+    # What pyarrow makes of an address and the environment stands in its pickle alone. Credentials
+    # don't: both look for them in the same places.
+    options = files.__reduce__()[1][0]
+    endpoint = options["endpoint_override"]
+    if endpoint and "://" not in endpoint:
+        endpoint = f"{options['scheme']}://{endpoint}"
+    config = Config(
+        **_TIMEOUTS,
+        retries={"mode": "standard", "total_max_attempts": 2},
+        s3={"addressing_style": "path" if endpoint else "auto"},
+        ignore_configured_endpoint_urls=True,
+        # Others than Amazon's refuse the checksums that it has begun to ask for.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+    return boto3.Session().client(
+        "s3",
+        region_name=files.region,
+        endpoint_url=endpoint or None,
+        verify=options.get("tls_ca_file_path") or None,
+        config=config,
+    )
+
+
+class _Found(NamedTuple):
+    """A lease as it stands in the store; `is_over` if whoever holds it must have died."""
+
+    etag: str
+    holder: dict[str, Any]
+    is_mine: bool
+    is_over: bool
+
+
+class _Lease:
+    """An object that only one run can put. Its client may have sent a put twice."""
+
+    def __init__(self, store: Store, client: Any) -> None:  # noqa: ANN401 - likewise
+        bucket, _, key = store.place(layout.HOLDER)[1].partition("/")
+        self._client, self._object = client, {"Bucket": bucket, "Key": key}
+        self._uri, self._seconds = store.uri, SECONDS
+        self._note = {**_myself(), "seconds": SECONDS, "token": secrets.token_hex(8), "renewed": -1}
+        self._etag, self._since = "", (0.0, 0.0)
+        self._lost: ArchiveLockedError | None = None
+        self._busy, self._ended = threading.Lock(), threading.Event()
+
+    def take(self) -> None:
+        """Make the lease, or take over one that is over.
+
+        Raises
+        ------
+        ArchiveLockedError
+            If another run holds it.
+        NoLockError
+            If the store doesn't heed the conditions of a put, as some don't.
+        OSError
+            If the store can't be asked, or refuses.
+        """
+        try:
+            self._take()
+            if self._put(IfNoneMatch="*") or self._put(IfMatch=_NO_ETAG):
+                raise NoLockError("its store doesn't heed the conditions of a put")
+        except OSError:
+            if self._etag:
+                with contextlib.suppress(OSError):
+                    self._ask("delete_object")
+            raise
+
+    def _take(self) -> None:
+        for _ in range(_TRIES):
+            found = self._find()
+            if found is None:
+                condition = {"IfNoneMatch": "*"}
+            elif found.is_mine or found.is_over:
+                condition = {"IfMatch": found.etag}
+            else:
+                lasts = f"; if it was killed, in {found.holder.get('seconds', SECONDS):.0f} s"
+                raise _locked(self._uri, found.holder, lasts)
+            if self._put(**condition):
+                return
+        raise _locked(self._uri, {})
+
+    def check(self) -> None:
+        """Raise ArchiveLockedError if the lease may be another's; OSError if that can't be told."""
+        with self._busy:
+            if self._lost is not None or self._age() > self._seconds / 2:
+                self._renew()
+
+    def keep(self) -> None:
+        """Renew the lease until it is released or another's."""
+        while not self._ended.wait(self._seconds / 3):
+            with self._busy:
+                if self._ended.is_set():
+                    return
+                try:
+                    self._renew()
+                except ArchiveLockedError:
+                    return
+                except OSError as error:
+                    logger.warning("%s; trying again", error)
+
+    def release(self) -> None:
+        """Remove the lease, if it is still the run's own."""
+        self._ended.set()
+        try:
+            # Nobody takes over a lease that is fresh, so that it can be removed without condition.
+            self.check()
+            self._ask("delete_object")
+        except (ArchiveLockedError, OSError) as error:
+            logger.warning("the lock is not removed: %s", error)
+
+    def _renew(self) -> None:
+        if self._lost is not None:
+            raise self._lost
+        # Some stores let through a put with the ETag of what is gone: then a look must tell.
+        is_known = self._age() < self._seconds
+        for _ in range(_TRIES):
+            if is_known and self._put(IfMatch=self._etag):
+                return
+            found = self._find()
+            if found is None or not found.is_mine:
+                holder = {} if found is None else found.holder
+                self._lost = ArchiveLockedError(
+                    f"{self._uri}: the lock, which this run could not renew within "
+                    f"{self._seconds:.0f} s, was taken over by {_name_of(holder)}; it writes no "
+                    "more, what is committed stays",
+                    holder=holder,
+                )
+                raise self._lost
+            # The store did what an answer that got lost would have told.
+            self._etag, is_known = found.etag, True
+        raise OSError(f"{self._uri}: the lock can't be renewed: the store reports conflicts")
+
+    def _age(self) -> float:
+        """Return for how many seconds the lease has not been renewed, rather more than less."""
+        # The one clock stands still while the machine sleeps, the other may be set back.
+        monotonic, wall = self._since
+        return max(time.monotonic() - monotonic, time.time() - wall)
+
+    def _put(self, **condition: str) -> bool:
+        """Put the lease where the condition holds; whether it did."""
+        self._note["renewed"] += 1  # no two are the same, so that no two ETags are
+        since = (time.monotonic(), time.time())
+        body = json.dumps(self._note).encode() + b"\n"
+        answer = self._ask("put_object", Body=body, ContentType="application/json", **condition)
+        if answer is None:
+            return False
+        self._etag, self._since = answer["ETag"], since
+        return True
+
+    def _find(self) -> _Found | None:
+        answer = self._ask("get_object")
+        if answer is None:
+            return None
+        holder = _holder_of(answer["Body"])
+        date = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
+        now = email.utils.parsedate_to_datetime(date).replace(tzinfo=dt.UTC)
+        age = (now - answer["LastModified"]).total_seconds()
+        # Both are cut to whole seconds, so that their difference may be one too many.
+        is_over = age > holder.get("seconds", SECONDS) + 1
+        return _Found(answer["ETag"], holder, holder.get("token") == self._note["token"], is_over)
+
+    def _ask(self, operation: str, **options: str | bytes) -> dict[str, Any] | None:
+        """Return the store's answer; `None` where a condition doesn't hold or there is no lease."""
+        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - an extra
+
+        try:
+            answer: dict[str, Any] = getattr(self._client, operation)(**self._object, **options)
+            if "Body" in answer:
+                answer["Body"] = answer["Body"].read()
+        except (BotoCoreError, ClientError) as error:
+            told = getattr(error, "response", {})
+            status = told.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            if status in {_CONFLICT, _FAILED} or told.get("Error", {}).get("Code") == "NoSuchKey":
+                return None
+            if status == _NOT_IMPLEMENTED:
+                raise NoLockError("its store knows no conditional put") from error
+            raise OSError(f"{self._uri}/{layout.HOLDER}: {error}") from error
+        return answer

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.coverage import Coverage, from_json, to_json
@@ -15,7 +17,6 @@ from balance_analysis.filters import Filters
 
 if TYPE_CHECKING:
     from balance_analysis.archive.coverage import FileNote
-    from balance_analysis.archive.layout import Partition
     from balance_analysis.archive.store import Store
 
 FORMAT_VERSION: Final = 1
@@ -28,18 +29,10 @@ _EQUAL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What an archive is bound to, from its first run on.
-
-    Attributes
-    ----------
-    filters
-        Which accounts it holds.
-    partition
-        The period of a file.
-    """
+    """What an archive is bound to, from its first run on: which accounts, and a file's period."""
 
     filters: Filters
-    partition: Partition
+    partition: layout.Partition
 
     def describe(self) -> str:
         """Return it in words."""
@@ -47,15 +40,19 @@ class About:
         accounts = "; ".join(f"{name} {', '.join(values)}" for name, values in allowed)
         return f"{accounts or 'all accounts'}, a file for each {self.partition}"
 
+    def check_holds(self, wanted: Filters) -> None:
+        """Raise ArchiveError if accounts are asked for that the archive isn't bound to."""
+        for name, values in self.filters.allowed().items():
+            others = sorted(set(wanted.allowed().get(name, ())) - set(values))
+            if others:
+                raise ArchiveError(
+                    f"the archive holds only accounts of {name} {', '.join(values)}, not "
+                    f"{others[0]}"
+                )
+
 
 def check_seen(store: Store, name: str) -> None:
-    """Raise if a file that an archive has is not there: another machine may not reach its folder.
-
-    Raises
-    ------
-    ArchiveError
-        With the machine and the file.
-    """
+    """Raise ArchiveError if a file that an archive has is not there, on this machine."""
     if store.read(name) is None:
         raise ArchiveError(
             f"{platform.node()} does not find {store.uri}/{name}: whoever works on an archive must "
@@ -73,38 +70,38 @@ def read_about(store: Store) -> About:
     """
     content = store.read(layout.ABOUT)
     where = f"{store.uri}/{layout.ABOUT}"
-    if content is None and not _is_empty(store):
-        raise ArchiveDamagedError(f"{store.uri} has lost its {layout.ABOUT}: {_EQUAL}")
     if content is None:
+        _check_not_lost(store)
         raise ArchiveError(f"{store.uri} is no archive: it has no {layout.ABOUT}; export makes one")
     try:
-        about = json.loads(content)
-        if about["format_version"] > FORMAT_VERSION:
+        told = msgspec.json.decode(content)
+        if told["format_version"] > FORMAT_VERSION:
             raise ArchiveError(
-                f"{where} is of format {about['format_version']}, newer than this package knows "
+                f"{where} is of format {told['format_version']}, newer than this package knows "
                 f"({FORMAT_VERSION}): update balance-analysis"
             )
-        query = {
-            name: about["query"][name] for name in ("party_ids", "market_ids", "account_types")
-        }
-        filters = Filters(about["query"]["asset_id"], **{n: tuple(v) for n, v in query.items()})
-        layout.period_of(0, about["partition"])
-        return About(filters, about["partition"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        query = {field.name: told["query"][field.name] for field in fields(Filters)}
+        return msgspec.convert({"filters": query, "partition": told["partition"]}, About)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArchiveDamagedError(f"{where} is damaged ({error!r}): {_EQUAL}") from error
 
 
-def check_empty(store: Store) -> None:
-    """Raise if an archive can't be made here.
+def _check_not_lost(store: Store) -> None:
+    """Raise if there is a coverage: of more than nothing, which a run leaves that made no more."""
+    content = store.read(layout.COVERAGE)
+    try:
+        if content is None or from_json(content, layout.COVERAGE).is_empty:
+            return
+    except ArchiveError:
+        pass
+    raise ArchiveDamagedError(f"{store.uri} has lost its {layout.ABOUT}: {_EQUAL}")
 
-    Raises
-    ------
-    ArchiveError
-        If there are files.
-    """
-    strangers = [name for name in store.names() if not _is_of_a_beginning(store, name)]
-    if layout.COVERAGE in strangers:
-        raise ArchiveDamagedError(f"{store.uri} has lost its {layout.ABOUT}: {_EQUAL}")
+
+def check_empty(store: Store) -> None:
+    """Raise ArchiveError if an archive can't be made here, as there are other files."""
+    _check_not_lost(store)
+    ours = (layout.COVERAGE, layout.LOCK, layout.HOLDER)
+    strangers = [name for name in store.names() if name not in ours and not is_leftover(name)]
     if strangers:
         raise ArchiveError(
             f"{store.uri} is no archive, but has files such as {strangers[0]}: "
@@ -112,30 +109,8 @@ def check_empty(store: Store) -> None:
         )
 
 
-def _is_of_a_beginning(store: Store, name: str) -> bool:
-    """Whether a file is one that a run leaves which ends before it has made an archive."""
-    if name == layout.COVERAGE:
-        return _is_empty(store)
-    return name in (layout.LOCK, layout.HOLDER) or is_leftover(name)
-
-
-def _is_empty(store: Store) -> bool:
-    """Whether there is no coverage, or one of nothing."""
-    content = store.read(layout.COVERAGE)
-    try:
-        return content is None or from_json(content, layout.COVERAGE).is_empty
-    except ArchiveError:
-        return False
-
-
 def write_about(store: Store, about: About) -> None:
-    """Make an empty archive.
-
-    Raises
-    ------
-    ArchiveError
-        If other files are there.
-    """
+    """Make an empty archive; where other files are, raise ArchiveError."""
     check_empty(store)
     content = {
         "format_version": FORMAT_VERSION,

@@ -1,7 +1,7 @@
-"""One report for each run, and the bad rows that it met.
+"""What one run does to an archive: as its caller gets it, and as a report in a file.
 
 A report is written when the run begins, as incomplete, and again when it ends: one that was killed
-leaves the first.
+leaves the first. The bad rows that a run meets stand in a file beside it.
 """
 
 from __future__ import annotations
@@ -11,27 +11,33 @@ import datetime as dt
 import json
 import logging
 import re
+import secrets
 from dataclasses import asdict, dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from balance_analysis.archive import layout
+from balance_analysis.archive.commit import uninterrupted
 from balance_analysis.archive.limits import snapshot
-from balance_analysis.archive.run import STAMP
-from balance_analysis.archive.signals import uninterrupted
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError
+from balance_analysis.notebook import facts_html
 from balance_analysis.redact import without_credentials
-from balance_analysis.text import exact_text
+from balance_analysis.spans import joined
+from balance_analysis.text import exact_text, moment_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    import pyarrow as pa
 
     from balance_analysis.archive.commit import Writer
     from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.archive.run import Run
     from balance_analysis.archive.store import Store
+    from balance_analysis.node.decode import BadRow
+    from balance_analysis.schema import NetworkLimits
+    from balance_analysis.spans import Span
 
 logger = logging.getLogger("balance_analysis")
 
@@ -47,11 +53,91 @@ KEPT: Final = 400
 FAILED_FOR: Final = dt.timedelta(days=30)
 """So long those are kept as well that tell of a failure."""
 
+_STAMP: Final = "%Y%m%dT%H%M%S.%fZ"
 _REPORT: Final = re.compile(rf"{layout.RUNS}\d{{8}}T\d{{6}}\.\d{{6}}Z-[0-9a-f]{{6}}\.json")
 
 
+def new_id() -> str:
+    """Return a name for a run that begins now; names sort by time."""
+    return f"{dt.datetime.now(dt.UTC):{_STAMP}}-{secrets.token_hex(3)}"
+
+
 @dataclass(slots=True)
-class Report:
+class Run:
+    """What one export did.
+
+    Attributes
+    ----------
+    id
+        Its name: that of its report in `_runs`, and of its bad rows in `_quarantine`.
+    spans
+        What it asked for, [start, end) each, microseconds.
+    committed
+        What of it the archive holds now.
+    rows
+        How many rows came that the archive didn't hold.
+    conflicts
+        Rows that the archive held and that came with another balance, which it holds now, or did
+        not come again.
+    bad_rows
+        Rows that the table can't hold, kept aside.
+    damaged
+        Files of the archive that are gone, or of another size than what was written.
+    requests
+        How many were sent.
+    source, block_height, limits
+        The node, the last block that it held, and the network's limits, if it has any.
+    asked_at
+        When it was asked, ISO 8601 in UTC.
+    finished
+        A node whose chain stands still, and the time of its last block, microseconds: that block is
+        finished. `None` where a chain goes on, or the archive needs nothing of the block.
+    """
+
+    id: str = field(default_factory=new_id)
+    spans: list[Span] = field(default_factory=list)
+    committed: list[Span] = field(default_factory=list)
+    rows: int = 0
+    conflicts: list[pa.Table] = field(default_factory=list)
+    bad_rows: dict[BadRow, None] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
+    requests: int = 0
+    source: str = ""
+    block_height: int | None = None
+    limits: NetworkLimits | None = None
+    asked_at: str = field(
+        default_factory=lambda: dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    )
+    finished: tuple[str, int] | None = None
+
+    def commits(self, start: int, end: int) -> None:
+        """Note that [start, end) is in the archive."""
+        self.committed = joined([*self.committed, (start, end)])
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "run": self.id,
+            "asked for": _lines(self.spans),
+            "committed": _lines(self.committed),
+            "new rows": self.rows,
+            "conflicts": sum(rows.num_rows for rows in self.conflicts),
+            "bad rows": len(self.bad_rows),
+            "damaged files": ", ".join(self.damaged) or "none",
+            "requests": self.requests,
+            "node": self.source or "unknown",
+            "block height": "unknown" if self.block_height is None else self.block_height,
+            "asked at": dt.datetime.fromisoformat(self.asked_at),
+        }
+        return facts_html("An export", facts.items())
+
+
+def _lines(spans: Iterable[Span]) -> str:
+    """Return intervals for a person, one a line."""
+    return "\n".join(" to ".join(map(moment_text, span)) for span in spans) or "nothing"
+
+
+@dataclass(slots=True)
+class RunReport:
     """What one run did, as its file tells.
 
     Attributes
@@ -123,7 +209,7 @@ def reported(
     store: Store,
     writer: Writer,
     run: Run,
-    on_report: Callable[[Report], object] | None = None,
+    on_report: Callable[[RunReport], object] | None = None,
     *,
     kind: Kind = "export",
 ) -> Iterator[None]:
@@ -141,8 +227,7 @@ def reported(
     OSError
         If the report can't be written, unless the run failed anyway.
     """
-    began = dt.datetime.now(dt.UTC)
-    report = Report(run.id, _iso(began), kind, coverage_end=_end_of(writer.state))
+    report = RunReport(run.id, _now(), kind, coverage_end=_end_of(writer.state))
     _write(store, report)
     if on_report is not None:
         on_report(report)
@@ -151,36 +236,40 @@ def reported(
         yield
     except BaseException as error:
         report.outcome = "partial" if writer.state.intervals != before else "failed"
-        report.error = _told(error)
-        with _logged():
-            _end(store, writer, run, report, began)
+        report.error = _said(error)
+        try:
+            _end(store, writer.state, run, report)
+        except (OSError, ArchiveLockedError) as other:
+            logger.warning("the run's report can't be written: %s", other)
         raise
     else:
         is_news = run.rows or run.conflicts or run.bad_rows or kind == "repair"
         report.outcome = "complete" if is_news else "nothing new"
-        _end(store, writer, run, report, began)
+        _end(store, writer.state, run, report)
     finally:
         if on_report is not None:
             on_report(report)
 
 
-def _end(store: Store, writer: Writer, run: Run, report: Report, began: dt.datetime) -> None:
+def _end(store: Store, state: Coverage, run: Run, report: RunReport) -> None:
     """Note what a run did, and write its report."""
-    ended = dt.datetime.now(dt.UTC)
-    report.ended, report.seconds = _iso(ended), round((ended - began).total_seconds(), 3)
-    report.spans = [[exact_text(start), exact_text(end)] for start, end in run.spans]
-    report.committed = [[exact_text(start), exact_text(end)] for start, end in run.committed]
+    report.ended = _now()
+    lasted = dt.datetime.fromisoformat(report.ended) - dt.datetime.fromisoformat(report.started)
+    report.seconds = round(lasted.total_seconds(), 3)
+    report.spans = [[exact_text(moment) for moment in span] for span in run.spans]
+    report.committed = [[exact_text(moment) for moment in span] for span in run.committed]
     report.damaged = list(run.damaged)
     report.limits = None if run.limits is None else _as_json(snapshot(run.limits))
     report.rows, report.requests, report.bad_rows = run.rows, run.requests, len(run.bad_rows)
     report.conflicts = sum(part.num_rows for part in run.conflicts)
-    report.conflicting_rows = _first_rows(run)
+    rows = chain.from_iterable(part.slice(0, MOST_CONFLICTS).to_pylist() for part in run.conflicts)
+    report.conflicting_rows = [_as_text(row) for row in islice(rows, MOST_CONFLICTS)]
     report.source, report.block_height = run.source, run.block_height
-    report.coverage_end = _end_of(writer.state)
+    report.coverage_end = _end_of(state)
     with uninterrupted():
         keep_bad_rows(store, run)
         _write(store, report)
-        _forget_reports(store, ended)
+        _forget_reports(store)
 
 
 def keep_bad_rows(store: Store, run: Run) -> None:
@@ -199,7 +288,7 @@ def keep_bad_rows(store: Store, run: Run) -> None:
     store.write(f"{layout.QUARANTINE}{run.id}.jsonl", content.encode())
 
 
-def iter_reports(store: Store) -> Iterator[Report]:
+def iter_reports(store: Store) -> Iterator[RunReport]:
     """Yield the reports of an archive's runs, the last one first; a damaged one is only told."""
     for name in _report_names(store):
         try:
@@ -210,15 +299,21 @@ def iter_reports(store: Store) -> Iterator[Report]:
             yield report
 
 
-def _report_names(store: Store) -> Iterator[str]:
-    return filter(_REPORT.fullmatch, sorted(store.listed(layout.RUNS), reverse=True))
+def last_success(store: Store) -> RunReport | None:
+    """Return the report of the last export that did all of what it was asked to."""
+    reports = iter_reports(store)
+    return next((each for each in reports if each.kind == "export" and each.is_success), None)
 
 
-def _forget_reports(store: Store, now: dt.datetime) -> None:
+def _report_names(store: Store) -> list[str]:
+    return sorted(filter(_REPORT.fullmatch, store.names(layout.RUNS)), reverse=True)
+
+
+def _forget_reports(store: Store) -> None:
     """Delete the reports of old runs, but for those that tell of a recent failure."""
-    since = f"{layout.RUNS}{now - FAILED_FOR:{STAMP}}"
+    since = f"{layout.RUNS}{dt.datetime.now(dt.UTC) - FAILED_FOR:{_STAMP}}"
     try:
-        for name in islice(_report_names(store), KEPT, None):
+        for name in _report_names(store)[KEPT:]:
             if name < since or _is_success(store, name):
                 store.delete(name)
     except (OSError, ArchiveError) as error:
@@ -232,17 +327,19 @@ def _is_success(store: Store, name: str) -> bool:
         return False
 
 
-def last_success(store: Store) -> Report | None:
-    """Return the report of the last run that did all of what it was asked to."""
-    exports = (report for report in iter_reports(store) if report.kind == "export")
-    return next((report for report in exports if report.is_success), None)
+def _write(store: Store, report: RunReport) -> None:
+    content = json.dumps(asdict(report), indent=1) + "\n"
+    store.write(f"{layout.RUNS}{report.id}.json", content.encode())
 
 
-def _first_rows(run: Run) -> list[dict[str, str]]:
-    rows: list[dict[str, str]] = []
-    for part in run.conflicts:
-        rows += map(_as_text, part.slice(0, MOST_CONFLICTS - len(rows)).to_pylist())
-    return rows
+def _read(store: Store, name: str) -> RunReport:
+    try:
+        report = msgspec.json.decode(store.read(name) or b"", type=RunReport)
+        for moment in (report.started, report.ended or report.started):
+            dt.datetime.fromisoformat(moment)
+    except (ValueError, RecursionError) as error:
+        raise ArchiveDamagedError(f"{store.uri}/{name} is damaged: {error!r}; remove it") from error
+    return report
 
 
 def _as_json(row: dict[str, Any]) -> dict[str, Any]:
@@ -253,43 +350,20 @@ def _as_json(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_text(row: dict[str, Any]) -> dict[str, str]:
-    return {**row, "timestamp": _iso(row["timestamp"]), "balance": str(row["balance"])}
+    moment = row["timestamp"].isoformat(timespec="microseconds")
+    return {**row, "timestamp": moment, "balance": str(row["balance"])}
 
 
-def _write(store: Store, report: Report) -> None:
-    content = json.dumps(asdict(report), indent=1) + "\n"
-    store.write(f"{layout.RUNS}{report.id}.json", content.encode())
-
-
-def _read(store: Store, name: str) -> Report:
-    try:
-        report = msgspec.json.decode(store.read(name) or b"", type=Report)
-        for moment in (report.started, report.ended or report.started):
-            dt.datetime.fromisoformat(moment)
-    except (ValueError, RecursionError) as error:
-        raise ArchiveDamagedError(f"{store.uri}/{name} is damaged: {error!r}; remove it") from error
-    return report
-
-
-@contextlib.contextmanager
-def _logged() -> Iterator[None]:
-    """Log that a file can't be written, where that is not the first thing to go wrong."""
-    try:
-        yield
-    except (OSError, ArchiveLockedError) as error:
-        logger.warning("the run's report can't be written: %s", error)
-
-
-def _told(error: BaseException) -> str:
+def _said(error: BaseException) -> str:
+    """Return an error as its report has it: in one line, without credentials."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
-    text = " ".join(str(error).split()) or type(error).__name__
-    return without_credentials(text)
+    return without_credentials(" ".join(str(error).split()) or type(error).__name__)
 
 
 def _end_of(state: Coverage) -> str | None:
     return exact_text(state.intervals[-1].end) if state.intervals else None
 
 
-def _iso(moment: dt.datetime) -> str:
-    return moment.isoformat(timespec="microseconds")
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")

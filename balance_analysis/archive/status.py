@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-import pyarrow as pa
-
-from balance_analysis.archive import layout
-from balance_analysis.archive.datafile import read_groups
 from balance_analysis.archive.lock import writer_of
-from balance_analysis.archive.manifest import lost_files, noted_files, read_about, read_coverage
+from balance_analysis.archive.manifest import lost_files, read_about, read_coverage
 from balance_analysis.archive.runs import iter_reports
-from balance_analysis.archive.scan import opened
+from balance_analysis.archive.scan import Chosen, checkpoint_of, files_of
 from balance_analysis.errors import ArchiveDamagedError
+from balance_analysis.filters import Filters
 from balance_analysis.notebook import facts_html
 from balance_analysis.redact import without_credentials
-from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
+from balance_analysis.schema import from_microseconds
 from balance_analysis.spans import joined
 from balance_analysis.text import age_text, count_text, list_text, moment_text, to_utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from balance_analysis.archive.coverage import Coverage, FileNote
+    from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.manifest import About
-    from balance_analysis.archive.runs import Report as RunReport
+    from balance_analysis.archive.runs import RunReport
     from balance_analysis.archive.store import Store
     from balance_analysis.spans import Span
 
@@ -118,31 +114,17 @@ class ArchiveStatus:
 
     def to_json(self) -> str:
         """Return the status as JSON; moments are ISO 8601 in UTC, `null` where not known."""
-        age = self.age
-        content = {
-            "uri": self.uri,
-            "query": asdict(self.about.filters),
-            "partition": self.about.partition,
-            "complete": _iso_pairs(self.complete),
-            "gaps": _iso_pairs(self.gaps),
-            "unproven": _iso_pairs(self.unproven),
-            "rows": self.rows,
-            "accounts": self.accounts,
-            "files": self.files,
-            "checkpoints": self.checkpoints,
-            "bytes": self.size,
-            "asked_at": self.asked_at and self.asked_at.isoformat(),
-            "source": self.source,
-            "block_height": self.block_height,
-            "limits": self.limits,
-            "lost": list(self.lost),
-            "last_run": None if self.last_run is None else asdict(self.last_run),
-            "writing": self.writing,
-            "is_interrupted": self.is_interrupted,
-            "now": self.now.isoformat(),
-            "age_seconds": None if age is None else age.total_seconds(),
-        }
-        return json.dumps(content, indent=2)
+        content: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name == "about":
+                content |= {"query": asdict(value.filters), "partition": value.partition}
+            elif field.name == "last_run":
+                content["last_run"] = None if value is None else asdict(value)
+            else:
+                content["bytes" if field.name == "size" else field.name] = value
+        content["age_seconds"] = None if self.age is None else self.age.total_seconds()
+        return json.dumps(content, indent=2, default=dt.datetime.isoformat)
 
     def __str__(self) -> str:
         lines = list(_lines(self))
@@ -171,10 +153,9 @@ def read_status(
         state = later
     if wrong is not None:
         raise wrong
-    proven = [interval for interval in state.intervals if interval.proven]
-    unproven = [interval for interval in state.intervals if not interval.proven]
-    bounds = (state.intervals[0].start, state.intervals[-1].end) if state.intervals else (0, 0)
-    last = max(state.intervals, key=lambda interval: interval.asked_at, default=None)
+    proven = [each.span for each in state.intervals if each.proven]
+    unproven = [each.span for each in state.intervals if not each.proven]
+    last = max(state.intervals, key=lambda each: each.asked_at, default=None)
     last_run, writing = next(iter_reports(store), None), writer_of(store)
     is_open = state.pending is not None
     is_open |= last_run is not None and last_run.outcome == "incomplete"
@@ -182,9 +163,9 @@ def read_status(
     return ArchiveStatus(
         uri=without_credentials(store.uri),
         about=about,
-        complete=_stretches(joined(interval.span for interval in proven)),
-        gaps=_stretches(state.missing(*bounds, proven=False)),
-        unproven=_stretches(joined(interval.span for interval in unproven)),
+        complete=_stretches(joined(proven)),
+        gaps=_stretches(state.missing(*state.bounds(proven=False), proven=False)),
+        unproven=_stretches(joined(unproven)),
         rows=sum(note.rows for note in state.files.values()),
         accounts=accounts,
         files=len(state.files),
@@ -208,36 +189,12 @@ def _stretches(spans: Iterable[Span]) -> tuple[Stretch, ...]:
 
 def _count_accounts(store: Store, about: About, state: Coverage) -> int:
     """Return how many accounts have a row, by the last checkpoint and the files since."""
-    since = max(state.checkpoints, default=None)
-    names = [] if since is None else [layout.checkpoint_file(since)]
-    names += [
-        layout.changes_file(period, about.partition)
-        for period in state.files
-        if since is None or layout.bounds_of(period, about.partition)[0] >= since
-    ]
-    known = pa.schema([(name, pa.string()) for name in ACCOUNT_KEY]).empty_table()
-    noted = noted_files(about, state)
-    for name in names:
-        known = _distinct([known, *_accounts(store, name, noted[name])])
-    return int(known.num_rows)
-
-
-def _accounts(store: Store, name: str, notes: tuple[FileNote, ...]) -> Iterator[pa.Table]:
-    """Yield the accounts of each row group, each once where its rows stand together."""
-    with opened(store, name, notes) as file:
-        for number in range(file.num_row_groups):
-            ids = read_groups(file, [number], ACCOUNT_KEY).unify_dictionaries()
-            begins = np.zeros(ids.num_rows, bool)
-            begins[:1] = True
-            for column in ids.combine_chunks().columns:
-                codes = pa.concat_arrays(column.chunks).indices.to_numpy()
-                begins[1:] |= codes[1:] != codes[:-1]
-            plain = pa.schema([(key, pa.string()) for key in ACCOUNT_KEY])
-            yield ids.filter(pa.array(begins)).select(list(ACCOUNT_KEY)).cast(plain)
-
-
-def _distinct(parts: list[pa.Table]) -> pa.Table:
-    return pa.concat_tables(parts).group_by(list(ACCOUNT_KEY)).aggregate([])
+    start, end = state.bounds(proven=False)
+    since = max(state.checkpoints, default=start)
+    files = list(files_of(about, state, (since, end)))
+    if state.checkpoints:
+        files.insert(0, checkpoint_of(since, state.checkpoints[since]))
+    return int(Chosen(store, Filters(), tuple(files), ()).count().num_rows)
 
 
 def _lines(status: ArchiveStatus) -> Iterator[tuple[str, str]]:
@@ -290,7 +247,3 @@ def _bytes(size: int) -> str:
     while size >= 1000 ** (power + 1) and power + 1 < len(_UNITS):
         power += 1
     return f"{size / 1000**power:.{min(power, 1)}f} {_UNITS[power]}"
-
-
-def _iso_pairs(stretches: tuple[Stretch, ...]) -> list[list[Any]]:
-    return [[moment.isoformat() for moment in stretch] for stretch in stretches]

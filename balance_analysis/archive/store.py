@@ -18,7 +18,7 @@ from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.files.atomic import PathLike, flush, replacing_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _LEFTOVER: Final = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")
@@ -133,28 +133,18 @@ class Store:
     def delete(self, name: str) -> None:
         """Delete a file, if it is there."""
         self._ask_guard()
-        if self.folder is None:
-            if self._files.get_file_info(self._path(name)).type is pafs.FileType.File:
-                self._files.delete_file(self._path(name))
-        else:
+        if self.folder is not None:
             Path(self._path(name)).unlink(missing_ok=True)
+        elif self.has(name):
+            self._files.delete_file(self._path(name))
 
     def has(self, name: str) -> bool:
         """Whether there is a file of that name."""
         return bool(self._files.get_file_info(self._path(name)).is_file)
 
-    def listed(self, folder: str) -> list[str]:
-        """Return the names of what is in a folder, in any order: a look at names alone."""
-        if self.folder is None:
-            return list(self.sizes(folder))
-        try:
-            return [f"{folder}{name}" for name in os.listdir(self._path(folder.rstrip("/")))]  # noqa: PTH208 - much faster
-        except FileNotFoundError:
-            return []
-
-    def names(self, folder: str = "") -> Iterator[str]:
-        """Yield the names of all files in a folder, sorted; nothing where it is not there."""
-        yield from sorted(self.sizes(folder))
+    def names(self, folder: str = "") -> list[str]:
+        """Return the names of all files in a folder, sorted; nothing where it is not there."""
+        return sorted(self.sizes(folder))
 
     def sizes(self, folder: str = "") -> dict[str, int]:
         """Return the bytes of each file in a folder by its name; nothing where it is not there.
@@ -163,12 +153,8 @@ class Store:
         """
         root = self._path(folder.rstrip("/")) if folder else self._root
         selector = pafs.FileSelector(root, recursive=True, allow_not_found=True)
-        found = self._files.get_file_info(selector)
-        sizes = {
-            info.path.removeprefix(self._root).lstrip("/"): info.size
-            for info in found
-            if info.type is pafs.FileType.File
-        }
+        found = [info for info in self._files.get_file_info(selector) if info.is_file]
+        sizes = {info.path.removeprefix(self._root).lstrip("/"): info.size for info in found}
         if self.folder is None:
             return sizes
         parents = {name.rpartition("/")[0] for name in sizes}
@@ -179,18 +165,13 @@ class Store:
         """Return the symbolic links in a local folder: no file or folder of an archive is one."""
         if self.folder is None:
             return []
-        found = [
-            Path(parent, name)
-            for parent, folders, files in os.walk(self.folder)
-            for name in (*folders, *files)
-        ]
-        return sorted(str(x.relative_to(self.folder)) for x in found if x.is_symlink())
+        links = [path for path in self.folder.rglob("*") if path.is_symlink()]
+        return sorted(str(path.relative_to(self.folder)) for path in links)
 
     def sweep(self) -> None:
         """Delete what writes left that were interrupted."""
-        for name in list(self.names()):
-            if is_leftover(name):
-                self.delete(name)
+        for name in filter(is_leftover, self.names()):
+            self.delete(name)
 
     def place(self, name: str) -> tuple[pafs.FileSystem, str]:
         """Return the file system that a file is in, and its path there."""

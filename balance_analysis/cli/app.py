@@ -112,7 +112,9 @@ def main() -> None:
     except SystemExit as end:
         # At an ordinary exit a request under way would be waited for until its timeout, and Arrow's
         # threads, if they still run then, now and then abort the process.
-        if not isinstance(end.code, int) or not ({"pyarrow", "requests"} & sys.modules.keys()):
+        if not isinstance(end.code, int) or not (
+            {"pyarrow", "requests", "distributed"} & sys.modules.keys()
+        ):
             raise
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError):  # whoever read has gone, or what it said already

@@ -33,7 +33,7 @@ from balance_analysis.text import count_text, iso_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from balance_analysis.archive.runs import Report
+    from balance_analysis.archive.runs import RunReport
     from balance_analysis.cli.settings import Value
 
 _Config = Annotated[
@@ -116,7 +116,7 @@ class Export:
     def __init__(self, settings: Mapping[str, Any], messages: Messages) -> None:
         self._settings, self._messages = settings, messages
         self._archive = ba.Archive(settings["archive"])
-        self._report: Report | None = None
+        self._report: RunReport | None = None
 
     def plan(self, client: ba.Client) -> int:
         """Print what would be asked for."""
@@ -219,7 +219,7 @@ class Export:
         own = {name: self._settings[name] for name in names}
         return {**interval(*bounds), **own, "on_report": self._keep}
 
-    def _keep(self, report: Report) -> None:
+    def _keep(self, report: RunReport) -> None:
         self._report = report
 
     def _partition(self) -> Any:  # noqa: ANN401 - a Partition

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.archive.run import Run
+    from balance_analysis.archive.runs import Run
     from balance_analysis.load.request import LoadRequest
     from balance_analysis.load.session import Seen
     from balance_analysis.node.client import Client

@@ -27,8 +27,7 @@ from balance_analysis.archive.manifest import (
     read_coverage,
     write_about,
 )
-from balance_analysis.archive.run import Run
-from balance_analysis.archive.runs import reported
+from balance_analysis.archive.runs import Run, reported
 from balance_analysis.errors import ArchiveError
 from balance_analysis.ingest.continuity import Witness, up_to_head
 from balance_analysis.ingest.executor import Pool
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.layout import Partition
-    from balance_analysis.archive.runs import Report as RunReport
+    from balance_analysis.archive.runs import RunReport
     from balance_analysis.archive.store import Store
     from balance_analysis.ingest.executor import Executor
     from balance_analysis.load.progress import Report

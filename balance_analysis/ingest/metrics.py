@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from balance_analysis.archive.runs import Report, last_success
+from balance_analysis.archive.runs import RunReport, last_success
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike, replacing
 from balance_analysis.redact import without_credentials
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 
 def write_metrics(
-    path: PathLike, *, store: Store, state: Coverage | None, report: Report | None, exit_code: int
+    path: PathLike,
+    *,
+    store: Store,
+    state: Coverage | None,
+    report: RunReport | None,
+    exit_code: int,
 ) -> None:
     """Write an export's figures for Prometheus, as the node exporter's textfile collector reads it.
 
@@ -52,7 +57,7 @@ def write_metrics(
 
 
 def _figures(
-    store: Store, state: Coverage | None, report: Report | None, exit_code: int
+    store: Store, state: Coverage | None, report: RunReport | None, exit_code: int
 ) -> dict[str, tuple[str, float | None]]:
     now = dt.datetime.now(dt.UTC)
     success = None
@@ -60,7 +65,7 @@ def _figures(
         with contextlib.suppress(ArchiveError, OSError):
             success = last_success(store)
     ended = None if success is None or success.ended is None else _seconds(success.ended)
-    run = Report("", "") if report is None else report
+    run = RunReport("", "") if report is None else report
     began = now.timestamp() if report is None else _seconds(report.started)
     rows = gaps = unproven = lag = None
     if state is not None:

@@ -18,11 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.commit import merge, within
+from balance_analysis.archive.commit import merge, uninterrupted, within
 from balance_analysis.archive.coverage import Interval, covered_by
 from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.archive.runs import keep_bad_rows
-from balance_analysis.archive.signals import uninterrupted
 from balance_analysis.errors import BalanceAnalysisError, RequestError
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.commit import Writer
     from balance_analysis.archive.coverage import FileNote
-    from balance_analysis.archive.run import Run
+    from balance_analysis.archive.runs import Run
     from balance_analysis.archive.store import Store
     from balance_analysis.ingest.continuity import Witness
     from balance_analysis.node.decode import BadRow

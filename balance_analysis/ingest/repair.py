@@ -17,13 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.commit import Writer
+from balance_analysis.archive.commit import Writer, uninterrupted
 from balance_analysis.archive.coverage import covered_by
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import read_about
-from balance_analysis.archive.run import Run
-from balance_analysis.archive.runs import iter_reports, reported
-from balance_analysis.archive.signals import uninterrupted
+from balance_analysis.archive.runs import Run, iter_reports, reported
 from balance_analysis.archive.verify import LOST, verify_archive
 from balance_analysis.archive.verify_files import EMPTY
 from balance_analysis.errors import ArchiveError, NetworkMismatchError
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.coverage import Interval
-    from balance_analysis.archive.runs import Report
+    from balance_analysis.archive.runs import RunReport
     from balance_analysis.archive.store import Store
     from balance_analysis.archive.verify_report import VerifyReport
     from balance_analysis.load.request import LoadRequest
@@ -93,7 +91,7 @@ def repair(
     end: Instant | None = None,
     page_size: int = 5000,
     workers: int = 4,
-    on_report: Callable[[Report], object] | None = None,
+    on_report: Callable[[RunReport], object] | None = None,
 ) -> Repaired:
     """Mend what `Archive.verify` finds wrong, with the help of a node.
 

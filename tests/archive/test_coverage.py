@@ -78,16 +78,13 @@ def test_each_microsecond_is_as_the_last_answer_about_it_says(asked):
 
 
 @given(MANY)
-def test_intervals_ascend_without_overlap_and_none_is_empty(asked):
+def test_intervals_ascend_without_overlap_and_those_that_touch_and_agree_are_one(asked):
     found = covering(asked).intervals
     assert all(interval.start < interval.end for interval in found)
-    assert all(a.end <= b.start for a, b in itertools.pairwise(found))
-
-
-@given(MANY)
-def test_intervals_that_touch_and_agree_are_one(asked):
-    found = covering(asked).intervals
-    assert not any(a.joins(b) for a, b in itertools.pairwise(found))
+    for a, b in itertools.pairwise(found):
+        assert a.end < b.start or (
+            a.end == b.start and (a.proven, a.source) != (b.proven, b.source)
+        )
 
 
 @given(MANY, intervals())
@@ -131,18 +128,9 @@ def test_what_is_announced_holds_once_it_is_settled_and_not_before(asked, more, 
     assert settled.intervals == before.covers(more).intervals
     assert settled.files == {"2023-04-01": note}
     assert settled.pending is None
-
-
-@given(MANY)
-def test_settling_without_an_announcement_changes_nothing(asked):
-    assert covering(asked).settle() == covering(asked)
-
-
-def test_a_period_that_is_announced_again_replaces_its_note_and_keeps_the_others():
-    state = Coverage()
-    for period in ("2023-04-02", "2023-04-01", "2023-04-02"):
-        state = state.announce(period, NOTE, []).settle()
-    assert list(state.files) == ["2023-04-01", "2023-04-02"]
+    assert settled.settle() == settled
+    earlier = settled.announce("2023-03-31", note, []).settle()
+    assert list(earlier.files) == ["2023-03-31", "2023-04-01"]
 
 
 @given(
@@ -154,22 +142,8 @@ def test_a_period_that_is_announced_again_replaces_its_note_and_keeps_the_others
 def test_json_keeps_every_part(asked, files, checkpoints, pending):
     limits = LimitsNote(3, 700, "ef" * 32)
     state = Coverage(covering(asked).intervals, files, checkpoints, limits, pending, limits)
-    assert from_json(to_json(state), "_coverage.json") == state
-
-
-@given(MANY, NOTES)
-def test_the_same_state_is_written_in_the_same_bytes(asked, note):
-    state = covering(asked).announce("2023-04-01", note, [])
-    assert to_json(from_json(to_json(state), "x")) == to_json(state)
-
-
-@given(st.data())
-def test_a_file_cut_short_anywhere_is_damaged(data):
-    state = Coverage().announce("2023-04-01", NOTE, [Interval(0, 9, True, "x", 4, "2023")])
-    content = to_json(state)
-    cut = data.draw(st.integers(0, len(content) - 2))
-    with pytest.raises(ArchiveError, match=r"here/_coverage\.json is damaged"):
-        from_json(content[:cut], "here/_coverage.json")
+    again = from_json(to_json(state), "_coverage.json")
+    assert (again, to_json(again)) == (state, to_json(state))
 
 
 @pytest.mark.parametrize("key", ["version", "intervals", "files", "checkpoints", "pending"])
@@ -208,13 +182,16 @@ STATE = Coverage(
 ).announce("2023-04-02", NOTE, [Interval(9, 12, False, "http://two", None, "2023-04-03")])
 
 
-def test_no_flipped_bit_makes_it_tell_anything_else():
+def test_no_flipped_bit_and_no_cut_makes_it_tell_anything_else():
     content = to_json(STATE)
     for place in range(8 * len(content)):
         flipped = bytearray(content)
         flipped[place // 8] ^= 1 << place % 8
         with pytest.raises(ArchiveError):
             from_json(bytes(flipped), "x")
+    for cut in range(len(content) - 1):
+        with pytest.raises(ArchiveError, match="here is damaged"):
+            from_json(content[:cut], "here")
 
 
 def changed(edit):
@@ -232,17 +209,9 @@ def changed(edit):
         lambda c: c["intervals"][0].update(block_height=4.5),
         lambda c: c["intervals"][0].update(start="2023-04-01T00:00:00"),
         lambda c: c["intervals"][0].update(asked_at="yesterday"),
-        lambda c: c["intervals"][0].update(more=1),
-        lambda c: c.update(version=2.0),
-        lambda c: c.update(version=True),
-        lambda c: c.update(version="2"),
-        lambda c: c["files"]["2023-04-01"].update(rows=-1),
-        lambda c: c["files"]["2023-04-01"].update(sha256="no digest"),
-        lambda c: c["files"]["2023-04-01"].update(footer="12" * 31),
         lambda c: c["files"].update({"2023-02-30": c["files"]["2023-04-01"]}),
         lambda c: c["pending"].update(period="2023-02-30"),
         lambda c: c["limits"].pop("snapshots"),
-        lambda c: c.update(sha257=""),
     ],
 )
 def test_whatever_is_no_value_of_its_kind_is_damage(edit):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import pickle
 import signal
@@ -46,13 +45,12 @@ def test_a_second_writer_is_refused_at_once_and_told_who_holds_the_lock(holder, 
         pass
     assert time.monotonic() - began < 1
     assert f"process {holder.pid} on {os.uname().nodename}" in str(caught.value)
-    assert caught.value.holder["pid"] == holder.pid
-
-
-def test_a_refused_writer_leaves_the_holders_note(holder, tmp_path):
-    with pytest.raises(ArchiveLockedError), one_writer(Store(tmp_path / "a")):
+    note = read_holder(Store(tmp_path / "a"))
+    assert set(note) == {"pid", "host", "since"}
+    assert caught.value.holder == note
+    (tmp_path / "a" / "_lock.json").write_text("{")
+    with pytest.raises(ArchiveLockedError, match="another run"), one_writer(Store(tmp_path / "a")):
         pass
-    assert read_holder(Store(tmp_path / "a"))["pid"] == holder.pid
 
 
 def test_a_killed_holder_blocks_nobody_though_its_note_stays(holder, tmp_path):
@@ -70,12 +68,6 @@ def test_the_lock_is_free_again_after_an_error(tmp_path):
     with pytest.raises(RuntimeError, match="x"), one_writer(store):
         raise RuntimeError("x")
     with one_writer(store):
-        pass
-
-
-def test_a_damaged_note_still_names_another_run(holder, tmp_path):
-    (tmp_path / "a" / "_lock.json").write_text("{")
-    with pytest.raises(ArchiveLockedError, match="another run"), one_writer(Store(tmp_path / "a")):
         pass
 
 
@@ -99,15 +91,6 @@ def test_a_link_in_the_place_of_the_lock_is_refused(tmp_path, name):
     with pytest.raises(ArchiveError, match="symbolic link"), one_writer(Store(tmp_path / "a")):
         pass
     assert (tmp_path / "mine.txt").read_text() == "mine"
-
-
-def test_an_object_store_has_no_lock_and_says_so(tmp_path, caplog):
-    store = Store(tmp_path / "a")
-    store.folder, store.uri = None, "s3://me:secret@bucket/a"
-    with one_writer(store), one_writer(store):
-        pass
-    assert "has no lock" in caplog.text
-    assert "secret" not in caplog.text
 
 
 def test_an_export_holds_the_lock_while_it_asks(tmp_path):
@@ -141,10 +124,3 @@ def test_an_export_beside_other_files_leaves_no_lock_there(tmp_path):
 def test_the_error_pickles_with_its_holder():
     error = pickle.loads(pickle.dumps(ArchiveLockedError("x", holder={"pid": 1})))
     assert (str(error), error.holder) == ("x", {"pid": 1})
-
-
-def test_the_note_is_json_with_who_and_since(tmp_path):
-    store = Store(tmp_path / "a")
-    with one_writer(store):
-        note = json.loads((tmp_path / "a" / "_lock.json").read_text())
-    assert set(note) == {"pid", "host", "since"}

@@ -20,7 +20,9 @@ from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
 from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.runs import Report
+from balance_analysis.archive.manifest import About, write_about
+from balance_analysis.archive.runs import RunReport
+from balance_analysis.filters import Filters
 from balance_analysis.schema import from_microseconds
 from tests.archive.exporting import (
     DAY,
@@ -56,23 +58,13 @@ def status(folder, **options):
     return ba.Archive(folder).status(**{"now": LATER, **options})
 
 
-def test_it_tells_how_much_there_is(folder):
-    found, state = status(folder), state_of(folder)
-    files = content_of(folder, "changes/", "checkpoints/")
-    assert found.rows == len(ROWS)
-    assert found.accounts == len({row.account for row in ROWS})
-    assert (found.files, found.checkpoints) == (len(state.files), 1)
-    assert found.size == sum(map(len, files.values()))
-    assert found.limits == 1
-
-
-def test_it_tells_what_is_complete_and_from_whom(node, folder):
-    found = status(folder)
-    assert found.complete == ((from_microseconds(START), from_microseconds(END)),)
-    assert (found.gaps, found.unproven, found.is_interrupted) == ((), (), False)
-    assert found.source == node.url
-    assert found.block_height == state_of(folder).intervals[0].block_height
-    assert abs(dt.datetime.now(dt.UTC) - found.asked_at) < dt.timedelta(minutes=5)
+def test_its_age_is_from_the_end_of_what_is_complete(folder):
+    found, late = status(folder), (LATER, LATER + dt.timedelta(days=1))
+    assert found.age == replace(found, unproven=(late,)).age == dt.timedelta(days=2, hours=3)
+    assert found.is_older_than(dt.timedelta(days=2))
+    assert not found.is_older_than(dt.timedelta(days=2, hours=3))
+    there = LATER.astimezone(dt.timezone(dt.timedelta(hours=5)))
+    assert status(folder, now=LATER.replace(tzinfo=None)) == status(folder, now=there) == found
 
 
 def test_accounts_are_those_of_the_last_checkpoint_and_of_the_files_since(folder, monkeypatch):
@@ -85,95 +77,48 @@ def test_accounts_are_those_of_the_last_checkpoint_and_of_the_files_since(folder
     assert all(name >= "changes/date=2023-05-01" for name in opened)
 
 
-def test_accounts_that_are_not_counted_cost_no_reading(folder, monkeypatch):
-    archive = ba.Archive(folder)
-    monkeypatch.setattr(archive.store, "open", None)
-    found = archive.status(count_accounts=False)
-    assert found.accounts is None
-    assert json.loads(found.to_json())["accounts"] is None
-
-
-@pytest.mark.parametrize("rows", [0, 1, 7, 40])
-def test_accounts_are_counted_without_a_checkpoint(tmp_path, rows):
+def test_accounts_are_counted_without_a_checkpoint(tmp_path):
     end = MONTH - HOUR
-    history = spread_history(8, rows=rows, accounts=9, end=end) if rows else []
+    history = spread_history(8, rows=40, accounts=9, end=end)
     with node_of(history, head=end) as node:
         run_export(node, tmp_path / "x", start=START)
     assert status(tmp_path / "x").accounts == len({row.account for row in history})
 
 
-def with_intervals(folder, *bounds):
-    writer = Writer(ba.Archive(folder).store)
-    intervals = [Interval(*each, "http://a", 7, "2023-05-01T00:00:00+00:00") for each in bounds]
-    writer.amend(replace(writer.state, intervals=tuple(intervals)))
-
-
-def test_gaps_and_unproven_parts_are_told_and_what_touches_is_one(tmp_path):
+def test_gaps_and_unproven_parts_and_who_was_asked_last_are_told_and_what_touches_is_one(tmp_path):
     with node_of([]) as node:
         run_export(node, tmp_path, start=START)
     at = [START + days * DAY for days in range(7)]
-    with_intervals(
-        tmp_path,
-        (at[0], at[1], False),
-        (at[1], at[2], True),
-        (at[2], at[3], True),
-        (at[5], at[6], True),
-    )
+    bounds = [(0, 1, False), (1, 2, True), (2, 3, True), (5, 6, True)]
+    intervals = [
+        Interval(at[a], at[b], proven, f"http://{a}", None, f"2023-05-0{9 - a}T00:00:00+00:00")
+        for a, b, proven in bounds
+    ]
+    writer = Writer(ba.Archive(tmp_path).store)
+    writer.amend(replace(writer.state, intervals=tuple(intervals)))
     found = status(tmp_path)
+    assert (found.source, found.block_height) == ("http://0", None)
+    assert found.asked_at == dt.datetime(2023, 5, 9, tzinfo=dt.UTC)
     moments = [from_microseconds(moment) for moment in at]
     assert found.unproven == ((moments[0], moments[1]),)
     assert found.complete == ((moments[1], moments[3]), (moments[5], moments[6]))
     assert found.gaps == ((moments[3], moments[5]),)
-
-
-def test_the_last_asked_is_that_of_the_interval_asked_last(tmp_path):
-    with node_of([]) as node:
-        run_export(node, tmp_path, start=START)
-    writer = Writer(ba.Archive(tmp_path).store)
-    late = Interval(START, START + DAY, True, "http://late", None, "2023-06-01T00:00:00+00:00")
-    early = Interval(START + DAY, END, True, "http://early", 7, "2023-05-01T00:00:00+00:00")
-    writer.amend(replace(writer.state, intervals=(late, early)))
-    found = status(tmp_path)
-    assert (found.source, found.block_height) == ("http://late", None)
-    assert found.asked_at == dt.datetime(2023, 6, 1, tzinfo=dt.UTC)
-
-
-def test_its_age_is_from_the_end_of_what_is_complete(folder):
-    found = status(folder)
-    assert found.age == dt.timedelta(days=2, hours=3)
-    assert found.is_older_than(dt.timedelta(days=2))
-    assert not found.is_older_than(dt.timedelta(days=2, hours=3))
-
-
-def test_what_is_unproven_makes_an_archive_no_younger(folder):
-    found = status(folder)
-    late = (LATER, LATER + dt.timedelta(days=1))
-    assert replace(found, unproven=(late,)).age == found.age
-
-
-def test_now_may_be_in_any_time_zone_or_in_none(folder):
-    naive = LATER.replace(tzinfo=None)
-    there = LATER.astimezone(dt.timezone(dt.timedelta(hours=5)))
-    assert status(folder, now=naive) == status(folder, now=there) == status(folder)
+    lines = str(replace(found, gaps=found.gaps * 5)).splitlines()
+    assert next(line for line in lines if line.startswith("gaps")).endswith("; 2 more")
 
 
 def test_an_archive_of_nothing_is_older_than_any_age(tmp_path):
-    with node_of([]) as node:
-        run_export(node, tmp_path / "x", start=START)
-    found = status(tmp_path / "x")
+    write_about(ba.Archive(tmp_path).store, About(Filters(), "day"))
+    found = status(tmp_path)
     assert (found.complete, found.age, found.accounts) == ((), None, 0)
+    assert (found.asked_at, found.source, found.last_run) == (None, None, None)
     assert found.is_older_than(dt.timedelta(days=10_000))
-    assert "nothing" in str(found)
-
-
-def test_an_archive_that_was_only_made_has_a_status(tmp_path):
-    with node_of([]) as node:
-        run_export(node, tmp_path / "x", start=START)
-    with_intervals(tmp_path / "x")
-    found = status(tmp_path / "x")
-    assert (found.asked_at, found.source) == (None, None)
+    assert "complete    nothing" in str(found)
     assert "last asked  never" in str(found)
     assert json.loads(found.to_json())["asked_at"] is None
+    limits = ba.Archive(tmp_path).limits()
+    assert limits.empty
+    assert str(limits["block_height"].dtype) == "Int64"
 
 
 def test_a_run_that_was_cut_off_is_told(tmp_path):
@@ -193,7 +138,7 @@ def test_a_run_that_was_cut_off_is_told(tmp_path):
 def test_a_killed_run_is_told_by_its_report_and_not_while_it_runs(tmp_path):
     with node_of(ROWS) as node:
         run_export(node, tmp_path / "x", start=START)
-    report = Report("99990101T000000.000000Z-000000", "9999-01-01T00:00:00+00:00")
+    report = RunReport("99990101T000000.000000Z-000000", "9999-01-01T00:00:00+00:00")
     store = ba.Archive(tmp_path / "x").store
     store.write(f"_runs/{report.id}.json", json.dumps(asdict(report)).encode())
     assert status(tmp_path / "x").is_interrupted
@@ -237,8 +182,15 @@ def test_files_that_are_gone_or_cut_are_told_and_what_is_missing_at_the_beginnin
     assert "gone, or cut" in str(found)
 
 
-def test_as_text_it_is_aligned_and_in_utc(node, folder):
-    found = status(folder)
+def test_it_tells_how_much_there_is_and_its_text_is_aligned_and_in_utc(node, folder):
+    found, state = status(folder), state_of(folder)
+    assert found.rows == len(ROWS)
+    assert found.accounts == len({row.account for row in ROWS})
+    assert found.complete == ((from_microseconds(START), from_microseconds(END)),)
+    assert (found.files, found.checkpoints) == (len(state.files), 1)
+    assert found.size == sum(map(len, content_of(folder, "changes/", "checkpoints/").values()))
+    assert found.block_height == state.intervals[0].block_height
+    assert abs(dt.datetime.now(dt.UTC) - found.asked_at) < dt.timedelta(minutes=5)
     lines = str(found).splitlines()
     column = len("last asked  ")
     assert all(line[column - 1] == " " and line[column] != " " for line in lines)
@@ -255,53 +207,12 @@ def test_as_text_it_is_aligned_and_in_utc(node, folder):
     assert said["limits"] == "1 distinct snapshot"
 
 
-@pytest.mark.parametrize(
-    ("age", "said"),
-    [
-        (dt.timedelta(seconds=59), "59 s"),
-        (dt.timedelta(minutes=3, seconds=1), "3 min 1 s"),
-        (dt.timedelta(hours=25, minutes=59), "1 day 1 h"),
-        (dt.timedelta(hours=2, minutes=5, seconds=4), "2 h 5 min"),
-        (dt.timedelta(seconds=-5), "0 s"),
-    ],
-)
-def test_an_age_is_told_by_its_two_largest_units(folder, age, said):
-    found = status(folder, now=from_microseconds(END) + age)
-    assert f"age         {said} at " in str(found)
-
-
-def test_of_many_gaps_the_first_are_shown(folder):
-    stretch = (LATER, LATER + dt.timedelta(hours=1))
-    lines = str(replace(status(folder), gaps=(stretch,) * 5)).splitlines()
-    (gaps,) = (line for line in lines if line.startswith("gaps"))
-    assert gaps.endswith("; 2 more")
-
-
 def test_as_json_its_keys_are_stable(folder):
     content = json.loads(status(folder).to_json())
-    assert list(content) == [
-        "uri",
-        "query",
-        "partition",
-        "complete",
-        "gaps",
-        "unproven",
-        "rows",
-        "accounts",
-        "files",
-        "checkpoints",
-        "bytes",
-        "asked_at",
-        "source",
-        "block_height",
-        "limits",
-        "lost",
-        "last_run",
-        "writing",
-        "is_interrupted",
-        "now",
-        "age_seconds",
-    ]
+    assert " ".join(content) == (
+        "uri query partition complete gaps unproven rows accounts files checkpoints bytes asked_at "
+        "source block_height limits lost last_run writing is_interrupted now age_seconds"
+    )
     assert content["complete"] == [["2023-04-28T20:00:00+00:00", "2023-05-03T08:00:00+00:00"]]
     assert content["age_seconds"] == 51 * 3600
 
@@ -322,17 +233,7 @@ def test_a_damaged_file_is_told_where_its_accounts_are_counted(tmp_path):
     assert status(tmp_path / "x", count_accounts=False).rows == len(ROWS)
 
 
-def test_limits_are_a_frame_of_typed_columns(node, folder):
-    limits = ba.Archive(folder).limits()
-    (row,) = limits.to_dict("records")
-    assert row["source"] == node.url
-    assert row["can_propose_market"] is True
-    assert str(limits["block_height"].dtype) == "Int64"
-    assert isinstance(limits["first_seen"].dtype, pd.DatetimeTZDtype)
-    assert isinstance(limits["propose_market_enabled_from"].dtype, pd.DatetimeTZDtype)
-
-
-def test_limits_that_change_have_a_row_each(tmp_path):
+def test_limits_are_a_frame_of_typed_columns_with_a_row_for_each_change(tmp_path):
     with node_of(ROWS) as node:
         run_export(node, tmp_path, start=START)
         run_export(node, tmp_path)
@@ -341,16 +242,11 @@ def test_limits_that_change_have_a_row_each(tmp_path):
     limits = ba.Archive(tmp_path).limits()
     assert limits["can_propose_market"].tolist() == [True, False]
     assert (limits["first_seen"] <= limits["last_seen"]).all()
-    assert status(tmp_path).limits == 2
-
-
-def test_an_archive_of_a_node_without_limits_has_an_empty_frame(tmp_path):
-    with node_of(ROWS, limits=None) as node:
-        run_export(node, tmp_path, start=START)
-    limits = ba.Archive(tmp_path).limits()
-    assert limits.empty
+    assert limits["source"].unique().tolist() == [node.url]
     assert str(limits["block_height"].dtype) == "Int64"
-    assert status(tmp_path).limits == 0
+    assert isinstance(limits["first_seen"].dtype, pd.DatetimeTZDtype)
+    assert isinstance(limits["propose_market_enabled_from"].dtype, pd.DatetimeTZDtype)
+    assert status(tmp_path).limits == 2
 
 
 def test_a_day_behind_a_link_is_lost(folder, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import signal
 import subprocess
@@ -11,21 +10,11 @@ import sys
 import threading
 import time
 
-import boto3
 import pytest
-from botocore.loaders import JSONFileLoader
-from moto.moto_server.werkzeug_app import (
-    DomainDispatcherApplication,
-    MotoRequestHandler,
-    create_backend_app,
-)
 from typer.testing import CliRunner
-from werkzeug.http import http_date, parse_date
-from werkzeug.serving import make_server
 
-from balance_analysis.archive import lease as lease_module
+from balance_analysis.archive import lock
 from balance_analysis.archive.archive import Archive
-from balance_analysis.archive.lease import leased
 from balance_analysis.archive.lock import one_writer, read_holder
 from balance_analysis.archive.store import Store
 from balance_analysis.cli import app
@@ -34,115 +23,16 @@ from tests.archive.exporting import END, START, node_of, run_export, spread_hist
 
 HOLDING = """
 import sys
-from balance_analysis.archive.lease import leased
+from balance_analysis.archive import lock
 from balance_analysis.archive.store import Store
-store = Store(sys.argv[1])
-with leased(store, seconds=float(sys.argv[2])) as store.guard:
+store, lock.SECONDS = Store(sys.argv[1]), float(sys.argv[2])
+with lock.one_writer(store):
     print("held", flush=True)
     for line in sys.stdin:
         store.write("late", b"")
 """
 DEAD = {"pid": 7, "host": "gone", "since": "2023-04-01T00:00:00+00:00", "seconds": 60, "token": "x"}
 ROWS = spread_history(1, rows=40, accounts=9)
-
-
-class Front:
-    """S3 that does one request at a time, as a store must, and what a test makes of it."""
-
-    def __init__(self):
-        self.s3 = DomainDispatcherApplication(create_backend_app)
-        self.turn = threading.Lock()
-        self.reset()
-
-    def reset(self):
-        self.refuse = lambda environ: None
-        self.forget = ()
-        self.lose = 0
-        self.clock = 0
-        self.aged = 0
-        self.writes = []
-
-    def __call__(self, environ, start):
-        with self.turn:
-            return [b"".join(self.answer(environ, start))]
-
-    def answer(self, environ, start):
-        if environ["REQUEST_METHOD"] == "PUT":
-            self.writes.append(environ["PATH_INFO"])
-        refused = self.refuse(environ)
-        if refused:
-            start(f"{refused} Refused", [("Content-Type", "application/xml")])
-            return [b"<Error><Code>NotImplemented</Code><Message>no</Message></Error>"]
-        for name in self.forget:
-            environ.pop(name, None)
-        return self.s3(environ, functools.partial(self.begin, environ, start))
-
-    def begin(self, environ, start, status, headers, *rest):
-        if self.lose and environ["REQUEST_METHOD"] == "PUT":
-            self.lose -= 1
-            return start("500 Lost", [("Content-Type", "text/plain")])
-        told = dict(headers)
-        if "last-modified" in told:
-            moved = parse_date(told["last-modified"]).timestamp() + self.clock - self.aged
-            told["last-modified"] = http_date(moved)
-        return start(status, list(told.items()), *rest)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _descriptions_read_once():
-    """Spare each client its own reading of what S3 is, which takes most of its making."""
-    load = functools.cache(JSONFileLoader().load_file)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(JSONFileLoader, "load_file", lambda _, path: load(path))
-        yield
-
-
-@pytest.fixture(scope="module")
-def serving():
-    front = Front()
-
-    class Handler(MotoRequestHandler):
-        def date_time_string(self, timestamp=None):
-            return http_date(time.time() + front.clock)
-
-    server = make_server("127.0.0.1", 0, front, threaded=True, request_handler=Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield front, f"127.0.0.1:{server.port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-@pytest.fixture
-def front(serving, monkeypatch):
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    serving[0].reset()
-    yield serving[0]
-    serving[0].reset()
-
-
-@pytest.fixture(scope="module")
-def s3(serving):
-    client = boto3.Session("testing", "testing").client(
-        "s3", endpoint_url=f"http://{serving[1]}", region_name="us-east-1"
-    )
-    with contextlib.closing(client):
-        yield client
-
-
-@pytest.fixture
-def bucket(front, s3, request):
-    name = request.node.name.replace("_", "-").split("[")[0][-60:].strip("-")
-    s3.create_bucket(Bucket=name)
-    return name
-
-
-@pytest.fixture
-def address(bucket, serving):
-    return f"s3://{bucket}/a?endpoint_override={serving[1]}&scheme=http&region=us-east-1"
 
 
 @pytest.fixture
@@ -170,6 +60,15 @@ def holding(address, seconds=60):
     finally:
         process.kill()
         process.communicate()
+
+
+@contextlib.contextmanager
+def leased(store, seconds=60.0):
+    """Hold the lock for so long at a time, and give what a write asks first."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lock, "SECONDS", seconds)
+        with one_writer(store):
+            yield store.guard
 
 
 def eventually(ask, seconds=20):
@@ -219,7 +118,9 @@ def test_a_second_writer_is_refused_and_told_who_holds_the_lock(address):
             pass
         assert f"process {process.pid} on" in str(caught.value)
         assert "if it was killed, in 60 s" in str(caught.value)
-        assert caught.value.holder["pid"] == read_holder(Store(address))["pid"] == process.pid
+        note = read_holder(Store(address))
+        assert (caught.value.holder, note["pid"]) == (note, process.pid)
+        assert set(note) == {"pid", "host", "since", "seconds", "token", "renewed"}
 
 
 def test_the_lock_is_removed_at_the_end_and_after_an_error(address):
@@ -232,19 +133,13 @@ def test_the_lock_is_removed_at_the_end_and_after_an_error(address):
     assert (list(store.names()), store.guard) == ([], None)
 
 
-def test_of_several_at_once_one_gets_the_lock(address):
+@pytest.mark.parametrize("left", [None, {**DEAD, "seconds": -2}])
+def test_of_several_at_once_one_gets_the_lock(address, put, left):
+    if left is not None:
+        put(left)
     winners, losers = contest(address)
     assert (len(winners), len(losers)) == (1, 4)
     assert list(Store(address).names()) == []
-
-
-def test_of_several_one_takes_over_what_a_dead_holder_left(address, put):
-    put(DEAD)
-    with pytest.raises(ArchiveLockedError, match="process 7 on gone"), leased(Store(address)):
-        pass
-    put({**DEAD, "seconds": -2})
-    winners, losers = contest(address)
-    assert (len(winners), len(losers)) == (1, 4)
 
 
 def test_a_killed_holders_lock_is_free_when_its_time_is_over(address, front):
@@ -296,16 +191,16 @@ def test_a_lost_lock_is_noticed_and_its_new_holder_left_alone(address, put, capl
     with leased(store, seconds=0.3) as check:
         put(DEAD)
         eventually(lambda: is_lost(check))
-        with pytest.raises(ArchiveLockedError, match=r"process 7 on gone.* has taken over"):
+        with pytest.raises(ArchiveLockedError, match=r"taken over by process 7 on gone"):
             check()
     assert read_holder(store) == DEAD
     assert "not removed" in caplog.text
 
 
 def test_a_write_finds_out_itself_what_the_background_did_not(address, put, monkeypatch):
-    monkeypatch.setattr(lease_module._Lease, "keep", lambda _: None)
+    monkeypatch.setattr(lock._Lease, "keep", lambda _: None)
     store = Store(address)
-    with leased(store, seconds=0.3) as store.guard:
+    with leased(store, seconds=0.3):
         put(DEAD)
         time.sleep(0.2)
         with pytest.raises(ArchiveLockedError, match="process 7 on gone"):
@@ -366,59 +261,38 @@ def test_a_store_that_knows_no_condition_has_no_lock(address, front, condition, 
     assert list(Store(address).names()) == []
 
 
-def test_the_lock_is_removed_where_only_puts_know_conditions(address, front):
-    front.refuse = lambda environ: (
-        501 if environ["REQUEST_METHOD"] == "DELETE" and "HTTP_IF_MATCH" in environ else None
-    )
-    with one_writer(Store(address)):
-        pass
-    assert list(Store(address).names()) == []
-
-
 def test_without_boto3_there_is_no_lock_and_the_way_to_one_is_told(address, monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "boto3", None)
-    monkeypatch.delitem(sys.modules, "balance_analysis.archive.lease")
-    monkeypatch.delattr("balance_analysis.archive.lease")
     with one_writer(Store(address)), one_writer(Store(address)):
         pass
     assert "has no lock: that takes boto3, from pip install 'balance-analysis[s3]'" in caplog.text
     assert "?" not in caplog.text
 
 
-def test_a_missing_bucket_is_told_and_named(address):
+def test_a_store_out_of_reach_is_told(address, serving):
     where = address.replace("s3://", "s3://nowhere-")
     with pytest.raises(OSError, match=r"s3://nowhere-.*NoSuchBucket"), one_writer(Store(where)):
         pass
-
-
-def test_a_store_out_of_reach_is_told(address, serving):
     away = address.replace(serving[1], "127.0.0.1:1")
     with pytest.raises(OSError, match=r"_lock\.json.*127\.0\.0\.1:1"), one_writer(Store(away)):
         pass
 
 
 @pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
-def test_the_lock_is_where_the_environment_has_the_archive(bucket, serving, monkeypatch, name):
+def test_the_lock_is_where_pyarrow_has_the_archive(address, serving, monkeypatch, tmp_path, name):
     monkeypatch.setenv(name, f"http://{serving[1]}")
-    store = Store(f"s3://{bucket}/a?region=us-east-1")
+    store = Store(address.partition("?")[0] + "?region=us-east-1")
     with one_writer(store):
         assert list(store.names()) == ["_lock.json"]
-
-
-def test_a_configuration_file_names_no_store_to_the_lock_as_it_names_none_to_pyarrow(
-    front, tmp_path, monkeypatch
-):
-    (tmp_path / "config").write_text("[default]\nendpoint_url = http://127.0.0.1:1\n")
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    files, _ = Store("s3://bucket/a?region=eu-west-1").place("_lock.json")
-    with contextlib.closing(lease_module._client(files)) as client:
-        assert client.meta.endpoint_url == "https://s3.eu-west-1.amazonaws.com"
-
-
-def test_the_address_goes_before_the_environment(address, monkeypatch):
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+    # The address goes before the environment, and pyarrow heeds no file.
+    monkeypatch.setenv(name, "http://127.0.0.1:1")
     with one_writer(Store(address)):
         assert read_holder(Store(address))
+    monkeypatch.delenv(name)
+    (tmp_path / "config").write_text("[default]\nendpoint_url = http://127.0.0.1:1\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    with contextlib.closing(lock._client(Store("s3://bucket/a?region=eu-west-1"))) as client:
+        assert client.meta.endpoint_url == "https://s3.eu-west-1.amazonaws.com"
 
 
 def test_a_lock_that_the_store_fails_to_confirm_is_not_left_behind(address, front):
@@ -426,12 +300,6 @@ def test_a_lock_that_the_store_fails_to_confirm_is_not_left_behind(address, fron
     with pytest.raises(OSError, match=r"_lock\.json"), one_writer(Store(address)):
         pass
     assert list(Store(address).names()) == []
-
-
-def test_the_note_holds_nothing_but_who_and_how_long(address):
-    with one_writer(Store(address)):
-        note = read_holder(Store(address))
-    assert set(note) == {"pid", "host", "since", "seconds", "token", "renewed"}
 
 
 def test_a_run_goes_on_where_the_one_before_ended_and_leaves_no_lock(address):
@@ -446,7 +314,7 @@ def test_a_run_goes_on_where_the_one_before_ended_and_leaves_no_lock(address):
 def test_an_export_that_loses_the_lock_stops_before_its_next_write(
     address, front, put, monkeypatch
 ):
-    monkeypatch.setattr(lease_module, "leased", functools.partial(leased, seconds=0.3))
+    monkeypatch.setattr(lock, "SECONDS", 0.3)
     with node_of(ROWS) as node:
         run_export(node, address, start=START, end=(START + END) // 2)
     before = Store(address).read("_coverage.json")

@@ -1,0 +1,118 @@
+"""S3 on loopback, for archives in an object store."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import time
+
+import boto3
+import pytest
+from botocore.loaders import JSONFileLoader
+from moto.moto_server.werkzeug_app import (
+    DomainDispatcherApplication,
+    MotoRequestHandler,
+    create_backend_app,
+)
+from werkzeug.http import http_date, parse_date
+from werkzeug.serving import make_server
+
+
+class Front:
+    """S3 that does one request at a time, as a store must, and what a test makes of it."""
+
+    def __init__(self):
+        self.s3 = DomainDispatcherApplication(create_backend_app)
+        self.turn = threading.Lock()
+        self.reset()
+
+    def reset(self):
+        self.refuse = lambda environ: None
+        self.forget = ()
+        self.lose = 0
+        self.clock = 0
+        self.aged = 0
+        self.writes = []
+
+    def __call__(self, environ, start):
+        with self.turn:
+            return [b"".join(self.answer(environ, start))]
+
+    def answer(self, environ, start):
+        if environ["REQUEST_METHOD"] == "PUT":
+            self.writes.append(environ["PATH_INFO"])
+        refused = self.refuse(environ)
+        if refused:
+            start(f"{refused} Refused", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>NotImplemented</Code><Message>no</Message></Error>"]
+        for name in self.forget:
+            environ.pop(name, None)
+        return self.s3(environ, functools.partial(self.begin, environ, start))
+
+    def begin(self, environ, start, status, headers, *rest):
+        if self.lose and environ["REQUEST_METHOD"] == "PUT":
+            self.lose -= 1
+            return start("500 Lost", [("Content-Type", "text/plain")])
+        told = dict(headers)
+        if "last-modified" in told:
+            moved = parse_date(told["last-modified"]).timestamp() + self.clock - self.aged
+            told["last-modified"] = http_date(moved)
+        return start(status, list(told.items()), *rest)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _descriptions_read_once():
+    """Spare each client its own reading of what S3 is, which takes most of its making."""
+    load = functools.cache(JSONFileLoader().load_file)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JSONFileLoader, "load_file", lambda _, path: load(path))
+        yield
+
+
+@pytest.fixture(scope="session")
+def serving():
+    front = Front()
+
+    class Handler(MotoRequestHandler):
+        def date_time_string(self, timestamp=None):
+            return http_date(time.time() + front.clock)
+
+    server = make_server("127.0.0.1", 0, front, threaded=True, request_handler=Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield front, f"127.0.0.1:{server.port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def front(serving, monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    serving[0].reset()
+    yield serving[0]
+    serving[0].reset()
+
+
+@pytest.fixture(scope="session")
+def s3(serving):
+    client = boto3.Session("testing", "testing").client(
+        "s3", endpoint_url=f"http://{serving[1]}", region_name="us-east-1"
+    )
+    with contextlib.closing(client):
+        yield client
+
+
+@pytest.fixture
+def bucket(front, s3, request):
+    name = request.node.name.replace("_", "-").split("[")[0][-60:].strip("-")
+    s3.create_bucket(Bucket=name)
+    return name
+
+
+@pytest.fixture
+def address(bucket, serving):
+    return f"s3://{bucket}/a?endpoint_override={serving[1]}&scheme=http&region=us-east-1"
