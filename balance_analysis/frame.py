@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.rows import canonical
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, BALANCE_DIGITS, COLUMNS
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, BALANCE_DIGITS, COLUMNS, ID_TYPE
 
 BALANCE_DTYPE: Final = pd.ArrowDtype(pa.decimal128(BALANCE_DIGITS, 0))
 TIMESTAMP_DTYPE: Final = pd.DatetimeTZDtype("us", "UTC")
@@ -208,3 +208,13 @@ def to_columns(rows: pa.Table) -> pd.DataFrame:
         else:
             columns[name] = column.to_pandas().cat.remove_unused_categories()
     return pd.DataFrame(columns)
+
+
+def to_plain_arrow(frame: pd.DataFrame) -> pa.Table:
+    """Return any frame of results as Arrow without pandas' metadata, ids as in an archive."""
+    arrow = pa.Table.from_pandas(frame, preserve_index=False)
+    fields = [
+        field.with_type(ID_TYPE) if pa.types.is_dictionary(field.type) else field
+        for field in arrow.schema
+    ]
+    return arrow.cast(pa.schema(fields))

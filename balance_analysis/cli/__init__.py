@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from balance_analysis.cli import (  # noqa: F401 - they add commands
     archive,
-    config,
-    fetch,
+    export,
     node,
     pictures,
-    serve,
     tables,
 )
+from balance_analysis.cli.app import app, main
 from balance_analysis.cli.output import EXIT_CODES, INTERRUPTED, LOCKED, PARTIAL
-from balance_analysis.cli.root import app, main
 
 __all__ = ["EXIT_CODES", "INTERRUPTED", "LOCKED", "PARTIAL", "app", "main"]

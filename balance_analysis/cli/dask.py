@@ -46,7 +46,7 @@ def connected(address: str | None) -> Iterator[Client | None]:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = Client(address, timeout=SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
-    except (OSError, TimeoutError) as error:
+    except OSError as error:
         raise _failed(address, f"the scheduler can't be reached: {error}") from error
     except (TypeError, ValueError, ImportError, RuntimeError) as error:
         raise ValueError(
@@ -60,10 +60,10 @@ def connected(address: str | None) -> Iterator[Client | None]:
             raise _failed(address, "the cluster has no workers; start some") from error
         try:
             yield client
-        except KilledWorker as error:
-            raise _failed(address, f"a task ended its workers again and again: {error}") from error
-        except (CancelledError, CommClosedError) as error:
-            raise _failed(address, "the cluster was lost in the middle of the run") from error
+        except (KilledWorker, CancelledError, CommClosedError) as error:
+            raise _failed(
+                address, f"the cluster was lost in the middle of the run: {error}"
+            ) from error
 
 
 def _failed(address: str, what: str) -> RequestError:

@@ -1,149 +1,183 @@
-"""One run of `export`: what it asks the library for, and how it tells what came of it."""
+"""The command that fills and mends an archive, and the one that tells its settings."""
 
 from __future__ import annotations
 
-import sys
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+import contextlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
+import balance_analysis as ba
+from balance_analysis.cli.app import app, command
 from balance_analysis.cli.dask import connected
-from balance_analysis.cli.output import BAD, LOCKED, PARTIAL, Telling, logger
-from balance_analysis.cli.terminal import aligned, echo
-from balance_analysis.cli.times import interval
+from balance_analysis.cli.options import (
+    AccountOptions,
+    PrintFormat,
+    Rate,
+    Scheduler,
+    Text,
+    Texts,
+    duration_option,
+    interval,
+)
+from balance_analysis.cli.output import BAD, LOCKED, PARTIAL, Messages, echo, logger, print_table
 from balance_analysis.errors import ArchiveError, RequestError
+from balance_analysis.files.atomic import check_output
 from balance_analysis.text import count_text, iso_text
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping
 
-    from distributed import Client as Cluster
+    from balance_analysis.archive.runs import RunReport
+    from balance_analysis.cli.settings import Value
 
-    from balance_analysis.archive.archive import Archive
-    from balance_analysis.archive.runs import Run, RunReport
-    from balance_analysis.node.client import Client
+_Config = Annotated[
+    Path | None, Option(metavar="FILE", help="A TOML file with [export.NAME]; then name that.")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(AccountOptions):
+    """The options that are settings too."""
+
+    since: Annotated[Text, Option(help="Start, if the archive begins later. [oldest row]")] = None
+    until: Annotated[Text, Option(help="End, exclusive; by default now, less --lag.")] = None
+    lag: Annotated[Text, duration_option("How far behind now to end. [1m]")] = None
+    overlap: Annotated[Text, duration_option("How much of the end to ask for again. [10m]")] = None
+    settle: Annotated[Text, duration_option("How long the last block must stay so. [10s]")] = None
+    fill_gaps: Annotated[bool | None, Option(help="Ask for what is missing or unproven.")] = None
+    partition: Annotated[
+        Literal["day", "month", "hour"] | None,
+        Option(help="What a file holds, chosen by an archive's first run. [day]"),
+    ] = None
+    page_size: Annotated[int | None, Option(min=1, help="Rows a request. [5000]")] = None
+    workers: Annotated[int | None, Option(min=1, help="Requests at once. [4]")] = None
+    max_requests_per_second: Rate = None
+    on_bad_rows: Annotated[
+        Literal["quarantine", "raise"] | None, Option(help="What becomes of them. [quarantine]")
+    ] = None
+    scheduler: Scheduler = None
+    metrics_file: Annotated[
+        Path | None, Option(metavar="FILE", help="Write figures for Prometheus here.")
+    ] = None
+    log_format: Annotated[
+        Literal["text", "json"] | None, Option(help="How to write to stderr. [text]")
+    ] = None
+
+
+@command(interrupted=PARTIAL)
+def export(
+    messages: Messages,
+    options: ExportOptions,
+    targets: Annotated[
+        Texts, Argument(metavar="URL... ARCHIVE", help="Addresses; with --config a NAME.")
+    ] = None,
+    config: _Config = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the plan; write nothing.")] = False,
+    repair: Annotated[bool, Option("--repair", help="Mend what `verify` finds.")] = False,
+) -> None:
+    """Bring an archive up to date with a node; the first run makes it."""
+    messages.is_json = options.log_format == "json"
+    values = _resolve(targets or [], config, asdict(options))
+    settings = {name: value.value for name, value in values.items()}
+    for name, example in (("url", "https://node.example.org"), ("archive", "a folder")):
+        if not settings[name]:
+            raise ValueError(f"the setting {name} is missing: {example}; see `export --help`")
+    messages.is_json = settings["log_format"] == "json"
+    if dry_run and repair:
+        raise ValueError("--repair has no --dry-run; `verify` tells what it would mend")
+    if options.scheduler is not None and (repair or dry_run):
+        option = "--repair" if repair else "--dry-run"
+        raise ValueError(f"{option} works without a cluster: leave --scheduler out")
+    if settings["metrics_file"] is not None and not dry_run:
+        folder = settings["archive"].removeprefix("file://")
+        check_output(settings["metrics_file"], inputs=[config, folder])
+    if repair:
+        # A schedule's interval is not meant to be asked for anew whenever a file is mended.
+        settings |= {"since": options.since, "until": options.until}
+    run = Export(settings, messages)
+    if not dry_run:
+        messages.on_failure = run.failed
+    rate = settings["max_requests_per_second"]
+    with ba.Client(settings["url"], max_requests_per_second=rate) as client:
+        code = run.plan(client) if dry_run else run.repair(client) if repair else run.load(client)
+    if code:
+        raise typer.Exit(code)
 
 
 class Export:
-    """One run of `export`.
+    """One run of `export`, and what it tells; each way to run returns an exit code."""
 
-    Parameters
-    ----------
-    settings
-        What holds for it.
-    telling
-        How it tells.
-    """
-
-    def __init__(self, settings: dict[str, Any], telling: Telling) -> None:
-        from balance_analysis.archive.archive import Archive
-
-        self._settings, self._telling = settings, telling
-        self._metrics: Path | None = settings["metrics_file"]
-        self._archive = Archive(settings["archive"])
+    def __init__(self, settings: Mapping[str, Any], messages: Messages) -> None:
+        self._settings, self._messages = settings, messages
+        self._archive = ba.Archive(settings["archive"])
         self._report: RunReport | None = None
 
-    def run(self, *, dry_run: bool, repair: bool) -> None:
-        """Do it, and end the command unless all is well."""
-        if dry_run:
-            with self._client() as client:
-                self._print_plan(self._ask(client, dry_run=True))
-            return
-        self._telling.on_failure = self._failed
-        with self._client() as client:
-            if repair:
-                self._repair(client)
-                return
-            with connected(self._settings["scheduler"]) as cluster:
-                run = self._ask(client, dry_run=False, cluster=cluster)
+    def plan(self, client: ba.Client) -> int:
+        """Print what would be asked for."""
+        from balance_analysis.archive.layout import periods_between
+
+        partition, spans = self._partition(), self._export(client, dry_run=True).spans
+        counts = [sum(1 for _ in periods_between(*span, partition)) for span in spans]
+        columns = {
+            "start": [iso_text(start) for start, _ in spans],
+            "end": [iso_text(end) for _, end in spans],
+            f"{partition}s": [f"{count:,}" for count in counts],
+        }
+        if spans:
+            print_table(columns, left={"start", "end"})
+        else:
+            echo("Nothing to ask for")
+        return 0
+
+    def load(self, client: ba.Client) -> int:
+        """Bring the archive up to date."""
+        with connected(self._settings["scheduler"]) as cluster:
+            run = self._export(client, executor=cluster)
         code = BAD if run.conflicts or run.bad_rows or run.damaged else 0
-        self._measure(code)
-        self._tell(run)
-        if code:
-            raise typer.Exit(code)
+        self._write_metrics(code)
+        if run.conflicts:
+            logger.warning(
+                "%s: the node sent other balances than the archive held, or left rows out; the "
+                "archive holds the newer ones; what it held is in _runs/%s.json",
+                count_text(sum(rows.num_rows for rows in run.conflicts), "conflict"),
+                run.id,
+            )
+        if run.damaged:
+            logger.warning(
+                "%s gone, or not as written, such as %s: `verify` tells more, `export --repair` "
+                "mends it",
+                count_text(len(run.damaged), "file"),
+                run.damaged[0],
+            )
+        self._tell(count_text(run.rows, "new row") if run.rows else "Nothing new")
+        return code
 
-    def _client(self) -> Client:
-        from balance_analysis.node.client import Client
-
-        rate = self._settings["max_requests_per_second"]
-        return Client(self._settings["url"], max_requests_per_second=rate)
-
-    def _ask(self, client: Client, *, dry_run: bool, cluster: Cluster | None = None) -> Run:
-        from balance_analysis.ingest.export import export as fill
-
-        settings = self._settings
-        start, end = interval(settings["since"], settings["until"])
-        return fill(
-            client,
-            self._archive,
-            start=start,
-            end=end,
-            asset_id=settings["asset_id"],
-            party_ids=settings["party_id"] or (),
-            market_ids=settings["market_id"] or (),
-            account_types=settings["account_type"] or (),
-            partition=settings["partition"] or _partition(self._archive),
-            lag=settings["lag"],
-            overlap=settings["overlap"],
-            settle=settings["settle"],
-            fill_gaps=settings["fill_gaps"],
-            page_size=settings["page_size"],
-            workers=settings["workers"],
-            on_bad_rows=settings["on_bad_rows"],
-            progress=self._shows_progress(),
-            dry_run=dry_run,
-            on_report=self._keep,
-            executor=cluster,
-        )
-
-    def _repair(self, client: Client) -> None:
-        from balance_analysis.maintenance.repair import repair
-
-        settings = self._settings
-        start, end = interval(settings["since"], settings["until"])
-        done = repair(
-            client,
-            self._archive,
-            start=start,
-            end=end,
-            page_size=settings["page_size"],
-            workers=settings["workers"],
-            on_report=self._keep,
-        )
+    def repair(self, client: ba.Client) -> int:
+        """Mend the archive."""
+        done = ba.repair(client, self._archive, **self._how())
         code = 0 if done.left.is_whole and not done.bad_rows else BAD
-        self._measure(code)
-        report = self._report
-        if done.bad_rows and report is not None:
-            self._warn_of_bad_rows(report)
+        self._write_metrics(code)
         if done.is_rebuilt:
             logger.warning(
                 "the coverage was lost and is made anew from the files, all of it unproven; "
                 "`export --fill-gaps` asks a node for all that it remembers, and proves that"
             )
-        self._telling.say(
+        self._tell(
             f"Asked again for {count_text(len(done.periods), 'period')}: "
             f"{count_text(len(done.rewritten), 'file')} written anew, {len(done.changed)} with "
-            f"other rows: {self._archive.uri}",
-            event="repair",
-            periods=done.periods,
-            rewritten=done.rewritten,
-            changed=done.changed,
-            is_rebuilt=done.is_rebuilt,
+            "other rows"
         )
         if not done.left.is_whole:
             echo(str(done.left))
-        if code:
-            raise typer.Exit(code)
+        return code
 
-    def _shows_progress(self) -> bool:
-        telling = self._telling
-        return sys.stderr.isatty() and not telling.quiet and not telling.is_json
-
-    def _keep(self, report: RunReport) -> None:
-        self._report = report
-
-    def _failed(self, error: BaseException, code: int) -> int:
+    def failed(self, error: BaseException, code: int) -> int:
         """Measure a run that failed; a source that fails midway leaves a part."""
         report = self._report
         is_partial = report is not None and report.outcome == "partial"
@@ -152,99 +186,120 @@ class Export:
         # The figures are those of the run that holds the lock.
         if code != LOCKED:
             try:
-                self._measure(code)
+                self._write_metrics(code)
             except OSError as other:
                 logger.warning("the metrics can't be written: %s", other)
         if report is not None and is_partial:
-            new = count_text(report.rows, "new row")
-            self._say(report, f"What was complete is committed: {new}")
+            self._tell(f"What was complete is committed: {count_text(report.rows, 'new row')}")
         elif report is not None:
-            self._telling.content = {"event": "summary", **asdict(report)}
+            self._messages.content = {"event": "summary", **asdict(report)}
         if isinstance(error, KeyboardInterrupt) and not is_partial:
-            self._telling.say(f"Nothing new is kept: {self._archive.uri} is as it was")
+            self._messages.say(f"Nothing new is kept: {self._archive.uri} is as it was")
         return code
 
-    def _measure(self, code: int) -> None:
-        if self._metrics is None:
+    def _export(self, client: ba.Client, **how: Any) -> ba.Run:  # noqa: ANN401 - as of `export`
+        settings = self._settings
+        names = ("asset_id", "lag", "overlap", "settle", "fill_gaps", "on_bad_rows")
+        return ba.export(
+            client,
+            self._archive,
+            partition=self._partition(),
+            progress=self._messages.shows_progress,
+            party_ids=settings["party_id"] or (),
+            market_ids=settings["market_id"] or (),
+            account_types=settings["account_type"] or (),
+            **{name: settings[name] for name in names},
+            **self._how(),
+            **how,
+        )
+
+    def _how(self) -> dict[str, Any]:
+        """Return the arguments that `export` and `repair` have in common."""
+        names, bounds = ("page_size", "workers"), (self._settings["since"], self._settings["until"])
+        own = {name: self._settings[name] for name in names}
+        return {**interval(*bounds), **own, "on_report": self._keep}
+
+    def _keep(self, report: RunReport) -> None:
+        self._report = report
+
+    def _partition(self) -> Any:  # noqa: ANN401 - a Partition
+        """Return what a file holds: what is set, else what the archive is bound to."""
+        from balance_analysis.archive import layout
+        from balance_analysis.archive.manifest import read_about
+
+        store = self._archive.store
+        if partition := self._settings["partition"]:
+            return partition
+        return "day" if store.read(layout.ABOUT) is None else read_about(store).partition
+
+    def _write_metrics(self, code: int) -> None:
+        if self._settings["metrics_file"] is None:
             return
         from balance_analysis.archive.manifest import read_coverage
         from balance_analysis.ingest.metrics import write_metrics
 
-        try:
-            state = read_coverage(self._archive.store)
-        except (ArchiveError, OSError):
-            state = None
-        write_metrics(
-            self._metrics,
-            store=self._archive.store,
-            state=state,
-            report=self._report,
-            exit_code=code,
-        )
+        state, store = None, self._archive.store
+        with contextlib.suppress(ArchiveError, OSError):
+            state = read_coverage(store)
+        path, report = self._settings["metrics_file"], self._report
+        write_metrics(path, store=store, state=state, report=report, exit_code=code)
 
-    def _tell(self, run: Run) -> None:
+    def _tell(self, what: str) -> None:
+        """Tell how the run ended, in one line, and of its bad rows."""
         report = self._report
         if report is None:
             return
-        if run.conflicts:
+        if report.bad_rows:
             logger.warning(
-                "%s: the node sent other balances than the archive held, or left rows out; the "
-                "archive holds the newer ones; what it held is in _runs/%s.json",
-                count_text(report.conflicts, "conflict"),
-                run.id,
+                "%s set aside, with reasons, in _quarantine/%s.jsonl",
+                count_text(report.bad_rows, "bad row"),
+                report.id,
             )
-        if run.bad_rows:
-            self._warn_of_bad_rows(report)
-        if run.damaged:
-            logger.warning(
-                "%s gone, or not as written, such as %s: `verify` tells more, `export --repair` "
-                "mends it",
-                count_text(len(run.damaged), "file"),
-                run.damaged[0],
-            )
-        new = count_text(report.rows, "new row") if report.rows else "nothing new"
-        self._say(report, f"{new[0].upper()}{new[1:]}")
-
-    def _warn_of_bad_rows(self, report: RunReport) -> None:
-        logger.warning(
-            "%s set aside, with reasons, in _quarantine/%s.jsonl",
-            count_text(report.bad_rows, "bad row"),
-            report.id,
-        )
-
-    def _say(self, report: RunReport, what: str) -> None:
-        """Say one line of summary."""
         known = report.committed
         asked = f" from {known[0][0]} to {known[-1][1]}" if known else ""
-        self._telling.say(
-            f"{what}{asked} in {count_text(report.requests, 'request')}, {report.seconds:.1f} s: "
-            f"{self._archive.uri}",
-            event="summary",
-            **asdict(report),
-        )
-
-    def _print_plan(self, run: Run) -> None:
-        from balance_analysis.archive.layout import periods_between
-
-        partition = self._settings["partition"] or _partition(self._archive)
-        if not run.spans:
-            echo("Nothing to ask for")
-            return
-        columns = {
-            "start": [iso_text(start) for start, _ in run.spans],
-            "end": [iso_text(end) for _, end in run.spans],
-            f"{partition}s": [
-                f"{sum(1 for _ in periods_between(*span, partition)):,}" for span in run.spans
-            ],
-        }
-        for line in aligned(columns, left={"start", "end"}):
-            echo(line)
+        cost = f"{count_text(report.requests, 'request')}, {report.seconds:.1f} s"
+        told = f"{what}{asked} in {cost}: {self._archive.uri}"
+        self._messages.say(told, event="summary", **asdict(report))
 
 
-def _partition(archive: Archive) -> Any:  # noqa: ANN401 - a Partition
-    """Return what an archive is bound to; of a new one a day."""
-    from balance_analysis.archive import layout
-    from balance_analysis.archive.manifest import read_about
+def _resolve(
+    targets: list[str], config: Path | None, options: Mapping[str, object]
+) -> dict[str, Value]:
+    """Return the settings of an export, with where each comes from."""
+    from balance_analysis.cli.settings import resolve
 
-    is_new = archive.store.read(layout.ABOUT) is None
-    return "day" if is_new else read_about(archive.store).partition
+    if config is not None and len(targets) > 1:
+        raise ValueError(f"with --config, give its NAME alone, not {' '.join(targets)}")
+    if config is not None:
+        return resolve(options, environ=os.environ, config=config, name="".join(targets) or None)
+    if len(targets) == 1:
+        raise ValueError("give URL... ARCHIVE, or --config FILE NAME")
+    named = {"url": targets[:-1], "archive": targets[-1]} if targets else {}
+    return resolve({**options, **named}, environ=os.environ)
+
+
+_config = typer.Typer(help="Tell which settings hold, and why.", no_args_is_help=True)
+app.add_typer(_config, name="config")
+
+
+@command(_config)
+def show(
+    messages: Messages,
+    name: Annotated[Text, Argument(metavar="NAME", help="Which [export.NAME] of FILE.")] = None,
+    config: _Config = None,
+    form: PrintFormat = "table",
+) -> None:
+    """Tell each setting of `export` and where it comes from; credentials are not shown."""
+    if name is not None and config is None:
+        raise ValueError(f"--config FILE is missing, which has [export.{name}]")
+    values = _resolve([] if name is None else [name], config, {})
+    if form == "json":
+        content = {key: {"value": str(v), "from": v.origin} for key, v in values.items()}
+        echo(json.dumps(content, indent=2))
+        return
+    columns = {
+        "setting": list(values),
+        "value": list(map(str, values.values())),
+        "from": [value.origin for value in values.values()],
+    }
+    print_table(columns, left=columns)

@@ -8,11 +8,11 @@ import json
 import re
 import sys
 from decimal import Decimal
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast, get_args
 
 from balance_analysis.cli.options import ExactFormat, TableFormat
-from balance_analysis.cli.terminal import echo
-from balance_analysis.files.atomic import check_output
+from balance_analysis.cli.output import echo, print_table
+from balance_analysis.files.atomic import check_output, replacing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,11 +27,7 @@ _RUN: Final = r"^([=+\-@\t\r\n])"
 
 
 def choose_format(
-    form: TableFormat | ExactFormat | None,
-    output: Path | None,
-    *,
-    source: str,
-    otherwise: TableFormat,
+    form: TableFormat | None, output: Path | None, *, source: str, otherwise: TableFormat
 ) -> TableFormat:
     """Return how rows are to be printed or written, checked before any work.
 
@@ -44,40 +40,34 @@ def choose_format(
         If the file can't be written there.
     """
     if output is None:
-        if form == TableFormat.parquet.value:
+        if form == "parquet":
             raise ValueError("Parquet is not for a terminal; name a file with -o FILE.parquet")
-        return otherwise if form is None else TableFormat(form.value)
-    ending = output.suffix.removeprefix(".").lower()
-    if form is None and ending not in set(ExactFormat):
-        raise ValueError(f"{output}: name a .csv, .json or .parquet file, or give --format")
-    if form == TableFormat.table.value:
+        return form or otherwise
+    if form == "table":
         raise ValueError("a table is for the terminal; a file takes --format csv, json or parquet")
-    if form is not None and ending in set(ExactFormat) and ending != form.value:
-        raise ValueError(f"{output}: name a .{form.value} file, or give --format {ending}")
+    ending = output.suffix.removeprefix(".").lower()
+    known = ending in get_args(ExactFormat)
+    if form is None and not known:
+        raise ValueError(f"{output}: name a .csv, .json or .parquet file, or give --format")
+    if form is not None and known and ending != form:
+        raise ValueError(f"{output}: name a .{form} file, or give --format {ending}")
     check_output(output, inputs=[source])
-    return TableFormat(ending if form is None else form.value)
+    return form or cast("ExactFormat", ending)
 
 
 def write_exact(rows: pd.DataFrame, form: TableFormat, output: Path | None) -> None:
     """Write rows to stdout, or to a file that appears whole or not at all."""
-    write = {
-        TableFormat.csv: _write_csv,
-        TableFormat.json: _write_json,
-        TableFormat.parquet: _write_parquet,
-    }[form]
-    if output is None and sys.stdout.isatty():
+    write = {"csv": _write_csv, "json": _write_json, "parquet": _write_parquet}[form]
+    if output is not None:
+        with replacing(output) as temporary, temporary.open("wb") as file:
+            write(rows, file)
+    elif sys.stdout.isatty():
         held = io.BytesIO()
         write(rows, held)
         echo(held.getvalue().decode(), nl=False)
-        return
-    if output is None:
+    else:
         sys.stdout.flush()
         write(rows, sys.stdout.buffer)
-        return
-    from balance_analysis.files.atomic import replacing
-
-    with replacing(output) as temporary, temporary.open("wb") as file:
-        write(rows, file)
 
 
 def one_header(wide: pd.DataFrame) -> pd.DataFrame:
@@ -99,17 +89,19 @@ def _write_csv(rows: pd.DataFrame, file: BinaryIO) -> None:
     import pyarrow.compute as pc
     from pyarrow import csv
 
-    arrow = _to_arrow(rows)
-    for place, field in enumerate(arrow.schema):
-        if pa.types.is_timestamp(field.type):
-            arrow = arrow.set_column(place, field.name, pc.strftime(arrow[field.name], _MOMENT))
+    from balance_analysis.frame import to_plain_arrow
+
+    arrow = to_plain_arrow(rows)
     texts = [*arrow.column_names]
-    for name in rows.select_dtypes("category"):
-        ids = rows[name].cat.categories
-        texts.extend(ids)
-        if any(re.match(_RUN, each) for each in ids):
-            place = arrow.column_names.index(name)
-            arrow = arrow.set_column(place, name, _as_text(arrow[name].cast(pa.string())))
+    for place, field in enumerate(arrow.schema):
+        column = arrow[field.name]
+        if pa.types.is_timestamp(field.type):
+            arrow = arrow.set_column(place, field.name, pc.strftime(column, _MOMENT))
+        elif pa.types.is_dictionary(field.type):
+            ids = rows[field.name].cat.categories
+            texts.extend(ids)
+            if any(re.match(_RUN, each) for each in ids):
+                arrow = arrow.set_column(place, field.name, _as_text(column.cast(pa.string())))
     arrow = arrow.rename_columns(_as_text(pa.array(arrow.column_names)).to_pylist())
     quoting = "needed" if any(map(_SPECIAL.search, texts)) else "none"
     csv.write_csv(arrow, file, csv.WriteOptions(quoting_style=quoting, quoting_header=quoting))
@@ -125,37 +117,62 @@ def _as_text(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 def _write_json(rows: pd.DataFrame, file: BinaryIO) -> None:
     """Write JSON; amounts are text in it, since JSON's numbers are floats."""
     content = [
-        {name: exact(value) for name, value in row.items()} for row in rows.to_dict("records")
+        {name: _to_json(value) for name, value in row.items()} for row in rows.to_dict("records")
     ]
     file.write(f"{json.dumps(content, indent=2)}\n".encode())
 
 
-def exact(value: object) -> object:
-    """Return a cell as JSON has it, every digit kept."""
+def _to_json(value: Any) -> object:  # noqa: ANN401 - a cell of any column
+    from pandas import isna
+
+    if isna(value):
+        return None
     if isinstance(value, dt.datetime):
-        return None if value != value else value.isoformat()  # noqa: PLR0124 - NaT differs from itself
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, float):
-        return None if value != value else value  # noqa: PLR0124 - NaN differs from itself
-    return value if isinstance(value, int | str) else None
+        return value.isoformat()
+    return str(value) if isinstance(value, Decimal) else value
 
 
 def _write_parquet(rows: pd.DataFrame, file: BinaryIO) -> None:
     import pyarrow.parquet as pq
 
-    pq.write_table(_to_arrow(rows), file, compression="zstd")
+    from balance_analysis.frame import to_plain_arrow
+
+    pq.write_table(to_plain_arrow(rows), file, compression="zstd")
 
 
-def _to_arrow(rows: pd.DataFrame) -> pa.Table:
-    """Return rows as plain Arrow, ids as in an archive."""
-    import pyarrow as pa
+def print_summary(
+    accounts: pd.DataFrame, *, limit: int, asset_names: dict[str, str] | None = None
+) -> None:
+    """Print the most active accounts, one line each, ids short."""
+    from balance_analysis.figures.labels import type_label
+    from balance_analysis.text import short_ids
 
-    from balance_analysis.schema import ID_TYPE
+    shown = accounts.sort_values(["changes", "rows"], ascending=False, kind="stable")
+    shown = shown.head(limit) if limit else shown
+    names = {name: short_ids(shown[name]) for name in ("asset_id", "party_id", "market_id")}
+    names["asset_id"] |= asset_names or {}
+    seen = shown["last_seen"].dt.strftime("%Y-%m-%d %H:%M:%S").fillna("quiet")
+    columns = {
+        "asset": shown["asset_id"].map(names["asset_id"]),
+        "type": shown["account_type"].map(type_label),
+        "party": shown["party_id"].map(names["party_id"]),
+        "market": shown["market_id"].map(names["market_id"]),
+        "rows": shown["rows"].map("{:,}".format),
+        "changes": shown["changes"].map("{:,}".format),
+        **{name: [_amount(x) for x in shown[name]] for name in ("minimum", "maximum", "closing")},
+        "last seen, UTC": seen,
+    }
+    print_table(
+        {name: list(texts) for name, texts in columns.items()},
+        left={"asset", "type", "party", "market"},
+    )
+    if len(shown) < len(accounts):
+        echo(f"... the {len(shown)} most active of {len(accounts):,} accounts")
 
-    arrow = pa.Table.from_pandas(rows, preserve_index=False)
-    fields = [
-        field.with_type(ID_TYPE) if pa.types.is_dictionary(field.type) else field
-        for field in arrow.schema
-    ]
-    return arrow.cast(pa.schema(fields))
+
+def _amount(value: Any) -> str:  # noqa: ANN401 - a cell of any column
+    from pandas import isna
+
+    if isna(value):
+        return "unknown"
+    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"

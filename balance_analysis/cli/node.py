@@ -2,95 +2,152 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
+import balance_analysis as ba
+from balance_analysis.cli.app import command
+from balance_analysis.cli.formats import print_summary
 from balance_analysis.cli.options import (
-    LimitsFormat,
-    Quiet,
+    AccountOptions,
+    PrintFormat,
+    Rate,
+    Since,
+    Until,
     Url,
-    Verbose,
+    Urls,
+    interval,
+    output_option,
 )
-from balance_analysis.cli.output import say, told_errors
-from balance_analysis.cli.root import app
-from balance_analysis.cli.terminal import echo, plain, print_summary, printable
+from balance_analysis.cli.output import PARTIAL, Messages, echo, printable
+from balance_analysis.errors import BalanceAnalysisError
 from balance_analysis.files.atomic import check_output
+from balance_analysis.text import count_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("demo"),
-    verbose: Verbose = 0,
-    quiet: Quiet = False,
+@command()
+def fetch(
+    messages: Messages,
+    url: Urls,
+    output: Annotated[Path, output_option("To write, .parquet.")],
+    accounts: AccountOptions,
+    since: Since = None,
+    until: Until = None,
+    page_size: Annotated[int, Option(min=1, help="Rows a request.")] = 5000,
+    workers: Annotated[int, Option(min=1, help="Requests at once.")] = 4,
+    max_requests_per_second: Rate = None,
+    resume: Annotated[bool, Option("--resume", help="Go on with an interrupted fetch.")] = False,
 ) -> None:
-    """Do the main job on sample data: an embedded node, a load over HTTP, files, plots."""
-    with told_errors(verbose, quiet):
-        from balance_analysis.analysis.units import to_units
-        from balance_analysis.demo import run_demo, sample_assets
+    """Load all balance changes of an interval into one Parquet file, complete or not at all."""
+    bounds = interval(since, until)
+    check_output(output, suffixes=("", ".parquet", ".pq"))
+    from balance_analysis.known import lacking
+    from balance_analysis.load.to_parquet import partial_path
 
-        result = run_demo(out, say=say(quiet))
-        echo(f"{result.status}\n")
-        assets = sample_assets()
-        decimals = {asset: int(about["decimals"]) for asset, about in assets.items()}
-        names = {asset: str(about["symbol"]) for asset, about in assets.items()}
-        print_summary(to_units(result.summary, decimals), limit=12, asset_names=names)
-        say(quiet)("Wrote " + ", ".join(str(path) for path in result.files))
+    side = partial_path(output)
+    check_output(side)
+    if side.exists() and not resume:
+        messages.say(f"{side} holds a part of an earlier fetch; --resume would go on with it")
+    with (
+        ba.Client(url, max_requests_per_second=max_requests_per_second) as client,
+        _telling_part(side, messages),
+    ):
+        loaded = ba.load_to_parquet(
+            client,
+            output,
+            **bounds,
+            **accounts.named(),
+            page_size=page_size,
+            workers=workers,
+            progress=messages.shows_progress,
+            resume=resume,
+        )
+    messages.say(
+        f"{loaded['rows']:,} rows from {loaded['start']} to {loaded['end']} in "
+        f"{count_text(loaded['requests'], 'request')}: {output}"
+    )
+    if not loaded["rows"]:
+        messages.say("No row matches; the file holds an empty table")
+    if lacking(loaded):
+        messages.fail(
+            f"{output} holds what there is, but not all of what was asked for is known", PARTIAL
+        )
 
 
-@app.command()
+@contextlib.contextmanager
+def _telling_part(side: Path, messages: Messages) -> Iterator[None]:
+    """Say after a failure where what is complete has been kept."""
+    try:
+        yield
+    except (KeyboardInterrupt, BalanceAnalysisError):
+        if side.exists():
+            messages.say(f"What is complete stands in {side}; go on with --resume")
+        raise
+
+
+@command()
 def limits(
+    messages: Messages,
     url: Url,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write JSON here as well.")
-    ] = None,
-    form: Annotated[
-        LimitsFormat, typer.Option("--format", help="How to print.")
-    ] = LimitsFormat.table,
-    verbose: Verbose = 0,
-    quiet: Quiet = False,
+    output: Annotated[Path | None, output_option("Write JSON here as well.")] = None,
+    form: PrintFormat = "table",
 ) -> None:
     """Show the network's limits as they are now."""
-    with told_errors(verbose, quiet):
-        if output is not None:
-            check_output(output, suffixes=("", ".json"))
-        from balance_analysis.files.parquet import (
-            limits_to_json,
-            write_network_limits,
-        )
-        from balance_analysis.node.client import Client
-        from balance_analysis.node.limits import load_network_limits
+    if output is not None:
+        check_output(output, suffixes=("", ".json"))
+    with ba.Client(url) as client:
+        snapshot = ba.load_network_limits(client)
+    if output is not None:
+        ba.write_network_limits(snapshot, output)
+    from balance_analysis.files.parquet import limits_to_json
 
-        with Client(url) as client:
-            snapshot = load_network_limits(client)
-        if output is not None:
-            write_network_limits(snapshot, output)
-        text = limits_to_json(snapshot)
-        if form is LimitsFormat.table:
-            content = json.loads(text)
-            extra = {printable(name): value for name, value in content.pop("extra").items()}
-            content = extra | content
-            width = max(map(len, content))
-            text = "".join(f"{name:{width}}  {plain(value)}\n" for name, value in content.items())
-        echo(text, nl=False)
+    text = limits_to_json(snapshot)
+    if form == "table":
+        content = json.loads(text)
+        extra = {printable(name): value for name, value in content.pop("extra").items()}
+        content = extra | content
+        width = max(map(len, content))
+        text = "".join(f"{name:{width}}  {_plain(value)}\n" for name, value in content.items())
+    echo(text, nl=False)
 
 
-@app.command()
+def _plain(value: object) -> str:
+    """Return a value of JSON as a person writes it."""
+    words = {None: "not set", True: "yes", False: "no"}
+    return words[value] if value is None or isinstance(value, bool) else printable(str(value))
+
+
+@command()
 def doctor(
+    messages: Messages,
     url: Url,
-    form: Annotated[
-        LimitsFormat, typer.Option("--format", help="How to print.")
-    ] = LimitsFormat.table,
-    verbose: Verbose = 0,
-    quiet: Quiet = False,
+    form: PrintFormat = "table",
 ) -> None:
     """Tell what a node does and where it misbehaves, in at most 40 requests."""
-    with told_errors(verbose, quiet):
-        from balance_analysis.node.client import Client
-        from balance_analysis.node.doctor.checks import diagnose_node
+    with ba.Client(url) as client:
+        report = ba.diagnose_node(client)
+    echo(report.to_json() if form == "json" else str(report))
 
-        with Client(url) as client:
-            report = diagnose_node(client)
-        echo(report.to_json() if form is LimitsFormat.json else str(report))
+
+@command()
+def demo(
+    messages: Messages,
+    out: Annotated[Path, Option(help="Folder for the files.")] = Path("demo"),
+) -> None:
+    """Do the main job on sample data: an embedded node, a load over HTTP, files, plots."""
+    from balance_analysis.demo import run_demo, sample_assets
+
+    result = run_demo(out, say=messages.say)
+    echo(f"{result.status}\n")
+    assets = sample_assets()
+    decimals = {asset: int(about["decimals"]) for asset, about in assets.items()}
+    names = {asset: str(about["symbol"]) for asset, about in assets.items()}
+    print_summary(ba.to_units(result.summary, decimals), limit=12, asset_names=names)
+    messages.say("Wrote " + ", ".join(str(path) for path in result.files))

@@ -1,109 +1,127 @@
-"""The options and arguments that commands share."""
+"""The options and arguments that commands share, and the moments and durations in them."""
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+import datetime as dt
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
 
-import typer
+from typer import Argument, Option
 
+Text = str | None
+Texts = list[str] | None
+TableFormat = Literal["table", "csv", "json", "parquet"]
+ExactFormat = Literal["csv", "json", "parquet"]
+PrintFormat = Annotated[Literal["table", "json"], Option("--format", help="How to print.")]
 
-class TableFormat(StrEnum):
-    """How a table is printed or written."""
-
-    table = "table"
-    csv = "csv"
-    json = "json"
-    parquet = "parquet"
-
-
-class ExactFormat(StrEnum):
-    """How rows are printed or written, every digit kept."""
-
-    csv = "csv"
-    json = "json"
-    parquet = "parquet"
-
-
-class SeriesLayout(StrEnum):
-    """How a series is laid out."""
-
-    long = "long"
-    wide = "wide"
+Url = Annotated[str, Argument(metavar="URL", help="The node's address.")]
+Urls = Annotated[list[str], Argument(metavar="URL...", help="Addresses of one node or several.")]
+Source = Annotated[str, Argument(metavar="ARCHIVE_OR_FILE", help="The rows; a file of `fetch`.")]
+Since = Annotated[Text, Option(help="Start, inclusive; by default the oldest row.")]
+Until = Annotated[Text, Option(help="End, exclusive; by default now.")]
+UntilLast = Annotated[Text, Option(help="End, exclusive; by default the last row.")]
+Rate = Annotated[float | None, Option(min=0.001, metavar="N", help="At most; by default no bound.")]
+Scheduler = Annotated[Text, Option(metavar="ADDRESS", help="A Dask cluster: tcp://host:8786.")]
 
 
-class PictureKind(StrEnum):
-    """What a picture shows."""
-
-    balances = "balances"
-    totals = "totals"
-    flows = "flows"
-    drawdown = "drawdown"
-    activity = "activity"
-    concentration = "concentration"
-    coverage = "coverage"
-    limits = "limits"
+def archive_argument() -> Any:  # noqa: ANN401 - as typer's own
+    """Return the argument that is an archive."""
+    return Argument(metavar="ARCHIVE", help="A folder, or an address such as s3://bucket/x.")
 
 
-class LimitsFormat(StrEnum):
-    """How the limits are printed."""
-
-    table = "table"
-    json = "json"
+def output_option(help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
+    """Return the option of a file to write."""
+    return Option("-o", "--output", metavar="FILE", help=help)
 
 
-class LogFormat(StrEnum):
-    """How lines are written to stderr."""
-
-    text = "text"
-    json = "json"
+def form_option(default: str) -> Any:  # noqa: ANN401 - as typer's own
+    """Return the option of how rows are printed or written."""
+    return Option("--format", help=f"How to print or write; by default {default}, or as FILE.")
 
 
-class PartitionName(StrEnum):
-    """What a file of an archive holds."""
-
-    day = "day"
-    month = "month"
-    hour = "hour"
+def duration_option(help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
+    """Return the option of a length of time."""
+    return Option(metavar="DURATION", help=help)
 
 
-Url = Annotated[str, typer.Argument(metavar="URL", help="The node's address.")]
-Urls = Annotated[
-    list[str], typer.Argument(metavar="URL...", help="A node's address, or those of several.")
-]
-Source = Annotated[
-    str, typer.Argument(metavar="ARCHIVE_OR_FILE", help="An archive, or a file of `fetch`.")
-]
-ArchiveUri = Annotated[
-    str, typer.Argument(metavar="ARCHIVE", help="A folder, or an address such as s3://bucket/x.")
-]
-Partial = Annotated[
-    bool, typer.Option("--partial", help="Take what there is where an archive isn't complete.")
-]
-Since = Annotated[str | None, typer.Option(help="Start, inclusive; by default the oldest row.")]
-Until = Annotated[str | None, typer.Option(help="End, exclusive; by default now.")]
-UntilLast = Annotated[str | None, typer.Option(help="End, exclusive; by default the last row.")]
-AssetId = Annotated[
-    str | None, typer.Option("--asset-id", "--asset", metavar="ID", help="Only this asset.")
-]
-PartyId = Annotated[
-    list[str] | None,
-    typer.Option("--party-id", "--party", metavar="ID", help="Only this party; repeatable."),
-]
-MarketId = Annotated[
-    list[str] | None,
-    typer.Option("--market-id", "--market", metavar="ID", help="Only this market; repeatable."),
-]
-AccountType = Annotated[
-    list[str] | None, typer.Option(help="Only this type, such as GENERAL; repeatable.")
-]
-Verbose = Annotated[
-    int, typer.Option("-v", "--verbose", count=True, help="Say more; -vv says every request.")
-]
-Rate = Annotated[
-    float | None,
-    typer.Option(
-        min=0.001, metavar="N", help="The most that the node is asked; by default no bound."
-    ),
-]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing but errors.")]
+def id_option(kind: str, help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
+    """Return the option of ids, such as of a party."""
+    return Option(f"--{kind}-id", f"--{kind}", metavar="ID", help=help)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccountOptions:
+    """The options that say which accounts."""
+
+    asset_id: Annotated[Text, id_option("asset", "Only this asset.")] = None
+    party_id: Annotated[Texts, id_option("party", "Only this party; repeatable.")] = None
+    market_id: Annotated[Texts, id_option("market", "Only this market; repeatable.")] = None
+    account_type: Annotated[Texts, Option(help="Only this type, as GENERAL; repeatable.")] = None
+
+    def named(self) -> dict[str, Any]:
+        """Return them as the functions of the library take them."""
+        return {
+            "asset_id": self.asset_id,
+            "party_ids": self.party_id or (),
+            "market_ids": self.market_id or (),
+            "account_types": self.account_type or (),
+        }
+
+
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_AGO: Final = re.compile(r"(?:now-)?(\d+[smhdw])", re.ASCII)
+_DURATION: Final = re.compile(r"(\d+)\s*([smhdw])", re.ASCII)
+
+
+def interval(since: Text, until: Text) -> dict[str, Any]:
+    """Return `start` and `end` as the library takes them, relative ones counted from one now.
+
+    Raises
+    ------
+    ValueError
+        If one is no moment, or the start is not before the end.
+    """
+    now = dt.datetime.now(dt.UTC)
+    start, end = _moment(since, now), _moment(until, now)
+    if start is not None and end is not None and start >= end:
+        raise ValueError(
+            f"start must be before end, but {start.isoformat()} is not before {end.isoformat()}"
+        )
+    return {"start": start, "end": end}
+
+
+def _moment(text: Text, now: dt.datetime) -> dt.datetime | None:
+    if text is None or text == "now":
+        return now if text else None
+    if ago := _AGO.fullmatch(text):
+        return now - parse_duration(ago[1])
+    from balance_analysis.schema import from_microseconds, to_microseconds
+
+    return from_microseconds(to_microseconds(text))
+
+
+def parse_duration(text: str) -> dt.timedelta:
+    """Return the duration that a text such as `90s`, `10m`, `2h`, `7d` or `1w` tells.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no duration; write 90s, 10m, 2h or 7d")
+    try:
+        return dt.timedelta(**{_UNITS[found[2]]: int(found[1])})
+    except OverflowError as error:
+        raise ValueError(f"{text!r} is too long") from error
+
+
+def format_duration(duration: dt.timedelta) -> str:
+    """Return a duration of whole seconds as `parse_duration` reads it."""
+    seconds = round(duration.total_seconds())
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
+        if seconds and seconds % size == 0:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

@@ -1,4 +1,4 @@
-"""What goes to stderr: the log, errors in one line each, and how a command ends."""
+"""What goes to the terminal: tables to stdout; the log, and errors in one line each, to stderr."""
 
 from __future__ import annotations
 
@@ -12,22 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from balance_analysis.cli.terminal import echo, printable
-from balance_analysis.errors import (
-    ArchiveDamagedError,
-    ArchiveError,
-    ArchiveLockedError,
-    BalanceAnalysisError,
-    CheckError,
-    DecodeError,
-    IncompleteError,
-    NetworkMismatchError,
-    RequestError,
-)
+from balance_analysis import errors
 from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 DISK: Final = 74
 LOCKED: Final = 75
@@ -36,10 +25,10 @@ PARTIAL: Final = 3
 BAD: Final = 5
 INTERRUPTED: Final = 130
 EXIT_CODES: Final[dict[type[Exception], int]] = {
-    ArchiveLockedError: LOCKED,
-    ArchiveDamagedError: BAD,
-    NetworkMismatchError: MISMATCH,
-    ArchiveError: 2,
+    errors.ArchiveLockedError: LOCKED,
+    errors.ArchiveDamagedError: BAD,
+    errors.NetworkMismatchError: MISMATCH,
+    errors.ArchiveError: 2,
     FileNotFoundError: 2,
     FileExistsError: 2,
     IsADirectoryError: 2,
@@ -47,17 +36,48 @@ EXIT_CODES: Final[dict[type[Exception], int]] = {
     PermissionError: 2,
     OSError: DISK,
     ValueError: 2,
-    IncompleteError: PARTIAL,
-    RequestError: 4,
-    DecodeError: BAD,
-    CheckError: BAD,
+    errors.IncompleteError: PARTIAL,
+    errors.RequestError: 4,
+    errors.DecodeError: BAD,
+    errors.CheckError: BAD,
     OverflowError: BAD,
 }
 
 logger = logging.getLogger("balance_analysis")
 
 
-class Telling(logging.Formatter):
+def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Write lines to the terminal, with what it would obey in them written out."""
+    typer.echo("\n".join(map(printable, text.split("\n"))), err=err, nl=nl)
+
+
+def printable(text: str) -> str:
+    r"""Return a text with each character that a terminal obeys or hides as its code, \u001b.
+
+    Texts and ids come from nodes. JSON means the same after it.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else _code(each) for each in text)
+
+
+def _code(character: str) -> str:
+    number = ord(character)
+    return f"\\U{number:08x}" if number > 0xFFFF else f"\\u{number:04x}"  # noqa: PLR2004
+
+
+def print_table(columns: Mapping[str, list[str]], *, left: Collection[str]) -> None:
+    """Print columns of text, the header first; those that are named in `left` to the left."""
+    cells = []
+    for name, column in columns.items():
+        texts = [name, *map(printable, column)]
+        width = max(map(len, texts))
+        cells.append([f"{text:{'<' if name in left else '>'}{width}}" for text in texts])
+    for line in zip(*cells, strict=True):
+        echo("  ".join(line).rstrip())
+
+
+class Messages(logging.Formatter):
     """How a command writes to stderr.
 
     Attributes
@@ -79,6 +99,11 @@ class Telling(logging.Formatter):
         self.on_failure: Callable[[BaseException, int], int] = lambda _, code: code
         self.content: Mapping[str, object] = {}
 
+    @property
+    def shows_progress(self) -> bool:
+        """Whether a person looks on."""
+        return sys.stderr.isatty() and not self.quiet and not self.is_json
+
     def format(self, record: logging.LogRecord) -> str:
         """Return a line of the log."""
         text = without_credentials(super().format(record))
@@ -93,17 +118,15 @@ class Telling(logging.Formatter):
 
     def say(self, line: str, **content: object) -> None:
         """Say how it went, unless quiet; JSON has the content beside it."""
-        if self.quiet:
-            return
-        line = without_credentials(line)
-        echo(_line("info", line, content) if self.is_json else line, err=True)
+        if not self.quiet:
+            line = without_credentials(line)
+            echo(_line("info", line, content) if self.is_json else line, err=True)
 
     def fail(self, message: str, code: int) -> None:
         """Say what went wrong, and end the command."""
         message = without_credentials(message)
-        said = f"balance-analysis: {message}"
-        if self.is_json:
-            said = _line("error", message, {"exit_code": code, **self.content})
+        content = {"exit_code": code, **self.content}
+        said = _line("error", message, content) if self.is_json else f"balance-analysis: {message}"
         echo(said, err=True)
         raise typer.Exit(code)
 
@@ -114,10 +137,10 @@ def _line(level: str, message: str, content: Mapping[str, object] | None = None)
 
 
 @contextlib.contextmanager
-def told_errors(verbose: int, quiet: bool, interrupted: int = INTERRUPTED) -> Iterator[Telling]:
+def telling_errors(verbose: int, *, quiet: bool, interrupted: int) -> Iterator[Messages]:
     """Log to stderr, and turn an error that can be expected into one line and an exit code."""
-    telling, handler = Telling(quiet=quiet), logging.StreamHandler()
-    handler.setFormatter(telling)
+    messages, handler = Messages(quiet=quiet), logging.StreamHandler()
+    handler.setFormatter(messages)
     warned = logging.getLogger("py.warnings")
     logging.captureWarnings(True)
     for each in (logger, warned):
@@ -125,18 +148,18 @@ def told_errors(verbose: int, quiet: bool, interrupted: int = INTERRUPTED) -> It
     terminated, level = signal.signal(signal.SIGTERM, signal.default_int_handler), logger.level
     logger.setLevel(logging.ERROR if quiet else max(logging.WARNING - 10 * verbose, logging.DEBUG))
     try:
-        yield telling
+        yield messages
         sys.stdout.flush()
     except KeyboardInterrupt as error:
-        telling.fail("interrupted", telling.on_failure(error, interrupted))
+        messages.fail("interrupted", messages.on_failure(error, interrupted))
     except (BrokenPipeError, typer.Exit):
         raise
-    except (BalanceAnalysisError, OSError, ValueError, OverflowError) as error:
+    except (errors.BalanceAnalysisError, OSError, ValueError, OverflowError) as error:
         logger.debug("where it happened", exc_info=True)
         codes = [code for kind, code in EXIT_CODES.items() if isinstance(error, kind)]
-        telling.fail(one_line(error), telling.on_failure(error, codes[0] if codes else 1))
+        messages.fail(_said(error), messages.on_failure(error, codes[0] if codes else 1))
     except Exception as error:
-        telling.on_failure(error, 1)
+        messages.on_failure(error, 1)
         raise
     finally:
         for each in (logger, warned):
@@ -146,14 +169,9 @@ def told_errors(verbose: int, quiet: bool, interrupted: int = INTERRUPTED) -> It
         signal.signal(signal.SIGTERM, terminated)
 
 
-def one_line(error: BaseException) -> str:
+def _said(error: BaseException) -> str:
     """Return what an error says and its notes, without line breaks."""
     said = str(error)
     if isinstance(error, OSError) and error.strerror:
         said = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return " ".join("; ".join([said, *getattr(error, "__notes__", ())]).split())
-
-
-def say(quiet: bool) -> Callable[[str], None]:
-    """Return the function that writes a line to stderr, unless quiet."""
-    return lambda line: None if quiet else echo(line, err=True)

@@ -1,140 +1,247 @@
 """Commands that make something to look at: a picture, or a page."""
 
-# ruff: noqa: TC003 - typer reads the annotations of a command when it runs
-
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
-import typer
+from typer import Option
 
+import balance_analysis as ba
+from balance_analysis.cli.app import command
 from balance_analysis.cli.options import (
-    AccountType,
-    AssetId,
-    MarketId,
-    Partial,
-    PartyId,
-    PictureKind,
-    Quiet,
     Since,
     Source,
+    Text,
+    Texts,
     UntilLast,
-    Verbose,
+    id_option,
+    output_option,
 )
-from balance_analysis.cli.output import say, told_errors
-from balance_analysis.cli.root import app
-from balance_analysis.cli.selection import make_selection
-from balance_analysis.cli.times import interval
-from balance_analysis.files.atomic import check_output
+from balance_analysis.cli.output import Messages
+from balance_analysis.cli.selection import Selection
+from balance_analysis.errors import ArchiveError
+from balance_analysis.files.atomic import check_output, replacing
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from balance_analysis.cli.selection import Rows
+
+_WithAmounts = Literal["balances", "totals", "flows", "drawdown"]
+_OfArchives = Literal["coverage", "limits"]
+PictureKind = Literal[_WithAmounts, "activity", "concentration", _OfArchives]
+_WITH_AMOUNTS: Final = {*get_args(_WithAmounts)}
+_OF_ONE_ASSET: Final = {*_WITH_AMOUNTS, "concentration"}
+_OF_ARCHIVES: Final = {*get_args(_OfArchives)}
+_WITH_FREQ: Final = {"totals", "flows", "activity", "concentration"}
+
+_FREQS: Final = {"1min": 60, "10min": 600, "1h": 3600, "1D": 86_400, "W-MON": 604_800}
+"""Periods that people know, with their seconds."""
+
+_MOST_BARS: Final = 100
+"""Three months of days, four days of hours; a period that gives more is too fine."""
+
+_WEEK: Final = "1h"
+"""The period of activity that stands for the hours of the week, not the days of the calendar."""
+
+_UNDATED: Final[dict[str, dict[str, Any]]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+"""A date would give the same picture other bytes each time."""
 
 
-@app.command()
+@command()
 def plot(
-    file: Source,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="To write: .png, .svg or .pdf.")
-    ],
-    kind: Annotated[PictureKind, typer.Option(help="What to show.")] = PictureKind.balances,
-    since: Since = None,
-    until: UntilLast = None,
-    asset_id: AssetId = None,
-    party_id: PartyId = None,
-    market_id: MarketId = None,
-    account_type: AccountType = None,
+    messages: Messages,
+    selection: Selection,
+    output: Annotated[Path, output_option("To write: .png, .svg or .pdf.")],
+    kind: Annotated[PictureKind, Option(help="What to show.")] = "balances",
     freq: Annotated[
-        str | None,
-        typer.Option(
+        Text,
+        Option(
             help="Period of flows, totals or the largest holders (concentration), such as 1h, 1D, "
             "MS; of activity 1h for hours of the week."
         ),
     ] = None,
-    decimals: Annotated[
-        int | None, typer.Option(min=0, help="The asset's decimals, to draw whole units.")
-    ] = None,
-    unit: Annotated[str | None, typer.Option(help="What a whole unit is called.")] = None,
-    dark: Annotated[bool, typer.Option("--dark", help="Light on dark.")] = False,
-    partial: Partial = False,
-    verbose: Verbose = 0,
-    quiet: Quiet = False,
+    decimals: Annotated[int | None, Option(min=0, help="Of the asset, for whole units.")] = None,
+    unit: Annotated[Text, Option(help="What a whole unit is called.")] = None,
+    dark: Annotated[bool, Option("--dark", help="Light on dark.")] = False,
 ) -> None:
     """Draw a picture of a file or an archive.
 
     What the options leave open is chosen, and said.
     """
-    with told_errors(verbose, quiet):
-        start, end = interval(since, until)
-        check_output(output, inputs=[file], suffixes=(".png", ".svg", ".pdf"))
-        selection = make_selection(
-            *(file, asset_id, party_id, market_id, account_type),
-            start=start,
-            end=end,
-            partial=partial,
-            say=say(quiet),
+    check_output(output, inputs=[selection.file], suffixes=(".png", ".svg", ".pdf"))
+    units = {"decimals": decimals, "unit": unit}
+    has_units = decimals is not None or unit is not None
+    _check_kind(kind, freq, selection, has_units=has_units)
+    import matplotlib.pyplot as plt
+
+    plt.switch_backend("Agg")
+    form = output.suffix[1:].lower()
+    style: Any = {**(ba.DARK_STYLE if dark else {}), "svg.hashsalt": "balance_analysis"}
+    with plt.rc_context(style):
+        if kind in _OF_ARCHIVES:
+            axes = _plot_archive(kind, selection)
+        else:
+            rows = selection.read(messages, into=output)
+            if kind in _OF_ONE_ASSET:
+                rows = _one_asset(rows, selection, messages, has_units=has_units)
+            axes = _plot_rows(kind, rows, freq, units, selection, messages)
+        figure: Any = axes.get_figure(root=True)
+        with replacing(output) as temporary:
+            figure.savefig(temporary, format=form, dpi=150, metadata=_UNDATED.get(form))
+        plt.close(figure)
+    messages.say(f"Wrote {output}")
+
+
+def _check_kind(
+    kind: PictureKind, freq: str | None, selection: Selection, *, has_units: bool
+) -> None:
+    """Raise before any work if an option or the source doesn't go with a kind."""
+    if freq is not None and kind not in _WITH_FREQ:
+        raise ValueError(f"--kind {kind} has no periods; leave out --freq")
+    if kind == "activity" and freq not in (None, _WEEK, "1D"):
+        raise ValueError(
+            f"--kind activity counts by day, or with --freq {_WEEK} by hour of the week; "
+            f"not by {freq}"
         )
-        from balance_analysis.cli.draw import Picture, draw_picture
+    if kind not in _OF_ONE_ASSET and has_units:
+        raise ValueError(f"--kind {kind} has no amounts; leave out --decimals and --unit")
+    if kind in _OF_ARCHIVES and selection.filters.allowed():
+        raise ValueError(f"--kind {kind} is of all accounts; leave out what selects some")
+    if kind in _OF_ARCHIVES and not selection.is_archive:
+        raise ArchiveError(f"{selection.name} is a file; only an archive has {kind} over time")
 
-        picture = Picture(
-            kind=kind, selection=selection, freq=freq, decimals=decimals, unit=unit, dark=dark
+
+def _plot_archive(kind: PictureKind, selection: Selection) -> Axes:
+    """Draw what only an archive has, as far as it lies in the interval."""
+    archive, bounds = ba.Archive(selection.file), selection.bounds
+    if kind == "coverage":
+        return ba.plot_coverage(_clip(archive.coverage(), "start", "end", **bounds))
+    limits = _clip(archive.limits(), "first_seen", "last_seen", **bounds)
+    return ba.plot_limits(limits, **bounds)
+
+
+def _clip(frame: pd.DataFrame, begin: str, stop: str, *, start: Any, end: Any) -> pd.DataFrame:  # noqa: ANN401 - moments
+    if start is not None:
+        frame = frame[frame[stop] >= start]
+        frame = frame.assign(**{begin: frame[begin].clip(lower=start)})
+    if end is not None:
+        frame = frame[frame[begin] < end]
+        frame = frame.assign(**{stop: frame[stop].clip(upper=end)})
+    return frame
+
+
+def _plot_rows(
+    kind: PictureKind,
+    rows: Rows,
+    freq: str | None,
+    units: dict[str, Any],
+    selection: Selection,
+    messages: Messages,
+) -> Axes:
+    how: dict[str, Any] = {**selection.bounds, "opening": rows.opening}
+    if kind == "drawdown":
+        rows = _one_account(rows, how, messages)
+        how["opening"] = rows.opening
+    if kind == "flows" and freq is None:
+        freq = _fitting_freq(rows, how, messages)
+    if kind == "activity":
+        return ba.plot_activity(rows.table, kind="week" if freq == _WEEK else "calendar", **how)
+    if kind == "concentration":
+        how["kind"] = "largest" if freq else "lorenz"
+    if kind in _WITH_AMOUNTS:
+        how |= units
+    if kind in _WITH_FREQ:
+        how["freq"] = freq
+    axes: Axes = getattr(ba, f"plot_{kind}")(rows.table, **how)
+    return axes
+
+
+def _one_asset(rows: Rows, selection: Selection, messages: Messages, *, has_units: bool) -> Rows:
+    """Return the rows of the asset that has most."""
+    from balance_analysis.filters import Filters
+
+    accounts = rows.accounts()
+    assets = accounts["asset_id"].nunique()
+    if assets <= 1:
+        return rows
+    if has_units:
+        raise ValueError(
+            f"--decimals and --unit are of one asset, and there are {assets}: "
+            "choose one with --asset-id"
         )
-        picture.check()
-        draw_picture(picture, output, form=output.suffix[1:].lower())
-        say(quiet)(f"Wrote {output}")
+    times, (start, end) = rows.table["timestamp"], selection.bounds.values()
+    is_inside = (times >= (start or times.min())) & (times < end if end else True)
+    inside, what = rows.table[is_inside], "rows"
+    if inside.empty:
+        inside, what = accounts.drop_duplicates(), "accounts"
+    asset = str(inside["asset_id"].value_counts().idxmax())
+    messages.say(f"Asset {asset}, which has most {what}; choose with --asset-id")
+    return rows.only(Filters(asset_id=asset))
 
 
-@app.command()
+def _one_account(rows: Rows, how: dict[str, Any], messages: Messages) -> Rows:
+    """Return the rows of the account that held most in the interval."""
+    from balance_analysis.figures.labels import account_labels
+    from balance_analysis.filters import Filters
+
+    accounts = ba.summarize_accounts(rows.table, **how)
+    if len(accounts) <= 1:
+        return rows
+    most = accounts["maximum"].fillna(-1).map(int)
+    place = int(most.argmax())
+    messages.say(
+        f"Account {account_labels(accounts)[place]}, which held most; choose with --party-id, "
+        "--market-id and --account-type"
+    )
+    asset, kind, party, market = accounts.iloc[place][list(ba.ACCOUNT_KEY)]
+    return rows.only(Filters(asset, (party,), (market,), (kind,)))
+
+
+def _fitting_freq(rows: Rows, how: dict[str, Any], messages: Messages) -> str:
+    """Return a period of which not too many bars fill the interval."""
+    from balance_analysis.figures.flows import period_name
+    from balance_analysis.figures.times import open_figure
+
+    _, interval = open_figure(rows.table, known=None, **how)
+    seconds = 0 if interval is None else (interval.end - interval.start) / 1_000_000
+    fitting = (freq for freq, length in _FREQS.items() if seconds <= length * _MOST_BARS)
+    freq = next(fitting, "MS")
+    messages.say(f"A bar for each {period_name(freq)} (--freq {freq})")
+    return freq
+
+
+@command()
 def report(
+    messages: Messages,
     file: Source,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write, .html.")
-    ],
+    output: Annotated[Path, output_option("The page to write, .html.")],
     since: Since = None,
     until: UntilLast = None,
-    largest: Annotated[
-        int, typer.Option(min=0, help="How many accounts of each asset have their own section.")
-    ] = 10,
-    party_id: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--party-id",
-            "--party",
-            metavar="ID",
-            help="Give this party's accounts the sections instead; repeatable.",
-        ),
-    ] = None,
+    largest: Annotated[int, Option(min=0, help="Accounts of an asset with a section.")] = 10,
+    party_id: Annotated[Texts, id_option("party", "Sections for its accounts; repeatable.")] = None,
     assets: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="TOML",
             help="What a whole unit of each asset is: [ID] with decimals = 18, symbol = 'VOTE'.",
         ),
     ] = None,
-    verbose: Verbose = 0,
-    quiet: Quiet = False,
 ) -> None:
     """Write a page on what a file or an archive holds.
 
     It tells how complete that is, and needs no network.
     """
-    with told_errors(verbose, quiet):
-        start, end = interval(since, until)
-        check_output(output, inputs=[file, assets], suffixes=(".html", ".htm"))
-        from balance_analysis.report.report import write_report
-
-        selection = make_selection(
-            *(file, None, party_id, None, None),
-            start=start,
-            end=end,
-            partial=True,
-            say=say(quiet),
-        )
-        write_report(
-            selection.whole(),
-            output,
-            start=start,
-            end=end,
-            accounts=selection.accounts() if party_id else (),
-            largest=largest,
-            decimals=assets,
-        )
-        say(quiet)(f"Wrote {output}")
+    selection = Selection(file=file, since=since, until=until, party_id=party_id)
+    check_output(output, inputs=[file, assets], suffixes=(".html", ".htm"))
+    ba.write_report(
+        selection.whole(),
+        output,
+        **selection.bounds,
+        accounts=selection.accounts() if party_id else (),
+        largest=largest,
+        decimals=assets,
+    )
+    messages.say(f"Wrote {output}")

@@ -6,16 +6,16 @@ otherwise be as good as none.
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import difflib
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args, get_origin
 
-from balance_analysis.archive.layout import PARTITIONS
-from balance_analysis.cli.times import format_duration, parse_duration
+import msgspec
+
+from balance_analysis.cli.options import format_duration, parse_duration
 from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
@@ -25,31 +25,46 @@ PREFIX: Final = "BALANCE_ANALYSIS_"
 TABLE: Final = "export"
 DEFAULT: Final = "default"
 
-_WORDS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+_Rate = Annotated[float, msgspec.Meta(gt=0)]
+_SETTINGS: Final[dict[str, tuple[Any, Any]]] = {
+    "url": (list[str], None),
+    "archive": (str, None),
+    "since": (str, None),
+    "until": (str, None),
+    "lag": (dt.timedelta, dt.timedelta(minutes=1)),
+    "overlap": (dt.timedelta, dt.timedelta(minutes=10)),
+    "settle": (dt.timedelta, dt.timedelta(seconds=10)),
+    "fill_gaps": (bool, False),
+    "partition": (Literal["day", "month", "hour"], None),
+    "asset_id": (str, None),
+    "party_id": (list[str], None),
+    "market_id": (list[str], None),
+    "account_type": (list[str], None),
+    "page_size": (_Count, 5000),
+    "workers": (_Count, 4),
+    "max_requests_per_second": (_Rate, None),
+    "on_bad_rows": (Literal["quarantine", "raise"], "quarantine"),
+    "scheduler": (str, None),
+    "metrics_file": (Path, None),
+    "log_format": (Literal["text", "json"], "text"),
+}
+"""Of each setting its type and its default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A setting's value.
-
-    Attributes
-    ----------
-    value
-        What holds.
-    origin
-        Where it comes from: an option, an environment variable, a file, or "default".
-    """
+    """A setting's value, and where it comes from: an option, a variable, a file, or "default"."""
 
     value: Any
     origin: str
 
-    def shown(self) -> str:
-        """Return the value as a person writes it, without credentials."""
+    def __str__(self) -> str:
         value = self.value
         if value is None:
             return ""
         if isinstance(value, bool):
-            return "true" if value else "false"
+            return str(value).lower()
         if isinstance(value, list):
             return " ".join(map(without_credentials, value))
         if isinstance(value, dt.timedelta):
@@ -91,23 +106,35 @@ def resolve(
     _refuse_unknown(variables, lambda key: f"environment: {PREFIX}{key.upper()}")
     _refuse_unknown(table, lambda key: f"{where}: {key}")
     values = {}
-    for key, (parse, default) in _SETTINGS.items():
+    for key, (kind, default) in _SETTINGS.items():
         if options.get(key) not in (None, [], ()):
-            values[key] = _parsed(parse, options[key], f"option --{key.replace('_', '-')}")
+            values[key] = _parsed(kind, options[key], f"option --{key.replace('_', '-')}")
         elif key in variables:
-            values[key] = _parsed(parse, variables[key], f"environment {PREFIX}{key.upper()}")
+            values[key] = _parsed(kind, variables[key], f"environment {PREFIX}{key.upper()}")
         elif key in table:
-            values[key] = replace(_parsed(parse, table[key], f"{where} {key}"), origin=where)
+            values[key] = replace(_parsed(kind, table[key], f"{where} {key}"), origin=where)
         else:
             values[key] = Value(default, DEFAULT)
     return values
 
 
-def _parsed(parse: Callable[[Any], Any], value: object, origin: str) -> Value:
+def _parsed(kind: Any, value: object, origin: str) -> Value:  # noqa: ANN401 - a type
     try:
-        return Value(parse(value), origin)
-    except (ValueError, TypeError, OverflowError) as error:
+        return Value(_parse(kind, value), origin)
+    except ValueError as error:
         raise ValueError(f"{origin}: {without_credentials(str(error))}") from error
+
+
+def _parse(kind: Any, value: object) -> object:  # noqa: ANN401 - a type
+    if kind is dt.timedelta:
+        return parse_duration(str(value))
+    if get_origin(kind) is Literal and value not in get_args(kind):
+        raise ValueError(f"must be {' or '.join(get_args(kind))}, not {value!r}")
+    if kind == list[str] and isinstance(value, str):
+        return value.split()
+    if isinstance(value, dt.date):  # a moment in TOML
+        value = value.isoformat()
+    return msgspec.convert(value, kind, strict=False, dec_hook=lambda _, v: Path(v).expanduser())
 
 
 def _read_table(config: Path, name: str | None) -> tuple[dict[str, Any], str]:
@@ -116,25 +143,17 @@ def _read_table(config: Path, name: str | None) -> tuple[dict[str, Any], str]:
         content = tomllib.loads(config.read_text(encoding="utf-8"))
     except (ValueError, RecursionError, OverflowError) as error:
         raise ValueError(f"{config} is not TOML: {error}") from error
-    tables = content.get(TABLE, {})
-    others = [key for key in content if key != TABLE]
-    if others:
-        raise ValueError(f"{config}: {others[0]} is unknown; settings stand under [{TABLE}.NAME]")
-    if not isinstance(tables, dict) or not tables:
-        raise ValueError(f"{config} has no [{TABLE}.NAME]")
+    tables = content.pop(TABLE, None)
+    settings = tables.values() if isinstance(tables, dict) else [None]
+    if content or not all(isinstance(each, dict) for each in settings):
+        raise ValueError(f"{config}: settings stand under [{TABLE}.NAME], and nowhere else")
     if name is None and len(tables) == 1:
-        name = next(iter(tables))
-    if name is None:
-        raise ValueError(f"{config} has {', '.join(tables)}: name one of them")
+        (name,) = tables
     if name not in tables:
-        raise ValueError(f"{config} has no [{TABLE}.{name}], but {', '.join(tables)}")
-    table = tables[name]
-    where = f"{config} [{TABLE}.{name}]"
-    if not isinstance(table, dict):
-        raise ValueError(  # noqa: TRY004 - a file's content, no caller's slip
-            f"{config}: settings stand under [{TABLE}.NAME], {name} is none"
-        )
-    return {key.replace("-", "_"): value for key, value in table.items()}, where
+        asked = "" if name is None else f" no [{TABLE}.{name}], but"
+        raise ValueError(f"{config} has{asked} {', '.join(tables) or 'nothing'}: name one of them")
+    table = {key.replace("-", "_"): value for key, value in tables[name].items()}
+    return table, f"{config} [{TABLE}.{name}]"
 
 
 def _refuse_unknown(keys: Iterable[str], tell: Callable[[str], str]) -> None:
@@ -143,84 +162,3 @@ def _refuse_unknown(keys: Iterable[str], tell: Callable[[str], str]) -> None:
             near = difflib.get_close_matches(key, _SETTINGS, n=1, cutoff=0.5)
             meant = tell(near[0]).rpartition(" ")[2] if near else f"one of {', '.join(_SETTINGS)}"
             raise ValueError(f"{tell(key)} is no setting; did you mean {meant}?")
-
-
-def _text(value: object) -> str:
-    if isinstance(value, dt.date):  # a moment in TOML
-        return value.isoformat()
-    if not isinstance(value, str):
-        raise TypeError(f"must be text, not {value!r}")
-    return value
-
-
-def _list(value: object) -> list[str]:
-    if isinstance(value, str):
-        return value.split()
-    if not isinstance(value, list | tuple):
-        raise TypeError(f"must be text or a list, not {value!r}")
-    return [_text(each) for each in value]
-
-
-def _switch(value: object) -> bool:
-    found = _WORDS.get(value.lower()) if isinstance(value, str) else value
-    if not isinstance(found, bool):
-        raise TypeError(f"must be true or false, not {value!r}")
-    return found
-
-
-def _number(value: object) -> int:
-    number = int(value) if isinstance(value, str) and value.isdecimal() else value
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise ValueError(f"must be a whole number of at least 1, not {value!r}")
-    return number
-
-
-def _rate(value: object) -> float:
-    rate = value
-    if isinstance(value, str | int):
-        with contextlib.suppress(ValueError):
-            rate = float(value)
-    if isinstance(value, bool) or not isinstance(rate, float) or not 0 < rate < float("inf"):
-        raise ValueError(f"must be a number of more than 0, not {value!r}")
-    return rate
-
-
-def _path(value: object) -> Path:
-    return Path(value if isinstance(value, Path) else _text(value)).expanduser()
-
-
-def _duration(value: object) -> dt.timedelta:
-    return parse_duration(value if isinstance(value, str) else repr(value))
-
-
-def _one_of(*names: str) -> Callable[[object], str]:
-    def parse(value: object) -> str:
-        if value not in names:
-            raise ValueError(f"must be {' or '.join(names)}, not {value!r}")
-        return str(value)
-
-    return parse
-
-
-_SETTINGS: Final[dict[str, tuple[Callable[[Any], Any], Any]]] = {
-    "url": (_list, None),
-    "archive": (_text, None),
-    "since": (_text, None),
-    "until": (_text, None),
-    "lag": (_duration, dt.timedelta(minutes=1)),
-    "overlap": (_duration, dt.timedelta(minutes=10)),
-    "settle": (_duration, dt.timedelta(seconds=10)),
-    "fill_gaps": (_switch, False),
-    "partition": (_one_of(*PARTITIONS), None),
-    "asset_id": (_text, None),
-    "party_id": (_list, None),
-    "market_id": (_list, None),
-    "account_type": (_list, None),
-    "page_size": (_number, 5000),
-    "workers": (_number, 4),
-    "max_requests_per_second": (_rate, None),
-    "on_bad_rows": (_one_of("quarantine", "raise"), "quarantine"),
-    "scheduler": (_text, None),
-    "metrics_file": (_path, None),
-    "log_format": (_one_of("text", "json"), "text"),
-}

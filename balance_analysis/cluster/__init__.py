@@ -18,9 +18,9 @@ from balance_analysis.cluster.functions import (
     summarize_accounts,
     time_weighted_average,
     totals,
+    verify,
 )
 from balance_analysis.cluster.tasks import Options
-from balance_analysis.cluster.verify import verify
 
 __all__ = [
     "Options",

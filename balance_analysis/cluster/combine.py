@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -14,8 +15,8 @@ from balance_analysis.analysis.int128 import sum_words, to_balances, words_of
 from balance_analysis.analysis.steps import check_fits
 from balance_analysis.archive.datafile import FILE_KEY
 from balance_analysis.files.atomic import PathLike, make_note, replacing
+from balance_analysis.frame import to_plain_arrow
 from balance_analysis.rows import account_numbers
-from balance_analysis.schema import ID_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -87,30 +88,15 @@ def write_frames(frames: Iterable[pd.DataFrame], path: PathLike, *, is_by_accoun
     is_by_account
         Whether to sort each by account, as the files of an archive are.
     """
-    writer: pq.ParquetWriter | None = None
-    with replacing(path) as temporary:
-        try:
-            for frame in frames:
-                rows = _to_arrow(frame)
-                if is_by_account:
-                    order = np.argsort(_numbers(frame, FILE_KEY), kind="stable")
-                    rows = rows.take(pa.array(order))
-                if writer is None:
-                    schema = rows.schema.with_metadata(make_note({"kind": "analysis"}))
-                    writer = pq.ParquetWriter(temporary, schema, compression="zstd")
-                writer.write_table(rows)
-        finally:
-            if writer is not None:
-                writer.close()
-
-
-def _to_arrow(frame: pd.DataFrame) -> pa.Table:
-    columns: dict[str, Any] = {}
-    for name, column in frame.items():
-        if isinstance(column.dtype, pd.CategoricalDtype):
-            names = pa.array(column.cat.categories.astype("str"), pa.string())
-            codes = pa.array(column.cat.codes.to_numpy().astype("int32"))
-            columns[str(name)] = pa.DictionaryArray.from_arrays(codes, names).cast(ID_TYPE)
-        else:
-            columns[str(name)] = pa.array(column, from_pandas=True)
-    return pa.table(columns)
+    with contextlib.ExitStack() as stack:
+        temporary, writer = stack.enter_context(replacing(path)), None
+        for frame in frames:
+            rows = to_plain_arrow(frame)
+            if is_by_account:
+                order = np.argsort(_numbers(frame, FILE_KEY), kind="stable")
+                rows = rows.take(pa.array(order))
+            if writer is None:
+                schema = rows.schema.with_metadata(make_note({"kind": "analysis"}))
+                writer = pq.ParquetWriter(temporary, schema, compression="zstd")
+                stack.enter_context(writer)
+            writer.write_table(rows)

@@ -9,20 +9,26 @@ from balance_analysis.analysis import averages, summary
 from balance_analysis.analysis import flows as changes
 from balance_analysis.analysis.balances import balance_series
 from balance_analysis.analysis.groups import group_names
-from balance_analysis.cluster.combine import add_flows, in_order, write_frames
-from balance_analysis.cluster.tasks import make_job, make_span
-from balance_analysis.cluster.totals import add_totals, partial_totals
+from balance_analysis.archive.archive import Archive
+from balance_analysis.cluster.combine import add_flows
+from balance_analysis.cluster.tasks import make_job, running
+from balance_analysis.cluster.totals import Totals
+from balance_analysis.maintenance import verify as verifying
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+    from concurrent.futures import Executor
 
     import pandas as pd
+    from distributed import Client
 
-    from balance_analysis.analysis.grid import Frequency, Grid, Zone
-    from balance_analysis.archive.archive import Archive
+    from balance_analysis.analysis.grid import Frequency, Zone
+    from balance_analysis.archive.verify_report import VerifyReport
     from balance_analysis.cluster.tasks import Options
     from balance_analysis.files.atomic import PathLike
+    from balance_analysis.load.progress import Report
+    from balance_analysis.node.client import Client as Node
     from balance_analysis.schema import Instant
 
 
@@ -71,15 +77,12 @@ def series(
     concurrent.futures.CancelledError
         If the cluster is lost.
     """
-    job = make_job(archive, options, to)
+    job = make_job(archive, options, opening=opening, to=to)
     bounds: dict[str, Any] = {"start": start, "end": end, "tz": tz}
     if freq is None:
-        work, cells = partial(balance_series, **bounds, layout="long"), 0
-    else:
-        grid: Any = make_span(job.chosen, freq=freq, **bounds)
-        work, cells = partial(balance_series, freq=grid, layout="long"), len(grid.points)
-    frames = job.each_slice(work, opening=opening, cells=cells, is_kept=to is None)
-    return _by_account(frames, to)
+        return job.by_account(partial(balance_series, **bounds, layout="long"))
+    grid = job.grid(freq=freq, **bounds)
+    return job.by_account(partial(balance_series, freq=grid, layout="long"), cells=len(grid.points))
 
 
 def time_weighted_average(
@@ -113,11 +116,10 @@ def time_weighted_average(
     IncompleteError, ArchiveError, ValueError, CheckError, OSError
         See `cluster.series`.
     """
-    job = make_job(archive, options, to)
-    grid: Any = make_span(job.chosen, freq=freq, start=start, end=end, tz=tz)
+    job = make_job(archive, options, opening=opening, to=to)
+    grid = job.grid(freq=freq, start=start, end=end, tz=tz)
     work = partial(averages.time_weighted_average, freq=grid)
-    frames = job.each_slice(work, opening=opening, cells=len(grid), is_kept=to is None)
-    return _by_account(frames, to)
+    return job.by_account(work, cells=len(grid))
 
 
 def summarize_accounts(
@@ -151,11 +153,11 @@ def summarize_accounts(
     IncompleteError, ArchiveError, ValueError, CheckError, OSError
         See `cluster.series`.
     """
-    job = make_job(archive, options, to)
-    grid = make_span(job.chosen, freq=None, start=start, end=end, tz=None)
-    work = partial(summary.summarize_accounts, **_bounds(grid))
-    frames = job.each_slice(work, opening=opening, cells=1, is_kept=to is None)
-    return _by_account(frames, to)
+    job = make_job(archive, options, opening=opening, to=to)
+    grid = job.grid(freq=None, start=start, end=end, tz=None)
+    edges = [from_microseconds(int(edge)) for edge in grid.edges]
+    bounds: dict[str, Any] = {"start": edges[0], "end": edges[-1]} if len(grid) else {}
+    return job.by_account(partial(summary.summarize_accounts, **bounds), cells=1)
 
 
 def flows(
@@ -193,14 +195,12 @@ def flows(
         See `cluster.series`.
     """
     names = group_names(by)
-    is_by_account = {*ACCOUNT_KEY} <= {*names}
-    job = make_job(archive, options, to)
-    grid: Any = make_span(job.chosen, freq=freq, start=start, end=end, tz=tz)
+    job = make_job(archive, options, opening=opening, to=to)
+    grid: Any = job.grid(freq=freq, start=start, end=end, tz=tz)
     work = partial(changes.flows, freq=grid, by=names)
-    frames = job.each_slice(work, opening=opening, cells=len(grid))
-    if is_by_account:
-        return _by_account(frames, to, names)
-    return _kept(add_flows(list(frames), names), to)
+    if {*ACCOUNT_KEY} <= {*names}:
+        return job.by_account(work, names, cells=len(grid))
+    return job.result(add_flows(list(job.each_slice(work, cells=len(grid))), names))
 
 
 def totals(
@@ -239,41 +239,52 @@ def totals(
         See `cluster.series`.
     """
     names = group_names(by)
-    job = make_job(archive, options, to)
-    grid = make_span(job.chosen, freq=freq, start=start, end=end, tz=tz)
-    work = partial(partial_totals, by=names, grid=grid, is_at_changes=freq is None)
-    slices = list(job.each_slice(work, opening=opening, cells=len(grid.points)))
-    found = add_totals(
-        [part for parts in slices for part in parts],
-        by=names,
-        grid=grid,
-        is_at_changes=freq is None,
-        from_start=start is not None,
-    )
-    return _kept(found, to)
+    job = make_job(archive, options, opening=opening, to=to)
+    grid = job.grid(freq=freq, start=start, end=end, tz=tz)
+    work = Totals(names, grid, is_at_changes=freq is None, from_start=start is not None)
+    slices = job.each_slice(work.of_slice, cells=len(grid.points))
+    return job.result(work.add([part for parts in slices for part in parts]))
 
 
-def _bounds(grid: Grid) -> dict[str, Any]:
-    """Return a grid's bounds as arguments; none where it has no period."""
-    if not len(grid):
-        return {}
-    start, end = (from_microseconds(int(grid.edges[place])) for place in (0, -1))
-    return {"start": start, "end": end}
+def verify(
+    archive: Archive,
+    *,
+    against: Node | None = None,
+    sample: int = 10,
+    seed: int | None = None,
+    client: Client | Executor | None = None,
+    progress: bool | Report | None = False,
+) -> VerifyReport:
+    """Check that an archive is what it says, as `Archive.verify` does, each file somewhere else.
 
+    Only the last row of each account in a file comes back: checkpoints are computed from these.
 
-def _by_account(
-    frames: Iterator[pd.DataFrame], to: PathLike | None, names: Sequence[str] = ACCOUNT_KEY
-) -> pd.DataFrame | None:
-    """Return results of slices as one, or write them as they come."""
-    if to is None:
-        return in_order(list(frames), names)
-    write_frames(frames, to, is_by_account=True)
-    return None
+    Parameters
+    ----------
+    archive
+        The archive.
+    against, sample, seed
+        A node to compare with, as for `Archive.verify`; it is asked from here.
+    client
+        Where to run: see `cluster.Options`.
+    progress
+        As for `load_balance_changes`.
 
+    Returns
+    -------
+    VerifyReport
+        As of `Archive.verify`; it names a folder by its absolute path, as the workers do.
 
-def _kept(frame: pd.DataFrame, to: PathLike | None) -> pd.DataFrame | None:
-    """Return a result, or write it."""
-    if to is None:
-        return frame
-    write_frames([frame], to, is_by_account=False)
-    return None
+    Raises
+    ------
+    ArchiveError
+        If there is no archive, or a worker doesn't reach it.
+    RequestError, DecodeError, IncompleteError, CheckError, ValueError
+        As `Archive.verify`, if a node is asked; or if a worker has not this process's packages.
+    """
+    folder = archive.store.folder
+    with running(client) as pool:
+        anywhere = archive if folder is None else Archive(folder.absolute())
+        return verifying.verify(
+            anywhere, against=against, sample=sample, seed=seed, progress=progress, look=pool.map
+        )

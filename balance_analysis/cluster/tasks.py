@@ -1,12 +1,16 @@
-"""One job: a function of analysis on every slice of an archive, and what becomes of the results."""
+"""Run a function of analysis on every slice of an archive, and gather the results."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import numbers
+import os
+import sys
 from bisect import bisect_left
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +21,12 @@ from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.datafile import FILE_KEY, Slice
 from balance_analysis.archive.scan import Chosen, add_counts, cut
-from balance_analysis.cluster.runner import running
+from balance_analysis.cluster.combine import in_order, write_frames
 from balance_analysis.files.atomic import PathLike, check_output
+from balance_analysis.ingest.executor import Pool
 from balance_analysis.load.progress import reporting
+from balance_analysis.load.request import check_positive
+from balance_analysis.schema import ACCOUNT_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,9 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from distributed import Client
 
-    from balance_analysis.analysis.grid import Frequency, Grid, Zone
     from balance_analysis.load.progress import Report
-    from balance_analysis.schema import Instant
 
 ROWS: Final = 3_000_000
 """How many rows a task has: with what is made of them, a worker needs a gigabyte."""
@@ -40,6 +45,9 @@ _CELLS: Final = 2
 
 _FILES: Final = 8
 """How many files a task counts the accounts of."""
+
+_LOCAL: Final = 4
+"""The most threads that are used without a cluster: each holds a task's rows."""
 
 T = TypeVar("T")
 
@@ -73,78 +81,47 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a task gets.
-
-    Attributes
-    ----------
-    part
-        Its slice of the accounts.
-    opening
-        What these held before the rows.
-    """
+    """What a task gets: a slice of the accounts, and what these held before the rows."""
 
     part: Slice
-    opening: pd.DataFrame | None = None
+    opening: pd.DataFrame | None
 
     def __str__(self) -> str:
         return str(self.part)
 
 
-@dataclass(frozen=True, slots=True)
-class Task(Generic[T]):
-    """A function of a table and opening balances, to be called on slices, wherever that is.
-
-    Attributes
-    ----------
-    chosen
-        The rows.
-    function
-        What is called.
-    """
-
-    chosen: Chosen
-    function: Callable[..., T]
-
-    def __call__(self, share: Share) -> tuple[int, T]:
-        """Return how many rows a slice has, and what the function makes of them."""
-        table = self.chosen.read(share.part)
-        with in_one_thread():
-            return len(table), self.function(table, opening=share.opening)
+def _work(chosen: Chosen, function: Callable[..., T], share: Share) -> tuple[int, T]:
+    """Return how many rows a slice has, and what a function makes of them."""
+    table = chosen.read(share.part)
+    with in_one_thread():
+        return len(table), function(table, opening=share.opening)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is chosen of an archive, and where to work on it.
-
-    Attributes
-    ----------
-    chosen
-        The rows.
-    rows_per_task, client, progress
-        See `Options`.
-    """
+    """What is chosen of an archive, where to work on it, and where the result goes."""
 
     chosen: Chosen
+    opening: pd.DataFrame | None
+    to: PathLike | None
     rows_per_task: int
     client: Client | Executor | None
     progress: bool | Report | None
 
+    def grid(self, **how: Any) -> Any:  # noqa: ANN401 - of `make_grid`, which stands for a `freq`
+        """Return the periods and points of all slices together: those of the whole table."""
+        times = np.array(self.chosen.extent(), np.int64)
+        return make_grid(times, **how, known=self.chosen.known)
+
     def each_slice(
-        self,
-        function: Callable[..., T],
-        *,
-        opening: pd.DataFrame | None,
-        cells: int = 0,
-        is_kept: bool = False,
+        self, function: Callable[..., T], *, cells: int, is_kept: bool = False
     ) -> Iterator[T]:
-        """Yield what a function makes of each slice, in the order of the files.
+        """Yield what a function makes of each slice's table and `opening`, in the files' order.
 
         Parameters
         ----------
         function
             Gets a slice's table, and `opening`.
-        opening
-            What accounts held before the rows: of all slices.
         cells
             How many cells each account has in the result.
         is_kept
@@ -155,25 +132,60 @@ class Job:
         ValueError
             If they don't fit there.
         """
-        task = Task(self.chosen, function)
-        texts = None if opening is None else check_opening(opening)[list(FILE_KEY)]
-        with running(self.client) as runner, reporting(self.progress) as show:
-            found = runner.map(Chosen.count, self.chosen.split(_FILES))
-            counts = add_counts(found if texts is None else itertools.chain(found, [_once(texts)]))
+        texts = None if self.opening is None else check_opening(self.opening)[list(FILE_KEY)]
+        with running(self.client) as pool, reporting(self.progress) as show:
+            found = pool.map(Chosen.count, self.chosen.split(_FILES))
+            counts = add_counts(itertools.chain(found, [] if texts is None else [_once(texts)]))
             if is_kept:
                 check_cells(counts.num_rows, cells)
             rows = self.rows_per_task
-            accounts = _CELLS * rows / max(cells, 1)
-            parts = cut(counts, rows=rows, accounts=accounts)
-            done = 0
-            shares = _shares(parts, opening, texts)
-            for number, (size, result) in enumerate(runner.map(task, shares), start=1):
+            parts = cut(counts, rows=rows, accounts=_CELLS * rows / max(cells, 1))
+            shares, done = self._shares(parts, texts), 0
+            results = pool.map(partial(_work, self.chosen, function), shares)
+            for number, (size, result) in enumerate(results, start=1):
                 done += size
                 show(number / len(parts), done)
                 yield result
 
+    def by_account(
+        self,
+        function: Callable[..., pd.DataFrame],
+        names: Sequence[str] = ACCOUNT_KEY,
+        *,
+        cells: int = 0,
+    ) -> pd.DataFrame | None:
+        """Return what a function makes of all accounts, sorted, or write it as it comes."""
+        frames = self.each_slice(function, cells=cells, is_kept=self.to is None)
+        if self.to is None:
+            return in_order(list(frames), names)
+        write_frames(frames, self.to, is_by_account=True)
+        return None
 
-def make_job(archive: Archive, options: Options, to: PathLike | None) -> Job:
+    def result(self, frame: pd.DataFrame) -> pd.DataFrame | None:
+        """Return a result, or write it."""
+        if self.to is None:
+            return frame
+        write_frames([frame], self.to, is_by_account=False)
+        return None
+
+    def _shares(self, parts: Sequence[Slice], texts: pd.DataFrame | None) -> list[Share]:
+        """Return slices, each with what its accounts, whose ids are given as text, held before."""
+        if self.opening is None or texts is None:
+            return [Share(part, None) for part in parts]
+        keys = list(texts.itertuples(index=False, name=None))
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        edges = [bisect_left(order, part.low, key=keys.__getitem__) for part in parts]
+        return [
+            Share(part, self.opening.iloc[order[first:stop]])
+            for part, (first, stop) in zip(
+                parts, itertools.pairwise([*edges, len(keys)]), strict=True
+            )
+        ]
+
+
+def make_job(
+    archive: Archive, options: Options, *, opening: pd.DataFrame | None, to: PathLike | None
+) -> Job:
     """Return what `options` ask for of an archive, fixed at this moment, and to be written to `to`.
 
     Raises
@@ -185,32 +197,15 @@ def make_job(archive: Archive, options: Options, to: PathLike | None) -> Job:
     TypeError
         If it is no archive, or an option is unknown.
     """
-    how: dict[str, Any] = {**options}
-    unknown = sorted(set(how) - set(Options.__annotations__))
-    if unknown:
-        known = ", ".join(Options.__annotations__)
-        raise TypeError(f"{unknown[0]!r} is no option of a cluster's functions: {known}")
     if not isinstance(archive, Archive):
         raise TypeError(f"an Archive is wanted, as ba.Archive(path), not {archive!r:.80}")
+    how: dict[str, Any] = {**options}
     client, progress = how.pop("client", None), how.pop("progress", None)
     rows = how.pop("rows_per_task", ROWS)
-    _check_rows(rows)
+    check_positive("rows_per_task", rows)
     if to is not None:
         check_output(to)
-    return Job(archive.choose(**how), rows, client, progress)
-
-
-def make_span(
-    chosen: Chosen,
-    *,
-    freq: Frequency | None,
-    start: Instant | None,
-    end: Instant | None,
-    tz: Zone | None,
-) -> Grid:
-    """Return the periods and points of all slices together: those of the whole table."""
-    times = np.array(chosen.extent(), np.int64)
-    return make_grid(times, freq=freq, start=start, end=end, tz=tz, known=chosen.known)
+    return Job(archive.choose(**how), opening, to, rows, client, progress)
 
 
 def _once(ids: pd.DataFrame) -> pa.Table:
@@ -219,24 +214,27 @@ def _once(ids: pd.DataFrame) -> pa.Table:
     return pa.table({**columns, "rows": pa.array(np.ones(len(ids), np.int64))})
 
 
-def _shares(
-    parts: Sequence[Slice], opening: pd.DataFrame | None, texts: pd.DataFrame | None
-) -> list[Share]:
-    """Return slices, each with what its accounts, whose ids are given as text, held before."""
-    if opening is None or texts is None:
-        return [Share(part) for part in parts]
-    keys = list(texts.itertuples(index=False, name=None))
-    order = sorted(range(len(keys)), key=keys.__getitem__)
-    ordered = [keys[place] for place in order]
-    edges = [bisect_left(ordered, part.low) for part in parts] + [len(ordered)]
-    return [
-        Share(part, opening.iloc[order[first:stop]])
-        for part, (first, stop) in zip(parts, itertools.pairwise(edges), strict=True)
-    ]
+@contextlib.contextmanager
+def running(client: Client | Executor | None) -> Iterator[Pool]:
+    """Give what runs tasks.
 
+    Parameters
+    ----------
+    client
+        A client of a cluster or an executor; `None` stands for the client that the caller has made,
+        and where there is none for threads, which end with the context.
 
-def _check_rows(rows: object) -> None:
-    if not isinstance(rows, numbers.Integral) or isinstance(rows, bool):
-        raise TypeError(f"rows_per_task must be a whole number, not {rows!r}")
-    if rows < 1:
-        raise ValueError(f"rows_per_task must be positive, not {rows!r}")
+    Raises
+    ------
+    TypeError, ValueError
+        If it is something else, or its workers can't do the work.
+    """
+    if client is None and "distributed" in sys.modules:
+        with contextlib.suppress(ValueError):  # the caller has made none
+            client = sys.modules["distributed"].Client.current()
+    if client is not None:
+        yield Pool.of(client)
+        return
+    width = min(os.cpu_count() or 1, _LOCAL)
+    with ThreadPoolExecutor(width, "balance-analysis") as pool:
+        yield Pool(pool, width)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -36,147 +36,113 @@ class Part:
 
     Attributes
     ----------
-    ids
-        What the groups have in common, sorted.
-    sizes
-        How many of the accounts each group has.
-    groups, times, words, known
-        The group, time, total and number of known balances of each step.
+    groups
+        Which accounts add up.
+    sums
+        The total and number of known balances from each step on, where there are any.
     is_own
         Which steps are at rows of the group; the others are where an opening balance begins.
     ceases
         When no balance is known any more, though no step follows; else `NEVER`.
     """
 
-    ids: pd.DataFrame
-    sizes: NDArray[np.int64]
-    groups: NDArray[np.int64]
-    times: NDArray[np.int64]
-    words: NDArray[np.int64]
-    known: NDArray[np.int64]
+    groups: Groups
+    sums: Sums
     is_own: NDArray[np.bool_]
     ceases: NDArray[np.int64]
 
 
-def partial_totals(
-    table: pd.DataFrame,
-    *,
-    by: Sequence[str],
-    grid: Grid,
-    is_at_changes: bool,
-    opening: pd.DataFrame | None,
-) -> list[Part]:
-    """Return totals of a slice, to be added to those of others by `add_totals`.
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What `totals` is asked for, to be made of each slice and then added up.
 
-    Of negative balances a part may have more than 38 digits where the whole has not: then there
-    are more parts, of fewer accounts.
-
-    Parameters
+    Attributes
     ----------
-    table, by, opening
-        As for `totals`.
-    grid
-        The points of all slices.
+    by, grid
+        The columns that make a group, and the points of all slices.
     is_at_changes
         Whether the points are at each change instead, in the grid's interval.
-    """
-    steps = make_history(table, opening, None, freq=grid).steps
-    return list(_parts(steps, grid, by, is_at_changes=is_at_changes))
-
-
-def _parts(steps: Steps, grid: Grid, by: Sequence[str], *, is_at_changes: bool) -> Iterator[Part]:
-    groups = make_groups(steps.accounts, by)
-    try:
-        sums, is_own = (_changing if is_at_changes else _gridded)(steps, groups, grid)
-    except OverflowError:
-        middle = len(steps) // 2  # the total of a single account is its balance, which fits
-        for half in (steps.part(0, middle), steps.part(middle, len(steps))):
-            yield from _parts(half, grid, by, is_at_changes=is_at_changes)
-        return
-    ends = (sums.groups[1:] == sums.groups[:-1]) & (sums.known[1:] == 0)
-    ceases = np.append(np.where(ends, sums.times[1:], NEVER), NEVER)
-    some = np.flatnonzero(sums.known)
-    yield Part(
-        groups.ids,
-        groups.sizes,
-        sums.groups[some],
-        sums.times[some],
-        words_of(pa.array(sums.total))[some],
-        sums.known[some],
-        is_own[some],
-        ceases[some],
-    )
-
-
-def _gridded(steps: Steps, groups: Groups, grid: Grid) -> tuple[Sums, NDArray[np.bool_]]:
-    sums = sum_at(steps, groups, grid.points)
-    return sums, np.ones(len(sums.times), bool)
-
-
-def _changing(steps: Steps, groups: Groups, grid: Grid) -> tuple[Sums, NDArray[np.bool_]]:
-    """Return sums wherever they change, and which of these points are at rows."""
-    owners, times = change_points(steps, groups, grid, from_start=True, with_events=True)
-    own, own_times = change_points(steps, groups, grid, from_start=False)
-    points = pd.MultiIndex.from_arrays([owners, times])
-    is_own = points.isin(pd.MultiIndex.from_arrays([own, own_times]))
-    return sum_at_changes(steps, groups, owners, times), is_own
-
-
-def add_totals(
-    parts: Sequence[Part],
-    *,
-    by: Sequence[str],
-    grid: Grid,
-    is_at_changes: bool,
-    from_start: bool,
-) -> pd.DataFrame:
-    """Return totals of groups, which may have accounts in several slices, added up.
-
-    A group of a slice is itself a step function, of an account whose balance is the group's total.
-
-    Parameters
-    ----------
-    parts
-        What `partial_totals` returned, with the same arguments.
-    by, grid, is_at_changes
-        These arguments.
     from_start
         At changes: whether there is a point at the start as well, for each group.
-
-    Raises
-    ------
-    OverflowError
-        If a total has more than 38 digits.
     """
-    ids = stacked([part.ids for part in parts], by)
-    groups = make_groups(ids, by)
-    sizes = np.zeros(len(groups), np.int64)
-    np.add.at(sizes, groups.numbers, np.concatenate([part.sizes for part in parts]))
 
-    firsts = np.cumsum([0, *(len(part.ids) for part in parts)])
-    numbers = np.concatenate([first + p.groups for first, p in zip(firsts, parts, strict=False)])
-    heads = np.flatnonzero(np.diff(numbers, prepend=-1))
-    steps = Steps(
-        ids.iloc[numbers[heads]],
-        np.append(heads, len(numbers)),
-        np.concatenate([part.times for part in parts]),
-        np.concatenate([part.words for part in parts]),
-        np.concatenate([part.is_own for part in parts]),
-        np.concatenate([part.ceases for part in parts]),
-    )
-    held = Groups(groups.ids, groups.numbers[numbers[heads]])
-    points = change_points(steps, held, grid, from_start=from_start)
+    by: Sequence[str]
+    grid: Grid
+    is_at_changes: bool
+    from_start: bool
 
-    def added(words: NDArray[np.int64]) -> Sums:
-        whole = replace(steps, words=words)
-        if is_at_changes:
-            return sum_at_changes(whole, held, *points)
-        return sum_at(whole, held, grid.points)
+    def of_slice(self, table: pd.DataFrame, *, opening: pd.DataFrame | None) -> list[Part]:
+        """Return totals of a slice.
 
-    sums = added(steps.words)
-    known = np.concatenate([part.known for part in parts])
-    counts = words_of(pa.array(added(np.column_stack([known, np.zeros_like(known)])).total))[:, 0]
-    counts = np.where(sums.known > 0, counts, 0)
-    return sums_frame(
-        groups, replace(sums, known=counts, unknown=sizes[sums.groups] - counts), grid.zone
-    )
+        Of negative balances a part may have more than 38 digits where the whole has not: then there
+        are more parts, of fewer accounts.
+        """
+        return list(self._parts(make_history(table, opening, None, freq=self.grid).steps))
+
+    def _parts(self, steps: Steps) -> Iterator[Part]:
+        groups = make_groups(steps.accounts, self.by)
+        try:
+            sums, is_own = self._sums(steps, groups)
+        except OverflowError:
+            middle = len(steps) // 2  # the total of a single account is its balance, which fits
+            yield from self._parts(steps.part(0, middle))
+            yield from self._parts(steps.part(middle, len(steps)))
+            return
+        ends = (sums.groups[1:] == sums.groups[:-1]) & (sums.known[1:] == 0)
+        ceases = np.append(np.where(ends, sums.times[1:], NEVER), NEVER)
+        some = sums.known > 0
+        columns: dict[str, Any] = {name: getattr(sums, name)[some] for name in Sums.__slots__}
+        yield Part(groups, Sums(**columns), is_own[some], ceases[some])
+
+    def _sums(self, steps: Steps, groups: Groups) -> tuple[Sums, NDArray[np.bool_]]:
+        """Return sums at all points, or wherever they change, and which are at rows."""
+        if not self.is_at_changes:
+            sums = sum_at(steps, groups, self.grid.points)
+            return sums, np.ones(len(sums.times), bool)
+        points = change_points(steps, groups, self.grid, from_start=True, with_events=True)
+        own = change_points(steps, groups, self.grid, from_start=False)
+        is_own = pd.MultiIndex.from_arrays(points).isin(pd.MultiIndex.from_arrays(own))
+        return sum_at_changes(steps, groups, *points), is_own
+
+    def add(self, parts: Sequence[Part]) -> pd.DataFrame:
+        """Return totals of groups, which may have accounts in several slices, added up.
+
+        A group of a slice is itself a step function, of an account whose balance is the total.
+
+        Raises
+        ------
+        OverflowError
+            If a total has more than 38 digits.
+        """
+        ids = stacked([part.groups.ids for part in parts], self.by)
+        groups = make_groups(ids, self.by)
+        sizes = np.zeros(len(groups), np.int64)
+        np.add.at(sizes, groups.numbers, np.concatenate([part.groups.sizes for part in parts]))
+
+        firsts = np.cumsum([0, *(len(part.groups) for part in parts)])
+        numbers = np.concatenate(
+            [first + part.sums.groups for first, part in zip(firsts, parts, strict=False)]
+        )
+        heads = np.flatnonzero(np.diff(numbers, prepend=-1))
+        known = np.concatenate([part.sums.known for part in parts])
+        steps = Steps(
+            ids.iloc[numbers[heads]],
+            np.append(heads, len(numbers)),
+            np.concatenate([part.sums.times for part in parts]),
+            np.concatenate([words_of(pa.array(part.sums.total)) for part in parts]),
+            np.concatenate([part.is_own for part in parts]),
+            np.concatenate([part.ceases for part in parts]),
+        )
+        held = Groups(groups.ids, groups.numbers[numbers[heads]])
+        sums = self._added(steps, held)
+        counts = self._added(replace(steps, words=np.column_stack([known, 0 * known])), held)
+        # Where no balance is known, the count has no total either.
+        sure = np.where(sums.known > 0, words_of(pa.array(counts.total))[:, 0], 0)
+        sums = replace(sums, known=sure, unknown=sizes[sums.groups] - sure)
+        return sums_frame(groups, sums, self.grid.zone)
+
+    def _added(self, steps: Steps, groups: Groups) -> Sums:
+        if not self.is_at_changes:
+            return sum_at(steps, groups, self.grid.points)
+        points = change_points(steps, groups, self.grid, from_start=self.from_start)
+        return sum_at_changes(steps, groups, *points)

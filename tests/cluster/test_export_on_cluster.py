@@ -30,7 +30,6 @@ from tests.archive.exporting import (
     run_export,
     spans_of,
     spread_history,
-    state_of,
 )
 from tests.loopback import Fault
 
@@ -224,18 +223,6 @@ def test_a_driver_that_is_killed_is_started_again_and_ends_equal(cluster, alone,
     assert Archive(tmp_path / "a").verify().is_whole
 
 
-def test_a_driver_that_is_told_to_stop_keeps_what_is_complete(cluster, alone, tmp_path):
-    with stopped_in_the_third_day(tmp_path / "a", cluster.address) as process:
-        process.terminate()
-        code, said = ended(process)
-    assert (code, "interrupted" in said) == (3, True), said
-    assert_holds(tmp_path / "a", ROWS, whole=(START, THIRD))
-    assert state_of(tmp_path / "a").pending is None
-    with node_of(ROWS) as node:
-        run_export(node, tmp_path / "a", end=END)
-    assert lasting(tmp_path / "a") == alone
-
-
 def test_a_scheduler_that_restarts_ends_the_run_and_the_next_one_completes_it(
     cluster, alone, tmp_path
 ):
@@ -288,7 +275,7 @@ def test_what_asks_from_here_takes_no_scheduler(tmp_path, option):
     assert f"{option} works without a cluster: leave --scheduler out" in found.stderr
 
 
-@pytest.mark.parametrize("address", ["hello", "tls://127.0.0.1:1", "nothing://127.0.0.1:1"])
+@pytest.mark.parametrize("address", ["hello", "nothing://127.0.0.1:1"])
 def test_an_address_that_is_none_is_a_slip_of_the_caller(tmp_path, address):
     command = [
         sys.executable,

@@ -76,14 +76,6 @@ def test_filters_bounds_and_columns_are_those_of_read(archive):
     assert records(found) == records(archive.read(**how))
 
 
-def test_functions_of_tables_run_on_partitions(archive, table):
-    frame = archive.to_dask()
-    meta = ba.deltas(empty_table())
-    found = frame.map_partitions(ba.deltas, meta=meta).compute()
-    assert len(found) == len(table)
-    assert found["delta"].dtype == BALANCE_DTYPE
-
-
 def test_an_archive_without_rows_is_a_frame_without_rows(tmp_path):
     archive = write_archive(tmp_path / "archive", table_of([]))
     frame = archive.to_dask()

@@ -15,7 +15,7 @@ import requests
 from typer.testing import CliRunner
 
 from balance_analysis.cli import app
-from balance_analysis.cli.serve import _rate_limit
+from balance_analysis.cli.archive import _rate_limit
 from balance_analysis.service.guards import RateLimit
 from balance_analysis.service.openapi import CHANGES
 from tests.service.archives import write_archive

@@ -1,0 +1,122 @@
+"""The command line as a whole: its name, its help, how commands are made, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from dataclasses import dataclass, fields, is_dataclass
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+from typer import Option
+
+from balance_analysis import __version__
+from balance_analysis.cli.output import INTERRUPTED, telling_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+app = typer.Typer(
+    name="balance-analysis",
+    help="Load, keep, reconstruct and plot the history of account balances of a trading network.",
+    epilog="Exit codes: 0 done, 1 unexpected, 2 usage, 3 incomplete or stale, 4 source "
+    "unavailable, 5 bad data, 74 disk full or failing, 75 locked, 76 another network, "
+    "130 interrupted. Moments: 2023-04-01, 2023-04-01T12:00Z, 7d, now-1h; UTC. "
+    "Durations: 90s, 10m, 2h, 7d.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verbosity:
+    """The options that every command has."""
+
+    verbose: Annotated[
+        int, Option("-v", "--verbose", count=True, help="Say more; -vv says every request.")
+    ] = 0
+    quiet: Annotated[bool, Option("-q", "--quiet", help="Say nothing but errors.")] = False
+
+
+def command(
+    group: typer.Typer = app, *, interrupted: int = INTERRUPTED
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function a command, which tells errors in one line and ends as documented.
+
+    The function's first parameter is how it tells. A parameter whose type is a dataclass stands for
+    the options that are its fields; those of `Verbosity` follow.
+    """
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        _, *own = signature(function, eval_str=True).parameters.values()
+        groups: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
+
+        @functools.wraps(function)
+        def run(*, verbose: int, quiet: bool, **options: Any) -> None:  # noqa: ANN401 - of any kind
+            with telling_errors(verbose, quiet=quiet, interrupted=interrupted) as messages:
+                for name, kind in groups.items():
+                    options[name] = kind(**{x.name: options.pop(x.name) for x in fields(kind)})
+                function(messages, **options)
+
+        parameters = [each for p in own for each in _options_of(p)]
+        parameters += _fields_as_options(Verbosity)
+        run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        group.command()(run)
+        return run
+
+    return register
+
+
+def _options_of(parameter: Parameter) -> list[Parameter]:
+    if is_dataclass(parameter.annotation):
+        return _fields_as_options(parameter.annotation)
+    return [parameter.replace(kind=Parameter.KEYWORD_ONLY)]
+
+
+def _fields_as_options(kind: Any) -> list[Parameter]:  # noqa: ANN401 - a dataclass
+    hints = get_type_hints(kind, include_extras=True)
+    own = signature(kind).parameters
+    return [each.replace(annotation=hints[name]) for name, each in own.items()]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    *,
+    version: Annotated[
+        bool,
+        Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app()
+    except SystemExit as end:
+        # At an ordinary exit a request under way would be waited for until its timeout, and Arrow's
+        # threads, if they still run then, now and then abort the process.
+        if not isinstance(end.code, int) or not (
+            {"pyarrow", "requests", "distributed"} & sys.modules.keys()
+        ):
+            raise
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):  # whoever read has gone, or what it said already
+                stream.flush()
+        os._exit(end.code)
