@@ -112,7 +112,8 @@ def create_app(
         return JSONResponse(describe())
 
     def docs(_request: Request) -> Response:
-        return HTMLResponse(page())
+        html, policy = page()
+        return HTMLResponse(html, headers={"Content-Security-Policy": policy})
 
     def home(_request: Request) -> Response:
         return RedirectResponse("docs")
