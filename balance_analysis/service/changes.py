@@ -20,9 +20,8 @@ from balance_analysis.archive.datafile import Predicate
 from balance_analysis.filters import Filters
 from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.service.coverage import ALWAYS, Catalog, headers_of, unavailable
-from balance_analysis.service.cursors import encode_cursor, foreign
 from balance_analysis.service.errors import Code, RefusedError
-from balance_analysis.service.listing import Page, in_order, render
+from balance_analysis.service.listing import Page, encode_cursor, foreign, in_order, render
 from balance_analysis.service.parameters import AFTER, BEFORE, Query, read_parameters
 from balance_analysis.service.reader import Nearest, Reader, StaleError
 
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.scan import File
     from balance_analysis.service.coverage import View
-    from balance_analysis.service.cursors import Place
-    from balance_analysis.service.listing import Listing
+    from balance_analysis.service.listing import Listing, Place
     from balance_analysis.spans import Span
 
 TIMEOUT: Final = 30.0

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance_analysis.service.changes import Changes
-from balance_analysis.service.cursors import Place, decode_cursor, encode_cursor
 from balance_analysis.service.errors import RefusedError
+from balance_analysis.service.listing import Place, decode_cursor, encode_cursor
 from tests.service.archives import write_archive
 from tests.service.rows import BASE, block_of, row_lists
 from tests.service.rules import ordered
