@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from balance_analysis.cli.output import Messages
     from balance_analysis.filters import Filters
 
-_WORDS: Final = {
-    "asset_id": "asset",
-    "party_id": "party",
-    "market_id": "market",
-    "account_type": "account type",
-}
 _NAMED: Final = 3
 """How many ids an error names, of those that there are."""
 
@@ -177,10 +171,11 @@ class Selection(AccountOptions):
         accounts, told = self._accounts(), []
         for name, value in lacks:
             ids = sorted(set(accounts[name].astype("str")) - {""})
+            word = name.removesuffix("_id").replace("_", " ")
             rest = f"; it has {list_text(ids, _NAMED) or 'none'}"
             if value in ids:
                 rest = " in this interval with the other filters"
-            told.append(f"no row of {self.name} is of {_WORDS[name]} {value}{rest}")
+            told.append(f"no row of {self.name} is of {word} {value}{rest}")
         return "; ".join(told)
 
     def _accounts(self, *, before: dt.datetime | None = None) -> pd.DataFrame:

@@ -50,19 +50,6 @@ METHODS: Final = ("GET", "HEAD")
 EXPOSED: Final = ("Warning", "X-Incomplete", "X-Block-Height", "X-Block-Timestamp", *RATE_HEADERS)
 
 
-_FLAGS: Final = {
-    "can_propose_market": "canProposeMarket",
-    "can_propose_asset": "canProposeAsset",
-    "propose_market_enabled": "proposeMarketEnabled",
-    "propose_asset_enabled": "proposeAssetEnabled",
-    "genesis_loaded": "genesisLoaded",
-}
-_DATES: Final = {
-    "propose_market_enabled_from": "proposeMarketEnabledFrom",
-    "propose_asset_enabled_from": "proposeAssetEnabledFrom",
-}
-
-
 def create_app(
     archive: Archive,
     *,
@@ -182,10 +169,20 @@ def _limits(archive: Archive) -> Response:
 
 
 def _fields(row: pa.Table) -> dict[str, Any]:
-    flags = {wire: row[name][0].as_py() for name, wire in _FLAGS.items()}
-    dates = {wire: row[name].cast(pa.int64())[0].as_py() or 0 for name, wire in _DATES.items()}
-    extra = json.loads(row["extra"][0].as_py() or "{}")
-    return {**extra, **flags, **{wire: str(date) for wire, date in dates.items()}}
+    flags = [field.name for field in row.schema if pa.types.is_boolean(field.type)]
+    dates = [name for name in row.column_names if name.endswith("_from")]
+    fields: dict[str, Any] = json.loads(row["extra"][0].as_py() or "{}")
+    fields |= {_camel(name): row[name][0].as_py() for name in flags}
+    return fields | {_camel(name): str(_nanoseconds(row[name])) for name in dates}
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return "".join([first, *map(str.capitalize, others)])
+
+
+def _nanoseconds(dates: pa.ChunkedArray) -> int:
+    return dates.cast(pa.int64())[0].as_py() or 0
 
 
 def _status(archive: Archive) -> ArchiveStatus:
