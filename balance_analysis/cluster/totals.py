@@ -9,13 +9,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.analysis.groups import Groups, make_groups
 from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.int128 import words_of
 from balance_analysis.analysis.steps import NEVER, Steps
 from balance_analysis.analysis.totals import (
+    Groups,
     Sums,
     change_points,
+    make_groups,
     sum_at,
     sum_at_changes,
     sums_frame,

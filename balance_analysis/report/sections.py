@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
 import pandas as pd
 
 from balance_analysis.figures.flows import period_name
-from balance_analysis.figures.labels import type_label
+from balance_analysis.figures.styles import type_label
+from balance_analysis.figures.timelines import plot_coverage, plot_limits
 from balance_analysis.report.content import MOST_DRAWN, TOP, keys_of
-from balance_analysis.report.page import AccountSection, AssetSection, Part, Report
 from balance_analysis.report.pictures import Pictures
 from balance_analysis.report.tables import (
     EMPTY_ID,
@@ -33,8 +34,8 @@ from balance_analysis.text import count_text, short_ids
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from balance_analysis.report.content import Account, AssetContent, Content
-    from balance_analysis.report.source import Bound, Source
+    from balance_analysis.report.content import Account, AssetContent, Bound, Content, Source
+    from balance_analysis.report.pictures import Picture
     from balance_analysis.report.tables import AssetUnit, Column
 
 MOST_LISTED: Final = 5000
@@ -48,28 +49,39 @@ GAPS_NOTE: Final = (
 """What is said of each asset where the interval has gaps."""
 
 
-def make_report(content: Content, units: Mapping[str, AssetUnit]) -> Report:
-    """Return what the page of a report consists of, each asset in its unit."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a section: pictures, tables, and those that only show when they are asked for."""
+
+    title: str
+    words: str = ""
+    pictures: tuple[Picture, ...] = ()
+    sheets: tuple[Sheet, ...] = ()
+    folded: tuple[Sheet, ...] = ()
+
+
+def make_page(content: Content, units: Mapping[str, AssetUnit]) -> dict[str, Any]:
+    """Return what `report.html` shows, by its names, each asset in its unit."""
     with mpl.rc_context():
         mpl.rcdefaults()  # what the caller has set is for the caller's figures
         mpl.rcParams["text.parse_math"] = False  # a dollar in an id begins no formula
         source, pictures = content.source, Pictures(content)
         parts = {"complete": _completeness(source, pictures)}
         if source.limits is not None and not source.limits.empty:
-            parts["limits"] = _limits(source.limits, pictures)
-        return Report(
-            title=f"Balances of {source.name}",
-            interval=_stretch(source.start, source.end) if source.start else "no balance changes",
-            verdict=_verdict(source),
-            warnings=tuple(_warnings(source)),
-            facts=tuple(_facts(content)),
-            parts=parts,
-            assets=tuple(_Assets(content, units, pictures).sections()),
-        )
+            parts["limits"] = _limits(source.limits, pictures, source.end)
+        return {
+            "title": f"Balances of {source.name}",
+            "interval": _stretch(source.start, source.end),
+            "verdict": _verdict(source),
+            "warnings": list(_warnings(source)),
+            "facts": list(_facts(content)),
+            "parts": parts,
+            "assets": list(_Assets(content, units, pictures).sections()),
+        }
 
 
 def _stretch(start: Bound, end: Bound) -> str:
-    return f"{write_moment(start)} to {write_moment(end)} UTC"
+    return f"{write_moment(start)} to {write_moment(end)} UTC" if start else "no balance changes"
 
 
 def _verdict(source: Source) -> str:
@@ -112,10 +124,11 @@ def _completeness(source: Source, pictures: Pictures) -> Part:
             moments("asked", coverage["asked_at"]),
         ),
     )
-    return Part(title, text, (pictures.coverage(coverage),), (sheet,))
+    drawn = pictures.draw("What is complete", plot_coverage, coverage, is_flat=True)
+    return Part(title, text, (drawn,), (sheet,))
 
 
-def _limits(limits: pd.DataFrame, pictures: Pictures) -> Part:
+def _limits(limits: pd.DataFrame, pictures: Pictures, end: Bound) -> Part:
     told = [name for name in limits.columns if name not in _SEEN]
     sheet = Sheet(
         "Snapshots of the network's limits",
@@ -129,7 +142,10 @@ def _limits(limits: pd.DataFrame, pictures: Pictures) -> Part:
     text = "They never changed while they were watched."
     if len(limits) > 1:
         text = f"They changed {count_text(len(limits) - 1, 'time')}."
-    return Part("Network limits", text, (pictures.limits(limits),), (sheet,))
+    drawn = pictures.draw(
+        "The network's limits over time", plot_limits, limits, is_flat=True, end=end
+    )
+    return Part("Network limits", text, (drawn,), (sheet,))
 
 
 _SEEN: Final = ("first_seen", "last_seen", "source", "block_height")
@@ -153,20 +169,20 @@ class _Assets:
         chosen = [key for asset in content.assets for key in keys_of(asset.chosen)]
         self._anchors = {key: f"account-{number}" for number, key in enumerate(chosen, start=1)}
 
-    def sections(self) -> Iterator[AssetSection]:
+    def sections(self) -> Iterator[dict[str, Any]]:
         """Yield the section of each asset."""
         short = short_ids(self._units)
         for number, asset in enumerate(self._content.assets, start=1):
             unit, name = self._units[asset.asset_id], short[asset.asset_id] or EMPTY_ID
-            yield AssetSection(
-                anchor=f"asset-{number}",
-                title=f"Asset {unit.symbol} ({name})" if unit.symbol else f"Asset {name}",
-                asset_id=asset.asset_id,
-                words=" ".join(self._words(asset, unit)),
-                parts=tuple(self._parts(asset, unit)),
-                accounts_title=self._accounts_title(len(asset.chosen)),
-                accounts=tuple(self._accounts(asset, unit)),
-            )
+            yield {
+                "anchor": f"asset-{number}",
+                "title": f"Asset {unit.symbol} ({name})" if unit.symbol else f"Asset {name}",
+                "asset_id": asset.asset_id,
+                "words": " ".join(self._words(asset, unit)),
+                "parts": list(self._parts(asset, unit)),
+                "accounts_title": self._accounts_title(len(asset.chosen)),
+                "accounts": list(self._accounts(asset, unit)),
+            }
 
     def _words(self, asset: AssetContent, unit: AssetUnit) -> Iterator[str]:
         rows = count_text(len(asset.table), "balance change")
@@ -179,22 +195,17 @@ class _Assets:
             yield GAPS_NOTE
 
     def _parts(self, asset: AssetContent, unit: AssetUnit) -> Iterator[Part]:
-        draw = self._pictures if asset.is_drawn else None
+        drawn = self._pictures.of_asset(asset, unit) if asset.is_drawn else [(), ()]
         yield Part(
             "Totals and flows",
-            pictures=draw.flows(asset, unit) if draw else (),
+            pictures=drawn[0],
             sheets=(_totals_sheet(asset, unit),),
             folded=(_flows_sheet(asset, unit, period_name(self._content.freq)),),
         )
         yield self._movers(asset, unit)
         yield Part("Accounts", sheets=(self._accounts_sheet(asset, unit),))
-        yield Part(
-            "Concentration",
-            pictures=draw.concentration(asset) if draw else (),
-            sheets=(_concentration_sheet(asset, unit),),
-        )
-        if draw:
-            yield Part("Activity", pictures=draw.activity(asset))
+        sheet = _concentration_sheet(asset, unit)
+        yield Part("Concentration", pictures=drawn[1], sheets=(sheet,))
 
     def _movers(self, asset: AssetContent, unit: AssetUnit) -> Part:
         rows, since = asset.movers, f"{write_moment(self._content.since)} UTC"
@@ -243,20 +254,20 @@ class _Assets:
             return "Chosen accounts"
         return "The largest account" if count == 1 else f"The {count:,} largest accounts"
 
-    def _accounts(self, asset: AssetContent, unit: AssetUnit) -> Iterator[AccountSection]:
+    def _accounts(self, asset: AssetContent, unit: AssetUnit) -> Iterator[dict[str, Any]]:
         key = list(ACCOUNT_KEY)
         places = asset.table.groupby(key, observed=True).indices
         for account, (_, row) in zip(keys_of(asset.chosen), asset.chosen.iterrows(), strict=True):
             rows, opening = asset.table.iloc[places.get(account, [])], asset.opening
             if opening is not None:
                 opening = opening[(opening[key].astype("str") == list(account)).all(axis=1)]
-            yield AccountSection(
-                anchor=self._anchors[account],
-                title=self._title(account),
-                ids=tuple(zip(("type", "party", "market"), account[1:], strict=True)),
-                facts=tuple(_account_facts(row, unit)),
-                picture=self._pictures.account(rows, opening, unit),
-            )
+            yield {
+                "anchor": self._anchors[account],
+                "title": self._title(account),
+                "ids": list(zip(("type", "party", "market"), account[1:], strict=True)),
+                "facts": list(_account_facts(row, unit)),
+                "picture": self._pictures.of_account(rows, opening, unit),
+            }
 
     def _title(self, account: Account) -> str:
         _, account_type, party, market = account
