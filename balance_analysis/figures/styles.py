@@ -54,40 +54,21 @@ DARK_STYLE: Final[Mapping[str, Any]] = MappingProxyType(
 )
 """Settings of matplotlib for light figures on dark: `with matplotlib.rc_context(DARK_STYLE)`."""
 
-_FAMILIES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        BLUE: ("GENERAL",),
-        ORANGE: ("MARGIN", "ORDER_MARGIN"),
-        GREEN: ("BOND", "LOCKED_FOR_STAKING", "HOLDING"),
-        PINK: ("INSURANCE", "GLOBAL_INSURANCE", "NETWORK_TREASURY"),
-        SKY: (
-            "FEES_LIQUIDITY",
-            "FEES_INFRASTRUCTURE",
-            "FEES_MAKER",
-            "LP_LIQUIDITY_FEES",
-            "LIQUIDITY_FEES_BONUS_DISTRIBUTION",
-            "BUY_BACK_FEES",
-        ),
-        VERMILION: (
-            "GLOBAL_REWARD",
-            "VESTING_REWARDS",
-            "VESTED_REWARDS",
-            "REWARD_MAKER_PAID_FEES",
-            "REWARD_MAKER_RECEIVED_FEES",
-            "REWARD_LP_RECEIVED_FEES",
-            "REWARD_MARKET_PROPOSERS",
-            "REWARD_AVERAGE_POSITION",
-            "REWARD_RELATIVE_RETURN",
-            "REWARD_RETURN_VOLATILITY",
-            "REWARD_VALIDATOR_RANKING",
-            "PENDING_FEE_REFERRAL_REWARD",
-            "REWARD_REALISED_RETURN",
-            "REWARD_AVERAGE_NOTIONAL",
-            "REWARD_ELIGIBLE_ENTITIES",
-        ),
-        GREY: ("SETTLEMENT", "PENDING_TRANSFERS", "EXTERNAL", "UNSPECIFIED"),
-    }
-)
+_FAMILIES: Final = {
+    BLUE: "GENERAL",
+    ORANGE: "MARGIN, ORDER_MARGIN",
+    GREEN: "BOND, LOCKED_FOR_STAKING, HOLDING",
+    PINK: "INSURANCE, GLOBAL_INSURANCE, NETWORK_TREASURY",
+    SKY: "FEES_LIQUIDITY, FEES_INFRASTRUCTURE, FEES_MAKER, LP_LIQUIDITY_FEES, "
+    "LIQUIDITY_FEES_BONUS_DISTRIBUTION, BUY_BACK_FEES",
+    VERMILION: "GLOBAL_REWARD, VESTING_REWARDS, VESTED_REWARDS, REWARD_MAKER_PAID_FEES, "
+    "REWARD_MAKER_RECEIVED_FEES, REWARD_LP_RECEIVED_FEES, REWARD_MARKET_PROPOSERS, "
+    "REWARD_AVERAGE_POSITION, REWARD_RELATIVE_RETURN, REWARD_RETURN_VOLATILITY, "
+    "REWARD_VALIDATOR_RANKING, PENDING_FEE_REFERRAL_REWARD, REWARD_REALISED_RETURN, "
+    "REWARD_AVERAGE_NOTIONAL, REWARD_ELIGIBLE_ENTITIES",
+    GREY: "SETTLEMENT, PENDING_TRANSFERS, EXTERNAL, UNSPECIFIED",
+}
+"""The account types of each hue, in the order of its variants."""
 
 _SHADES: Final = (0.0, 0.45, -0.2)
 """How far each variant lies from the family's colour, towards white or black: visible on both."""
@@ -140,13 +121,13 @@ def _mix(colour: str, amount: float) -> str:
 _PLACES: Final = {
     f"ACCOUNT_TYPE_{name}": (hue, place)
     for hue, names in _FAMILIES.items()
-    for place, name in enumerate(names)
+    for place, name in enumerate(names.split(", "))
 }
 
 
 def _place(account_type: str) -> tuple[str, int]:
     """Return the hue of an account type, and its place among the variants of that hue."""
-    return _PLACES.get(account_type, (GREY, len(_FAMILIES[GREY])))
+    return _PLACES.get(account_type, (GREY, _FAMILIES[GREY].count(", ") + 1))
 
 
 def type_style(account_type: str) -> Style:
