@@ -1,11 +1,10 @@
 from . import cluster
-from .analysis.averages import time_weighted_average
 from .analysis.balances import balance_at, balance_series
 from .analysis.checks import check_table, to_table
 from .analysis.concentration import concentration, share, top_movers
 from .analysis.conservation import ConservationReport, check_conservation, reconcile
-from .analysis.extremes import drawdown, ohlc
 from .analysis.flows import active_accounts, deltas, flows
+from .analysis.statistics import drawdown, ohlc, time_weighted_average
 from .analysis.summary import summarize_accounts
 from .analysis.totals import totals
 from .analysis.units import to_units
@@ -28,10 +27,9 @@ from .errors import (
 from .figures.activity import plot_activity
 from .figures.balances import plot_balances, plot_drawdown
 from .figures.concentration import plot_concentration
-from .figures.coverage import plot_coverage
 from .figures.flows import plot_flows
-from .figures.limits import plot_limits
-from .figures.palette import DARK_STYLE
+from .figures.styles import DARK_STYLE
+from .figures.timelines import plot_coverage, plot_limits
 from .figures.totals import plot_totals
 from .files.parquet import (
     read_network_limits,

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import pandas as pd
 
-from balance_analysis.analysis.averages import time_weighted_average
 from balance_analysis.analysis.balances import balance_at, balance_series
 from balance_analysis.analysis.checks import check_table
 from balance_analysis.analysis.concentration import concentration, share, top_movers
 from balance_analysis.analysis.conservation import check_conservation, reconcile
-from balance_analysis.analysis.extremes import drawdown, ohlc
 from balance_analysis.analysis.flows import active_accounts, deltas, flows
+from balance_analysis.analysis.statistics import drawdown, ohlc, time_weighted_average
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.totals import totals
 from balance_analysis.analysis.units import to_units

@@ -64,7 +64,7 @@ def words_only(monkeypatch):
     def draw_nothing(_, caption, *__, **___):
         return Picture(caption, Markup(""))
 
-    monkeypatch.setattr(Pictures, "_draw", draw_nothing)
+    monkeypatch.setattr(Pictures, "draw", draw_nothing)
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 import pandas as pd
 
+from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import check_cells, grid_at, to_instants, to_times
 from balance_analysis.analysis.history import make_history
-from balance_analysis.analysis.int128 import repeat, take, to_balances, to_decimals
 from balance_analysis.analysis.steps import ALWAYS, as_of, cut, map_blocks
 from balance_analysis.schema import ATTRS_KEY, from_microseconds
 
@@ -113,7 +113,7 @@ def balance_at(
         {
             **steps.repeat_keys(len(order)),
             "timestamp": to_times(np.tile(points[order], len(steps))),
-            "balance": to_balances(take(steps.words, rows), is_known),
+            "balance": int128.to_balances(int128.take(steps.words, rows), is_known),
             "since": to_times(np.where(is_known, steps.times[rows], ALWAYS)),
         }
     )
@@ -235,10 +235,10 @@ def _wide(steps: Steps, points: NDArray[np.int64], zone: dt.tzinfo) -> pd.DataFr
     def fill(first: int, block: Steps) -> None:
         held = as_of(block, points)
         cells = slice(first * height, (first + len(block)) * height)
-        words[cells], is_known[cells] = repeat(block.words, held.counts), held.is_known
+        words[cells], is_known[cells] = int128.repeat(block.words, held.counts), held.is_known
 
     map_blocks(fill, steps, points=height)
-    cells = to_decimals(words, is_known)
+    cells = int128.to_decimals(words, is_known)
     columns = {
         number: pd.arrays.ArrowExtensionArray(cells[number * height : (number + 1) * height])
         for number in range(len(steps))
@@ -257,7 +257,7 @@ def _long(steps: Steps, points: NDArray[np.int64], zone: dt.tzinfo) -> pd.DataFr
     def fill(first: int, block: Steps) -> None:
         held = as_of(block, points)
         cells = slice(first * height, (first + len(block)) * height)
-        words[cells], own = repeat(block.words, held.counts), states[cells]
+        words[cells], own = int128.repeat(block.words, held.counts), states[cells]
         is_hit = held.reached < height
         is_hit[is_hit] = points[held.reached[is_hit]] == block.times[is_hit]
         hits = np.flatnonzero(is_hit)
@@ -296,7 +296,7 @@ def _frame(
         {
             **keys,
             "timestamp": times,
-            "balance": to_balances(words, states != _UNKNOWN),
+            "balance": int128.to_balances(words, states != _UNKNOWN),
             "state": pd.Categorical.from_codes(states, dtype=STATES),
         },
         copy=False,

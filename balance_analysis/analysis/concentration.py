@@ -20,12 +20,11 @@ from balance_analysis.analysis.grid import (
     to_times,
     to_zone,
 )
-from balance_analysis.analysis.groups import make_groups
 from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.int128 import integers_of, take, to_balances
 from balance_analysis.analysis.steps import as_of, check_fits
 from balance_analysis.analysis.summary import summarize_accounts
-from balance_analysis.analysis.totals import sum_at
+from balance_analysis.analysis.totals import make_groups, sum_at
 from balance_analysis.frame import BALANCE_DTYPE
 from balance_analysis.schema import ACCOUNT_KEY, BALANCE_DIGITS, from_microseconds
 

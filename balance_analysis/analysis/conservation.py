@@ -13,17 +13,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from balance_analysis.analysis import int128
 from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.flows import deltas
 from balance_analysis.analysis.history import are_known
-from balance_analysis.analysis.int128 import (
-    add,
-    is_zero,
-    subtract,
-    sum_words,
-    to_balances,
-    words_of,
-)
 from balance_analysis.analysis.steps import check_fits
 from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.known import known_of, to_known
@@ -146,16 +139,16 @@ def check_conservation(
     is_first = rows["delta"].isna().to_numpy()
     known_words, known_too_large = _sum(rows["delta"], ~is_first, cells, len(heads))
     first, first_too_large = _sum(rows["balance"], is_first, cells, len(heads))
-    move, too_large = add(known_words, first)
+    move, too_large = int128.add(known_words, first)
     check_fits(
         known_too_large | first_too_large | too_large,
         lambda cell: f"the sum of the changes of {rows.loc[heads[cell], _BLOCK].to_dict()}",
     )
-    is_moved = ~is_zero(move)
+    is_moved = ~int128.is_zero(move)
     moves = rows.loc[heads, _BLOCK].assign(
-        move=to_balances(move),
-        known=to_balances(known_words),
-        first=to_balances(first),
+        move=int128.to_balances(move),
+        known=int128.to_balances(known_words),
+        first=int128.to_balances(first),
         rows=np.bincount(cells, minlength=len(heads)),
         first_rows=np.bincount(cells[is_first], minlength=len(heads)),
     )
@@ -232,13 +225,13 @@ def reconcile(
     spans = known_of(table) if known is None else to_known(known)
     is_known = are_known(spans, microseconds(both), microseconds(both) + 1)
     is_left_out = np.where(both["_merge"] == "right_only", ~is_known, both["delta"].isna())
-    delta, net = (words_of(pa.array(both[name].fillna(0))) for name in ("delta", "net"))
-    difference, too_large = subtract(delta, net)
+    delta, net = (int128.words_of(pa.array(both[name].fillna(0))) for name in ("delta", "net"))
+    difference, too_large = int128.subtract(delta, net)
     check_fits(too_large, lambda row: f"the difference of {both.loc[row, _ROW].to_dict()}")
     reasons = both["_merge"].map(_REASON_OF).astype(_REASONS)
-    found = both.assign(difference=to_balances(difference), reason=reasons)
+    found = both.assign(difference=int128.to_balances(difference), reason=reasons)
     columns = [*_ROW, "delta", "net", "difference", "reason"]
-    result = found.loc[~is_zero(difference) & ~is_left_out, columns].reset_index(drop=True)
+    result = found.loc[~int128.is_zero(difference) & ~is_left_out, columns].reset_index(drop=True)
     result = result.astype(dict.fromkeys(ACCOUNT_KEY, "category"))
     result.attrs[ATTRS_KEY] = {"not_compared": int(is_left_out.sum())}
     return result
@@ -254,7 +247,7 @@ def _read_flows(flows: pd.DataFrame) -> pd.DataFrame:
     net, too_large = _sum(rows["balance"], np.ones(len(rows), bool), cells, len(heads))
     keys = rows.loc[heads, _ROW]
     check_fits(too_large, lambda cell: f"the sum of the flows of {keys.iloc[cell].to_dict()}")
-    return keys.assign(net=to_balances(net))
+    return keys.assign(net=int128.to_balances(net))
 
 
 def _cells(rows: pd.DataFrame, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -267,7 +260,7 @@ def _sum(
     amounts: pd.Series[Any], chosen: NDArray[np.bool_], cells: NDArray[np.int64], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the sum of the chosen amounts in each cell, and which don't fit."""
-    return sum_words(words_of(pa.array(amounts))[chosen], cells[chosen], count)
+    return int128.sum_words(int128.words_of(pa.array(amounts))[chosen], cells[chosen], count)
 
 
 def _without_external(rows: pd.DataFrame) -> pd.DataFrame:

@@ -7,21 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import check_cells, count_before
-from balance_analysis.analysis.groups import make_groups
 from balance_analysis.analysis.history import are_known, make_history
-from balance_analysis.analysis.int128 import (
-    ROOM,
-    compose,
-    digits_of,
-    is_zero,
-    subtract,
-    sum_groups,
-    sum_words,
-    take,
-    to_balances,
-)
 from balance_analysis.analysis.steps import check_fits, join, map_blocks, step_deltas
+from balance_analysis.analysis.totals import make_groups
 from balance_analysis.schema import ACCOUNT_KEY
 
 if TYPE_CHECKING:
@@ -30,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.grid import Frequency, Grid, Zone
+    from balance_analysis.analysis.history import History
     from balance_analysis.analysis.steps import Columns, Steps
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
@@ -88,7 +79,7 @@ def deltas(
 
     map_blocks(differ, steps)
     kept = slice(None) if opening is None else steps.is_row
-    return history.rows.assign(delta=to_balances(words[kept], ~steps.is_fresh[kept]))
+    return history.rows.assign(delta=int128.to_balances(words[kept], ~steps.is_fresh[kept]))
 
 
 def flows(
@@ -165,7 +156,13 @@ def flows(
     0 2023-04-01 00:00:00+00:00       2        0    2        1        1
     1 2023-04-02 00:00:00+00:00       0        6   -6        1        0
     """
-    history = make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz)
+    return sum_flows(
+        make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz), by
+    )
+
+
+def sum_flows(history: History, by: str | Sequence[str]) -> pd.DataFrame:
+    """Return `flows` of a table that is open."""
     grid, groups = history.grid, make_groups(history.steps.accounts, by)
     found = _flow_runs(history.steps, grid)
     cells, places = _used_cells(
@@ -175,11 +172,11 @@ def flows(
     is_whole = are_known(history.known, grid.edges[:-1], grid.edges[1:])[period]
     columns = {**groups.columns(group), **grid.bounds(period)}
     for what in ("inflow", "outflow", "net"):
-        words, too_large = sum_words(found[what], places, len(cells))
+        words, too_large = int128.sum_words(found[what], places, len(cells))
         check_fits(too_large, lambda cell: f"a flow of {groups.name(int(group[cell]))}")
-        columns[what] = to_balances(words, is_whole)
+        columns[what] = int128.to_balances(words, is_whole)
     for what in ("changes", "unknown"):
-        columns[what] = sum_groups([found[what]], places, len(cells))[0]
+        columns[what] = int128.sum_groups([found[what]], places, len(cells))[0]
     return pd.DataFrame(columns, copy=False)
 
 
@@ -253,7 +250,13 @@ def active_accounts(
     1 2023-04-02 00:00:00+00:00        0       0
     2 2023-04-03 00:00:00+00:00        2       1
     """
-    history = make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz)
+    return count_active(
+        make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz), by
+    )
+
+
+def count_active(history: History, by: str | Sequence[str]) -> pd.DataFrame:
+    """Return `active_accounts` of a table that is open."""
     grid, groups = history.grid, make_groups(history.steps.accounts, by, mixes_assets=True)
     check_cells(len(groups), len(grid))
     found = _flow_runs(history.steps, grid)
@@ -308,14 +311,16 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     deltas = step_deltas(steps)
     inflow, inflow_too_large = _sum_positive(deltas, starts, stops)
     before = starts - ~steps.is_fresh[starts]
-    net, net_too_large = subtract(take(steps.words, stops - 1), take(steps.words, before))
-    outflow, outflow_too_large = subtract(inflow, net)
+    net, net_too_large = int128.subtract(
+        int128.take(steps.words, stops - 1), int128.take(steps.words, before)
+    )
+    outflow, outflow_too_large = int128.subtract(inflow, net)
     too_large = inflow_too_large | net_too_large | outflow_too_large
     check_fits(
         too_large & is_inside[starts],
         lambda run: f"a flow of {steps.name(int(steps.numbers[starts[run]]))}",
     )
-    changes = np.append(0, np.cumsum(~is_zero(deltas)))
+    changes = np.append(0, np.cumsum(~int128.is_zero(deltas)))
     unknown = steps.is_fresh[starts].astype(np.int64)
     if steps.ceases is not None:
         unknown = np.add.reduceat(steps.is_fresh, starts, dtype=np.int64)
@@ -343,6 +348,6 @@ def _sum_positive(
     if not len(starts):
         return words, np.empty(0, bool)
     is_positive = ~(words[:, 1] >> np.int64(63))  # all bits of what is not negative
-    width = ROOM - int(np.max(stops - starts)).bit_length()
-    digits = [np.add.reduceat(x & is_positive, starts) for x in digits_of(words, width)]
-    return compose(digits, width)
+    width = int128.ROOM - int(np.max(stops - starts)).bit_length()
+    digits = [np.add.reduceat(x & is_positive, starts) for x in int128.digits_of(words, width)]
+    return int128.compose(digits, width)

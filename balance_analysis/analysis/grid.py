@@ -71,8 +71,7 @@ class Grid:
 
     def all_bounds(self, count: int) -> dict[str, pd.DatetimeIndex]:
         """Return `start` and `end` of all periods so many times, as columns."""
-        starts, ends = np.tile(self.edges[:-1], count), np.tile(self.edges[1:], count)
-        return {"start": to_times(starts, self.zone), "end": to_times(ends, self.zone)}
+        return self.bounds(np.tile(np.arange(len(self)), count))
 
 
 def make_grid(

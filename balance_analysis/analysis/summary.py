@@ -7,18 +7,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
-from balance_analysis.analysis.averages import averages
+from balance_analysis.analysis import int128
 from balance_analysis.analysis.flows import flow_runs
 from balance_analysis.analysis.grid import to_times
 from balance_analysis.analysis.history import are_known, make_history
-from balance_analysis.analysis.int128 import (
-    first_extremes,
-    is_zero,
-    running_maxima,
-    subtract,
-    take,
-    to_balances,
-)
+from balance_analysis.analysis.statistics import averages
 from balance_analysis.analysis.steps import ALWAYS, check_fits, cut, join, map_blocks
 
 if TYPE_CHECKING:
@@ -126,7 +119,7 @@ def summarize_accounts(
     }
     columns = {
         **found,
-        **{name: to_balances(found[name], mask) for name, mask in is_known.items()},
+        **{name: int128.to_balances(found[name], mask) for name, mask in is_known.items()},
         **{name: to_times(found[name]) for name in _TIMES},
     }
     return pd.DataFrame({**steps.repeat_keys(1), **{name: columns[name] for name in _COLUMNS}})
@@ -137,12 +130,12 @@ def _summarize(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     pieces, flows = cut(steps, edges), _flows(steps, edges)
     before = np.add.reduceat(steps.times < edges[0], steps.heads, dtype=np.int64)
     last = steps.heads + np.maximum(before - 1, 0)
-    opening, closing = take(steps.words, last), take(pieces.words, pieces.lasts)
+    opening, closing = int128.take(steps.words, last), int128.take(pieces.words, pieces.lasts)
     is_opened, is_closed = before > 0, pieces.ends_known
     if steps.ceases is not None:
         is_opened &= steps.ceases[last] >= edges[0]
     is_told = is_opened & is_closed
-    net, too_large = subtract(closing, opening)
+    net, too_large = int128.subtract(closing, opening)
     check_fits(is_told & too_large, lambda number: f"the net of {steps.name(number)}")
     return {
         **flows,
@@ -176,8 +169,8 @@ def _flows(steps: Steps, edges: NDArray[np.int64]) -> Columns:
 def _extremes(pieces: Pieces) -> Columns:
     columns: Columns = {}
     for name, largest in (("minimum", False), ("maximum", True)):
-        found = first_extremes(pieces.words, pieces.starts, largest=largest)
-        columns[name] = take(pieces.words, found)
+        found = int128.first_extremes(pieces.words, pieces.starts, largest=largest)
+        columns[name] = int128.take(pieces.words, found)
         columns[f"{name}_at"] = _moments(pieces, found, pieces.has_known)
     return columns
 
@@ -193,19 +186,19 @@ def _moments(
 
 def _drawdowns(pieces: Pieces) -> Columns:
     """Return each account's largest drawdown, and when it was first that deep."""
-    peaks = running_maxima(pieces.words, pieces.starts)
-    depths, too_large = subtract(take(pieces.words, peaks), pieces.words)
+    peaks = int128.running_maxima(pieces.words, pieces.starts)
+    depths, too_large = int128.subtract(int128.take(pieces.words, peaks), pieces.words)
     steps, rows = pieces.steps, pieces.rows
     check_fits(too_large, lambda piece: f"the drawdown of {steps.name_row(int(rows[piece]))}")
-    found = first_extremes(depths, pieces.starts, largest=True)
-    deepest = take(depths, found)
-    fell = pieces.has_known & ~is_zero(deepest)
+    found = int128.first_extremes(depths, pieces.starts, largest=True)
+    deepest = int128.take(depths, found)
+    fell = pieces.has_known & ~int128.is_zero(deepest)
     return {"drawdown": deepest, "drawdown_at": _moments(pieces, found, fell)}
 
 
 def _zero_shares(pieces: Pieces) -> NDArray[np.float64]:
     """Return the part of the known time at 0, of each account."""
     known_for = pieces.known_for
-    at_zero = np.where(is_zero(pieces.words), known_for, 0)
+    at_zero = np.where(int128.is_zero(pieces.words), known_for, 0)
     with np.errstate(invalid="ignore"):
         return np.add.reduceat(at_zero, pieces.starts) / np.add.reduceat(known_for, pieces.starts)

@@ -1,20 +1,21 @@
-"""Sums of balances over accounts, which tell what they don't know."""
+"""Sums of balances over groups of accounts, which keep assets apart and tell what is unknown."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
 
+from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import check_cells, count_before, to_times
-from balance_analysis.analysis.groups import make_groups
 from balance_analysis.analysis.history import make_history
-from balance_analysis.analysis.int128 import ROOM, compose, digits_of, take, to_balances
 from balance_analysis.analysis.steps import NEVER, check_fits, map_blocks
-from balance_analysis.schema import from_microseconds
+from balance_analysis.rows import account_numbers
+from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.grid import Frequency, Grid, Zone
-    from balance_analysis.analysis.groups import Groups
     from balance_analysis.analysis.steps import Steps
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
+
 
 _BITS: Final = 128
 _NOWHERE: Final = -1
@@ -249,7 +250,7 @@ def _sum_cells(
         the row; `_NOWHERE` where all are.
     """
     # Whatever the order in which digits are added up, in the end each account has added one.
-    width = ROOM - len(steps).bit_length()
+    width = int128.ROOM - len(steps).bit_length()
     added = [np.zeros(len(owners), np.int64) for _ in range(-(-_BITS // width))]
     appeared = np.zeros(len(owners), np.int64)
     lock = threading.Lock()
@@ -260,7 +261,10 @@ def _sum_cells(
         is_last = np.append((cells[1:] != cells[:-1]) | (numbers[1:] != numbers[:-1]), True)
         rows = np.flatnonzero(is_last[: len(cells)] & (cells >= 0))
         heads = np.flatnonzero(np.diff(numbers[rows], prepend=-1))
-        changes = [_differences(digit, heads) for digit in digits_of(take(words, rows), width)]
+        changes = [
+            _differences(digit, heads)
+            for digit in int128.digits_of(int128.take(words, rows), width)
+        ]
         with lock:
             if is_known is None:
                 np.add.at(appeared, cells[rows[heads]], 1)
@@ -272,14 +276,16 @@ def _sum_cells(
     map_blocks(add, steps)
     begins = np.flatnonzero(np.diff(owners, prepend=-1))
     known = _running(appeared, begins)
-    words, too_large = compose([_running(digit, begins) for digit in added], width)
+    words, too_large = int128.compose([_running(digit, begins) for digit in added], width)
 
     def name(cell: int) -> str:
         moment = from_microseconds(int(times[cell]))
         return f"the total of {groups.name(int(owners[cell]))} at {moment}"
 
     check_fits(too_large, name)
-    return Sums(owners, times, to_balances(words, known > 0), known, groups.sizes[owners] - known)
+    return Sums(
+        owners, times, int128.to_balances(words, known > 0), known, groups.sizes[owners] - known
+    )
 
 
 def events(
@@ -311,3 +317,83 @@ def _running(values: NDArray[np.int64], begins: NDArray[np.int64]) -> NDArray[np
     sums = np.cumsum(values)
     counts = np.diff(begins, append=len(values))
     return sums - np.repeat(sums[begins] - values[begins], counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Accounts that have the same ids in some columns.
+
+    Attributes
+    ----------
+    ids
+        Those columns, one row a group, sorted.
+    numbers
+        The group of each account.
+    """
+
+    ids: pd.DataFrame
+    numbers: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return len(self.ids)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """How many accounts each group has."""
+        return np.bincount(self.numbers, minlength=len(self))
+
+    def columns(self, numbers: NDArray[np.integer[Any]]) -> dict[str, pd.Categorical]:
+        """Return the ids of groups by their numbers, as columns."""
+        return {str(name): self.ids[name].array[numbers] for name in self.ids}
+
+    def repeat_columns(self, count: int) -> dict[str, pd.Categorical]:
+        """Return the ids of each group so many times, as columns."""
+        return self.columns(np.repeat(np.arange(len(self)), count))
+
+    def name(self, number: int) -> str:
+        """Return how a group is called in a message."""
+        return ", ".join(f"{name}={self.ids[name].iloc[number]!r}" for name in self.ids)
+
+
+def make_groups(
+    accounts: pd.DataFrame, by: str | Sequence[str], *, mixes_assets: bool = False
+) -> Groups:
+    """Return the groups of accounts that are the same in some columns.
+
+    Parameters
+    ----------
+    accounts
+        `ACCOUNT_KEY` of each account, categories sorted.
+    by
+        Names of `ACCOUNT_KEY`; none for all accounts together.
+    mixes_assets
+        Whether a group may hold accounts of several assets: only where nothing is added up.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `by` has another name, one twice, or lacks `asset_id` where it is needed.
+    """
+    names = group_names(by, mixes_assets=mixes_assets)
+    if not names:
+        return Groups(accounts[[]].iloc[:1], np.zeros(len(accounts), np.int64))
+    ids = [accounts[name].array for name in names]
+    keys = account_numbers([x.codes for x in ids], [len(x.categories) for x in ids])
+    _, heads, numbers = np.unique(keys, return_index=True, return_inverse=True)
+    return Groups(accounts[names].iloc[heads], numbers)
+
+
+def group_names(by: str | Sequence[str], *, mixes_assets: bool = False) -> list[str]:
+    """Return the columns that make a group, as a list; see `make_groups`."""
+    if not isinstance(by, Iterable):
+        raise TypeError(f"by must name columns of {list(ACCOUNT_KEY)}, not {by!r}")
+    names = [by] if isinstance(by, str) else list(by)
+    unknown = [name for name in names if name not in ACCOUNT_KEY]
+    if unknown or len(set(names)) < len(names):
+        raise ValueError(f"by must name columns of {list(ACCOUNT_KEY)}, each once, not {names}")
+    if not mixes_assets and "asset_id" not in names:
+        raise ValueError(
+            f"by must include 'asset_id', not only {names}: amounts of different assets never mix"
+        )
+    return names

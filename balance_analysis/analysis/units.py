@@ -73,11 +73,7 @@ def to_units(data: pd.DataFrame, decimals: Decimals) -> pd.DataFrame:
     0     USDT      1.5
     1     VEGA      2.0
     """
-    if not isinstance(decimals, Mapping | str | os.PathLike):
-        raise TypeError(
-            f"decimals must be {{asset_id: decimals}} or the path of a file, not {decimals!r}"
-        )
-    places = decimals if isinstance(decimals, Mapping) else read_decimals(decimals)
+    places = read_decimals(decimals)
     if "asset_id" in data.columns.names:
         return _wide_to_units(data, places)
     if "asset_id" not in data:
@@ -99,17 +95,23 @@ def to_units(data: pd.DataFrame, decimals: Decimals) -> pd.DataFrame:
     )
 
 
-def read_decimals(path: str | os.PathLike[str]) -> dict[str, int]:
-    """Read how many decimals each asset has from a CSV or TOML file, as `to_units` takes them.
+def read_decimals(decimals: Decimals) -> Mapping[str, int]:
+    """Return how many decimals each asset has, as `to_units` takes them.
 
     Raises
     ------
-    ValueError
-        If the file isn't as described there.
+    ValueError, TypeError
+        If it is neither, or the file isn't as described there.
     OSError
         If it can't be read.
     """
-    file = Path(path)
+    if isinstance(decimals, Mapping):
+        return decimals
+    if not isinstance(decimals, str | os.PathLike):
+        raise TypeError(
+            f"decimals must be {{asset_id: decimals}} or the path of a file, not {decimals!r}"
+        )
+    file = Path(decimals)
     readers = {".csv": _read_csv, ".toml": _read_toml}
     if file.suffix.lower() not in readers:
         raise ValueError(f"{file}: decimals stand in a .csv or a .toml file")

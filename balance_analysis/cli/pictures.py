@@ -184,7 +184,7 @@ def _one_asset(rows: Rows, selection: Selection, messages: Messages, *, has_unit
 
 def _one_account(rows: Rows, how: dict[str, Any], messages: Messages) -> Rows:
     """Return the rows of the account that held most in the interval."""
-    from balance_analysis.figures.labels import account_labels
+    from balance_analysis.figures.styles import account_labels
     from balance_analysis.filters import Filters
 
     accounts = ba.summarize_accounts(rows.table, **how)

@@ -207,7 +207,7 @@ def print_summary(
     accounts: pd.DataFrame, *, limit: int, asset_names: dict[str, str] | None = None
 ) -> None:
     """Print the most active accounts, one line each, ids short."""
-    from balance_analysis.figures.labels import type_label
+    from balance_analysis.figures.styles import type_label
     from balance_analysis.text import short_ids
 
     shown = accounts.sort_values(["changes", "rows"], ascending=False, kind="stable")

@@ -12,13 +12,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from balance_analysis.analysis.groups import Groups, make_groups
 from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.int128 import sum_words, to_balances, words_of
 from balance_analysis.analysis.steps import NEVER, Steps, check_fits
 from balance_analysis.analysis.totals import (
+    Groups,
     Sums,
     change_points,
+    make_groups,
     sum_at,
     sum_at_changes,
     sums_frame,

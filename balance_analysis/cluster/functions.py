@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-from balance_analysis.analysis import averages, summary
 from balance_analysis.analysis import flows as changes
+from balance_analysis.analysis import statistics, summary
 from balance_analysis.analysis.balances import balance_series
-from balance_analysis.analysis.groups import group_names
+from balance_analysis.analysis.totals import group_names
 from balance_analysis.archive.archive import Archive
 from balance_analysis.cluster.combine import Totals, add_flows
 from balance_analysis.cluster.tasks import make_job, running
@@ -117,7 +117,7 @@ def time_weighted_average(
     """
     job = make_job(archive, options, opening=opening, to=to)
     grid = job.grid(freq=freq, start=start, end=end, tz=tz)
-    work = partial(averages.time_weighted_average, freq=grid)
+    work = partial(statistics.time_weighted_average, freq=grid)
     return job.by_account(work, cells=len(grid))
 
 

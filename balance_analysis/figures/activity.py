@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from balance_analysis.analysis.history import are_known
-from balance_analysis.figures.axes import explain, inches, ink, legend_beside, new_axes
+from balance_analysis.figures import axes
 from balance_analysis.figures.times import (
     INCOMPLETE,
     incomplete_style,
@@ -110,12 +110,12 @@ def plot_activity(
     if kind not in {"calendar", "week"}:
         raise ValueError(f"kind must be 'calendar' or 'week', not {kind!r}")
     steps, interval = open_figure(data, opening=opening, known=known, start=start, end=end)
-    ax = new_axes(ax, size=(10, 3.2))
+    ax = axes.new_axes(ax, size=(10, 3.2))
     times = steps.row_times
     if interval is not None:
         times = times[(interval.start <= times) & (times < interval.before)]
     if interval is None or not len(times):
-        return explain(ax, "no balance changes", start=start, end=end)
+        return axes.explain(ax, "no balance changes", start=start, end=end)
     (_draw_calendar if kind == "calendar" else _draw_week)(ax, times, interval)
     ax.yaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 3, 6, 10]))
     ax.yaxis.set_major_formatter(lambda day, _: _WEEK_DAYS[int(day) % 7])
@@ -137,7 +137,7 @@ def _draw_calendar(ax: Axes, times: NDArray[np.int64], interval: Interval) -> No
     _draw_cells(ax, to_dates(mondays * _DAY), weekdays, counts, title, width=7, is_known=is_known)
     low, high = to_dates(mondays[[0, -1]] * _DAY)
     ax.set_xlim(low - 3.5, high + 3.5)
-    width, height = inches(ax)
+    width, height = axes.inches(ax)
     cell = width / ((high - low) / 7 + 1)
     if _LEAST_SQUARE < cell < height / 7:
         ax.set_aspect(7, anchor="NW")
@@ -179,12 +179,12 @@ def _draw_cells(
         style = {**incomplete_style(ax), "linewidth": 0}
         ax.add_collection(PolyCollection(list(cells[~is_known]), **style))
         patches.append(Patch(**style, label=INCOMPLETE))
-    legend_beside(ax, patches, title=title)
+    axes.legend_beside(ax, patches, title=title)
 
 
 def _scale(ax: Axes, classes: int) -> list[str]:
     """Return the colours of none and of each class, ever further from the paper."""
-    paper, text = to_rgb(ax.get_facecolor()), to_rgb(ink(ax))
+    paper, text = to_rgb(ax.get_facecolor()), to_rgb(axes.ink(ax))
     is_dark = sum(paper) < sum(text)
     shades = colormaps["Blues_r" if is_dark else "Blues"](_DARK if is_dark else _LIGHT)
     empty = np.average([paper, text], axis=0, weights=(0.86, 0.14) if is_dark else (0.94, 0.06))

@@ -6,23 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from balance_analysis.analysis.int128 import running_maxima, subtract, take, to_balances
+from balance_analysis.analysis import int128
 from balance_analysis.analysis.steps import check_fits
-from balance_analysis.figures.axes import (
-    Unit,
-    date_text,
-    explain,
-    format_amounts,
-    ink,
-    legend_beside,
-    new_axes,
-    only_asset,
-    percent,
-    short_amount,
-)
-from balance_analysis.figures.labels import account_labels
-from balance_analysis.figures.limits import shade_limits
-from balance_analysis.figures.palette import VERMILION, account_styles, type_style
+from balance_analysis.figures import axes
 from balance_analysis.figures.steps import (
     broken,
     count_columns,
@@ -33,6 +19,8 @@ from balance_analysis.figures.steps import (
     sort_keys,
     thin,
 )
+from balance_analysis.figures.styles import VERMILION, account_labels, account_styles, type_style
+from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import open_figure, show_interval
 from balance_analysis.schema import from_microseconds
 
@@ -43,7 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
     from balance_analysis.analysis.steps import Steps
-    from balance_analysis.figures.axes import Decimals
     from balance_analysis.figures.steps import Level
     from balance_analysis.figures.times import Interval
     from balance_analysis.known import Stated
@@ -56,7 +43,7 @@ def plot_balances(
     data: pd.DataFrame,
     *,
     ax: Axes | None = None,
-    decimals: Decimals | None = None,
+    decimals: axes.Decimals | None = None,
     unit: str | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
@@ -125,34 +112,34 @@ def plot_balances(
     asset VOTE
     """
     steps, interval = open_figure(data, opening=opening, known=known, start=start, end=end)
-    asset = Unit(only_asset(steps.accounts), decimals, unit)
-    ax = new_axes(ax)
+    asset = axes.Unit(axes.only_asset(steps.accounts), decimals, unit)
+    ax = axes.new_axes(ax)
     ax.set_ylabel(asset.axis_label("balance"))
     if interval is None:
-        return explain(ax, "no balance changes", start=start, end=end)
+        return axes.explain(ax, "no balance changes", start=start, end=end)
     levels = levels_in(steps, interval)
     seen = [level for level in levels if len(level.times)]
     if not seen:
-        return explain(ax, "no balance is known", start=start, end=end)
+        return axes.explain(ax, "no balance is known", start=start, end=end)
     drawn = sorted(seen, key=lambda level: -float(sort_keys(level.words).max()))[:MOST_LINES]
     lines = _draw_lines(ax, steps, drawn, interval, asset)
-    format_amounts(ax, asset)
+    axes.format_amounts(ax, asset)
     first = min(int(level.times[0]) for level in seen)
     hatches = show_interval(ax, interval, unknown=[(interval.start, first)])
     handles = [*lines, *hatches, *shade_limits(ax, limits)]
-    legend_beside(ax, handles, title=_title(len(drawn), len(seen), len(levels)))
+    axes.legend_beside(ax, handles, title=_title(len(drawn), len(seen), len(levels)))
     return ax
 
 
 def _draw_lines(
-    ax: Axes, steps: Steps, levels: list[Level], interval: Interval, unit: Unit
+    ax: Axes, steps: Steps, levels: list[Level], interval: Interval, unit: axes.Unit
 ) -> list[Line2D]:
     accounts = steps.accounts.iloc[[level.account for level in levels]]
     labels, styles = account_labels(accounts), account_styles(accounts["account_type"])
     lines = []
     for level, label, style in zip(levels, labels, styles, strict=True):
         places = thin(level.times, sort_keys(level.words), columns=count_columns(ax))
-        amounts = unit.scale(to_balances(take(level.words, places)))
+        amounts = unit.scale(int128.to_balances(int128.take(level.words, places)))
         look = {"color": style.colour, "linestyle": style.dashes, "label": label}
         times, ceases = level.times[places], level.ceases[places]
         lines.append(draw_line(ax, times, amounts, ceases, interval, **look))
@@ -176,7 +163,7 @@ def plot_drawdown(
     data: pd.DataFrame,
     *,
     ax: Axes | None = None,
-    decimals: Decimals | None = None,
+    decimals: axes.Decimals | None = None,
     unit: str | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
@@ -240,46 +227,47 @@ def plot_drawdown(
             f"a drawdown is of one account, but the table has {len(steps):,}: select one, such as "
             f"that of {steps.name(0)}"
         )
-    asset = Unit(only_asset(steps.accounts), decimals, unit)
-    ax = new_axes(ax)
+    asset = axes.Unit(axes.only_asset(steps.accounts), decimals, unit)
+    ax = axes.new_axes(ax)
     ax.set_ylabel(asset.axis_label("balance"))
     if interval is None:
-        return explain(ax, "no balance changes", start=start, end=end)
+        return axes.explain(ax, "no balance changes", start=start, end=end)
     (level,) = levels_in(steps, interval)
     if not len(level.times):
-        return explain(ax, "no balance is known", start=start, end=end)
+        return axes.explain(ax, "no balance is known", start=start, end=end)
     colour = type_style(str(steps.accounts["account_type"].iloc[0])).colour
     drawn = _draw_depths(ax, level, colour, interval, asset)
-    format_amounts(ax, asset)
+    axes.format_amounts(ax, asset)
     hatches = show_interval(ax, interval, unknown=[(interval.start, int(level.times[0]))])
-    legend_beside(ax, [*drawn, *hatches], title=account_labels(steps.accounts)[0])
+    axes.legend_beside(ax, [*drawn, *hatches], title=account_labels(steps.accounts)[0])
     return ax
 
 
 def _draw_depths(
-    ax: Axes, level: Level, colour: str, interval: Interval, unit: Unit
+    ax: Axes, level: Level, colour: str, interval: Interval, unit: axes.Unit
 ) -> list[Artist]:
-    peaks = take(level.words, running_maxima(level.words, np.array([0])))
-    depths, too_large = subtract(peaks, level.words)
+    peaks = int128.take(level.words, int128.running_maxima(level.words, np.array([0])))
+    depths, too_large = int128.subtract(peaks, level.words)
     moments = level.times.tolist()
     check_fits(too_large, lambda place: f"the depth at {from_microseconds(moments[place])}")
     keys = sort_keys(level.words), sort_keys(depths)
     places = thin(level.times, *keys, columns=count_columns(ax))
     times, ceases = level.times[places], level.ceases[places]
     balance, peak, depth = (
-        unit.scale(to_balances(take(words, places))) for words in (level.words, peaks, depths)
+        unit.scale(int128.to_balances(int128.take(words, places)))
+        for words in (level.words, peaks, depths)
     )
     line = draw_line(ax, times, balance, ceases, interval, color=colour, label="balance")
-    dashed = {"color": ink(ax), "linestyle": (0, (4, 3)), "linewidth": 0.8, "marker": None}
+    dashed = {"color": axes.ink(ax), "linestyle": (0, (4, 3)), "linewidth": 0.8, "marker": None}
     label = "its peak so far"
     top = draw_line(ax, times, peak, ceases, interval, **dashed, zorder=1.9, label=label)
     label = "never below its peak"
     if depth.max() > 0:
         deepest = int(depth.argmax())
-        part = f" ({percent(depth[deepest] / peak[deepest])})" if peak[deepest] else ""
-        moment = date_text(int(times[deepest]))
-        label = f"below its peak; deepest:\n{short_amount(depth[deepest])}{part}\n{moment}"
+        part = f" ({axes.percent(depth[deepest] / peak[deepest])})" if peak[deepest] else ""
+        moment = axes.date_text(int(times[deepest]))
+        label = f"below its peak; deepest:\n{axes.short_amount(depth[deepest])}{part}\n{moment}"
     edges, levels = broken(times, -depth, ceases, last_edge(times, interval))
     area = draw_area(ax, edges, levels, color=VERMILION, alpha=0.45, label=label)
-    ax.axhline(0, color=ink(ax), linewidth=0.8)
+    ax.axhline(0, color=axes.ink(ax), linewidth=0.8)
     return [line, top, area]

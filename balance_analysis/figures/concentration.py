@@ -11,20 +11,9 @@ from matplotlib.ticker import PercentFormatter
 
 from balance_analysis.analysis.balances import balance_at
 from balance_analysis.analysis.concentration import concentration
-from balance_analysis.analysis.groups import make_groups
-from balance_analysis.figures.axes import (
-    Unit,
-    date_text,
-    explain,
-    format_shares,
-    ink,
-    legend_beside,
-    new_axes,
-    note,
-    only_asset,
-    percent,
-)
-from balance_analysis.figures.palette import BLUE
+from balance_analysis.analysis.totals import make_groups
+from balance_analysis.figures import axes
+from balance_analysis.figures.styles import BLUE
 from balance_analysis.figures.times import open_figure
 from balance_analysis.figures.totals import draw_stack, grid_points, largest_groups
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds, to_microseconds
@@ -124,24 +113,24 @@ def plot_concentration(
         raise ValueError(f"n must be at least 1, not {n}")
     told: Any = {"opening": opening, "known": known}
     steps, interval = open_figure(data, **told, start=start, end=end)
-    unit = Unit(only_asset(steps.accounts))
-    ax = new_axes(ax, size=(7, 4.5) if kind == "lorenz" else (10, 4.5))
+    unit = axes.Unit(axes.only_asset(steps.accounts))
+    ax = axes.new_axes(ax, size=(7, 4.5) if kind == "lorenz" else (10, 4.5))
     if interval is None:
-        return explain(ax, "no balance changes", start=start, end=end)
+        return axes.explain(ax, "no balance changes", start=start, end=end)
     if kind == "lorenz":
         instant, named = interval.before - 1, interval.end
         if when is not None:
             instant = named = to_microseconds(when)
-        words = f"at {date_text(named)}"
+        words = f"at {axes.date_text(named)}"
         return _draw_lorenz(ax, data, told, unit, instant, words=words, n=n)
     stack = largest_groups(steps, make_groups(steps.accounts, ACCOUNT_KEY), interval, n=n)
     points = grid_points(interval, freq, start=start, end=end)
     handles = draw_stack(ax, stack, steps, interval, points, unit=unit, shares=True)
     if not handles:
-        return explain(ax, NOBODY)
+        return axes.explain(ax, NOBODY)
     ax.set_ylabel(unit.share_label("share of the known total"))
     drawn = min(n, len(stack.labels))
-    legend_beside(
+    axes.legend_beside(
         ax, handles, title=f"the {drawn} that held most on average,\nand their shares at the end:"
     )
     return ax
@@ -151,7 +140,7 @@ def _draw_lorenz(
     ax: Axes,
     data: pd.DataFrame,
     told: dict[str, Any],
-    unit: Unit,
+    unit: axes.Unit,
     when: int,
     *,
     words: str,
@@ -160,24 +149,26 @@ def _draw_lorenz(
     moment = from_microseconds(when)
     found = concentration(data, moment, n=n, **told).iloc[0]
     if not found["holders"]:
-        return explain(ax, f"{NOBODY}\n{words}")
+        return axes.explain(ax, f"{NOBODY}\n{words}")
     amounts = balance_at(data, moment, **told)["balance"].dropna()
     held = sorted(int(amount) for amount in amounts if amount > 0)
     holders, parts = lorenz(held)
     ax.fill_between(holders, parts, holders, color=BLUE, alpha=0.15, linewidth=0)
     ax.plot(holders, parts, color=BLUE, label=f"Lorenz curve, Gini {_gini(found['gini'])}")
-    ax.plot([0, 1], [0, 1], color=ink(ax), linestyle="--", linewidth=0.8, label="all hold the same")
+    ax.plot(
+        [0, 1], [0, 1], color=axes.ink(ax), linestyle="--", linewidth=0.8, label="all hold the same"
+    )
     ax.set_xlabel(f"share of the {count_text(len(held), 'holder')}, smallest first", loc="center")
     ax.set_ylabel(unit.share_label("share of what they hold"))
     ax.set_xlim(0, 1)
     ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    format_shares(ax)
+    axes.format_shares(ax)
     shown = min(n, len(held))
     largest = "the largest holds" if shown == 1 else f"the {shown} largest hold"
-    notes = [f"{largest} {percent(found['largest'])}"]
+    notes = [f"{largest} {axes.percent(found['largest'])}"]
     if found["unknown"]:
         notes.append(f"unknown: {count_text(int(found['unknown']), 'more account')}")
-    legend_beside(ax, [*ax.lines, *(note(each) for each in notes)], title=words)
+    axes.legend_beside(ax, [*ax.lines, *(axes.note(each) for each in notes)], title=words)
     return ax
 
 

@@ -7,22 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from matplotlib.collections import PolyCollection
 
-from balance_analysis.analysis.flows import flows
+from balance_analysis.analysis.flows import sum_flows
 from balance_analysis.analysis.history import are_known, make_history
-from balance_analysis.figures.axes import (
-    Unit,
-    explain,
-    format_amounts,
-    inches,
-    ink,
-    legend_beside,
-    new_axes,
-    note,
-    only_asset,
-)
-from balance_analysis.figures.limits import shade_limits
-from balance_analysis.figures.palette import BLUE, VERMILION
+from balance_analysis.figures import axes
 from balance_analysis.figures.steps import count_columns, thin
+from balance_analysis.figures.styles import BLUE, VERMILION
+from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import Interval, show_interval, to_dates
 from balance_analysis.spans import joined
 from balance_analysis.text import count_text
@@ -34,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.grid import Frequency
-    from balance_analysis.figures.axes import Decimals
+    from balance_analysis.analysis.history import History
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
@@ -54,7 +44,7 @@ def plot_flows(
     freq: Frequency | None = "1D",
     start: Instant | None = None,
     end: Instant | None = None,
-    decimals: Decimals | None = None,
+    decimals: axes.Decimals | None = None,
     unit: str | None = None,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
@@ -120,33 +110,48 @@ def plot_flows(
     ['inflow', 'outflow', 'net']
     """
     history = make_history(data, opening, known, freq=freq, start=start, end=end)
-    grid, spans = history.grid, history.known
-    asset = Unit(only_asset(history.steps.accounts), decimals, unit)
-    ax = new_axes(ax)
+    asset = axes.Unit(axes.only_asset(history.steps.accounts), decimals, unit)
+    found = sum_flows(history, "asset_id")
+    options: Any = {"ax": ax, "freq": freq, "unit": asset, "limits": limits}
+    return draw_flows(history, found, **options, start=start, end=end)
+
+
+def draw_flows(
+    history: History,
+    found: pd.DataFrame,
+    *,
+    ax: Axes | None,
+    freq: Frequency | None,
+    unit: axes.Unit,
+    limits: pd.DataFrame | None = None,
+    start: Instant | None = None,
+    end: Instant | None = None,
+) -> Axes:
+    """Draw the flows of one asset that were found in a history."""
+    ax = axes.new_axes(ax)
     measure = "flow" if freq is None else f"flow per {period_name(freq)}"
-    ax.set_ylabel(asset.axis_label(measure))
-    options: Any = {"by": "asset_id", "opening": opening, "known": known}
-    found = flows(data, freq=freq, start=start, end=end, **options)
+    ax.set_ylabel(unit.axis_label(measure))
     if found.empty:
-        return explain(ax, "no balance changes", start=start, end=end)
+        return axes.explain(ax, "no balance changes", start=start, end=end)
+    grid, spans = history.grid, history.known
     is_whole = are_known(spans, grid.edges[:-1], grid.edges[1:])
     starts, ends = grid.edges[:-1][is_whole].tolist(), grid.edges[1:][is_whole].tolist()
     whole = None if spans is None else tuple(joined(zip(starts, ends, strict=True)))
     first, *_, last = grid.edges.tolist()
     interval = Interval(first, last, last, whole)
     hatches = show_interval(ax, interval)
-    _draw(ax, found, asset)
-    format_amounts(ax, asset)
+    _draw_bars(ax, found, unit)
+    axes.format_amounts(ax, unit)
     handles: list[Artist] = [*ax.collections, *hatches, *shade_limits(ax, limits)]
     unknown = int(found["unknown"].sum())
     if unknown:
         rows = count_text(unknown, "first row")
-        handles.append(note(f"in no bar, since unknown: what\ncame with {rows}"))
-    legend_beside(ax, handles)
+        handles.append(axes.note(f"in no bar, since unknown: what\ncame with {rows}"))
+    axes.legend_beside(ax, handles)
     return ax
 
 
-def _draw(ax: Axes, found: pd.DataFrame, unit: Unit) -> None:
+def _draw_bars(ax: Axes, found: pd.DataFrame, unit: axes.Unit) -> None:
     starts, ends = (found[name].to_numpy("M8[us]").view(np.int64) for name in ("start", "end"))
     amounts = [unit.scale(found[name].array) for name in ("inflow", "outflow", "net")]
     places = thin(starts, *amounts, columns=count_columns(ax) // 4)
@@ -154,15 +159,15 @@ def _draw(ax: Axes, found: pd.DataFrame, unit: Unit) -> None:
     margin = (right - left) * _GAP / 2
     inflow, outflow, net = (values[places] for values in amounts)
     low, high = ax.get_xlim()
-    point = (high - low) / (inches(ax)[0] * _POINTS_PER_INCH)
+    point = (high - low) / (axes.inches(ax)[0] * _POINTS_PER_INCH)
     is_narrow = right - left < (1 + _GAP) * _NARROWEST * point
     for height, colour, label in ((inflow, BLUE, "inflow"), (-outflow, VERMILION, "outflow")):
         bars = _rectangles(left + margin, right - margin, height)
         edges = np.where(is_narrow & (height != 0), _NARROWEST, 0)
         ax.add_collection(PolyCollection(list(bars), color=colour, linewidth=edges, label=label))
     cap, width = ("projecting", _NARROWEST) if is_narrow.any() else ("butt", 1.8)
-    ax.hlines(net, left, right, color=ink(ax), capstyle=cap, linewidth=width, label="net")
-    ax.axhline(0, color=ink(ax), linewidth=0.8)
+    ax.hlines(net, left, right, color=axes.ink(ax), capstyle=cap, linewidth=width, label="net")
+    ax.axhline(0, color=axes.ink(ax), linewidth=0.8)
     # Those that matplotlib finds are a little off, even where all is zero.
     ax.dataLim.intervaly = -np.nanmax(outflow, initial=0), np.nanmax(inflow, initial=0)
     ax.autoscale_view(scalex=False)

@@ -7,20 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
+from matplotlib import dates
 from matplotlib.colors import to_rgba
-from matplotlib.dates import (
-    DAILY,
-    HOURLY,
-    MINUTELY,
-    MO,
-    MONTHLY,
-    SECONDLY,
-    AutoDateLocator,
-    ConciseDateFormatter,
-    WeekdayLocator,
-    date2num,
-    num2date,
-)
 
 from balance_analysis.analysis.history import make_history
 from balance_analysis.figures.axes import ink
@@ -33,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
-    from matplotlib.dates import DateLocator
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.steps import Steps
@@ -56,11 +43,11 @@ _LEAST_DISTANCE: Final = 0.6
 """Between two ticks, of the largest between two others."""
 
 _STEPS: Final = {
-    MONTHLY: (1, 2, 3, 4, 6, 12),
-    DAILY: (1, 2, 3, 7, 14, 31),
-    HOURLY: (1, 2, 3, 4, 6, 12, 24),
-    MINUTELY: (1, 5, 10, 15, 30, 60),
-    SECONDLY: (1, 5, 10, 15, 30, 60),
+    dates.MONTHLY: (1, 2, 3, 4, 6, 12),
+    dates.DAILY: (1, 2, 3, 7, 14, 31),
+    dates.HOURLY: (1, 2, 3, 4, 6, 12, 24),
+    dates.MINUTELY: (1, 5, 10, 15, 30, 60),
+    dates.SECONDLY: (1, 5, 10, 15, 30, 60),
 }
 """Between ticks: up to the next unit, or matplotlib finds none, and warns, where there is room for
 few; and no 21 days, which fall on the 1st and the 22nd."""
@@ -133,7 +120,7 @@ def open_figure(
 
 def to_dates(microseconds: NDArray[np.int64] | Sequence[int] | int) -> NDArray[np.float64]:
     """Return microseconds since 1970-01-01 UTC as matplotlib's days."""
-    days = date2num(np.asarray(microseconds, np.int64).view("M8[us]"))  # type: ignore[no-untyped-call]
+    days = dates.date2num(np.asarray(microseconds, np.int64).view("M8[us]"))  # type: ignore[no-untyped-call]
     return np.asarray(days)
 
 
@@ -223,7 +210,7 @@ def _shown(start: int, end: int) -> float:
     return max((end - start) * (1 + 2 * _MARGIN), _SHORTEST)
 
 
-class _DateFormatter(ConciseDateFormatter):
+class _DateFormatter(dates.ConciseDateFormatter):
     """Short dates; of a single tick the whole of it, since no other tells what it has in common."""
 
     _is_single = False
@@ -233,7 +220,7 @@ class _DateFormatter(ConciseDateFormatter):
         self._is_single = len(values) == 1
         if not self._is_single:
             return labels
-        moment: dt.datetime = num2date(values[0], tz=dt.UTC)  # type: ignore[no-untyped-call]
+        moment: dt.datetime = dates.num2date(values[0], tz=dt.UTC)  # type: ignore[no-untyped-call]
         date = f"{moment:%d %b}\n{moment:%Y}"
         return [date if moment.time() == dt.time() else f"{moment:%H:%M:%S}\n{date}"]
 
@@ -241,7 +228,7 @@ class _DateFormatter(ConciseDateFormatter):
         return "" if self._is_single else str(super().get_offset())  # type: ignore[no-untyped-call]
 
 
-class _FittingDateLocator(AutoDateLocator):
+class _FittingDateLocator(dates.AutoDateLocator):
     """Ticks at round times, as many as the axis has room for when it is drawn."""
 
     def __init__(self, *, of_weeks: bool) -> None:
@@ -260,17 +247,17 @@ class _FittingDateLocator(AutoDateLocator):
         is_far = distances > _LEAST_DISTANCE * distances.max(initial=0)
         return ticks[np.append(is_far, True)] if len(ticks) else ticks
 
-    def get_locator(self, dmin: dt.datetime, dmax: dt.datetime) -> DateLocator:
+    def get_locator(self, dmin: dt.datetime, dmax: dt.datetime) -> dates.DateLocator:
         room = cast("Axis", self.axis).get_tick_space() // _LABEL_WIDTH
         most = min(max(room, _FEWEST_TICKS), _MOST_TICKS)
         weeks = -(-(dmax - dmin) // dt.timedelta(weeks=most))
         if self._of_weeks and weeks <= _MOST_WEEKS:
-            mondays = WeekdayLocator(MO, weeks, tz=dt.UTC)  # type: ignore[no-untyped-call]
+            mondays = dates.WeekdayLocator(dates.MO, weeks, tz=dt.UTC)  # type: ignore[no-untyped-call]
             mondays.set_axis(self.axis)
             return mondays
         self.minticks = min(most - 1, 4)
         self.maxticks = dict.fromkeys(self.maxticks, most)
         if (dmax - dmin).days > 7 * most:  # 14 days are half a month, so there are fewer
-            self.maxticks[DAILY] += 1
-        locator: DateLocator = super().get_locator(dmin, dmax)  # type: ignore[no-untyped-call]
+            self.maxticks[dates.DAILY] += 1
+        locator: dates.DateLocator = super().get_locator(dmin, dmax)  # type: ignore[no-untyped-call]
         return locator

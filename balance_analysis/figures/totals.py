@@ -9,25 +9,12 @@ import numpy as np
 import pandas as pd
 
 from balance_analysis.analysis.grid import make_grid
-from balance_analysis.analysis.groups import Groups, make_groups
 from balance_analysis.analysis.steps import cut
-from balance_analysis.analysis.totals import events, sum_at
-from balance_analysis.figures.axes import (
-    Unit,
-    explain,
-    format_amounts,
-    format_shares,
-    legend_beside,
-    new_axes,
-    note,
-    only_asset,
-    percent,
-    short_amount,
-)
-from balance_analysis.figures.labels import group_labels
-from balance_analysis.figures.limits import shade_limits
-from balance_analysis.figures.palette import OTHERS, group_styles
+from balance_analysis.analysis.totals import Groups, events, make_groups, sum_at
+from balance_analysis.figures import axes
 from balance_analysis.figures.steps import count_columns, draw_area, last_edge, sort_keys, thin
+from balance_analysis.figures.styles import OTHERS, group_labels, group_styles
+from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import open_figure, show_interval
 from balance_analysis.text import count_text
 
@@ -40,8 +27,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.analysis.grid import Frequency
     from balance_analysis.analysis.steps import Steps
-    from balance_analysis.figures.axes import Decimals
-    from balance_analysis.figures.palette import Style
+    from balance_analysis.figures.styles import Style
     from balance_analysis.figures.times import Interval
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
@@ -61,7 +47,7 @@ def plot_totals(
     shares: bool = False,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
-    decimals: Decimals | None = None,
+    decimals: axes.Decimals | None = None,
     unit: str | None = None,
     limits: pd.DataFrame | None = None,
 ) -> Axes:
@@ -128,21 +114,21 @@ def plot_totals(
     ['general, 5', 'margin, 7']
     """
     steps, interval = open_figure(data, opening=opening, known=known, start=start, end=end)
-    asset = Unit(only_asset(steps.accounts), decimals, unit)
+    asset = axes.Unit(axes.only_asset(steps.accounts), decimals, unit)
     groups = make_groups(steps.accounts, by)
-    ax = new_axes(ax)
+    ax = axes.new_axes(ax)
     label = asset.share_label("share of the known total") if shares else asset.axis_label("total")
     ax.set_ylabel(label)
     if interval is None:
-        return explain(ax, "no balance changes", start=start, end=end)
+        return axes.explain(ax, "no balance changes", start=start, end=end)
     stack = largest_groups(steps, groups, interval, n=MOST_BANDS)
     points = grid_points(interval, freq, start=start, end=end)
     handles = draw_stack(ax, stack, steps, interval, points, unit=asset, shares=shares)
     if not handles:
         words = "nothing is held, so there are no shares" if shares else "no balance is known"
-        return explain(ax, words, start=start, end=end)
+        return axes.explain(ax, words, start=start, end=end)
     handles[-1:-1] = shade_limits(ax, limits)
-    legend_beside(ax, handles, title="at the end:")
+    axes.legend_beside(ax, handles, title="at the end:")
     return ax
 
 
@@ -219,7 +205,7 @@ def draw_stack(
     interval: Interval,
     points: NDArray[np.int64] | None,
     *,
-    unit: Unit,
+    unit: axes.Unit,
     shares: bool,
 ) -> list[Artist]:
     """Draw the sums of groups on top of each other, format both axes and hatch what is unknown.
@@ -244,7 +230,7 @@ def draw_stack(
         return []
     edges = np.append(points, last_edge(points, interval))
     last = _sums(steps, stack, np.array([interval.before - 1]), unit, shares=shares)[0][:, 0]
-    write = percent if shares else short_amount
+    write = axes.percent if shares else axes.short_amount
     labels = [
         f"{label}, {'unknown' if np.isnan(amount) else write(amount)}"
         for label, amount in zip(stack.labels, last, strict=True)
@@ -254,9 +240,9 @@ def draw_stack(
         tops[:, np.isnan(amounts).all(axis=0)] = np.nan
     areas = _draw_areas(ax, edges, tops, stack.styles, labels)
     if shares:
-        format_shares(ax)
+        axes.format_shares(ax)
     else:
-        format_amounts(ax, unit)
+        axes.format_amounts(ax, unit)
         ax.set_ylim(bottom=min(ax.dataLim.y0, 0))
     unknown = _unknown_spans(edges, is_known, interval.start)
     hatches = show_interval(ax, interval, unknown=unknown)
@@ -279,7 +265,7 @@ def _change_points(
 
 
 def _sums(
-    steps: Steps, stack: Stack, points: NDArray[np.int64], unit: Unit, *, shares: bool
+    steps: Steps, stack: Stack, points: NDArray[np.int64], unit: axes.Unit, *, shares: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return the exact sum of each area at each point, and where any balance is known."""
     count = len(stack.labels)
@@ -330,4 +316,6 @@ def _lacks(steps: Steps, interval: Interval) -> list[Artist]:
     """Return what the legend says of balances that are in no sum."""
     pieces = cut(steps, np.array([interval.start, interval.before]))
     late = int((~pieces.known_throughout).sum())
-    return [note(f"not in it while unknown:\n{late:,} of {len(steps):,} accounts")] * (late > 0)
+    return [axes.note(f"not in it while unknown:\n{late:,} of {len(steps):,} accounts")] * (
+        late > 0
+    )

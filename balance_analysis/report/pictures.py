@@ -21,12 +21,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
-from balance_analysis.figures.activity import plot_activity
+from balance_analysis.figures.axes import Unit
 from balance_analysis.figures.balances import plot_drawdown
 from balance_analysis.figures.concentration import plot_concentration
-from balance_analysis.figures.coverage import plot_coverage
-from balance_analysis.figures.flows import period_name, plot_flows
-from balance_analysis.figures.limits import plot_limits
+from balance_analysis.figures.flows import draw_flows, period_name
 from balance_analysis.figures.totals import plot_totals
 
 if TYPE_CHECKING:
@@ -66,75 +64,52 @@ class Picture:
 
 
 class Pictures:
-    """Draws the pictures of one page."""
+    """Draws the pictures of one page, whose ids are all different."""
 
     def __init__(self, content: Content) -> None:
-        self._content = content
         self._numbers = count(1)
+        self._freq = content.freq
         start, end = content.source.start, content.source.end
         is_shown = start is not None and end is not None and end - start >= _SHORTEST
         self._span: dict[str, Any] = {"start": start, "end": end} if is_shown else {}
 
-    def coverage(self, coverage: pd.DataFrame) -> Picture:
-        """Draw what an archive knows to be complete."""
-        return self._draw("What is complete", plot_coverage, coverage, size=_FLAT)
-
-    def limits(self, limits: pd.DataFrame) -> Picture:
-        """Draw when proposals were enabled."""
-        caption, end = "The network's limits over time", self._content.source.end
-        return self._draw(caption, plot_limits, limits, size=_FLAT, end=end)
-
-    def flows(self, asset: AssetContent, unit: AssetUnit) -> tuple[Picture, ...]:
-        """Draw the totals of an asset by account type, and what flowed in and out."""
-        told: dict[str, Any] = {
-            "opening": asset.opening,
-            "decimals": unit.decimals,
-            "unit": unit.symbol,
-        }
-        freq, source = self._content.freq, self._content.source
-        until = source.end if source.gaps else None
+    def of_asset(self, asset: AssetContent, unit: AssetUnit) -> list[tuple[Picture, ...]]:
+        """Draw what is there and flowed, and who holds it."""
+        draw, freq, table = self.draw, self._freq, asset.table
+        shown: dict[str, Any] = {"opening": asset.opening, **self._span}
+        amount = Unit(asset.asset_id, unit.decimals, unit.symbol)
         totals = f"Totals by account type, {unit.label}"
         flows = f"Inflow, outflow and net by {period_name(freq)}, {unit.label}"
-        return (
-            self._draw(totals, plot_totals, asset.table, **told, **self._span),
-            self._draw(flows, plot_flows, asset.table, freq=freq, end=until, **told),
-        )
+        unevenly, largest = "How unevenly it is held at the end", "The largest holders over time"
+        return [
+            (
+                draw(totals, plot_totals, table, **_in(unit), **shown),
+                draw(flows, draw_flows, asset.history, asset.flows, freq=freq, unit=amount),
+            ),
+            (
+                draw(unevenly, plot_concentration, table, **shown),
+                draw(largest, plot_concentration, table, kind="largest", freq=freq, **shown),
+            ),
+        ]
 
-    def concentration(self, asset: AssetContent) -> tuple[Picture, ...]:
-        """Draw how unevenly an asset is held at the end, and by whom over time."""
-        rows, told = asset.table, {"opening": asset.opening, **self._span}
-        lorenz, largest = "How unevenly it is held at the end", "The largest holders over time"
-        freq = self._content.freq
-        return (
-            self._draw(lorenz, plot_concentration, rows, kind="lorenz", **told),
-            self._draw(largest, plot_concentration, rows, kind="largest", freq=freq, **told),
-        )
-
-    def activity(self, asset: AssetContent) -> tuple[Picture, ...]:
-        """Draw when balances change."""
-        kinds = {"calendar": "Balance changes by day", "week": "Balance changes by hour of week"}
-        told: dict[str, Any] = {"opening": asset.opening, **self._span}
-        return tuple(
-            self._draw(caption, plot_activity, asset.table, kind=kind, **told)
-            for kind, caption in kinds.items()
-        )
-
-    def account(self, rows: pd.DataFrame, opening: pd.DataFrame | None, unit: AssetUnit) -> Picture:
+    def of_account(
+        self, rows: pd.DataFrame, opening: pd.DataFrame | None, unit: AssetUnit
+    ) -> Picture:
         """Draw the balance of one account, of which these are the rows and the opening."""
         caption = f"Balance and, below zero, how far it lies under its peak so far, {unit.label}"
-        return self._draw(caption, plot_drawdown, rows, opening=opening, **_in(unit), **self._span)
+        return self.draw(caption, plot_drawdown, rows, opening=opening, **_in(unit), **self._span)
 
-    def _draw(
+    def draw(
         self,
         caption: str,
         plot: Callable[..., Axes],
-        rows: pd.DataFrame,
-        *,
-        size: tuple[float, float] = _SIZE,
+        *data: Any,  # noqa: ANN401 - what the plot is of
+        is_flat: bool = False,
         **options: Any,  # noqa: ANN401 - of the plot
     ) -> Picture:
-        figure = Figure(figsize=size)
-        plot(rows, ax=figure.add_subplot(), **options)
+        """Draw what a function of `figures` makes of some data."""
+        figure = Figure(figsize=_FLAT if is_flat else _SIZE)
+        plot(*data, ax=figure.add_subplot(), **options)
         return Picture(caption, to_svg(figure, key=str(next(self._numbers)), label=caption))
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
-from typing import TYPE_CHECKING
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+from markupsafe import Markup
 
 from balance_analysis.files.atomic import check_output, replacing
-from balance_analysis.report.content import make_content
-from balance_analysis.report.page import render
-from balance_analysis.report.sections import make_report
-from balance_analysis.report.source import read_source
+from balance_analysis.report.content import make_content, read_source
+from balance_analysis.report.sections import make_page
 from balance_analysis.report.tables import read_units
 
 if TYPE_CHECKING:
@@ -37,9 +42,8 @@ def write_report(
     """Write a report on an archive or a table: one HTML file that needs no network.
 
     It tells what is there and how complete it is, the network's limits, and of each asset what its
-    accounts hold by type, what flowed, who holds most and who moved most in the last 24 hours, how
-    unevenly it is held and when balances changed; then the history of single accounts. Tables have
-    every digit.
+    accounts hold by type, what flowed, who holds most and who moved most in the last 24 hours, and
+    how unevenly it is held; then the history of single accounts. Tables have every digit.
 
     A source is reported on as it is: what is missing, unproven or not known in it stands at the
     top, and what may have changed there is unknown. An archive is verified, for which all of its
@@ -99,6 +103,43 @@ def write_report(
     found = read_source(source, start=start, end=end)
     content = make_content(found, accounts=accounts, largest=largest)
     units = read_units([asset.asset_id for asset in content.assets], decimals)
-    page = render(make_report(content, units))
+    page = render(make_page(content, units))
     with replacing(path) as temporary:
         temporary.write_bytes(page.encode())
+
+
+def render(page: dict[str, Any]) -> str:
+    """Return the page as one HTML file that needs nothing else."""
+    script, style = _template("report.js"), _template("report.css")
+    policy = {
+        "default-src": "'none'",
+        "script-src": _hash(script),
+        "style-src": _hash(style),
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_template),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html").render(
+        report=page,
+        script=Markup(script),  # noqa: S704 - this package's own
+        style=Markup(style),  # noqa: S704 - likewise
+        policy="; ".join(f"{name} {value}" for name, value in policy.items()),
+    )
+
+
+@cache
+def _template(name: str) -> str:
+    folder = resources.files("balance_analysis.report") / "templates"
+    return (folder / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
 import pandas as pd
 
 from balance_analysis.figures.flows import period_name
-from balance_analysis.figures.labels import type_label
+from balance_analysis.figures.styles import type_label
+from balance_analysis.figures.timelines import plot_coverage, plot_limits
+from balance_analysis.report import tables
 from balance_analysis.report.content import MOST_DRAWN, TOP, keys_of
-from balance_analysis.report.page import AccountSection, AssetSection, Part, Report
 from balance_analysis.report.pictures import Pictures
-from balance_analysis.report.tables import (
-    EMPTY_ID,
-    NOTHING,
-    Sheet,
-    amounts,
-    counts,
-    ids,
-    integers,
-    moments,
-    ratio_text,
-    ratios,
-    types,
-    words,
-    write_moment,
-)
 from balance_analysis.schema import ACCOUNT_KEY, NO_MARKET
 from balance_analysis.text import count_text, short_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from balance_analysis.report.content import Account, AssetContent, Content
-    from balance_analysis.report.source import Bound, Source
-    from balance_analysis.report.tables import AssetUnit, Column
+    from balance_analysis.report.content import Account, AssetContent, Bound, Content, Source
+    from balance_analysis.report.pictures import Picture
 
 MOST_LISTED: Final = 5000
 """How many accounts the page lists at most: each asset as many."""
@@ -48,28 +34,41 @@ GAPS_NOTE: Final = (
 """What is said of each asset where the interval has gaps."""
 
 
-def make_report(content: Content, units: Mapping[str, AssetUnit]) -> Report:
-    """Return what the page of a report consists of, each asset in its unit."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a section: pictures, tables, and those that only show when they are asked for."""
+
+    title: str
+    words: str = ""
+    pictures: tuple[Picture, ...] = ()
+    sheets: tuple[tables.Sheet, ...] = ()
+    folded: tuple[tables.Sheet, ...] = ()
+
+
+def make_page(content: Content, units: Mapping[str, tables.AssetUnit]) -> dict[str, Any]:
+    """Return what `report.html` shows, by its names, each asset in its unit."""
     with mpl.rc_context():
         mpl.rcdefaults()  # what the caller has set is for the caller's figures
         mpl.rcParams["text.parse_math"] = False  # a dollar in an id begins no formula
         source, pictures = content.source, Pictures(content)
         parts = {"complete": _completeness(source, pictures)}
         if source.limits is not None and not source.limits.empty:
-            parts["limits"] = _limits(source.limits, pictures)
-        return Report(
-            title=f"Balances of {source.name}",
-            interval=_stretch(source.start, source.end) if source.start else "no balance changes",
-            verdict=_verdict(source),
-            warnings=tuple(_warnings(source)),
-            facts=tuple(_facts(content)),
-            parts=parts,
-            assets=tuple(_Assets(content, units, pictures).sections()),
-        )
+            parts["limits"] = _limits(source.limits, pictures, source.end)
+        return {
+            "title": f"Balances of {source.name}",
+            "interval": _stretch(source.start, source.end),
+            "verdict": _verdict(source),
+            "warnings": list(_warnings(source)),
+            "facts": list(_facts(content)),
+            "parts": parts,
+            "assets": list(_Assets(content, units, pictures).sections()),
+        }
 
 
 def _stretch(start: Bound, end: Bound) -> str:
-    return f"{write_moment(start)} to {write_moment(end)} UTC"
+    if start is None:
+        return "no balance changes"
+    return f"{tables.write_moment(start)} to {tables.write_moment(end)} UTC"
 
 
 def _verdict(source: Source) -> str:
@@ -101,49 +100,53 @@ def _completeness(source: Source, pictures: Pictures) -> Part:
     text = f"{said}: {source.checked}."
     if coverage is None or coverage.empty:
         return Part(title, text)
-    sheet = Sheet(
+    sheet = tables.Sheet(
         "Intervals of the archive",
         (
-            moments("from", coverage["start"]),
-            moments("to", coverage["end"]),
-            words("state", coverage["state"].astype("str")),
-            words("node", coverage["source"]),
-            words("last block", coverage["block_height"]),
-            moments("asked", coverage["asked_at"]),
+            tables.moments("from", coverage["start"]),
+            tables.moments("to", coverage["end"]),
+            tables.words("state", coverage["state"].astype("str")),
+            tables.words("node", coverage["source"]),
+            tables.words("last block", coverage["block_height"]),
+            tables.moments("asked", coverage["asked_at"]),
         ),
     )
-    return Part(title, text, (pictures.coverage(coverage),), (sheet,))
+    drawn = pictures.draw("What is complete", plot_coverage, coverage, is_flat=True)
+    return Part(title, text, (drawn,), (sheet,))
 
 
-def _limits(limits: pd.DataFrame, pictures: Pictures) -> Part:
+def _limits(limits: pd.DataFrame, pictures: Pictures, end: Bound) -> Part:
     told = [name for name in limits.columns if name not in _SEEN]
-    sheet = Sheet(
+    sheet = tables.Sheet(
         "Snapshots of the network's limits",
         (
-            moments("first seen", limits["first_seen"]),
-            moments("last seen", limits["last_seen"]),
-            words("last block", limits["block_height"]),
+            tables.moments("first seen", limits["first_seen"]),
+            tables.moments("last seen", limits["last_seen"]),
+            tables.words("last block", limits["block_height"]),
             *(_limit(name.replace("_", " "), limits[name]) for name in told),
         ),
     )
     text = "They never changed while they were watched."
     if len(limits) > 1:
         text = f"They changed {count_text(len(limits) - 1, 'time')}."
-    return Part("Network limits", text, (pictures.limits(limits),), (sheet,))
+    drawn = pictures.draw(
+        "The network's limits over time", plot_limits, limits, is_flat=True, end=end
+    )
+    return Part("Network limits", text, (drawn,), (sheet,))
 
 
 _SEEN: Final = ("first_seen", "last_seen", "source", "block_height")
 
 
-def _limit(label: str, values: pd.Series[Any]) -> Column:
-    return moments(label, values) if label.endswith(" from") else words(label, values)
+def _limit(label: str, values: pd.Series[Any]) -> tables.Column:
+    return tables.moments(label, values) if label.endswith(" from") else tables.words(label, values)
 
 
 class _Assets:
     """Makes the sections of the assets of one report."""
 
     def __init__(
-        self, content: Content, units: Mapping[str, AssetUnit], pictures: Pictures
+        self, content: Content, units: Mapping[str, tables.AssetUnit], pictures: Pictures
     ) -> None:
         self._content = content
         self._units = units
@@ -153,22 +156,22 @@ class _Assets:
         chosen = [key for asset in content.assets for key in keys_of(asset.chosen)]
         self._anchors = {key: f"account-{number}" for number, key in enumerate(chosen, start=1)}
 
-    def sections(self) -> Iterator[AssetSection]:
+    def sections(self) -> Iterator[dict[str, Any]]:
         """Yield the section of each asset."""
         short = short_ids(self._units)
         for number, asset in enumerate(self._content.assets, start=1):
-            unit, name = self._units[asset.asset_id], short[asset.asset_id] or EMPTY_ID
-            yield AssetSection(
-                anchor=f"asset-{number}",
-                title=f"Asset {unit.symbol} ({name})" if unit.symbol else f"Asset {name}",
-                asset_id=asset.asset_id,
-                words=" ".join(self._words(asset, unit)),
-                parts=tuple(self._parts(asset, unit)),
-                accounts_title=self._accounts_title(len(asset.chosen)),
-                accounts=tuple(self._accounts(asset, unit)),
-            )
+            unit, name = self._units[asset.asset_id], short[asset.asset_id] or tables.EMPTY_ID
+            yield {
+                "anchor": f"asset-{number}",
+                "title": f"Asset {unit.symbol} ({name})" if unit.symbol else f"Asset {name}",
+                "asset_id": asset.asset_id,
+                "words": " ".join(self._words(asset, unit)),
+                "parts": list(self._parts(asset, unit)),
+                "accounts_title": self._accounts_title(len(asset.chosen)),
+                "accounts": list(self._accounts(asset, unit)),
+            }
 
-    def _words(self, asset: AssetContent, unit: AssetUnit) -> Iterator[str]:
+    def _words(self, asset: AssetContent, unit: tables.AssetUnit) -> Iterator[str]:
         rows = count_text(len(asset.table), "balance change")
         yield f"{rows} of {count_text(len(asset.summary), 'account')}."
         places = "" if unit.decimals is None else f", of {count_text(unit.decimals, 'decimal')}"
@@ -178,36 +181,30 @@ class _Assets:
         if self._content.source.gaps:
             yield GAPS_NOTE
 
-    def _parts(self, asset: AssetContent, unit: AssetUnit) -> Iterator[Part]:
-        draw = self._pictures if asset.is_drawn else None
+    def _parts(self, asset: AssetContent, unit: tables.AssetUnit) -> Iterator[Part]:
+        drawn = self._pictures.of_asset(asset, unit) if asset.is_drawn else [(), ()]
         yield Part(
             "Totals and flows",
-            pictures=draw.flows(asset, unit) if draw else (),
+            pictures=drawn[0],
             sheets=(_totals_sheet(asset, unit),),
             folded=(_flows_sheet(asset, unit, period_name(self._content.freq)),),
         )
         yield self._movers(asset, unit)
         yield Part("Accounts", sheets=(self._accounts_sheet(asset, unit),))
-        yield Part(
-            "Concentration",
-            pictures=draw.concentration(asset) if draw else (),
-            sheets=(_concentration_sheet(asset, unit),),
-        )
-        if draw:
-            yield Part("Activity", pictures=draw.activity(asset))
+        sheet = _concentration_sheet(asset, unit)
+        yield Part("Concentration", pictures=drawn[1], sheets=(sheet,))
 
-    def _movers(self, asset: AssetContent, unit: AssetUnit) -> Part:
-        rows, since = asset.movers, f"{write_moment(self._content.since)} UTC"
+    def _movers(self, asset: AssetContent, unit: tables.AssetUnit) -> Part:
+        rows, since = asset.movers, f"{tables.write_moment(self._content.since)} UTC"
         if rows.empty:
             said = f"At the end no account is known to hold more or less than at {since}."
             return Part("Movers", said)
-        names = ("net", "opening", "closing", "inflow", "outflow")
-        moved = (amounts(name, integers(rows[name]), unit) for name in names)
-        columns = (*self._keys(rows), *moved, counts("changes", rows["changes"]))
-        return Part("Movers", sheets=(Sheet(f"Largest movers since {since}", columns),))
+        moved = _amounts(rows, unit, "net", "opening", "closing", "inflow", "outflow")
+        columns = (*self._keys(rows), *moved, tables.counts("changes", rows["changes"]))
+        return Part("Movers", sheets=(tables.Sheet(f"Largest movers since {since}", columns),))
 
-    def _accounts_sheet(self, asset: AssetContent, unit: AssetUnit) -> Sheet:
-        closing = integers(asset.summary["closing"])
+    def _accounts_sheet(self, asset: AssetContent, unit: tables.AssetUnit) -> tables.Sheet:
+        closing = tables.integers(asset.summary["closing"])
         total = sum(value for value in closing if value)
         shares = [None if value is None or not total else value / total for value in closing]
         rows = asset.summary.head(max(MOST_LISTED // len(self._content.assets), 1))
@@ -221,68 +218,77 @@ class _Assets:
             )
         columns = (
             *self._keys(rows),
-            amounts("closing", closing[:count], unit),
-            ratios("share", shares[:count], places=2),
-            amounts("net", integers(rows["net"]), unit),
-            counts("changes", rows["changes"]),
-            moments("last row", rows["last_seen"]),
-            *(amounts(name, integers(rows[name]), unit) for name in ("inflow", "outflow")),
+            tables.amounts("closing", closing[:count], unit),
+            tables.ratios("share", shares[:count], places=2),
+            *_amounts(rows, unit, "net"),
+            tables.counts("changes", rows["changes"]),
+            tables.moments("last row", rows["last_seen"]),
+            *_amounts(rows, unit, "inflow", "outflow"),
         )
-        return Sheet(caption, columns, note, sorted_by="closing", is_descending=True)
+        return tables.Sheet(caption, columns, note, sorted_by="closing", is_descending=True)
 
-    def _keys(self, frame: pd.DataFrame) -> tuple[Column, ...]:
+    def _keys(self, frame: pd.DataFrame) -> list[tables.Column]:
         """Return the columns that name an account: its type, party and market."""
         keys = keys_of(frame)
         anchors = [self._anchors.get(key, "") for key in keys]
         _, account_types, parties, markets = zip(*keys, strict=True)
-        names = types("type", account_types), ids("party", parties, self._short, anchors=anchors)
-        return (*names, ids("market", markets, self._short, empty="")) if any(markets) else names
+        columns = [
+            tables.types("type", account_types),
+            tables.ids("party", parties, self._short, anchors=anchors),
+        ]
+        if any(markets):
+            columns.append(tables.ids("market", markets, self._short, empty=""))
+        return columns
 
     def _accounts_title(self, count: int) -> str:
         if self._content.are_chosen:
             return "Chosen accounts"
         return "The largest account" if count == 1 else f"The {count:,} largest accounts"
 
-    def _accounts(self, asset: AssetContent, unit: AssetUnit) -> Iterator[AccountSection]:
+    def _accounts(self, asset: AssetContent, unit: tables.AssetUnit) -> Iterator[dict[str, Any]]:
         key = list(ACCOUNT_KEY)
         places = asset.table.groupby(key, observed=True).indices
         for account, (_, row) in zip(keys_of(asset.chosen), asset.chosen.iterrows(), strict=True):
             rows, opening = asset.table.iloc[places.get(account, [])], asset.opening
             if opening is not None:
                 opening = opening[(opening[key].astype("str") == list(account)).all(axis=1)]
-            yield AccountSection(
-                anchor=self._anchors[account],
-                title=self._title(account),
-                ids=tuple(zip(("type", "party", "market"), account[1:], strict=True)),
-                facts=tuple(_account_facts(row, unit)),
-                picture=self._pictures.account(rows, opening, unit),
-            )
+            yield {
+                "anchor": self._anchors[account],
+                "title": self._title(account),
+                "ids": list(zip(("type", "party", "market"), account[1:], strict=True)),
+                "facts": list(_account_facts(row, unit)),
+                "picture": self._pictures.of_account(rows, opening, unit),
+            }
 
     def _title(self, account: Account) -> str:
         _, account_type, party, market = account
-        parts = [type_label(account_type), self._short[party] or EMPTY_ID]
+        parts = [type_label(account_type), self._short[party] or tables.EMPTY_ID]
         return " · ".join(parts + [f"market {self._short[market]}"] * (market != NO_MARKET))
+
+
+def _amounts(rows: pd.DataFrame, unit: tables.AssetUnit, *names: str) -> list[tables.Column]:
+    return [tables.amounts(name, tables.integers(rows[name]), unit) for name in names]
 
 
 _IDS: Final = ("party_id", "market_id")
 
 
-def _totals_sheet(asset: AssetContent, unit: AssetUnit) -> Sheet:
+def _totals_sheet(asset: AssetContent, unit: tables.AssetUnit) -> tables.Sheet:
     """Return what accounts of each type hold together, and what flowed."""
     groups = asset.summary.groupby("account_type", observed=True)
     kinds, frames = zip(*groups, strict=True)
 
-    def added(name: str) -> Column:
+    def added(name: str) -> tables.Column:
         sums = [_sum(frame[name]) for frame in frames]
-        return amounts(name, sums, unit, total=_sum(asset.summary[name]))
+        return tables.amounts(name, sums, unit, total=_sum(asset.summary[name]))
 
-    def counted(name: str, numbers: list[int]) -> Column:
-        return counts(name, numbers, total=sum(numbers))
+    def counted(name: str, numbers: list[int]) -> tables.Column:
+        return tables.counts(name, numbers, total=sum(numbers))
 
-    return Sheet(
+    return tables.Sheet(
         "Totals by account type at the end, and what flowed in the interval",
         (
-            types("type", kinds),
+            tables.types("type", kinds),
             counted("accounts", [len(frame) for frame in frames]),
             added("closing"),
             counted("unknown", [int(frame["closing"].isna().sum()) for frame in frames]),
@@ -297,20 +303,20 @@ def _totals_sheet(asset: AssetContent, unit: AssetUnit) -> Sheet:
 
 
 def _sum(column: pd.Series[Any]) -> int | None:
-    known = [value for value in integers(column) if value is not None]
+    known = [value for value in tables.integers(column) if value is not None]
     return sum(known) if known else None
 
 
-def _flows_sheet(asset: AssetContent, unit: AssetUnit, period: str) -> Sheet:
+def _flows_sheet(asset: AssetContent, unit: tables.AssetUnit, period: str) -> tables.Sheet:
     found = asset.flows
-    return Sheet(
+    return tables.Sheet(
         f"Flows and activity by {period}",
         (
-            moments("from", found["start"]),
-            *(amounts(name, integers(found[name]), unit) for name in ("inflow", "outflow", "net")),
-            counts("changes", found["changes"]),
-            counts("active accounts", found["active"]),
-            counts("first rows", found["unknown"]),
+            tables.moments("from", found["start"]),
+            *_amounts(found, unit, "inflow", "outflow", "net"),
+            tables.counts("changes", found["changes"]),
+            tables.counts("active accounts", found["active"]),
+            tables.counts("first rows", found["unknown"]),
         ),
         note=(
             "A first row is one before which the account's balance is unknown: it adds no flow. "
@@ -320,19 +326,19 @@ def _flows_sheet(asset: AssetContent, unit: AssetUnit, period: str) -> Sheet:
     )
 
 
-def _concentration_sheet(asset: AssetContent, unit: AssetUnit) -> Sheet:
+def _concentration_sheet(asset: AssetContent, unit: tables.AssetUnit) -> tables.Sheet:
     rows = asset.concentration
-    return Sheet(
+    return tables.Sheet(
         "How unevenly the asset is held",
         (
             # Each instant is the last microsecond before the moment that is meant.
-            moments("just before", rows["timestamp"] + pd.Timedelta(1, "us")),
-            amounts("held", integers(rows["total"]), unit),
-            counts("holders", rows["holders"]),
-            counts("unknown", rows["unknown"]),
-            ratios(f"largest {TOP}", rows["largest"]),
-            ratios("Herfindahl index", rows["herfindahl"]),
-            ratios("Gini coefficient", rows["gini"]),
+            tables.moments("just before", rows["timestamp"] + pd.Timedelta(1, "us")),
+            tables.amounts("held", tables.integers(rows["total"]), unit),
+            tables.counts("holders", rows["holders"]),
+            tables.counts("unknown", rows["unknown"]),
+            tables.ratios(f"largest {TOP}", rows["largest"]),
+            tables.ratios("Herfindahl index", rows["herfindahl"]),
+            tables.ratios("Gini coefficient", rows["gini"]),
         ),
         note=(
             "A holder is an account with a balance above 0. The Herfindahl index is the sum of the "
@@ -341,17 +347,17 @@ def _concentration_sheet(asset: AssetContent, unit: AssetUnit) -> Sheet:
     )
 
 
-def _account_facts(row: pd.Series[Any], unit: AssetUnit) -> Iterator[tuple[str, str, str]]:
+def _account_facts(row: pd.Series[Any], unit: tables.AssetUnit) -> Iterator[tuple[str, str, str]]:
     """Yield what an account did: of each fact its name, what it is, and when that was."""
     values = [None if pd.isna(row[name]) else int(row[name]) for name in _AMOUNTS]
-    for name, cell in zip(_AMOUNTS, amounts("", values, unit).cells, strict=True):
-        when = write_moment(row.get(f"{name}_at"))
-        yield f"{name}, {unit.label}", cell, when.replace(NOTHING, "")
-    yield "time at 0, %", ratio_text(row["zero_share"]), ""
+    for name, cell in zip(_AMOUNTS, tables.amounts("", values, unit).cells, strict=True):
+        when = tables.write_moment(row.get(f"{name}_at"))
+        yield f"{name}, {unit.label}", cell, when.replace(tables.NOTHING, "")
+    yield "time at 0, %", tables.ratio_text(row["zero_share"]), ""
     yield "rows", f"{row['rows']:,}", ""
     yield "changes", f"{row['changes']:,}", ""
-    yield "first row", write_moment(row["first_seen"]), ""
-    yield "last row", write_moment(row["last_seen"]), ""
+    yield "first row", tables.write_moment(row["first_seen"]), ""
+    yield "last row", tables.write_moment(row["last_seen"]), ""
 
 
 _AMOUNTS: Final = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,10 +15,10 @@ from markupsafe import Markup
 
 from balance_analysis.analysis.int128 import integers_of, words_of
 from balance_analysis.analysis.units import read_decimals
-from balance_analysis.figures.labels import type_label
+from balance_analysis.figures.styles import type_label
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from balance_analysis.analysis.units import Decimals
 
@@ -80,16 +79,8 @@ def read_units(assets: Iterable[str], decimals: Decimals | None) -> dict[str, As
     OSError
         If the file can't be read.
     """
-    known: Mapping[str, int] = {}
-    symbols: dict[str, str] = {}
-    if isinstance(decimals, Mapping):
-        known = decimals
-    elif isinstance(decimals, str | os.PathLike):
-        known, symbols = read_decimals(decimals), _read_symbols(Path(decimals))
-    elif decimals is not None:
-        raise TypeError(
-            f"decimals must be {{asset_id: decimals}} or the path of a file, not {decimals!r}"
-        )
+    known = {} if decimals is None else read_decimals(decimals)
+    symbols = _read_symbols(Path(decimals)) if isinstance(decimals, str | os.PathLike) else {}
     for asset, number in known.items():
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
             raise ValueError(f"asset {asset!r} can't have {number!r} decimals")

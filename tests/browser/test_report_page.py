@@ -10,9 +10,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from balance_analysis.figures.palette import COLOURS
-from balance_analysis.report.page import _template
-from balance_analysis.report.report import write_report
+from balance_analysis.figures.styles import COLOURS
+from balance_analysis.report.report import _template, write_report
 from tests.analysis import tables
 from tests.browser.conftest import MARKET, SCRIPT, party
 

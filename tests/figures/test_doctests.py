@@ -14,10 +14,9 @@ import pytest
         "axes",
         "balances",
         "concentration",
-        "coverage",
         "flows",
-        "labels",
-        "limits",
+        "styles",
+        "timelines",
         "totals",
     ],
 )

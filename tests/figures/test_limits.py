@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from hypothesis import strategies as st
 
-from balance_analysis.figures.limits import plot_limits, proposal_spans
-from balance_analysis.figures.palette import BLUE, VERMILION
+from balance_analysis.figures.styles import BLUE, VERMILION
+from balance_analysis.figures.timelines import plot_limits, proposal_spans
 from tests.analysis.tables import table_of
 from tests.figures.drawn import GENERAL, entries, micros, snapshots, us
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from matplotlib import pyplot as plt
 
 import balance_analysis as ba
-from balance_analysis.figures.palette import GREY, type_style
+from balance_analysis.figures.styles import GREY, type_style
 from balance_analysis.frame import empty_table
 from tests.analysis.tables import START, table_of
 from tests.figures.drawn import (

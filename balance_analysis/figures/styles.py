@@ -1,4 +1,4 @@
-"""The colours of all figures: one palette, and a style of its own for each account type.
+"""How accounts are called and drawn: short labels, one palette, a style for each account type.
 
 A family of account types that serve the same end shares a hue. In it, types differ by lightness
 first, then by hatch and line style, so that neighbours can be told apart without seeing hues.
@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from matplotlib.colors import to_hex, to_rgb
 
+from balance_analysis.schema import ACCOUNT_KEY, NO_MARKET
+from balance_analysis.text import short_ids
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     import pandas as pd
+
 
 BLUE: Final = "#0072B2"
 VERMILION: Final = "#D55E00"
@@ -50,40 +54,21 @@ DARK_STYLE: Final[Mapping[str, Any]] = MappingProxyType(
 )
 """Settings of matplotlib for light figures on dark: `with matplotlib.rc_context(DARK_STYLE)`."""
 
-_FAMILIES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        BLUE: ("GENERAL",),
-        ORANGE: ("MARGIN", "ORDER_MARGIN"),
-        GREEN: ("BOND", "LOCKED_FOR_STAKING", "HOLDING"),
-        PINK: ("INSURANCE", "GLOBAL_INSURANCE", "NETWORK_TREASURY"),
-        SKY: (
-            "FEES_LIQUIDITY",
-            "FEES_INFRASTRUCTURE",
-            "FEES_MAKER",
-            "LP_LIQUIDITY_FEES",
-            "LIQUIDITY_FEES_BONUS_DISTRIBUTION",
-            "BUY_BACK_FEES",
-        ),
-        VERMILION: (
-            "GLOBAL_REWARD",
-            "VESTING_REWARDS",
-            "VESTED_REWARDS",
-            "REWARD_MAKER_PAID_FEES",
-            "REWARD_MAKER_RECEIVED_FEES",
-            "REWARD_LP_RECEIVED_FEES",
-            "REWARD_MARKET_PROPOSERS",
-            "REWARD_AVERAGE_POSITION",
-            "REWARD_RELATIVE_RETURN",
-            "REWARD_RETURN_VOLATILITY",
-            "REWARD_VALIDATOR_RANKING",
-            "PENDING_FEE_REFERRAL_REWARD",
-            "REWARD_REALISED_RETURN",
-            "REWARD_AVERAGE_NOTIONAL",
-            "REWARD_ELIGIBLE_ENTITIES",
-        ),
-        GREY: ("SETTLEMENT", "PENDING_TRANSFERS", "EXTERNAL", "UNSPECIFIED"),
-    }
-)
+_FAMILIES: Final = {
+    BLUE: "GENERAL",
+    ORANGE: "MARGIN, ORDER_MARGIN",
+    GREEN: "BOND, LOCKED_FOR_STAKING, HOLDING",
+    PINK: "INSURANCE, GLOBAL_INSURANCE, NETWORK_TREASURY",
+    SKY: "FEES_LIQUIDITY, FEES_INFRASTRUCTURE, FEES_MAKER, LP_LIQUIDITY_FEES, "
+    "LIQUIDITY_FEES_BONUS_DISTRIBUTION, BUY_BACK_FEES",
+    VERMILION: "GLOBAL_REWARD, VESTING_REWARDS, VESTED_REWARDS, REWARD_MAKER_PAID_FEES, "
+    "REWARD_MAKER_RECEIVED_FEES, REWARD_LP_RECEIVED_FEES, REWARD_MARKET_PROPOSERS, "
+    "REWARD_AVERAGE_POSITION, REWARD_RELATIVE_RETURN, REWARD_RETURN_VOLATILITY, "
+    "REWARD_VALIDATOR_RANKING, PENDING_FEE_REFERRAL_REWARD, REWARD_REALISED_RETURN, "
+    "REWARD_AVERAGE_NOTIONAL, REWARD_ELIGIBLE_ENTITIES",
+    GREY: "SETTLEMENT, PENDING_TRANSFERS, EXTERNAL, UNSPECIFIED",
+}
+"""The account types of each hue, in the order of its variants."""
 
 _SHADES: Final = (0.0, 0.45, -0.2)
 """How far each variant lies from the family's colour, towards white or black: visible on both."""
@@ -136,13 +121,13 @@ def _mix(colour: str, amount: float) -> str:
 _PLACES: Final = {
     f"ACCOUNT_TYPE_{name}": (hue, place)
     for hue, names in _FAMILIES.items()
-    for place, name in enumerate(names)
+    for place, name in enumerate(names.split(", "))
 }
 
 
 def _place(account_type: str) -> tuple[str, int]:
     """Return the hue of an account type, and its place among the variants of that hue."""
-    return _PLACES.get(account_type, (GREY, len(_FAMILIES[GREY])))
+    return _PLACES.get(account_type, (GREY, _FAMILIES[GREY].count(", ") + 1))
 
 
 def type_style(account_type: str) -> Style:
@@ -189,3 +174,74 @@ def group_styles(groups: pd.DataFrame) -> list[Style]:
 def _hues(count: int) -> list[Style]:
     hues = [hue for hue in _FAMILIES if hue != GREY]  # that is the others'
     return [_variant(hues[n % len(hues)], n // len(hues)) for n in range(count)]
+
+
+def account_labels(accounts: pd.DataFrame) -> list[str]:
+    """Return a label for each account: type, party and, if it has one, market.
+
+    The asset is not named: accounts of different assets don't share an axis.
+
+    Parameters
+    ----------
+    accounts
+        One row per account, with the columns of `ACCOUNT_KEY`; all accounts that are to be told
+        apart.
+
+    Returns
+    -------
+    list of str
+        One label per row, in the order of the rows.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> account_labels(pd.DataFrame({
+    ...     "asset_id": "VOTE",
+    ...     "account_type": ["ACCOUNT_TYPE_MARGIN", "ACCOUNT_TYPE_GLOBAL_REWARD"],
+    ...     "party_id": ["033acc4e3803f1160cb399b7e041735c92576db9dc4d7d94", "network"],
+    ...     "market_id": ["bda439ade276efe1567fedec94ea5b9c040c5f89f72382ef", ""],
+    ... }))
+    ['margin · 033acc…7d94 · market bda439…82ef', 'global reward · network']
+    """
+    return group_labels(accounts[list(ACCOUNT_KEY)])
+
+
+def group_labels(groups: pd.DataFrame) -> list[str]:
+    """Return a label for each group of accounts of one asset: what it has in common.
+
+    Parameters
+    ----------
+    groups
+        One row per group, with some of the columns of `ACCOUNT_KEY`; all groups that are to be told
+        apart.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> group_labels(pd.DataFrame({"asset_id": ["VOTE"] * 2, "market_id": ["m1", ""]}))
+    ['market m1', 'no market']
+    >>> group_labels(pd.DataFrame({"asset_id": ["VOTE"]}))
+    ['all accounts']
+    """
+    keys = groups.astype("str")
+    short = {name: short_ids(keys[name]) for name in ("party_id", "market_id") if name in keys}
+    labels = []
+    for ids in keys.to_dict("records"):
+        parts = [type_label(ids["account_type"])] if "account_type" in ids else []
+        if "party_id" in ids:
+            parts.append(short["party_id"][ids["party_id"]])
+        if ids.get("market_id", NO_MARKET) != NO_MARKET:
+            parts.append(f"market {short['market_id'][ids['market_id']]}")
+        labels.append(" · ".join(parts) or ("no market" if "market_id" in ids else "all accounts"))
+    return labels
+
+
+def type_label(account_type: str) -> str:
+    """Return an account type as words.
+
+    Examples
+    --------
+    >>> type_label("ACCOUNT_TYPE_REWARD_MAKER_PAID_FEES")
+    'reward maker paid fees'
+    """
+    return account_type.removeprefix("ACCOUNT_TYPE_").replace("_", " ").lower()

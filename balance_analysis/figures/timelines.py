@@ -1,36 +1,31 @@
-"""The network's limits over time, and in other figures shades of when proposals were enabled."""
+"""What an archive tells of time: the network's limits, and which stretches are complete."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pandas as pd
 from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.patches import Patch
 
-from balance_analysis.figures.axes import (
-    check_columns,
-    date_text,
-    explain,
-    format_lanes,
-    ink,
-    legend_beside,
-    new_axes,
-)
-from balance_analysis.figures.palette import BLUE, VERMILION
+from balance_analysis.figures import axes
+from balance_analysis.figures.styles import BLUE, ORANGE, VERMILION
 from balance_analysis.figures.times import format_times, to_dates, unknown_style
 from balance_analysis.schema import to_microseconds
 from balance_analysis.spans import between, joined
+from balance_analysis.text import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import pandas as pd
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
+    from balance_analysis.archive.archive import Archive
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
+
 
 _FLAGS: Final = (
     "can_propose_market",
@@ -40,6 +35,7 @@ _FLAGS: Final = (
     "genesis_loaded",
 )
 _HEIGHT: Final = 0.6
+_COVERAGE: Final = {"complete": BLUE, "unproven": ORANGE, "gap": VERMILION}
 _DAY: Final = 86_400_000_000
 
 _STATES: Final = {
@@ -103,17 +99,17 @@ def plot_limits(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['yes', 'no', 'unknown']
     """
-    check_columns(limits, "Archive.limits()", ("first_seen", "last_seen", *_FLAGS))
-    ax = new_axes(ax, size=(10, 2.8))
+    axes.check_columns(limits, "Archive.limits()", ("first_seen", "last_seen", *_FLAGS))
+    ax = axes.new_axes(ax, size=(10, 2.8))
     if limits.empty:
-        return explain(ax, "no snapshot of the limits")
+        return axes.explain(ax, "no snapshot of the limits")
     frame = limits.sort_values("first_seen", kind="stable")
     firsts, lasts = (_microseconds(frame[name]) for name in ("first_seen", "last_seen"))
     stop = max(lasts[-1], to_microseconds(end) if end is not None else 0)
     told = {f"propose_{kind}_enabled": proposal_spans(frame, kind) for kind in _SHADES}
     begin = _begin(firsts[0], stop, told.values()) if start is None else to_microseconds(start)
     if begin > stop:
-        raise ValueError(f"start is after the end, {date_text(stop)}: {start!r}")
+        raise ValueError(f"start is after the end, {axes.date_text(stop)}: {start!r}")
     drawn = set()
     for lane, flag in enumerate(_FLAGS):
         spans: dict[str, list[Span]] = {"yes": [], "no": []}
@@ -129,10 +125,10 @@ def plot_limits(
                 _draw(ax, lane, stretches, state)
                 drawn.add(state)
         _tell_earlier(ax, lane, spans["told"], begin)
-    format_lanes(ax, [flag.replace("_", " ") for flag in _FLAGS])
+    axes.format_lanes(ax, [flag.replace("_", " ") for flag in _FLAGS])
     format_times(ax, begin, stop)
     looks = {state: {**_look(ax, state), "zorder": 1} for state in _STATES if state in drawn}
-    legend_beside(ax, [Patch(**look, label=_STATES[state]) for state, look in looks.items()])
+    axes.legend_beside(ax, [Patch(**look, label=_STATES[state]) for state, look in looks.items()])
     return ax
 
 
@@ -146,7 +142,7 @@ def _tell_earlier(ax: Axes, lane: int, spans: Sequence[Span], begin: int) -> Non
     """Write when a stretch began that began before the timeline and reaches into it."""
     for since, until in spans:
         if since < begin < until:
-            words, place = f" ◂ since {date_text(since)}", ax.get_yaxis_transform()
+            words, place = f" ◂ since {axes.date_text(since)}", ax.get_yaxis_transform()
             ax.text(0, lane, words, transform=place, va="center", fontsize=7, clip_on=True)
 
 
@@ -211,7 +207,7 @@ def shade_limits(ax: Axes, limits: pd.DataFrame | None) -> list[Artist]:
     low, high = ax.get_xlim()
     for kind, alpha in _SHADES.items():
         spans = np.clip([to_dates(span) for span in proposal_spans(limits, kind)], low, high)
-        shade, edge = to_rgba(ink(ax), alpha), to_rgba(ink(ax), 0.3)
+        shade, edge = to_rgba(axes.ink(ax), alpha), to_rgba(axes.ink(ax), 0.3)
         label = f"{kind} proposals\nenabled"
         seen = [span for span in spans if span[0] < span[1]]
         for span in seen:
@@ -224,3 +220,69 @@ def shade_limits(ax: Axes, limits: pd.DataFrame | None) -> list[Artist]:
 def _microseconds(times: pd.Series[pd.Timestamp]) -> list[int]:
     found: list[int] = times.dt.ceil("us").to_numpy("M8[us]").view(np.int64).tolist()
     return found
+
+
+def plot_coverage(coverage: pd.DataFrame | Archive, *, ax: Axes | None = None) -> Axes:
+    r"""Draw which stretches of time an archive holds, as bars in a row for each state.
+
+    Each bar has an edge, so that a gap of an hour is seen among years.
+
+    Parameters
+    ----------
+    coverage
+        The frame of `Archive.coverage()`, or an archive.
+    ax
+        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes drawn into. Where nothing is covered, it says so.
+
+    Raises
+    ------
+    TypeError
+        If it is neither.
+    ValueError
+        If the frame is another one.
+    ArchiveError
+        If there is no archive, or it is damaged.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> import pandas as pd
+    >>> moments = pd.to_datetime(["2023-04-01", "2023-04-03", "2023-04-04", "2023-04-05"], utc=True)
+    >>> ax = plot_coverage(pd.DataFrame({
+    ...     "start": moments[:3], "end": moments[1:], "state": ["complete", "gap", "complete"],
+    ... }))
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['complete\n3 days', 'gap\n1 day']
+    """
+    if not isinstance(coverage, pd.DataFrame):
+        if not callable(getattr(coverage, "coverage", None)):
+            raise TypeError(
+                "a coverage is the frame of Archive.coverage(), or an Archive, such as "
+                f"Archive('path'); not {coverage!r}"
+            )
+        coverage = coverage.coverage()
+    axes.check_columns(coverage, "Archive.coverage()", ("start", "end", "state"))
+    ax = axes.new_axes(ax, size=(10, 2.4))
+    if coverage.empty:
+        return axes.explain(ax, "nothing is covered yet")
+    labels: list[str] = []
+    for state, colour in _COVERAGE.items():
+        spans = coverage[coverage["state"] == state]
+        if spans.empty:
+            continue
+        starts, ends = (to_dates(_microseconds(spans[name])) for name in ("start", "end"))
+        bars = list(zip(starts, ends - starts, strict=True))
+        lane = (len(labels) - _HEIGHT / 2, _HEIGHT)
+        ax.broken_barh(bars, lane, facecolor=colour, edgecolor=colour, linewidth=1)
+        length = pd.Timedelta((spans["end"] - spans["start"]).sum())
+        labels.append(f"{state}\n{duration_text(length)}")
+    axes.format_lanes(ax, labels)
+    first, last = coverage["start"].min(), coverage["end"].max()
+    format_times(ax, to_microseconds(first), to_microseconds(last))
+    return ax

@@ -1,0 +1,312 @@
+"""What balances were in periods: averages, open, high, low and close; and drawdowns from a peak."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from balance_analysis.analysis import int128
+from balance_analysis.analysis.grid import check_cells, to_times
+from balance_analysis.analysis.history import make_history
+from balance_analysis.analysis.steps import ALWAYS, as_of, check_fits, cut, join, map_blocks
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from balance_analysis.analysis.grid import Frequency, Zone
+    from balance_analysis.analysis.steps import AsOf, Columns, Pieces, Steps
+    from balance_analysis.known import Stated
+    from balance_analysis.schema import Instant
+
+
+def ohlc(
+    table: pd.DataFrame,
+    freq: Frequency,
+    *,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
+    tz: Zone | None = None,
+) -> pd.DataFrame:
+    """Return the first, highest, lowest and last balance of each account in each period.
+
+    Parameters
+    ----------
+    table
+        A table of balance changes, its rows in any order.
+    freq
+        How long a period is: any frequency of pandas. Fixed frequencies and days count from
+        `start`, others, such as "MS", have points of their own.
+    start, end
+        The interval, half-open; without a time zone in `tz`. By default from the beginning of the
+        period of the first row, or of what is known, to the end of what is known, else to that of
+        the period of the last row.
+    opening
+        What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change: see `balance_at`.
+    tz
+        The time zone in which days are days, and of the result's timestamps. By default UTC.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each account and period, sorted: `ACCOUNT_KEY` (category of str), `start` and
+        `end` of the period (datetime64[us, tz]), and in decimal128(38, 0), in the asset's smallest
+        unit: `open`, the balance at `start`, NA where it is unknown then; `high` and `low`, of the
+        part in which it is known; and `close`, the balance just before `end`. A period without
+        rows has all four: they are the balance that is held. NA is unknown.
+
+    Raises
+    ------
+    ValueError
+        If `start` is not before `end`, or `freq` or `tz` is none.
+    CheckError
+        If rows contradict each other or `opening`: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
+    ...     "market_id": "", "timestamp": pd.to_datetime(
+    ...         ["2023-04-01T08:00", "2023-04-02T09:00", "2023-04-02T10:00"], utc=True),
+    ...     "balance": [5, 7, 1],
+    ... })
+    >>> ohlc(table, "1D")[["start", "open", "high", "low", "close"]]
+                          start  open  high  low  close
+    0 2023-04-01 00:00:00+00:00  <NA>     5    5      5
+    1 2023-04-02 00:00:00+00:00     5     7    1      1
+    """
+    history = make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz)
+    steps, grid = history.steps, history.grid
+    check_cells(len(steps), len(grid))
+    found = join(
+        map_blocks(lambda _, block: _ranges(cut(block, grid.edges)), steps, points=len(grid))
+    )
+    return pd.DataFrame(
+        {
+            **steps.repeat_keys(len(grid)),
+            **grid.all_bounds(len(steps)),
+            "open": int128.to_balances(found["open"], found["is_known"]),
+            "high": int128.to_balances(found["high"], found["has_known"]),
+            "low": int128.to_balances(found["low"], found["has_known"]),
+            "close": int128.to_balances(found["close"], found["ends_known"]),
+        },
+        copy=False,
+    )
+
+
+def _ranges(pieces: Pieces) -> Columns:
+    # An unknown piece has the balance of the one after it, so it changes no extreme.
+    words, starts = pieces.words, pieces.starts
+    return {
+        "open": int128.take(words, starts),
+        "high": int128.take(words, int128.first_extremes(words, starts, largest=True)),
+        "low": int128.take(words, int128.first_extremes(words, starts, largest=False)),
+        "close": int128.take(words, pieces.lasts),
+        "is_known": pieces.is_known,
+        "has_known": pieces.has_known,
+        "ends_known": pieces.ends_known,
+    }
+
+
+def drawdown(
+    table: pd.DataFrame, *, opening: pd.DataFrame | None = None, known: Stated | None = None
+) -> pd.DataFrame:
+    """Return how far each balance lies below the highest one of its account so far.
+
+    Parameters
+    ----------
+    table
+        A table of balance changes, its rows in any order.
+    opening
+        What accounts held before the table's rows: see `balance_at`. It can be a peak too.
+    known
+        Intervals [start, end) in which the table has every change: see `balance_at`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each row of the table, sorted: `ACCOUNT_KEY` (category of str), `timestamp`,
+        `balance`, `peak`, the highest balance up to then, `peak_at`, when it was first reached
+        (datetime64[us, UTC]; NaT where `opening` doesn't tell), and `depth`, peak - balance.
+        Amounts are decimal128(38, 0), in the asset's smallest unit. Behind a stretch that is not
+        known, `peak`, `peak_at` and `depth` are missing: in it, there may have been a higher one.
+
+    Raises
+    ------
+    OverflowError
+        If a depth has more than 38 digits, which only negative balances can make.
+    CheckError
+        If rows contradict each other or `opening`: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
+    ...     "market_id": "", "timestamp": pd.to_datetime(
+    ...         ["2023-04-01", "2023-04-03", "2023-04-05"], utc=True),
+    ...     "balance": [5, 7, 1],
+    ... })
+    >>> drawdown(table)[["balance", "peak", "peak_at", "depth"]]
+       balance  peak                   peak_at  depth
+    0        5     5 2023-04-01 00:00:00+00:00      0
+    1        7     7 2023-04-03 00:00:00+00:00      0
+    2        1     7 2023-04-03 00:00:00+00:00      6
+    """
+    history = make_history(table, opening, known)
+    found = join(map_blocks(lambda _, block: _fall(block), history.steps))
+    is_known = found["is_known"]
+    return history.rows.assign(
+        peak=int128.to_balances(found["peak"], is_known),
+        peak_at=to_times(np.where(is_known, found["peak_at"], ALWAYS)),
+        depth=int128.to_balances(found["depth"], is_known),
+    )
+
+
+def _fall(steps: Steps) -> Columns:
+    """Return the columns of `drawdown` for the rows of a block."""
+    peaks = int128.running_maxima(steps.words, steps.heads)
+    highest = int128.take(steps.words, peaks)
+    depths, too_large = int128.subtract(highest, steps.words)
+    check_fits(too_large, lambda row: f"the depth of {steps.name_row(row)}")
+    gaps = np.cumsum(steps.is_fresh & ~steps.is_head)
+    kept = slice(None) if steps.is_row.all() else steps.is_row
+    return {
+        "peak": highest[kept],
+        "peak_at": steps.times[peaks][kept],
+        "depth": depths[kept],
+        "is_known": (gaps == gaps[steps.heads][steps.numbers])[kept],
+    }
+
+
+def time_weighted_average(
+    table: pd.DataFrame,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    *,
+    freq: Frequency | None = None,
+    opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
+    tz: Zone | None = None,
+) -> pd.DataFrame:
+    """Return each account's time-weighted average balance, over an interval or each of its periods.
+
+    It is the sum of each balance times how long it was held, divided by the length of the period:
+    in whole numbers, rounded once, half to even, to the asset's smallest unit.
+
+    Parameters
+    ----------
+    table
+        A table of balance changes, its rows in any order.
+    start, end
+        The interval, half-open; without a time zone in `tz`. By default from the table's first row
+        (with `freq`, from the beginning of its period, or of what is known) to the end of what is
+        known, else to just after its last row (the end of its period).
+    freq
+        How long a period is: any frequency of pandas; `None` for the interval as a whole. Fixed
+        frequencies and days count from `start`, others, such as "MS", have points of their own.
+    opening
+        What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change: see `balance_at`.
+    tz
+        The time zone in which days are days, of 23 and 25 hours too, and of the result's
+        timestamps. By default UTC.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each account and period, sorted: `ACCOUNT_KEY` (category of str), `start` and
+        `end` of the period (datetime64[us, tz]) and `average` (decimal128(38, 0), in the asset's
+        smallest unit), NA where the balance is unknown in any part of the period.
+
+    Raises
+    ------
+    ValueError
+        If `start` is not before `end`, or `freq` or `tz` is none.
+    CheckError
+        If rows contradict each other or `opening`: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL",
+    ...     "party_id": ["a1", "a1", "b2"], "market_id": "",
+    ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03", "2023-04-02"], utc=True),
+    ...     "balance": [5, 7, 1],
+    ... })
+    >>> time_weighted_average(table, "2023-04-01", "2023-04-09")[["party_id", "average"]]
+      party_id  average
+    0       a1        6
+    1       b2     <NA>
+    """
+    history = make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz)
+    steps, grid = history.steps, history.grid
+    check_cells(len(steps), len(grid))
+    found = join(
+        map_blocks(
+            lambda _, block: averages(as_of(block, grid.edges[:-1]), grid.edges),
+            steps,
+            points=len(grid),
+        )
+    )
+    columns = {**steps.repeat_keys(len(grid)), **grid.all_bounds(len(steps))}
+    average = int128.to_balances(found["average"], found["is_known"])
+    return pd.DataFrame({**columns, "average": average}, copy=False)
+
+
+def averages(held: AsOf, edges: NDArray[np.int64]) -> Columns:
+    """Return the average of each account in each period between edges.
+
+    Parameters
+    ----------
+    held
+        What was held when the periods begin.
+    edges
+        Where they begin, and where the last one ends.
+
+    Returns
+    -------
+    dict
+        Of each account and period the words of `average`, and `is_known`: whether the balance is
+        known throughout.
+    """
+    steps, periods = held.steps, len(held.points)
+    if not periods or not len(steps):
+        return {"average": np.empty((0, 2), np.int64), "is_known": np.empty(0, bool)}
+    ends = edges[held.reached]
+    is_inner = (held.reached > 0) & (steps.times < ends)
+    lengths = np.minimum(steps.nexts, ends)
+    lengths -= steps.times
+    lengths[~is_inner] = 0
+    # What is held into a period comes from before; the rows inside it are runs, and side by side.
+    is_start = is_inner.copy()
+    is_start[1:] &= ~is_inner[:-1] | (held.reached[1:] != held.reached[:-1]) | steps.is_head[1:]
+    starts = np.flatnonzero(is_start)
+    cells = (steps.numbers[starts] * periods) + held.reached[starts] - 1
+    carried = np.tile(edges[1:], len(steps))
+    carried[cells] = steps.times[starts]
+    carried -= np.tile(edges[:-1], len(steps))
+    rows, spans = held.rows, np.diff(edges)
+    # A sum of digits times lengths is less than a digit times the period.
+    width = int128.ROOM - int(spans.max()).bit_length()
+    sums = []
+    for digit in int128.digits_of(steps.words, width):
+        total = digit[rows] * carried
+        if len(starts):
+            total[cells] += np.add.reduceat(digit * lengths, starts)
+        sums.append(total)
+    words, _ = int128.compose(int128.divide(sums, width, np.tile(spans, len(steps))), width)
+    is_known = held.is_known
+    if steps.ceases is not None:
+        period = np.searchsorted(edges, steps.ceases, side="right") - 1
+        is_inside = (period >= 0) & (period < periods)
+        is_known[(steps.numbers * periods + period)[is_inside]] = False
+    return {"average": words, "is_known": is_known}
