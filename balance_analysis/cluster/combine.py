@@ -116,7 +116,7 @@ def write_frames(frames: Iterable[pd.DataFrame], path: PathLike, *, is_by_accoun
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartialTotals:
     """The totals of some accounts: a step function for each of their groups.
 
     Attributes
@@ -156,7 +156,7 @@ class Totals:
     is_at_changes: bool
     from_start: bool
 
-    def of_slice(self, table: pd.DataFrame, *, opening: pd.DataFrame | None) -> list[Part]:
+    def of_slice(self, table: pd.DataFrame, *, opening: pd.DataFrame | None) -> list[PartialTotals]:
         """Return totals of a slice.
 
         Of negative balances a part may have more than 38 digits where the whole has not: then there
@@ -164,7 +164,7 @@ class Totals:
         """
         return list(self._parts(make_history(table, opening, None, freq=self.grid).steps))
 
-    def _parts(self, steps: Steps) -> Iterator[Part]:
+    def _parts(self, steps: Steps) -> Iterator[PartialTotals]:
         groups = make_groups(steps.accounts, self.by)
         try:
             sums, is_own = self._sums(steps, groups)
@@ -177,7 +177,7 @@ class Totals:
         ceases = np.append(np.where(ends, sums.times[1:], NEVER), NEVER)
         some = sums.known > 0
         columns: dict[str, Any] = {name: getattr(sums, name)[some] for name in Sums.__slots__}
-        yield Part(groups, Sums(**columns), is_own[some], ceases[some])
+        yield PartialTotals(groups, Sums(**columns), is_own[some], ceases[some])
 
     def _sums(self, steps: Steps, groups: Groups) -> tuple[Sums, NDArray[np.bool_]]:
         """Return sums at all points, or wherever they change, and which are at rows."""
@@ -189,7 +189,7 @@ class Totals:
         is_own = pd.MultiIndex.from_arrays(points).isin(pd.MultiIndex.from_arrays(own))
         return sum_at_changes(steps, groups, *points), is_own
 
-    def add(self, parts: Sequence[Part]) -> pd.DataFrame:
+    def add(self, parts: Sequence[PartialTotals]) -> pd.DataFrame:
         """Return totals of groups, which may have accounts in several slices, added up.
 
         A group of a slice is itself a step function, of an account whose balance is the total.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from balance_analysis.figures.times import Interval
+    from balance_analysis.figures.times import Extent
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
@@ -125,7 +125,7 @@ def plot_activity(
     return ax
 
 
-def _draw_calendar(ax: Axes, times: NDArray[np.int64], interval: Interval) -> None:
+def _draw_calendar(ax: Axes, times: NDArray[np.int64], interval: Extent) -> None:
     first, last = interval.start // _DAY, (interval.before - 1) // _DAY
     days = np.arange(first, last + 1)
     counts = np.bincount(times // _DAY - first, minlength=len(days))
@@ -144,7 +144,7 @@ def _draw_calendar(ax: Axes, times: NDArray[np.int64], interval: Interval) -> No
     set_ticks(ax, of_weeks=True)
 
 
-def _draw_week(ax: Axes, times: NDArray[np.int64], interval: Interval) -> None:
+def _draw_week(ax: Axes, times: NDArray[np.int64], interval: Extent) -> None:
     hours = (times // _HOUR + 24 * _EPOCH_DAY) % (7 * 24)
     counts = np.bincount(hours, minlength=7 * 24)
     weekday, hour = np.divmod(np.arange(7 * 24), 24)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.analysis.steps import Steps
     from balance_analysis.figures.steps import Level
-    from balance_analysis.figures.times import Interval
+    from balance_analysis.figures.times import Extent
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
@@ -132,7 +132,7 @@ def plot_balances(
 
 
 def _draw_lines(
-    ax: Axes, steps: Steps, levels: list[Level], interval: Interval, unit: axes.Unit
+    ax: Axes, steps: Steps, levels: list[Level], interval: Extent, unit: axes.Unit
 ) -> list[Line2D]:
     accounts = steps.accounts.iloc[[level.account for level in levels]]
     labels, styles = account_labels(accounts), account_styles(accounts["account_type"])
@@ -244,7 +244,7 @@ def plot_drawdown(
 
 
 def _draw_depths(
-    ax: Axes, level: Level, colour: str, interval: Interval, unit: axes.Unit
+    ax: Axes, level: Level, colour: str, interval: Extent, unit: axes.Unit
 ) -> list[Artist]:
     peaks = int128.take(level.words, int128.running_maxima(level.words, np.array([0])))
     depths, too_large = int128.subtract(peaks, level.words)

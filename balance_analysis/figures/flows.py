@@ -13,7 +13,7 @@ from balance_analysis.figures import axes
 from balance_analysis.figures.steps import count_columns, thin
 from balance_analysis.figures.styles import BLUE, VERMILION
 from balance_analysis.figures.timelines import shade_limits
-from balance_analysis.figures.times import Interval, show_interval, to_dates
+from balance_analysis.figures.times import Extent, show_interval, to_dates
 from balance_analysis.spans import joined
 from balance_analysis.text import count_text
 
@@ -138,7 +138,7 @@ def draw_flows(
     starts, ends = grid.edges[:-1][is_whole].tolist(), grid.edges[1:][is_whole].tolist()
     whole = None if spans is None else tuple(joined(zip(starts, ends, strict=True)))
     first, *_, last = grid.edges.tolist()
-    interval = Interval(first, last, last, whole)
+    interval = Extent(first, last, last, whole)
     hatches = show_interval(ax, interval)
     _draw_bars(ax, found, unit)
     axes.format_amounts(ax, unit)

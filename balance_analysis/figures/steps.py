@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.steps import Steps
-    from balance_analysis.figures.times import Interval
+    from balance_analysis.figures.times import Extent
 
 _COLUMNS_PER_INCH: Final = 600
 """As fine as print: a screen has a sixth of it."""
@@ -47,12 +47,12 @@ class Level:
     ceases: NDArray[np.int64]
 
 
-def levels_in(steps: Steps, interval: Interval) -> list[Level]:
+def levels_in(steps: Steps, interval: Extent) -> list[Level]:
     """Return what each account held in an interval."""
     return [_level(steps, account, interval) for account in range(len(steps))]
 
 
-def _level(steps: Steps, account: int, interval: Interval) -> Level:
+def _level(steps: Steps, account: int, interval: Extent) -> Level:
     head, stop = steps.bounds[account : account + 2].tolist()
     times = steps.times[head:stop]
     ceases = np.full(len(times), NEVER) if steps.ceases is None else steps.ceases[head:stop]
@@ -135,7 +135,7 @@ def draw_line(
     times: NDArray[np.int64],
     levels: NDArray[np.float64],
     ceases: NDArray[np.int64],
-    interval: Interval,
+    interval: Extent,
     **style: Any,  # noqa: ANN401 - of a line
 ) -> Line2D:
     """Draw a line of steps to the end of an interval, broken where it isn't known: see `broken`.
@@ -175,6 +175,6 @@ def draw_area(
     return area
 
 
-def last_edge(times: NDArray[np.int64], interval: Interval) -> int:
+def last_edge(times: NDArray[np.int64], interval: Extent) -> int:
     """Return until when to draw a last step: to the end, and no narrower than can be seen."""
     return max(interval.end, int(times[-1]) + sliver(interval.start, interval.end))

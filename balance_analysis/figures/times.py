@@ -63,7 +63,7 @@ _SLIVERS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class Extent:
     """What a figure shows of time, in microseconds since 1970-01-01 UTC.
 
     Attributes
@@ -94,7 +94,7 @@ def open_figure(
     known: Stated | None,
     start: Instant | None,
     end: Instant | None,
-) -> tuple[Steps, Interval | None]:
+) -> tuple[Steps, Extent | None]:
     """Return a table as step functions, and what to show of them; `None` where that is nothing.
 
     By default that is from the first row to the end of what is known, else to the last row.
@@ -113,9 +113,9 @@ def open_figure(
     if start is None and len(times) and stop <= times.min():
         return steps, None
     if end is not None or (spans and spans[-1][1] == stop):
-        return steps, Interval(begin, stop, stop, spans)
+        return steps, Extent(begin, stop, stop, spans)
     last = int(times.max(initial=begin - 1))
-    return steps, Interval(begin, last, last + 1, spans) if begin <= last else None
+    return steps, Extent(begin, last, last + 1, spans) if begin <= last else None
 
 
 def to_dates(microseconds: NDArray[np.int64] | Sequence[int] | int) -> NDArray[np.float64]:
@@ -124,7 +124,7 @@ def to_dates(microseconds: NDArray[np.int64] | Sequence[int] | int) -> NDArray[n
     return np.asarray(days)
 
 
-def show_interval(ax: Axes, interval: Interval, *, unknown: Iterable[Span] = ()) -> list[Artist]:
+def show_interval(ax: Axes, interval: Extent, *, unknown: Iterable[Span] = ()) -> list[Artist]:
     """Let the x axis show an interval, and hatch what is not known of it.
 
     Parameters

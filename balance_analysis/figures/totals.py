@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from balance_analysis.analysis.grid import Frequency
     from balance_analysis.analysis.steps import Steps
     from balance_analysis.figures.styles import Style
-    from balance_analysis.figures.times import Interval
+    from balance_analysis.figures.times import Extent
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
@@ -149,7 +149,7 @@ class Stack:
     numbers: NDArray[np.int64]
 
 
-def largest_groups(steps: Steps, groups: Groups, interval: Interval, *, n: int) -> Stack:
+def largest_groups(steps: Steps, groups: Groups, interval: Extent, *, n: int) -> Stack:
     """Return the groups that hold most on average, the largest first, and all others as one.
 
     Of groups that never hold anything none is drawn, or one where there is no other.
@@ -174,7 +174,7 @@ def largest_groups(steps: Steps, groups: Groups, interval: Interval, *, n: int) 
     return Stack(labels, styles, areas_of[groups.numbers])
 
 
-def _changes(steps: Steps, interval: Interval) -> pd.DataFrame:
+def _changes(steps: Steps, interval: Extent) -> pd.DataFrame:
     """Return when accounts change in an interval, and about by how much: to rank and to thin."""
     numbers, times, words, _ = events(steps)
     levels = sort_keys(words)
@@ -187,7 +187,7 @@ def _changes(steps: Steps, interval: Interval) -> pd.DataFrame:
 
 
 def grid_points(
-    interval: Interval, freq: Frequency | None, *, start: Instant | None, end: Instant | None
+    interval: Extent, freq: Frequency | None, *, start: Instant | None, end: Instant | None
 ) -> NDArray[np.int64] | None:
     """Return at which moments, microseconds, sums are drawn; `None` for every change."""
     if freq is None:
@@ -202,7 +202,7 @@ def draw_stack(
     ax: Axes,
     stack: Stack,
     steps: Steps,
-    interval: Interval,
+    interval: Extent,
     points: NDArray[np.int64] | None,
     *,
     unit: axes.Unit,
@@ -250,7 +250,7 @@ def draw_stack(
 
 
 def _change_points(
-    steps: Steps, stack: Stack, interval: Interval, *, columns: int, shares: bool
+    steps: Steps, stack: Stack, interval: Extent, *, columns: int, shares: bool
 ) -> NDArray[np.int64]:
     """Return when something changes, thinned."""
     changes = _changes(steps, interval)
@@ -312,7 +312,7 @@ def _unknown_spans(edges: NDArray[np.int64], is_known: NDArray[np.bool_], start:
     return list(zip(first, last, strict=True))
 
 
-def _lacks(steps: Steps, interval: Interval) -> list[Artist]:
+def _lacks(steps: Steps, interval: Extent) -> list[Artist]:
     """Return what the legend says of balances that are in no sum."""
     pieces = cut(steps, np.array([interval.start, interval.before]))
     late = int((~pieces.known_throughout).sum())

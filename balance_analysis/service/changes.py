@@ -21,7 +21,7 @@ from balance_analysis.filters import Filters
 from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.service.coverage import ALWAYS, Catalog, headers_of, unavailable
 from balance_analysis.service.errors import Code, RefusedError
-from balance_analysis.service.listing import Page, encode_cursor, foreign, in_order, render
+from balance_analysis.service.listing import ServedPage, encode_cursor, foreign, in_order, render
 from balance_analysis.service.parameters import AFTER, BEFORE, Query, read_parameters
 from balance_analysis.service.reader import Nearest, Reader, StaleError
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.scan import File
     from balance_analysis.service.coverage import View
-    from balance_analysis.service.listing import Listing, Place
+    from balance_analysis.service.listing import ListedRows, Place
     from balance_analysis.spans import Span
 
 TIMEOUT: Final = 30.0
@@ -143,7 +143,7 @@ class Finder:
     check: Callable[[], None]
     pool: Executor | None
 
-    def page(self, query: Query) -> Page:
+    def page(self, query: Query) -> ServedPage:
         """Return one page of the rows that are asked for.
 
         Raises
@@ -173,8 +173,8 @@ class Finder:
         chosen, more = nearest[: query.size], len(nearest) > query.size
         near = near and len(chosen) > 0
         if query.backward:
-            return Page(found.take(chosen[::-1]), has_next=near, has_previous=more)
-        return Page(found.take(chosen), has_next=more, has_previous=near)
+            return ServedPage(found.take(chosen[::-1]), has_next=near, has_previous=more)
+        return ServedPage(found.take(chosen), has_next=more, has_previous=near)
 
     def has_account_type(self, name: str) -> bool:
         """Return whether any row is of this account type."""
@@ -189,7 +189,7 @@ class Finder:
         *,
         count: int,
         descending: bool,
-    ) -> Listing:
+    ) -> ListedRows:
         """Return rows from the cursor, or an end of a span, on: so many at least, whole blocks.
 
         The cursor's block is there besides.

@@ -65,7 +65,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ListedRows:
     """Rows in the order of the list, oldest first.
 
     Attributes
@@ -104,7 +104,7 @@ class Listing:
         is_there: NDArray[np.bool_] = (self.times == place.time) & is_account[self.accounts]
         return is_there
 
-    def take(self, rows: NDArray[np.int64]) -> Listing:
+    def take(self, rows: NDArray[np.int64]) -> ListedRows:
         """Return some of the rows, in the order in which they are named."""
         return replace(
             self,
@@ -114,7 +114,7 @@ class Listing:
         )
 
 
-def in_order(rows: pa.Table) -> Listing:
+def in_order(rows: pa.Table) -> ListedRows:
     """Return rows in the order of the list, oldest first.
 
     Parameters
@@ -139,7 +139,7 @@ def in_order(rows: pa.Table) -> Listing:
     ranks[sorting] = np.arange(len(ids))
     accounts = ranks[accounts]
     times = columns["timestamp"].cast(pa.int64()).to_numpy()
-    listed = Listing(
+    listed = ListedRows(
         times, columns["balance"], accounts, ids[sorting], keys.take(pa.array(sorting))
     )
     return listed.take(np.lexsort([accounts, times]))
@@ -167,7 +167,7 @@ def _texts(ids: NDArray[np.uint8]) -> NDArray[np.bytes_]:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ServedPage:
     """A part of the list of rows that was asked for.
 
     Attributes
@@ -179,12 +179,12 @@ class Page:
         neither; the side that the page was not counted towards is known only with a cursor.
     """
 
-    rows: Listing
+    rows: ListedRows
     has_next: bool
     has_previous: bool
 
 
-def render(page: Page) -> bytes:
+def render(page: ServedPage) -> bytes:
     """Return the body of an answer."""
     edges, first, last = _edges(page.rows)
     info = {
@@ -204,7 +204,7 @@ def render(page: Page) -> bytes:
     )
 
 
-def _edges(rows: Listing) -> tuple[bytes | pa.Buffer, str, str]:
+def _edges(rows: ListedRows) -> tuple[bytes | pa.Buffer, str, str]:
     """Return the edges, with commas, and the first and the last cursor."""
     if not len(rows):
         return b"", "", ""
@@ -226,7 +226,7 @@ def _edges(rows: Listing) -> tuple[bytes | pa.Buffer, str, str]:
     return joined[0].as_buffer(), cursors[0], cursors[1]
 
 
-def _nodes(rows: Listing, beginnings: pa.StringArray) -> pa.StringArray:
+def _nodes(rows: ListedRows, beginnings: pa.StringArray) -> pa.StringArray:
     """Return for each account what stands between a row's balance and its cursor's number."""
     ids = {name: _quoted(rows.keys[name]) for name in rows.keys.column_names}
     return pc.binary_join_element_wise(

@@ -122,7 +122,7 @@ def most_connections() -> int:
     return _MOST if files == resource.RLIM_INFINITY else max(2, min(_MOST, files // 2))
 
 
-class Connection(H11Protocol):
+class ServerConnection(H11Protocol):
     """A connection; one too many takes the place of the oldest on which nothing is under way."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -131,8 +131,8 @@ class Connection(H11Protocol):
         self.made = time.monotonic()
         if len(self.connections) > most_connections():
             # This one is among them: where all others are busy, it is the one that goes.
-            held: set[Connection] = self.connections  # type: ignore[assignment]
-            oldest = min(filter(Connection.is_idle, held), key=Connection.rank)
+            held: set[ServerConnection] = self.connections  # type: ignore[assignment]
+            oldest = min(filter(ServerConnection.is_idle, held), key=ServerConnection.rank)
             self.connections.discard(oldest)
             oldest.transport.abort()
 
@@ -161,7 +161,7 @@ class Server(uvicorn.Server):
     def __init__(self, app: Starlette, patience: int, on_up: Callable[[], object]) -> None:
         config = uvicorn.Config(
             app,
-            http=Connection,
+            http=ServerConnection,
             # So many are accepted before the first of them can make room.
             backlog=max(1, most_connections() // 4),
             ws="none",
@@ -173,7 +173,7 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._on_up = on_up
-        self._idle: dict[Connection, float] = {}
+        self._idle: dict[ServerConnection, float] = {}
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -194,7 +194,7 @@ class Server(uvicorn.Server):
 
     def cut_off_idle(self, now: float) -> None:
         """Cut them off, now and then."""
-        held: set[Connection] = self.server_state.connections  # type: ignore[assignment]
+        held: set[ServerConnection] = self.server_state.connections  # type: ignore[assignment]
         self._idle = {each: self._idle.get(each, now) for each in held if each.is_idle()}
         for each, since in self._idle.items():
             if now - since > IDLE:

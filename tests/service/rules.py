@@ -43,7 +43,7 @@ CANONICAL = {spelling: name for name in NAMES for spelling in (name, snake(name)
 _IN_GROUP = re.compile(r"(filter|pagination|dateRange|date_range)[.\[]")
 
 
-class Page(NamedTuple):
+class ServedPage(NamedTuple):
     """A right answer.
 
     Attributes
@@ -113,7 +113,7 @@ def _is_party(text):
 
 
 def expected(held, items, cursors):
-    """Return the `Page` or `Refused` that a request is to be answered with.
+    """Return the `ServedPage` or `Refused` that a request is to be answered with.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def expected(held, items, cursors):
     lacking = [*missing(held, start, end), *_others(held, asked)]
     if {*asked.values(TYPE)} == {UNSPECIFIED}:
         lacking = []  # No row anywhere is meant.
-    return Page(*page, lacking)
+    return ServedPage(*page, lacking)
 
 
 def _others(held, asked):

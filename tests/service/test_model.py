@@ -17,7 +17,7 @@ from tests.service import rules
 from tests.service.archives import HEIGHT, Held, archives
 from tests.service.conftest import holding, read_error
 from tests.service.rows import BASE, HOUR, Row, busy_day, row_lists
-from tests.service.rules import Page, Refused, expected, ordered
+from tests.service.rules import Refused, ServedPage, expected, ordered
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{6})?(?:Z|\+00:00)")
 
@@ -105,7 +105,7 @@ def test_every_request_gets_the_answer_that_the_rules_give(held_in, data):
         items = data.draw(rules.requests(held, cursors))
         right = expected(held, items, cursors)
         check(service.get(items), right, cursors, held)
-        if isinstance(right, Page) and right.missing:
+        if isinstance(right, ServedPage) and right.missing:
             assert refusal(strict.get(items), 416, 11)
         elif isinstance(right, Refused) or right.missing == []:
             check(strict.get(items), right, cursors, held)
@@ -177,7 +177,7 @@ def test_the_rules_are_those_of_a_node_whose_cursors_lose_nothing(rows, data):
     items = data.draw(rules.requests(held, {}).filter(_as_nodes_read))
     whole = [item for item in items if item[0] not in (rules.FIRST, rules.LAST)]
     listed = expected(held, whole, {})
-    if isinstance(listed, Page) and listed.rows and data.draw(st.booleans()):
+    if isinstance(listed, ServedPage) and listed.rows and data.draw(st.booleans()):
         row = data.draw(st.sampled_from(listed.rows))
         name = data.draw(st.sampled_from((rules.AFTER, rules.BEFORE)))
         items = [*items, (name, {row: cursor for cursor, row in cursors.items()}[row])]
