@@ -13,10 +13,17 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.archive.coverage import check_complete, interval_asked
-from balance_analysis.archive.frames import check_columns, dask_frame, read_balances, read_frame
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.manifest import read_about, read_coverage
-from balance_analysis.archive.scan import Chosen, anywhere, files_of
+from balance_analysis.archive.scan import (
+    Chosen,
+    anywhere,
+    check_columns,
+    dask_frame,
+    files_of,
+    read_balances,
+    read_frame,
+)
 from balance_analysis.archive.status import read_status
 from balance_analysis.archive.store import Store
 from balance_analysis.filters import make_filters
@@ -32,8 +39,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.manifest import About
-    from balance_analysis.archive.status import ArchiveStatus
-    from balance_analysis.archive.verify_report import VerifyReport
+    from balance_analysis.archive.status import ArchiveStatus, VerifyReport
     from balance_analysis.files.atomic import PathLike
     from balance_analysis.load.progress import Report
     from balance_analysis.node.client import Client

@@ -28,8 +28,12 @@ from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMi
 from balance_analysis.ingest.continuity import Continuity, ask_head
 from balance_analysis.ingest.periods import EMPTY, SpanWriter, load_rows, make_period
 from balance_analysis.load.request import make_request
-from balance_analysis.maintenance.verify import contradictions, verify_store
-from balance_analysis.maintenance.verify_file import FileToCheck, check_file
+from balance_analysis.maintenance.verify import (
+    FileToCheck,
+    check_file,
+    contradictions,
+    verify_store,
+)
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
 from balance_analysis.spans import clipped, joined
 
@@ -39,8 +43,8 @@ if TYPE_CHECKING:
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.layout import Partition
     from balance_analysis.archive.runs import RunReport
+    from balance_analysis.archive.status import VerifyReport
     from balance_analysis.archive.store import Store
-    from balance_analysis.archive.verify_report import VerifyReport
     from balance_analysis.ingest.periods import LoadedPeriod
     from balance_analysis.load.request import LoadRequest
     from balance_analysis.node.client import Client
