@@ -12,18 +12,11 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pyarrow as pa
 
+from balance_analysis.archive import scan
 from balance_analysis.archive.coverage import check_complete, interval_asked
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.manifest import read_about, read_coverage
-from balance_analysis.archive.scan import (
-    Chosen,
-    anywhere,
-    check_columns,
-    dask_frame,
-    files_of,
-    read_balances,
-    read_frame,
-)
+from balance_analysis.archive.scan import Chosen, anywhere, files_of
 from balance_analysis.archive.status import read_status
 from balance_analysis.archive.store import Store
 from balance_analysis.filters import make_filters
@@ -134,7 +127,7 @@ class Archive:
             If a filter is malformed, `columns` are not some of the table's, each once, or `start`
             is not before `end`.
         """
-        check_columns(columns)
+        scan.check_columns(columns)
         chosen = self.choose(
             start=start,
             end=end,
@@ -144,7 +137,7 @@ class Archive:
             account_types=account_types,
             partial=partial,
         )
-        table = read_frame(chosen, columns)
+        table = scan.read_frame(chosen, columns)
         if set(columns) == set(COLUMNS):
             note_known(table, chosen.known)
         return table
@@ -176,7 +169,7 @@ class Archive:
         pyarrow.RecordBatch
             `schema.ARROW_SCHEMA`, or these columns of it.
         """
-        check_columns(columns)
+        scan.check_columns(columns)
         chosen = self.choose(
             start=start,
             end=end,
@@ -252,7 +245,7 @@ class Archive:
             `groupby` do; else use `map_partitions`, or the functions of `cluster`. `to_parquet`
             wants `schema=None`, as the categories differ from file to file.
         """
-        check_columns(columns)
+        scan.check_columns(columns)
         chosen = self.choose(
             start=start,
             end=end,
@@ -262,7 +255,7 @@ class Archive:
             account_types=account_types,
             partial=partial,
         )
-        return dask_frame(chosen, columns)
+        return scan.dask_frame(chosen, columns)
 
     def balance_at(
         self,
@@ -307,7 +300,7 @@ class Archive:
             market_ids=market_ids,
             account_types=account_types,
         )
-        return read_balances(self.store, filters, when, partial=partial)
+        return scan.read_balances(self.store, filters, when, partial=partial)
 
     def opening_balances(self, *, at: Instant, partial: bool = False) -> pd.DataFrame:
         """Return what every account held before a moment: the `opening` of a table from there on.

@@ -9,20 +9,22 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pandas as pd
 
-from balance_analysis.archive.layout import is_period
+from balance_analysis.archive.layout import changes_file, is_period, period_named
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, IncompleteError
 from balance_analysis.schema import to_microseconds
 from balance_analysis.spans import between, joined
 from balance_analysis.text import EPOCH, exact_text, range_text, spans_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from balance_analysis.archive.layout import Partition
     from balance_analysis.known import Known
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
@@ -195,9 +197,8 @@ def covered_by(intervals: tuple[Interval, ...], new: Interval) -> tuple[Interval
             kept.append(replace(old, start=max(old.start, new.end)))
     ordered: list[Interval] = []
     for interval in sorted([*kept, new], key=lambda each: each.start):
-        before = ordered[-1] if ordered else None
-        if before is not None and _goes_on(before, interval):
-            ordered[-1] = _join(before, interval)
+        if ordered and _goes_on(ordered[-1], interval):
+            ordered[-1] = _join(ordered[-1], interval)
         elif interval.start < interval.end:
             ordered.append(interval)
     return tuple(ordered)
@@ -217,6 +218,22 @@ def _join(before: Interval, after: Interval) -> Interval:
         block_height=max(heights, default=None),
         asked_at=max(before.asked_at, after.asked_at),
     )
+
+
+def contradictions(state: Coverage, partition: Partition) -> Iterator[str]:
+    """Yield how intervals and periods are none, or don't stand in time order."""
+    for interval in state.intervals:
+        if interval.start >= interval.end:
+            yield f"{range_text(*interval.span)} ends before it begins"
+    for before, after in pairwise(state.intervals):
+        if after.start < before.end:
+            what = "overlaps" if after.end > before.start else "stands before"
+            yield f"{range_text(*after.span)} {what} {range_text(*before.span)}"
+    for period in state.files:
+        if period_named(changes_file(period, partition), partition) is None:
+            yield f"names a period {period!r}, which is none"
+    if list(state.files) != sorted(state.files):
+        yield "names files out of time order"
 
 
 def interval_asked(

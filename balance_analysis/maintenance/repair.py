@@ -20,7 +20,14 @@ import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.coverage import Coverage, FileNote, Interval, LimitsNote, to_json
+from balance_analysis.archive.coverage import (
+    Coverage,
+    FileNote,
+    Interval,
+    LimitsNote,
+    contradictions,
+    to_json,
+)
 from balance_analysis.archive.datafile import encode_rows, read_footer
 from balance_analysis.archive.limits import note_limits
 from balance_analysis.archive.lock import one_writer
@@ -34,7 +41,6 @@ from balance_analysis.load.request import make_request
 from balance_analysis.maintenance.verify import (
     FileToCheck,
     check_file,
-    contradictions,
     verify_store,
 )
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import last_rows
+from balance_analysis.archive.coverage import contradictions
 from balance_analysis.archive.datafile import FILE_KEY, FILE_ORDER, wrong_schema
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.lock import writer_of
@@ -30,14 +30,13 @@ from balance_analysis.maintenance.verify_node import verify_against
 from balance_analysis.rows import account_numbers, canonical
 from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.spans import clipped, joined
-from balance_analysis.text import iso_text, range_text, without_credentials
+from balance_analysis.text import iso_text, without_credentials
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.coverage import Coverage, FileNote
-    from balance_analysis.archive.layout import Partition
     from balance_analysis.archive.manifest import About
     from balance_analysis.archive.status import Kind
     from balance_analysis.archive.store import Store
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
 _REBUILD: Final = "put back a copy of it, or `export --repair` rebuilds it from the files"
 
 EMPTY: Final = ARROW_SCHEMA.empty_table()
-
-_CHUNK: Final = 1 << 20
 
 _WAITING: Final = 1 << 20
 """How many rows wait to be reduced to each account's last one."""
@@ -108,22 +105,6 @@ def verify_store(
         gaps=len(state.missing(*state.bounds(proven=False), proven=False)),
         unproven=sum(not interval.proven for interval in state.intervals),
     )
-
-
-def contradictions(state: Coverage, partition: Partition) -> Iterator[str]:
-    """Yield how intervals and periods are none, or don't stand in time order."""
-    for interval in state.intervals:
-        if interval.start >= interval.end:
-            yield f"{range_text(*interval.span)} ends before it begins"
-    for before, after in pairwise(state.intervals):
-        if after.start < before.end:
-            what = "overlaps" if after.end > before.start else "stands before"
-            yield f"{range_text(*after.span)} {what} {range_text(*before.span)}"
-    for period in state.files:
-        if layout.period_named(layout.changes_file(period, partition), partition) is None:
-            yield f"names a period {period!r}, which is none"
-    if list(state.files) != sorted(state.files):
-        yield "names files out of time order"
 
 
 @dataclass(slots=True)
@@ -194,7 +175,7 @@ class _Verification:
         if not self._is_being_written():
             what = f"a run was cut off, or is under way: it replaces {name}"
             self._add("interrupted", what, layout.COVERAGE, f"{self._command()} recovers it")
-        if not wrong_bytes(self.store, name, pending.file):
+        if not _read(self.store, name, pending.file)[1]:
             self.state = self.state.settle()
 
     def _file(self, period: str, state: Coverage) -> FileToCheck:
@@ -239,28 +220,25 @@ class _Verification:
 
     def _check_checkpoint(self, moment: int) -> None:
         name, note = layout.checkpoint_file(moment), self.state.checkpoints[moment]
-        wrong = wrong_bytes(self.store, name, note)
+        content, wrong = _read(self.store, name, note)
         if not wrong and not self.is_broken:
-            wrong = self._compare_checkpoint(name, moment)
+            wrong = self._compare_checkpoint(content, moment)
             self.checkpoints += 1
         # Where rows before it came meanwhile, it is not what the archive goes by any more.
         if wrong and read_coverage(self.store).checkpoints.get(moment) == note:
             self._add("checkpoint", wrong, name, self._command(" --repair"))
 
-    def _compare_checkpoint(self, name: str, moment: int) -> str:
+    def _compare_checkpoint(self, content: bytes, moment: int) -> str:
         self.balances = [last_rows(pa.concat_tables([EMPTY, *self.balances]))]
         expected = canonical(self.balances[0])
         try:
-            with self.store.open(name) as source, pq.ParquetFile(source) as file:
-                wrong = wrong_schema(file.schema_arrow)
-                if wrong is not None:
-                    return wrong
-                rows = canonical(file.read())
-        except (pa.ArrowException, OSError, ArchiveError) as error:
+            rows = pq.ParquetFile(pa.BufferReader(content)).read()
+        except (pa.ArrowException, OSError) as error:
             return f"can't be read: {error}"
-        return (
-            "" if rows.equals(expected) else f"is not what the rows before {iso_text(moment)} make"
-        )
+        wrong = wrong_schema(rows.schema)
+        if wrong is None and not canonical(rows).equals(expected):
+            wrong = f"is not what the rows before {iso_text(moment)} make"
+        return wrong or ""
 
     def _check_limits(self) -> None:
         mend = f"put back a copy, or {self._command(' --repair')} makes it from the runs' reports"
@@ -354,16 +332,16 @@ def check_file(file: FileToCheck) -> CheckedFile:
     ArchiveError
         If the archive is not there: a worker may not reach its folder.
     """
-    wrong = wrong_bytes(file.store, file.name, file.note)
+    content, wrong = _read(file.store, file.name, file.note)
     if wrong:
         check_seen(file.store, layout.ABOUT)
         return CheckedFile(wrong, 0, EMPTY)
     try:
-        with file.store.open(file.name) as source, pq.ParquetFile(source) as parquet:
-            other = wrong_schema(parquet.schema_arrow)
-            if other is not None:
-                return CheckedFile(other, 0, EMPTY)
-            rows = canonical(parquet.read(), sort=False)
+        parquet = pq.ParquetFile(pa.BufferReader(content))
+        other = wrong_schema(parquet.schema_arrow)
+        if other is not None:
+            return CheckedFile(other, 0, EMPTY)
+        rows = canonical(parquet.read(), sort=False)
     except (pa.ArrowException, OSError) as error:
         return CheckedFile(f"can't be read: {error}", 0, EMPTY)
     accounts = _account_numbers(rows)
@@ -372,23 +350,20 @@ def check_file(file: FileToCheck) -> CheckedFile:
     return CheckedFile(wrong, rows.num_rows, EMPTY if wrong else rows.filter(pa.array(is_last)))
 
 
-def wrong_bytes(store: Store, name: str, note: FileNote) -> str:
-    """Return how a file is not what was written; nothing where it is."""
-    digest, size = hashlib.sha256(), 0
+def _read(store: Store, name: str, note: FileNote) -> tuple[bytes, str]:
+    """Return a file's content, and how it is not what was written; nothing where it is."""
     try:
-        with store.open(name) as source:
-            while chunk := source.read(_CHUNK):
-                digest.update(chunk)
-                size += len(chunk)
-    except FileNotFoundError:
-        return "is missing"
+        content = store.read(name)
     except (OSError, ArchiveError) as error:
-        return f"can't be read: {error}"
-    if size != note.size:
-        return f"is not what was written: it has {size} bytes, not {note.size}"
-    if digest.hexdigest() != note.sha256:
-        return f"is not what was written: its SHA-256 is {digest.hexdigest()}, not {note.sha256}"
-    return ""
+        return b"", f"can't be read: {error}"
+    if content is None:
+        return b"", "is missing"
+    if len(content) != note.size:
+        return b"", f"is not what was written: it has {len(content)} bytes, not {note.size}"
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != note.sha256:
+        return b"", f"is not what was written: its SHA-256 is {digest}, not {note.sha256}"
+    return content, ""
 
 
 def _findings(
