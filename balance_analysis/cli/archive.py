@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import logging
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -11,7 +13,6 @@ from typer import Option
 
 import balance_analysis as ba
 from balance_analysis.cli.app import command
-from balance_analysis.cli.dask import connected
 from balance_analysis.cli.options import (
     PrintFormat,
     Scheduler,
@@ -21,12 +22,20 @@ from balance_analysis.cli.options import (
     parse_duration,
 )
 from balance_analysis.cli.output import BAD, PARTIAL, Messages, echo
+from balance_analysis.errors import RequestError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distributed import Client
+
     from balance_analysis.service.guards import RateLimit
 
 _Archive = Annotated[str, archive_argument()]
 OFF: Final = "off"
+SECONDS: Final = 20
+"""How long to wait for a Dask scheduler, and then for its first worker."""
+
 _BURST: Final = 5
 """Seconds' worth of requests that may come at once, as with real nodes."""
 
@@ -142,3 +151,55 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+@contextlib.contextmanager
+def connected(address: str | None) -> Iterator[Client | None]:
+    """Give a client of the cluster whose scheduler is there; `None` without an address.
+
+    Raises
+    ------
+    RequestError
+        If it can't be reached, has no workers, or is lost in the block.
+    ValueError
+        If Dask is not installed.
+    """
+    if address is None:
+        yield None
+        return
+    try:
+        from distributed import Client
+        from distributed.comm.core import CommClosedError
+        from distributed.scheduler import KilledWorker
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"--scheduler needs Dask ({error.name} is missing): "
+            "pip install 'balance-analysis[cluster]'"
+        ) from error
+    # What Dask logs of a lost connection is a traceback; what becomes of it is told below.
+    for name in ("asyncio", "distributed", "distributed.client", "tornado.application"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        client = Client(address, timeout=SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
+    except OSError as error:
+        raise _failed(address, f"the scheduler can't be reached: {error}") from error
+    except (TypeError, ValueError, ImportError, RuntimeError) as error:
+        raise ValueError(
+            f"--scheduler {address}: {error}; give it as Dask does when it starts one, such as "
+            "tcp://host:8786"
+        ) from error
+    with contextlib.closing(client):
+        try:
+            client.wait_for_workers(1, timeout=SECONDS)
+        except TimeoutError as error:
+            raise _failed(address, "the cluster has no workers; start some") from error
+        try:
+            yield client
+        except (KilledWorker, CancelledError, CommClosedError) as error:
+            raise _failed(
+                address, f"the cluster was lost in the middle of the run: {error}"
+            ) from error
+
+
+def _failed(address: str, what: str) -> RequestError:
+    return RequestError(f"{address}: {what}", url=address, retryable=True)

@@ -14,7 +14,7 @@ from typer import Argument, Option
 
 import balance_analysis as ba
 from balance_analysis.cli.app import app, command
-from balance_analysis.cli.dask import connected
+from balance_analysis.cli.archive import connected
 from balance_analysis.cli.options import (
     AccountOptions,
     PrintFormat,

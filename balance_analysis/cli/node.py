@@ -11,7 +11,6 @@ from typer import Option
 
 import balance_analysis as ba
 from balance_analysis.cli.app import command
-from balance_analysis.cli.formats import print_summary
 from balance_analysis.cli.options import (
     AccountOptions,
     PrintFormat,
@@ -24,6 +23,7 @@ from balance_analysis.cli.options import (
     output_option,
 )
 from balance_analysis.cli.output import PARTIAL, Messages, echo, printable
+from balance_analysis.cli.tables import print_summary
 from balance_analysis.errors import BalanceAnalysisError
 from balance_analysis.files.atomic import check_output
 from balance_analysis.text import count_text

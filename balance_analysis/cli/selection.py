@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 
 import balance_analysis as ba
 from balance_analysis.cli.options import AccountOptions, Since, Source, UntilLast, interval
-from balance_analysis.errors import BalanceAnalysisError, IncompleteError
+from balance_analysis.errors import IncompleteError
 from balance_analysis.text import list_text, spans_text, without_credentials
 
 if TYPE_CHECKING:
@@ -23,14 +22,8 @@ if TYPE_CHECKING:
     from balance_analysis.cli.output import Messages
     from balance_analysis.filters import Filters
 
-_WORDS: Final = {
-    "asset_id": "asset",
-    "party_id": "party",
-    "market_id": "market",
-    "account_type": "account type",
-}
 _NAMED: Final = 3
-"""How many ids an error names that may have been meant."""
+"""How many ids an error names, of those that there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +68,10 @@ class Selection(AccountOptions):
 
     @cached_property
     def filters(self) -> Filters:
-        """Which accounts; for a shortened id, as tables show it, the error says which are meant."""
+        """Which accounts."""
         from balance_analysis.filters import make_filters
 
-        try:
-            return make_filters(**self.named())
-        except ValueError as error:
-            raise ValueError(f"{error}{self._shortened()}") from error
+        return make_filters(**self.named())
 
     @property
     def name(self) -> str:
@@ -180,10 +170,12 @@ class Selection(AccountOptions):
             return ""
         accounts, told = self._accounts(), []
         for name, value in lacks:
-            is_known = (accounts[name] == value).any()
-            rest = " in this interval with the other filters" if is_known else ""
-            rest = rest or _hint(value, accounts[name])
-            told.append(f"no row of {self.name} is of {_WORDS[name]} {value}{rest}")
+            ids = sorted(set(accounts[name].astype("str")) - {""})
+            word = name.removesuffix("_id").replace("_", " ")
+            rest = f"; it has {list_text(ids, _NAMED) or 'none'}"
+            if value in ids:
+                rest = " in this interval with the other filters"
+            told.append(f"no row of {self.name} is of {word} {value}{rest}")
         return "; ".join(told)
 
     def _accounts(self, *, before: dt.datetime | None = None) -> pd.DataFrame:
@@ -195,28 +187,3 @@ class Selection(AccountOptions):
         table = ba.read_parquet(self.file)
         rows = table if before is None else table[table["timestamp"] < before]
         return rows[list(ba.ACCOUNT_KEY)].drop_duplicates()
-
-    def _shortened(self) -> str:
-        """Return a hint to ids that are shortened, as tables and figures show them."""
-        try:
-            accounts = self._accounts()
-        except (BalanceAnalysisError, OSError, ValueError):
-            return ""
-        hints = [
-            _hint(value, accounts[name])
-            for name, values in (("party_id", self.party_id), ("market_id", self.market_id))
-            for value in values or ()
-            if not (accounts[name] == value).any()
-        ]
-        return "".join(hints[:1])
-
-
-def _hint(value: str, column: pd.Series[Any]) -> str:
-    """Return which ids of a column somebody may have meant, as the end of an error."""
-    ids = sorted(set(column.astype("str")) - {""})
-    head, _, tail = value.replace("...", "…").partition("…")
-    near = [known for known in ids if known.startswith(head.lower()) and known.endswith(tail)]
-    near = near or difflib.get_close_matches(value, ids, n=_NAMED)
-    if near:
-        return f"; did you mean {' or '.join(near[:_NAMED])}?"
-    return f"; it has {list_text(ids, _NAMED)}" if ids else ""

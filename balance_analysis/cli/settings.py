@@ -7,7 +7,6 @@ otherwise be as good as none.
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from balance_analysis.cli.options import format_duration, parse_duration
 from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Mapping
 
 PREFIX: Final = "BALANCE_ANALYSIS_"
 TABLE: Final = "export"
@@ -103,8 +102,10 @@ def resolve(
         for key, value in environ.items()
         if key.startswith(PREFIX) and value
     }
-    _refuse_unknown(variables, lambda key: f"environment: {PREFIX}{key.upper()}")
-    _refuse_unknown(table, lambda key: f"{where}: {key}")
+    unknown = [f"environment: {PREFIX}{key.upper()}" for key in {*variables} - {*_SETTINGS}]
+    unknown += [f"{where}: {key}" for key in {*table} - {*_SETTINGS}]
+    if unknown:
+        raise ValueError(f"{min(unknown)} is no setting; there are {', '.join(_SETTINGS)}")
     values = {}
     for key, (kind, default) in _SETTINGS.items():
         if options.get(key) not in (None, [], ()):
@@ -154,11 +155,3 @@ def _read_table(config: Path, name: str | None) -> tuple[dict[str, Any], str]:
         raise ValueError(f"{config} has{asked} {', '.join(tables) or 'nothing'}: name one of them")
     table = {key.replace("-", "_"): value for key, value in tables[name].items()}
     return table, f"{config} [{TABLE}.{name}]"
-
-
-def _refuse_unknown(keys: Iterable[str], tell: Callable[[str], str]) -> None:
-    for key in keys:
-        if key not in _SETTINGS:
-            near = difflib.get_close_matches(key, _SETTINGS, n=1, cutoff=0.5)
-            meant = tell(near[0]).rpartition(" ")[2] if near else f"one of {', '.join(_SETTINGS)}"
-            raise ValueError(f"{tell(key)} is no setting; did you mean {meant}?")

@@ -10,9 +10,8 @@ from balance_analysis.analysis import flows as changes
 from balance_analysis.analysis.balances import balance_series
 from balance_analysis.analysis.groups import group_names
 from balance_analysis.archive.archive import Archive
-from balance_analysis.cluster.combine import add_flows
+from balance_analysis.cluster.combine import Totals, add_flows
 from balance_analysis.cluster.tasks import make_job, running
-from balance_analysis.cluster.totals import Totals
 from balance_analysis.maintenance import verify as verifying
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 

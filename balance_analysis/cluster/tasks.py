@@ -10,7 +10,7 @@ from bisect import bisect_left
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,13 +23,14 @@ from balance_analysis.archive.datafile import FILE_KEY, Slice
 from balance_analysis.archive.scan import Chosen, add_counts, cut
 from balance_analysis.cluster.combine import in_order, write_frames
 from balance_analysis.files.atomic import PathLike, check_output
+from balance_analysis.filters import FilterKeywords
 from balance_analysis.ingest.executor import Pool
 from balance_analysis.load.progress import reporting
 from balance_analysis.load.request import check_positive
 from balance_analysis.schema import ACCOUNT_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Executor
 
     import pandas as pd
@@ -52,7 +53,7 @@ _LOCAL: Final = 4
 T = TypeVar("T")
 
 
-class Options(TypedDict, total=False):
+class Options(FilterKeywords, total=False):
     """What every function here takes.
 
     Attributes
@@ -69,10 +70,6 @@ class Options(TypedDict, total=False):
         As for `load_balance_changes`: by the slices that are done.
     """
 
-    asset_id: str | None
-    party_ids: str | Iterable[str]
-    market_ids: str | Iterable[str]
-    account_types: str | Iterable[str]
     partial: bool
     rows_per_task: int
     client: Client | Executor | None

@@ -1,18 +1,20 @@
 """The two operations of the interface, as a web application over an archive.
 
-This module knows the paths; `changes` and `limits` answer, `guards` stands in front of them.
+This module knows the paths; `changes` answers, `guards` stands in front of them.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
-from anyio.lowlevel import RunVar
+import msgspec
+import pyarrow as pa
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -21,16 +23,16 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from balance_analysis.archive.limits import read_limits
 from balance_analysis.errors import ArchiveError
 from balance_analysis.service.changes import TIMEOUT, Changes
+from balance_analysis.service.coverage import Catalog, unavailable
 from balance_analysis.service.errors import Code, RefusedError
-from balance_analysis.service.guards import RATE_HEADERS, Guards, RateLimiter
-from balance_analysis.service.limits import answer_limits
-from balance_analysis.service.metrics import MEDIA_TYPE, Metrics
+from balance_analysis.service.guards import MEDIA_TYPE, RATE_HEADERS, Guards, Metrics, RateLimiter
 from balance_analysis.service.openapi import CHANGES, LIMITS, describe, page
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from starlette.requests import Request
 
@@ -46,8 +48,6 @@ READING: Final = 4
 
 METHODS: Final = ("GET", "HEAD")
 EXPOSED: Final = ("Warning", "X-Incomplete", "X-Block-Height", "X-Block-Timestamp", *RATE_HEADERS)
-
-_TURNS: Final[RunVar[anyio.CapacityLimiter]] = RunVar("turns")
 
 
 def create_app(
@@ -90,16 +90,12 @@ def create_app(
         return answer
 
     async def balance_changes(request: Request) -> Response:
-        items, pool = request.query_params.multi_items(), getattr(request.state, "pool", None)
+        # Mounted in another application, this one has no state of its own.
+        turns, pool = (getattr(request.state, name, None) for name in ("turns", "pool"))
+        items = request.query_params.multi_items()
         return await anyio.to_thread.run_sync(
-            find_page, items, time.monotonic(), pool, limiter=_turns()
+            find_page, items, time.monotonic(), pool, limiter=turns
         )
-
-    def network_limits(_request: Request) -> Response:
-        return answer_limits(archive)
-
-    def health(_request: Request) -> Response:
-        return JSONResponse(_health(_status(archive)))
 
     def figures(_request: Request) -> Response:
         try:
@@ -108,23 +104,18 @@ def create_app(
             status = None
         return Response(metrics.text(status), media_type=MEDIA_TYPE)
 
-    def schema(_request: Request) -> Response:
-        return JSONResponse(describe())
-
     def docs(_request: Request) -> Response:
-        return HTMLResponse(page())
+        html, policy = page()
+        return HTMLResponse(html, headers={"Content-Security-Policy": policy})
 
-    def home(_request: Request) -> Response:
-        return RedirectResponse("docs")
-
-    routes = {
+    routes: dict[str, Callable[[Request], object]] = {
         CHANGES: balance_changes,
-        LIMITS: network_limits,
-        "/openapi.json": schema,
+        LIMITS: lambda _: _limits(archive),
+        "/openapi.json": lambda _: JSONResponse(describe()),
         "/docs": docs,
-        "/health": health,
+        "/health": lambda _: JSONResponse(_health(_status(archive))),
         "/metrics": figures,
-        "/": home,
+        "/": lambda _: RedirectResponse("docs"),
     }
     limiter = None if rate_limit is None else RateLimiter(rate_limit)
     app = Starlette(
@@ -149,19 +140,49 @@ def create_app(
 
 
 @asynccontextmanager
-async def _reading(_app: Starlette) -> AsyncIterator[dict[str, Executor]]:
-    """Keep the threads that read files side by side for as long as a server runs."""
+async def _reading(_app: Starlette) -> AsyncIterator[dict[str, object]]:
+    """Keep what a server has while it runs: turns, and threads that read files side by side."""
     with ThreadPoolExecutor(READING) as pool:
-        yield {"pool": pool}
+        yield {"pool": pool, "turns": anyio.CapacityLimiter(AT_ONCE)}
 
 
-def _turns() -> anyio.CapacityLimiter:
-    """Return whose turn it is; an application may be served by several event loops."""
-    turns = _TURNS.get(None)
-    if turns is None:
-        turns = anyio.CapacityLimiter(AT_ONCE)
-        _TURNS.set(turns)
-    return turns
+def _limits(archive: Archive) -> Response:
+    """Return the limits: dates as nanoseconds since 1970 in a string, `"0"` where not set.
+
+    Fields that the interface document doesn't list stand under their own names. When and where the
+    limits were fetched is not part of the interface and is left out.
+
+    Raises
+    ------
+    RefusedError
+        If the archive holds none, or can't be read.
+    """
+    view = Catalog(archive.store).view()
+    try:
+        rows = read_limits(archive.store, view.coverage)
+    except (ArchiveError, OSError) as error:
+        raise unavailable(error) from error
+    if not rows.num_rows:
+        raise RefusedError("the archive holds no network limits", code=Code.NOT_FOUND)
+    body = msgspec.json.encode({"limits": _fields(rows.slice(rows.num_rows - 1))})
+    return Response(body, media_type="application/json", headers=view.headers())
+
+
+def _fields(row: pa.Table) -> dict[str, Any]:
+    flags = [field.name for field in row.schema if pa.types.is_boolean(field.type)]
+    dates = [name for name in row.column_names if name.endswith("_from")]
+    fields: dict[str, Any] = json.loads(row["extra"][0].as_py() or "{}")
+    fields |= {_camel(name): row[name][0].as_py() for name in flags}
+    return fields | {_camel(name): str(_nanoseconds(row[name])) for name in dates}
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return "".join([first, *map(str.capitalize, others)])
+
+
+def _nanoseconds(dates: pa.ChunkedArray) -> int:
+    return dates.cast(pa.int64())[0].as_py() or 0
 
 
 def _status(archive: Archive) -> ArchiveStatus:

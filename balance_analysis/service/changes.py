@@ -20,9 +20,8 @@ from balance_analysis.archive.datafile import Predicate
 from balance_analysis.filters import Filters
 from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.service.coverage import ALWAYS, Catalog, headers_of, unavailable
-from balance_analysis.service.cursors import encode_cursor, foreign
 from balance_analysis.service.errors import Code, RefusedError
-from balance_analysis.service.listing import Page, in_order, render
+from balance_analysis.service.listing import Page, encode_cursor, foreign, in_order, render
 from balance_analysis.service.parameters import AFTER, BEFORE, Query, read_parameters
 from balance_analysis.service.reader import Nearest, Reader, StaleError
 
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.scan import File
     from balance_analysis.service.coverage import View
-    from balance_analysis.service.cursors import Place
-    from balance_analysis.service.listing import Listing
+    from balance_analysis.service.listing import Listing, Place
     from balance_analysis.spans import Span
 
 TIMEOUT: Final = 30.0
@@ -164,12 +162,15 @@ class Finder:
         if cursor is not None:
             near = bool(found.at(cursor).any())
             beyond = np.flatnonzero(found.beyond(cursor, descending=descending))
-            if not near:
-                self._check_known(cursor, BEFORE if query.backward else AFTER)
+            if not near:  # it may be of a row that the filters or the period leave out
+                block = cursor.time, cursor.time + 1
+                held = self._walk(Filters(), block, cursor, count=1, descending=True)
+                if not held.at(cursor).any():
+                    raise foreign(BEFORE if query.backward else AFTER, encode_cursor(cursor))
+                behind = self._walk(filters, span, cursor, count=1, descending=not descending)
+                near = bool(behind.beyond(cursor, descending=not descending).any())
         nearest = beyond[::-1] if descending else beyond
         chosen, more = nearest[: query.size], len(nearest) > query.size
-        if cursor is not None and not near and len(chosen):
-            near = self._any_behind(filters, span, cursor, descending=descending)
         near = near and len(chosen) > 0
         if query.backward:
             return Page(found.take(chosen[::-1]), has_next=near, has_previous=more)
@@ -218,16 +219,3 @@ class Finder:
                 number += nearest.found(rows)
             ahead = min(2 * ahead, _AHEAD)
         return in_order(pa.concat_tables(gathered))
-
-    def _check_known(self, cursor: Place, name: str) -> None:
-        """Check that the archive has the row that a cursor marks, whatever the filters."""
-        block = cursor.time, cursor.time + 1
-        if not self._walk(Filters(), block, cursor, count=1, descending=True).at(cursor).any():
-            raise foreign(name, encode_cursor(cursor))
-
-    def _any_behind(
-        self, filters: Filters | None, span: Span, cursor: Place, *, descending: bool
-    ) -> bool:
-        """Whether the list has a row on the other side of a cursor that is not of the list."""
-        found = self._walk(filters, span, cursor, count=1, descending=not descending)
-        return bool(found.beyond(cursor, descending=not descending).any())

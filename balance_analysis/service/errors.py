@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Self
 
 from starlette.responses import JSONResponse
 
 
 class Code(IntEnum):
-    """The codes of an error body: gRPC's numbers."""
+    """The codes of an error body, gRPC's numbers, each with the HTTP status that says the same."""
 
-    INVALID_ARGUMENT = 3
-    DEADLINE_EXCEEDED = 4
-    NOT_FOUND = 5
-    RESOURCE_EXHAUSTED = 8
-    OUT_OF_RANGE = 11
-    UNIMPLEMENTED = 12
-    INTERNAL = 13
-    UNAVAILABLE = 14
+    status: int
 
+    def __new__(cls, number: int, status: int) -> Self:
+        """Return a number that has a status."""
+        code = int.__new__(cls, number)
+        code._value_, code.status = number, status
+        return code
 
-STATUSES: Final = {
-    Code.INVALID_ARGUMENT: 400,
-    Code.DEADLINE_EXCEEDED: 504,
-    Code.NOT_FOUND: 404,
-    Code.RESOURCE_EXHAUSTED: 429,
-    Code.OUT_OF_RANGE: 416,
-    Code.UNIMPLEMENTED: 405,
-    Code.INTERNAL: 500,
-    Code.UNAVAILABLE: 503,
-}
+    INVALID_ARGUMENT = 3, 400
+    DEADLINE_EXCEEDED = 4, 504
+    NOT_FOUND = 5, 404
+    RESOURCE_EXHAUSTED = 8, 429
+    OUT_OF_RANGE = 11, 416
+    UNIMPLEMENTED = 12, 405
+    INTERNAL = 13, 500
+    UNAVAILABLE = 14, 503
 
 
 class RefusedError(Exception):
@@ -50,7 +46,7 @@ class RefusedError(Exception):
         self, message: str, *, code: Code = Code.INVALID_ARGUMENT, status: int | None = None
     ) -> None:
         super().__init__(message)
-        self.code, self.status = code, status or STATUSES[code]
+        self.code, self.status = code, status or code.status
 
     def response(self) -> JSONResponse:
         """Return the error body of the interface, with the useful text in `details[0].inner`."""

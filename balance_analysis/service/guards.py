@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import MutableHeaders
 
 from balance_analysis.service.errors import Code, RefusedError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from balance_analysis.service.metrics import Metrics
+    from balance_analysis.archive.status import ArchiveStatus
 
 LONGEST_URL: Final = 8192
 """Bytes of path and query: loads by this package split what would be longer."""
@@ -37,6 +38,8 @@ MOST_ADDRESSES: Final = 10_000
 
 RATE_HEADERS: Final = tuple(f"Ratelimit-{name}" for name in ("Limit", "Remaining", "Reset"))
 
+MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_PREFIX: Final = "balance_analysis_service_"
 _PIECE: Final = 1 << 16
 _SITE: Final = 64
 """The bits of an IPv6 address that its holder can't choose."""
@@ -116,6 +119,49 @@ def _site(address: str) -> str:
     if isinstance(found, ipaddress.IPv4Address):
         return str(found)
     return str(found.ipv4_mapped or ipaddress.ip_network((found, _SITE), strict=False))
+
+
+class Metrics:
+    """What is counted, from any number of threads."""
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            f"{_PREFIX}requests",
+            "Requests that are done with.",
+            ["path", "status"],
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            f"{_PREFIX}request_seconds",
+            "How long requests took until their answer was handed over.",
+            ["path"],
+            registry=registry,
+        )
+        self.rows = Counter(f"{_PREFIX}rows", "Rows served.", registry=registry)
+        self.in_flight = Gauge(f"{_PREFIX}in_flight", "Requests under way.", registry=registry)
+
+    def text(self, status: ArchiveStatus | None) -> bytes:
+        """Return all of it, and what the archive holds, in Prometheus' text format.
+
+        Parameters
+        ----------
+        status
+            Of the archive; `None` where it can't be read.
+        """
+        archive = CollectorRegistry()
+
+        def tell(name: str, about: str, value: float) -> None:
+            Gauge(f"{_PREFIX}{name}", about, registry=archive).set(value)
+
+        tell("archive_readable", "Whether the archive can be read.", status is not None)
+        if status is not None:
+            tell("archive_rows", "Rows that the archive holds.", status.rows)
+        if status is not None and status.age is not None:
+            end, age = status.complete[-1][1].timestamp(), status.age.total_seconds()
+            tell("coverage_end_timestamp_seconds", "Where what is complete ends.", end)
+            tell("coverage_age_seconds", "How long ago what is complete ends.", age)
+        return generate_latest(self._registry) + generate_latest(archive)
 
 
 class Guards:

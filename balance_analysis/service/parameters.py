@@ -7,7 +7,6 @@ answered with rows that nobody asked for.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import defaultdict
 from dataclasses import dataclass
@@ -15,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from balance_analysis.filters import Filters
 from balance_analysis.schema import ACCOUNT_TYPES, NETWORK_PARTY
-from balance_analysis.service.cursors import Place, decode_cursor
 from balance_analysis.service.errors import RefusedError
+from balance_analysis.service.listing import Place, decode_cursor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -35,9 +34,6 @@ BEFORE: Final = "pagination.before"
 NEWEST_FIRST: Final = "pagination.newestFirst"
 START: Final = "dateRange.startTimestamp"
 END: Final = "dateRange.endTimestamp"
-
-_LONGEST: Final = 100
-"""Characters of a wrong name that are compared with the right ones, which takes its square."""
 
 _NAMES: Final = (
     *(ASSET, PARTIES, MARKETS, TYPES),
@@ -129,8 +125,7 @@ def _filters(
     for name in types:
         if name not in ACCOUNT_TYPES and not is_known_type(name):
             raise RefusedError(
-                f"{TYPES}={name!r} is not an account type: did you mean "
-                f"{_nearest(name, ACCOUNT_TYPES)!r}?"
+                f"{TYPES}={name!r} is not an account type: send one such as {ACCOUNT_TYPES[-1]}"
             )
     filters = Filters(
         _single(values, ASSET) or None,
@@ -152,18 +147,13 @@ def _spellings(name: str) -> list[str]:
 _SPELLINGS: Final = {spelling: name for name in _NAMES for spelling in _spellings(name)}
 
 
-def _nearest(text: str, names: Iterable[str]) -> str:
-    return difflib.get_close_matches(text[:_LONGEST], names, n=1, cutoff=0)[0]
-
-
 def _collect(items: Iterable[tuple[str, str]]) -> Mapping[str, list[str]]:
     values: dict[str, list[str]] = defaultdict(list)
     for name, value in items:
         if name in _SPELLINGS:
             values[_SPELLINGS[name]].append(value)
         elif _GROUP.match(name):
-            meant = _SPELLINGS[_nearest(name, _SPELLINGS)]
-            raise RefusedError(f"{name!r} is not a parameter: did you mean {meant!r}?")
+            raise RefusedError(f"{name!r} is not a parameter: there are {', '.join(_NAMES)}")
     return values
 
 

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from starlette.applications import Starlette
-    from uvicorn.protocols.http.h11_impl import H11Protocol
 
 IDLE: Final = 30.0
 """Seconds for a request to arrive, and for what is left of an answer to be taken."""
@@ -26,6 +26,9 @@ PATIENCE: Final = 3
 
 _PATIENCE: Final = 1
 """The same when a block ends."""
+
+_MOST: Final = 2048
+_QUEUE: Final = 1024
 
 
 @contextmanager
@@ -109,6 +112,39 @@ def serve_until_told(
         asyncio.run(main())
 
 
+def most_connections() -> int:
+    """Return how many connections are held at most: half of the files that may be open."""
+    try:
+        import resource  # noqa: PLC0415 - not on Windows
+    except ImportError:
+        return _MOST
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST if files == resource.RLIM_INFINITY else max(2, min(_MOST, files // 2))
+
+
+class Connection(H11Protocol):
+    """A connection; one too many takes the place of the oldest on which nothing is under way."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection, and make room for it."""
+        super().connection_made(transport)
+        self.made = time.monotonic()
+        if len(self.connections) > most_connections():
+            # This one is among them: where all others are busy, it is the one that goes.
+            held: set[Connection] = self.connections  # type: ignore[assignment]
+            oldest = min(filter(Connection.is_idle, held), key=Connection.rank)
+            self.connections.discard(oldest)
+            oldest.transport.abort()
+
+    def is_idle(self) -> bool:
+        """Return whether no request is under way."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def rank(self) -> tuple[bool, float]:
+        """Return what sorts the oldest first, and those behind that still take an answer."""
+        return self.transport.get_write_buffer_size() > 0, self.made
+
+
 class Server(uvicorn.Server):
     """A server that tells when it is up, leaves signals alone, and cuts off who does nothing.
 
@@ -125,7 +161,9 @@ class Server(uvicorn.Server):
     def __init__(self, app: Starlette, patience: int, on_up: Callable[[], object]) -> None:
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=Connection,
+            # So many are accepted before the first of them can make room.
+            backlog=max(1, most_connections() // 4),
             ws="none",
             # What there is to tell, the application tells.
             log_config=None,
@@ -135,7 +173,7 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._on_up = on_up
-        self._idle: dict[H11Protocol, float] = {}
+        self._idle: dict[Connection, float] = {}
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -145,6 +183,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to take requests, and tell."""
         await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(_QUEUE)
         self._on_up()
 
     async def on_tick(self, counter: int) -> bool:
@@ -154,12 +194,8 @@ class Server(uvicorn.Server):
 
     def cut_off_idle(self, now: float) -> None:
         """Cut them off, now and then."""
-        connections: set[H11Protocol] = self.server_state.connections  # type: ignore[assignment]
-        self._idle = {
-            each: self._idle.get(each, now)
-            for each in connections
-            if each.cycle is None or each.cycle.response_complete
-        }
+        held: set[Connection] = self.server_state.connections  # type: ignore[assignment]
+        self._idle = {each: self._idle.get(each, now) for each in held if each.is_idle()}
         for each, since in self._idle.items():
             if now - since > IDLE:
                 each.transport.abort()

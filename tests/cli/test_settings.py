@@ -95,8 +95,8 @@ def test_a_date_in_the_file_is_a_moment(file):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("[export.x]\nlagg = '1m'", "did you mean lag?"),
-        ("[export.x]\nfill-gap = true", "did you mean fill_gaps?"),
+        ("[export.x]\nlagg = '1m'", "lagg is no setting; there are url"),
+        ("[export.x]\nfill-gap = true", "fill_gap is no setting; there are"),
         ("[export.x]\nlag = 5", "[export.x] lag: '5' is no duration"),
         ("[export.x]\nworkers = 0", "workers: Expected `int` >= 1"),
         ("[export.x]\npartition = 'year'", "day or month or hour"),
@@ -120,7 +120,7 @@ def test_a_file_that_says_what_nobody_reads_is_refused(content, says, tmp_path):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("BALANCE_ANALYSIS_OVERLP", "did you mean BALANCE_ANALYSIS_OVERLAP"),
+        ("BALANCE_ANALYSIS_OVERLP", "BALANCE_ANALYSIS_OVERLP is no setting; there are"),
         ("BALANCE_ANALYSIS_LAG", "BALANCE_ANALYSIS_LAG: 'soon' is no duration"),
     ],
 )

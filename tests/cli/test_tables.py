@@ -213,13 +213,6 @@ def test_a_filter_that_leaves_nothing_beside_others_is_told(tmp_path):
     assert (tmp_path / "x.csv").exists()
 
 
-@pytest.mark.parametrize("shorten", [lambda x: f"{x[:6]}…{x[-4:]}", lambda x: x[:8].upper()])
-def test_a_shortened_id_is_usage_and_names_the_id(shorten, tmp_path):
-    party = next(x for x in ba.read_parquet(SAMPLE)["party_id"] if x != "network")
-    said = fails("series", SAMPLE, "--party-id", shorten(party), code=2, folder=tmp_path)
-    assert f"did you mean {party}?" in said
-
-
 @pytest.mark.parametrize("command", ["series", "summary"])
 def test_an_archive_with_a_gap_is_incomplete_unless_partial_is_asked_for(
     command, archive, tmp_path

@@ -240,8 +240,8 @@ def test_a_scheduler_that_restarts_ends_the_run_and_the_next_one_completes_it(
 
 def test_a_scheduler_that_is_not_there_is_a_source_that_is_not_available(tmp_path):
     code = (
-        "import sys; from balance_analysis.cli import dask as spreading, app\n"
-        "spreading.SECONDS = 1\n"
+        "import sys; from balance_analysis.cli import archive, app\n"
+        "archive.SECONDS = 1\n"
         "app(sys.argv[1:])"
     )
     command = ["export", "http://127.0.0.1:1", tmp_path / "a", "--scheduler", "tcp://127.0.0.1:1"]

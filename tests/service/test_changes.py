@@ -10,7 +10,7 @@ import requests
 from balance_analysis.archive.archive import Archive
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
-from tests.service.archives import END, write_archive
+from tests.service.archives import write_archive
 from tests.service.conftest import CHANGES
 from tests.service.rows import ASSETS, BASE, TYPES, Row, block_of
 from tests.service.rules import ordered
@@ -98,16 +98,6 @@ def test_many_clients_at_once_get_what_each_asked_for(node):
         [row.node for row in ordered(rows, newest_first=size % 2 == 0)][:size]
         for size in range(1, 41)
     ]
-
-
-def test_the_last_block_is_told_as_a_node_tells_it(block):
-    headers = block.get().headers
-    assert (headers["X-Block-Height"], headers["X-Block-Timestamp"]) == ("1234", f"{END}000")
-
-
-def test_an_archive_that_knows_no_block_tells_none(node):
-    node.hold([], stretches=())
-    assert not [name for name in node.get().headers if name.lower().startswith("x-block")]
 
 
 @pytest.mark.parametrize("name", ["[ab]", "a?", "it's $1 {x} asset_id=1 ä ü%20"])

@@ -131,13 +131,6 @@ def test_a_page_that_takes_too_long_is_refused(tmp_path):
     assert (refused.value.status, refused.value.code) == (504, 4)
 
 
-def test_the_headers_tell_up_to_where_the_archive_knows(tmp_path):
-    archive = write_archive(tmp_path / "archive", block_of(3), stretches=GAP)
-    headers = Changes(archive).answer(asked(JUNE, JULY)).headers
-    assert headers["X-Block-Timestamp"] == f"{JULY}000"
-    assert headers["X-Block-Height"] == "1234"
-
-
 @pytest.mark.parametrize(
     ("stretches", "items", "spans"),
     [

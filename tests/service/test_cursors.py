@@ -1,4 +1,4 @@
-"""Following cursors loses nothing, and only the service's own cursors are taken."""
+"""A cursor is the place of its row, and only the service's own cursors are taken."""
 
 from __future__ import annotations
 
@@ -6,29 +6,14 @@ import base64
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balance_analysis.service.changes import Changes
-from balance_analysis.service.cursors import Place, decode_cursor, encode_cursor
 from balance_analysis.service.errors import RefusedError
+from balance_analysis.service.listing import Place, decode_cursor, encode_cursor
 from tests.service.archives import write_archive
-from tests.service.rows import BASE, block_of, row_lists
-from tests.service.rules import ordered
-
-
-def _follow(node, size, *, forward, newest_first):
-    """All nodes in the order of the list, page by page."""
-    count, cursor = ("first", "after") if forward else ("last", "before")
-    end, more = ("endCursor", "hasNextPage") if forward else ("startCursor", "hasPreviousPage")
-    asked = {f"pagination.{count}": size, "pagination.newestFirst": str(newest_first).lower()}
-    pages = []
-    while True:
-        page = node.page(asked)
-        pages.append([edge["node"] for edge in page["edges"]])
-        if not page["pageInfo"][more]:
-            return [found for part in (pages if forward else pages[::-1]) for found in part]
-        asked[f"pagination.{cursor}"] = page["pageInfo"][end]
+from tests.service.rows import BASE, block_of
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +23,6 @@ def answered(tmp_path_factory):
     return lambda **asked: json.loads(
         changes.answer([(f"pagination.{name}", value) for name, value in asked.items()]).body
     )["balances"]
-
-
-@pytest.mark.parametrize("forward", [True, False])
-@pytest.mark.parametrize("newest_first", [True, False])
-@given(rows=row_lists(), size=st.integers(1, 15))
-@settings(deadline=None, max_examples=15)
-def test_following_cursors_gives_every_row_once(node, rows, size, forward, newest_first):
-    node.hold(rows)
-    found = _follow(node, size, forward=forward, newest_first=newest_first)
-    assert found == [row.node for row in ordered(rows, newest_first=newest_first)]
 
 
 PLACE = Place(BASE, bytes(range(32)))

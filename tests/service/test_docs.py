@@ -35,7 +35,7 @@ class Reading(HTMLParser):
 @pytest.fixture(scope="module")
 def read():
     reading = Reading()
-    reading.feed(page())
+    reading.feed(page()[0])
     return reading
 
 
@@ -62,6 +62,15 @@ def test_the_page_has_every_operation_parameter_error_and_form(read):
 def url():
     with sample_archive() as archive, serve(create_app(archive)) as url:
         yield url
+
+
+def test_the_policy_allows_the_page_s_own_script_alone(url):
+    policy = requests.get(f"{url}/docs", timeout=10).headers["Content-Security-Policy"]
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules["default-src"] == rules["frame-ancestors"] == "'none'"
+    assert re.fullmatch(r"'sha256-[\w+/=]{44}'", rules["script-src"])
+    assert re.fullmatch(r"'sha256-[\w+/=]{44}'", rules["style-src"])
+    assert rules["connect-src"] == "'self'"
 
 
 def test_the_address_alone_leads_to_the_page(url):

@@ -19,8 +19,7 @@ from starlette.responses import Response
 from balance_analysis.service import guards
 from balance_analysis.service.app import AT_ONCE, create_app
 from balance_analysis.service.changes import Changes
-from balance_analysis.service.guards import LONGEST_URL, Guards, RateLimit, RateLimiter
-from balance_analysis.service.metrics import Metrics
+from balance_analysis.service.guards import LONGEST_URL, Guards, Metrics, RateLimit, RateLimiter
 from balance_analysis.service.openapi import CHANGES, LIMITS
 from balance_analysis.service.server import serve
 from tests.service.archives import write_archive

@@ -117,16 +117,12 @@ def test_an_export_gives_an_archive_of_the_same_bytes(source, tmp_path):
     assert len(content_of(folder, "changes/")) >= 2
 
 
-def test_an_export_takes_over_how_far_the_archive_goes(source, tmp_path):
+def test_an_export_takes_over_the_limits_and_how_far_the_archive_goes(source, tmp_path):
     """Beyond its last block a node knows nothing, and neither does a copy of its archive."""
     folder, client, partition = source
     export(client, Archive(tmp_path / "copy"), start=from_microseconds(START), partition=partition)
     assert lasting(tmp_path / "copy") == lasting(folder)
 
-
-def test_an_export_takes_over_the_limits(source, tmp_path):
-    folder, client, partition = source
-    export(client, Archive(tmp_path / "copy"), start=from_microseconds(START), partition=partition)
     names = ["propose_asset_enabled_from", "can_propose_market", "genesis_loaded", "extra"]
     limits, copied = (Archive(each).limits() for each in (folder, tmp_path / "copy"))
     pd.testing.assert_frame_equal(copied[names], limits[names].tail(1).reset_index(drop=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -14,8 +15,10 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import Status, events, from_schema
 
 from balance_analysis.demo import sample_archive
-from balance_analysis.service.app import create_app
-from balance_analysis.service.openapi import CHANGES, CURSOR, LIMITS, describe
+from balance_analysis.service.app import EXPOSED, create_app
+from balance_analysis.service.guards import LONGEST_URL, RATE_HEADERS
+from balance_analysis.service.openapi import CHANGES, LIMITS, describe
+from balance_analysis.service.parameters import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 from balance_analysis.service.server import serve
 
 FORMS = {
@@ -52,7 +55,7 @@ def cursors(url):
 @pytest.fixture(scope="module")
 def run(url, cursors):
     """What schemathesis found: it asks all that the description allows, and what it doesn't."""
-    schemathesis.openapi.format(CURSOR, st.sampled_from(cursors))
+    schemathesis.openapi.format("cursor", st.sampled_from(cursors))
     config = SchemathesisConfig(seed=6, color=False)
     schema = schemathesis.openapi.from_dict(describe(), config=config)
     schema.config.update(base_url=url, continue_on_failure=True, request_timeout=30)
@@ -101,6 +104,17 @@ def test_the_description_is_openapi():
 def test_every_parameter_of_the_interface_is_described_and_no_other():
     parameters = describe()["paths"][CHANGES]["get"]["parameters"]
     assert {each["name"]: each["schema"]["type"] for each in parameters} == FORMS
+
+
+def test_the_numbers_that_are_told_are_those_that_hold():
+    text = json.dumps(describe())
+    assert {*re.findall(r'"maximum": (\d+)|"maxItems": (\d+)', text)} == {
+        (str(MAX_PAGE_SIZE), ""),
+        ("", str(MAX_PAGE_SIZE)),
+    }
+    assert f"{DEFAULT_PAGE_SIZE:,} if neither this" in text
+    assert {*re.findall(r"([0-9,]+) bytes", text)} == {f"{LONGEST_URL:,}"}
+    assert {*RATE_HEADERS, *EXPOSED} == {*describe()["components"]["headers"]}
 
 
 def test_every_error_answer_has_the_interface_s_body():

@@ -100,9 +100,9 @@ NUMBERS = ("", " ", "x", "1.0", "1e3", "0x10", "1_000", "--1", "NaN", "true", "1
         ("filter.partyIds", "' OR '1'='1", "64 hex digits"),
         ("filter.marketIds", "network", "64 hex digits"),
         ("filter.marketIds", "", "64 hex digits"),
-        ("filter.accountTypes", "", "did you mean"),
-        ("filter.accountTypes", "GENERAL", "did you mean 'ACCOUNT_TYPE_GENERAL'?"),
-        ("filter.accountTypes", "ACCOUNT_TYPE_OF_NOBODY", "did you mean"),
+        ("filter.accountTypes", "", "send one such as ACCOUNT_TYPE_"),
+        ("filter.accountTypes", "GENERAL", "send one such as ACCOUNT_TYPE_"),
+        ("filter.accountTypes", "ACCOUNT_TYPE_OF_NOBODY", "send one such as ACCOUNT_TYPE_"),
         ("pagination.first", "5001", "1 to 5000"),
         ("pagination.last", "0", "1 to 5000"),
         ("pagination.last", "2147483648", "32 bits"),
@@ -122,25 +122,24 @@ def test_two_cursors_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
+    "name",
     [
-        ("filter.partyId", "filter.partyIds"),
-        ("filter.PartyIds", "filter.partyIds"),
-        ("filter.account_type", "filter.accountTypes"),
-        ("filter.asset-id", "filter.assetId"),
-        ("filter.party_ids[]", "filter.partyIds"),
-        ("filter.partyIds[0]", "filter.partyIds"),
-        ("filter[marketIds]", "filter.marketIds"),
-        ("pagination.newest", "pagination.newestFirst"),
-        ("pagination.limit", "pagination.last"),
-        ("date_range.start", "dateRange.startTimestamp"),
-        ("date_range[end_timestamp]", "dateRange.endTimestamp"),
+        "filter.partyId",
+        "filter.PartyIds",
+        "filter.account_type",
+        "filter.asset-id",
+        "filter.party_ids[]",
+        "filter.partyIds[0]",
+        "filter[marketIds]",
+        "pagination.limit",
+        "date_range.start",
+        "date_range[end_timestamp]",
     ],
 )
-def test_an_unknown_name_in_a_group_is_refused_with_the_nearest(name, meant):
+def test_an_unknown_name_in_a_group_is_refused_with_those_that_there_are(name):
     said = refusal([(name, "1")])
     assert repr(name) in said
-    assert f"did you mean {meant!r}?" in said
+    assert "filter.assetId, filter.partyIds, filter.marketIds" in said
 
 
 @given(rest=st.text(max_size=200), group=st.sampled_from(["filter", "pagination", "date_range"]))
@@ -148,7 +147,7 @@ def test_any_other_name_in_a_group_is_refused(rest, group):
     name = f"{group}.{rest}"
     known = {*SPELLINGS, *itertools.chain(*SPELLINGS.values())}
     if name not in known and rest not in ("first", "last", "after", "before"):
-        assert "is not a parameter: did you mean" in refusal([(name, "1")])
+        assert "is not a parameter: there are" in refusal([(name, "1")])
 
 
 @pytest.mark.parametrize(

@@ -138,10 +138,10 @@ def test_a_client_that_does_not_read_is_cut_off(app, capfd):
 
 def test_connections_on_which_nothing_goes_on_are_cut_off(app):
     watching = Server(app, 1, lambda: None)
-    idle, busy = Mock(cycle=None), Mock()
+    idle, busy = Mock(), Mock()
     watching.server_state.connections = {idle, busy}
     for now in (0, 20, 30, 45):
-        busy.cycle.response_complete = now not in (20, 30)
+        busy.is_idle.return_value = now not in (20, 30)
         watching.cut_off_idle(now)
         assert idle.transport.abort.called == (now > 30)
         assert not busy.transport.abort.called
@@ -200,6 +200,33 @@ def test_the_server_listens_on_ipv6_too(app):
     with serve(app, host="::1") as url:
         assert url.startswith("http://[::1]:")
         assert _status(url) == 200
+
+
+FEW_FILES = """
+import resource, sys
+from balance_analysis.archive.archive import Archive
+from balance_analysis.service.app import create_app
+from balance_analysis.service.server import serve_until_told
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (96, 96))
+serve_until_told(create_app(Archive(sys.argv[1])), on_up=lambda url: print(url, flush=True))
+"""
+
+
+def test_idle_connections_up_to_the_limit_of_files_stop_no_service(tmp_path):
+    write_archive(tmp_path / "a", block_of(50))
+    command = [sys.executable, "-c", FEW_FILES, str(tmp_path / "a")]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server,
+        contextlib.ExitStack() as clients,
+    ):
+        url = server.stdout.readline().strip()
+        for _ in range(3):
+            for _ in range(100):
+                clients.enter_context(socket.create_connection(_address(url), timeout=10))
+            assert _status(url) == 200
+        server.terminate()
+    assert server.returncode == 0
 
 
 SLOW = """
