@@ -10,8 +10,7 @@ from .analysis.totals import totals
 from .analysis.units import to_units
 from .archive.archive import Archive
 from .archive.runs import Run
-from .archive.status import ArchiveStatus
-from .archive.verify_report import VerifyReport
+from .archive.status import ArchiveStatus, VerifyReport
 from .errors import (
     ArchiveDamagedError,
     ArchiveError,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis import notebook
-from balance_analysis.archive.verify_report import Problem
+from balance_analysis.archive.status import Problem
 from balance_analysis.notebook import facts_html, plain, rows_html
 from tests.archive.exporting import END, START, node_of, run_export, spread_history
 from tests.loopback import LoopbackNode, random_history

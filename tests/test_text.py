@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.archive.verify_report import VerifyReport
+from balance_analysis.archive.status import VerifyReport
 from balance_analysis.text import (
     count_text,
     duration_text,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Unpack
 import pandas as pd
 import pyarrow as pa
 
+from balance_analysis.archive import scan
 from balance_analysis.archive.coverage import check_complete, interval_asked
-from balance_analysis.archive.frames import check_columns, dask_frame, read_balances, read_frame
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.manifest import read_about, read_coverage
 from balance_analysis.archive.scan import Chosen, anywhere, files_of
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.manifest import About
-    from balance_analysis.archive.status import ArchiveStatus
-    from balance_analysis.archive.verify_report import VerifyReport
+    from balance_analysis.archive.status import ArchiveStatus, VerifyReport
     from balance_analysis.files.atomic import PathLike
     from balance_analysis.load.progress import Report
     from balance_analysis.node.client import Client
@@ -126,14 +125,14 @@ class Archive:
             If a filter is malformed, `columns` are not some of the table's, each once, or `start`
             is not before `end`.
         """
-        check_columns(columns)
+        scan.check_columns(columns)
         chosen = self.choose(
             start=start,
             end=end,
             partial=partial,
             **filters,
         )
-        table = read_frame(chosen, columns)
+        table = scan.read_frame(chosen, columns)
         if set(columns) == set(COLUMNS):
             note_known(table, chosen.known)
         return table
@@ -163,7 +162,7 @@ class Archive:
         pyarrow.RecordBatch
             `schema.ARROW_SCHEMA`, or these columns of it.
         """
-        check_columns(columns)
+        scan.check_columns(columns)
         chosen = self.choose(
             start=start,
             end=end,
@@ -227,14 +226,14 @@ class Archive:
             `groupby` do; else use `map_partitions`, or the functions of `cluster`. `to_parquet`
             wants `schema=None`, as the categories differ from file to file.
         """
-        check_columns(columns)
+        scan.check_columns(columns)
         chosen = self.choose(
             start=start,
             end=end,
             partial=partial,
             **filters,
         )
-        return dask_frame(chosen, columns)
+        return scan.dask_frame(chosen, columns)
 
     @takes_filters
     def balance_at(
@@ -272,7 +271,7 @@ class Archive:
             As `read`.
         """
         accounts = make_filters(**filters)
-        return read_balances(self.store, accounts, when, partial=partial)
+        return scan.read_balances(self.store, accounts, when, partial=partial)
 
     def opening_balances(self, *, at: Instant, partial: bool = False) -> pd.DataFrame:
         """Return what every account held before a moment: the `opening` of a table from there on.

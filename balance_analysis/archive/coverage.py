@@ -9,31 +9,31 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pandas as pd
 
-from balance_analysis.archive.layout import is_period
+from balance_analysis.archive.layout import changes_file, is_period, period_named
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, IncompleteError
 from balance_analysis.schema import to_microseconds
 from balance_analysis.spans import between, joined
 from balance_analysis.text import EPOCH, exact_text, range_text, spans_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from balance_analysis.archive.layout import Partition
     from balance_analysis.known import Known
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
 
 VERSION: Final = 2
-"""What is written. Version 1, which is read as well, has digests of whole files of rows alone."""
 
 _DIGEST: Final = "sha256"
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 _MOMENTS: Final = {"start", "end", "first", "last"}
-_IN_ALL_VERSIONS: Final = {"intervals", "files", "checkpoints", "pending"}
 _TAKE: Final = "`partial` takes what there is"
 
 
@@ -65,7 +65,7 @@ class FileNote:
 
     `first` and `last` are the timestamps of its first and last row, microseconds; `footer` is the
     SHA-256 of its Parquet footer, which tells readers of a part of it whether that is what was
-    written; `None` where an older release wrote the note.
+    written.
     """
 
     rows: int
@@ -73,20 +73,16 @@ class FileNote:
     sha256: str
     first: int
     last: int
-    footer: str | None = field(default=None, compare=False)
+    footer: str
 
 
 @dataclass(frozen=True, slots=True)
 class LimitsNote:
-    """What the file of the network's limits must be.
-
-    Where an older release wrote the note, there are no size and digest: then the file has so many
-    snapshots at least, and may be missing where these are 0.
-    """
+    """What the file of the network's limits must be."""
 
     snapshots: int
-    size: int | None = None
-    sha256: str | None = None
+    size: int
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +197,8 @@ def covered_by(intervals: tuple[Interval, ...], new: Interval) -> tuple[Interval
             kept.append(replace(old, start=max(old.start, new.end)))
     ordered: list[Interval] = []
     for interval in sorted([*kept, new], key=lambda each: each.start):
-        before = ordered[-1] if ordered else None
-        if before is not None and _goes_on(before, interval):
-            ordered[-1] = _join(before, interval)
+        if ordered and _goes_on(ordered[-1], interval):
+            ordered[-1] = _join(ordered[-1], interval)
         elif interval.start < interval.end:
             ordered.append(interval)
     return tuple(ordered)
@@ -223,6 +218,22 @@ def _join(before: Interval, after: Interval) -> Interval:
         block_height=max(heights, default=None),
         asked_at=max(before.asked_at, after.asked_at),
     )
+
+
+def contradictions(state: Coverage, partition: Partition) -> Iterator[str]:
+    """Yield how intervals and periods are none, or don't stand in time order."""
+    for interval in state.intervals:
+        if interval.start >= interval.end:
+            yield f"{range_text(*interval.span)} ends before it begins"
+    for before, after in pairwise(state.intervals):
+        if after.start < before.end:
+            what = "overlaps" if after.end > before.start else "stands before"
+            yield f"{range_text(*after.span)} {what} {range_text(*before.span)}"
+    for period in state.files:
+        if period_named(changes_file(period, partition), partition) is None:
+            yield f"names a period {period!r}, which is none"
+    if list(state.files) != sorted(state.files):
+        yield "names files out of time order"
 
 
 def interval_asked(
@@ -297,7 +308,7 @@ def from_json(content: bytes, name: str) -> Coverage:
     Raises
     ------
     ArchiveError
-        If it is damaged, or of a newer version.
+        If it is damaged, or of another version.
     """
     try:
         told = msgspec.json.decode(content)
@@ -317,14 +328,12 @@ def from_json(content: bytes, name: str) -> Coverage:
 
 def _parsed(told: dict[str, Any]) -> Coverage:
     """Return the state that content tells."""
-    if told["version"] != 1 and told.pop(_DIGEST, None) != _digest(told):
+    if told["version"] != VERSION:
+        raise ValueError(f"it is of version {told['version']!r}, not {VERSION}")
+    if told.pop(_DIGEST, None) != _digest(told):
         raise ValueError("its own digest is of another content")
-    if not told.keys() >= _IN_ALL_VERSIONS:
-        raise ValueError(f"it lacks {', '.join(_IN_ALL_VERSIONS - told.keys())}")
     content = _changed(told, _microseconds)
     checkpoints = {_microseconds(at): note for at, note in content["checkpoints"].items()}
-    if isinstance(content.get("limits", 0), int):  # of version 1
-        content["limits"] = {"snapshots": content.get("limits", 0)}
     state = msgspec.convert({**content, "checkpoints": checkpoints}, Coverage)
     for interval in state.intervals:
         dt.datetime.fromisoformat(interval.asked_at)

@@ -146,22 +146,16 @@ def _folder_lock(store: Store, folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _object_lock(store: Store) -> Iterator[None]:
+    """Hold the lease of an archive in S3, which each write of the store checks first."""
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(_leased(store))
+            lease = _Lease(store, stack.enter_context(contextlib.closing(_client(store))))
+            lease.take()
         except NoLockError as reason:
-            uri = without_credentials(store.uri)
             said = "%s has no lock: %s; let only one run write to it at a time"
-            logger.warning(said, uri, reason)
-        yield
-
-
-@contextlib.contextmanager
-def _leased(store: Store) -> Iterator[None]:
-    """Hold the lease of an archive in S3, which each write of the store checks first."""
-    with contextlib.closing(_client(store)) as client:
-        lease = _Lease(store, client)
-        lease.take()
+            logger.warning(said, without_credentials(store.uri), reason)
+            yield
+            return
         keeper = threading.Thread(target=lease.keep, name="lease", daemon=True)
         store.guard = lease.check
         try:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from balance_analysis.analysis.grid import Frequency, Zone
-    from balance_analysis.archive.verify_report import VerifyReport
+    from balance_analysis.archive.status import VerifyReport
     from balance_analysis.cluster.tasks import Options
     from balance_analysis.files.atomic import PathLike
     from balance_analysis.load.progress import Report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -147,8 +147,7 @@ def write_network_limits(limits: NetworkLimits, path: PathLike) -> None:
 
 def limits_to_json(limits: NetworkLimits) -> str:
     """Return a snapshot of the network limits as the JSON text of its file."""
-    content = {field.name: getattr(limits, field.name) for field in fields(limits)}
-    return json.dumps(content, indent=2, default=_iso) + "\n"
+    return json.dumps(asdict(limits), indent=2, default=_iso) + "\n"
 
 
 def read_network_limits(path: PathLike) -> NetworkLimits:

@@ -29,8 +29,7 @@ from balance_analysis.archive.runs import Run, reported
 from balance_analysis.errors import ArchiveError
 from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
 from balance_analysis.ingest.continuity import Continuity, ask_head, is_finished
-from balance_analysis.ingest.executor import Pool
-from balance_analysis.ingest.parallel import load_on_executor
+from balance_analysis.ingest.executor import Pool, load_on_executor
 from balance_analysis.ingest.periods import SpanWriter, until_behind
 from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, OnBadRows, make_request

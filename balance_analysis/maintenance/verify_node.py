@@ -10,7 +10,7 @@ import pandas as pd
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.manifest import read_about, read_coverage
-from balance_analysis.archive.verify_report import Problem, VerifyReport
+from balance_analysis.archive.status import Problem, VerifyReport
 from balance_analysis.errors import ArchiveError
 from balance_analysis.load.changes import PartialLoad
 from balance_analysis.load.nodes import NodePool
