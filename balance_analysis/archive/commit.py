@@ -21,15 +21,16 @@ import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.coverage import to_json
-from balance_analysis.archive.datafile import encode_rows
+from balance_analysis.archive.datafile import encode_rows, read_footer
 from balance_analysis.archive.limits import (
     encode_limits,
     is_noted,
+    note_limits,
     read_limits,
     to_timeline,
     with_snapshot,
 )
-from balance_analysis.archive.manifest import read_about, read_coverage
+from balance_analysis.archive.manifest import noted_files, read_about, read_coverage
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.rows import canonical
@@ -90,7 +91,10 @@ class Writer:
         self.state = read_coverage(store)
 
     def recover(self) -> None:
-        """Finish or forget what an interrupted writer announced, and sweep up after it."""
+        """Finish or forget what an interrupted writer announced, and sweep up after it.
+
+        What an older release has written is noted as this one does: all files are read for that.
+        """
         self._store.sweep()
         state, pending, limits = self.state, self.state.pending, self.state.pending_limits
         if pending is not None:
@@ -101,8 +105,31 @@ class Writer:
             found = self._store.read(layout.LIMITS)
             is_done = found is not None and is_noted(found, limits)
             state = replace(state, limits=limits if is_done else state.limits, pending_limits=None)
+        state = self._upgraded(state)
         if state is not self.state:
             self.amend(state)
+
+    def _upgraded(self, state: Coverage) -> Coverage:
+        """Return a state with all digests of files that are what an older release noted."""
+        noted = noted_files(self.about, state)
+        old = {name: notes[0] for name, notes in noted.items() if notes[0].footer is None}
+        if old:
+            logger.info("reading %d files once, to note the digests of their footers", len(old))
+            footers = {name: _footer_of(self._store, name, note) for name, note in old.items()}
+
+            def upgraded(name: str, note: FileNote) -> FileNote:
+                return replace(note, footer=footers.get(name, note.footer))
+
+            files = {p: upgraded(self._file(p), note) for p, note in state.files.items()}
+            balances = state.checkpoints.items()
+            checkpoints = {m: upgraded(layout.checkpoint_file(m), note) for m, note in balances}
+            state = replace(state, files=files, checkpoints=checkpoints)
+        if state.limits is not None and state.limits.sha256 is None:
+            with contextlib.suppress(ArchiveDamagedError):
+                rows, content = read_limits(self._store, state), self._store.read(layout.LIMITS)
+                limits = None if content is None else note_limits(rows, content)
+                state = replace(state, limits=limits)
+        return state
 
     def amend(self, state: Coverage) -> None:
         """Put a state in the place of this one."""
@@ -204,6 +231,17 @@ class Writer:
 
 def _is(content: bytes, note: FileNote) -> bool:
     return hashlib.sha256(content).hexdigest() == note.sha256
+
+
+def _footer_of(store: Store, name: str, note: FileNote) -> str | None:
+    """Return the digest of the footer of a file, if that is what was written."""
+    try:
+        content = store.read(name)
+    except (OSError, ArchiveDamagedError):
+        return None
+    if content is None or not _is(content, note):
+        return None
+    return hashlib.sha256(read_footer(pa.BufferReader(content))).hexdigest()
 
 
 def read_noted(store: Store, name: str, note: FileNote | None) -> pa.Table:

@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from balance_analysis.spans import Span
 
 VERSION: Final = 2
+"""What is written. Version 1, which is read as well, has digests of whole files of rows alone."""
 
 _DIGEST: Final = "sha256"
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 _MOMENTS: Final = {"start", "end", "first", "last"}
+_IN_ALL_VERSIONS: Final = {"intervals", "files", "checkpoints", "pending"}
 _TAKE: Final = "`partial` takes what there is"
 
 
@@ -65,7 +67,7 @@ class FileNote:
 
     `first` and `last` are the timestamps of its first and last row, microseconds; `footer` is the
     SHA-256 of its Parquet footer, which tells readers of a part of it whether that is what was
-    written.
+    written; `None` where an older release wrote the note.
     """
 
     rows: int
@@ -73,16 +75,20 @@ class FileNote:
     sha256: str
     first: int
     last: int
-    footer: str
+    footer: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class LimitsNote:
-    """What the file of the network's limits must be."""
+    """What the file of the network's limits must be.
+
+    Where an older release wrote the note, there are no size and digest: then the file has so many
+    snapshots at least, and may be missing where these are 0.
+    """
 
     snapshots: int
-    size: int
-    sha256: str
+    size: int | None = None
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +314,7 @@ def from_json(content: bytes, name: str) -> Coverage:
     Raises
     ------
     ArchiveError
-        If it is damaged, or of another version.
+        If it is damaged, or of a newer version.
     """
     try:
         told = msgspec.json.decode(content)
@@ -328,12 +334,14 @@ def from_json(content: bytes, name: str) -> Coverage:
 
 def _parsed(told: dict[str, Any]) -> Coverage:
     """Return the state that content tells."""
-    if told["version"] != VERSION:
-        raise ValueError(f"it is of version {told['version']!r}, not {VERSION}")
-    if told.pop(_DIGEST, None) != _digest(told):
+    if told["version"] != 1 and told.pop(_DIGEST, None) != _digest(told):
         raise ValueError("its own digest is of another content")
+    if not told.keys() >= _IN_ALL_VERSIONS:
+        raise ValueError(f"it lacks {', '.join(_IN_ALL_VERSIONS - told.keys())}")
     content = _changed(told, _microseconds)
     checkpoints = {_microseconds(at): note for at, note in content["checkpoints"].items()}
+    if isinstance(content.get("limits", 0), int):  # of version 1
+        content["limits"] = {"snapshots": content.get("limits", 0)}
     state = msgspec.convert({**content, "checkpoints": checkpoints}, Coverage)
     for interval in state.intervals:
         dt.datetime.fromisoformat(interval.asked_at)

@@ -158,10 +158,15 @@ def check_footer(
     for note in notes:
         if size != note.size:
             wrong = f"it has {size} bytes, not {note.size}"
-        elif note.footer != footer.digest:
+        elif note.footer not in (footer.digest, None):
             wrong = "it has another footer than was written"
+        elif footer.metadata.num_rows != note.rows:
+            wrong = f"it has {footer.metadata.num_rows} rows, not {note.rows}"
         else:
-            return footer
+            schema = None if note.footer else wrong_schema(footer.metadata.schema.to_arrow_schema())
+            if schema is None:
+                return footer
+            wrong = schema
     raise OtherFileError(wrong)
 
 

@@ -49,6 +49,9 @@ MOST_CONFLICTS: Final = 100
 KEPT: Final = 400
 """Reports of so many runs are kept, the newest."""
 
+FAILED_FOR: Final = dt.timedelta(days=30)
+"""So long those are kept as well that tell of a failure."""
+
 _STAMP: Final = "%Y%m%dT%H%M%S.%fZ"
 _REPORT: Final = re.compile(rf"{layout.RUNS}\d{{8}}T\d{{6}}\.\d{{6}}Z-[0-9a-f]{{6}}\.json")
 
@@ -255,7 +258,7 @@ def _end(store: Store, state: Coverage, run: Run, report: RunReport) -> None:
     report.spans = [[exact_text(moment) for moment in span] for span in run.spans]
     report.committed = [[exact_text(moment) for moment in span] for span in run.committed]
     report.damaged = list(run.damaged)
-    report.limits = None if run.limits is None else snapshot(run.limits)
+    report.limits = None if run.limits is None else _as_json(snapshot(run.limits))
     report.rows, report.requests, report.bad_rows = run.rows, run.requests, len(run.bad_rows)
     report.conflicts = sum(part.num_rows for part in run.conflicts)
     rows = chain.from_iterable(part.slice(0, MOST_CONFLICTS).to_pylist() for part in run.conflicts)
@@ -306,16 +309,25 @@ def _report_names(store: Store) -> list[str]:
 
 
 def _forget_reports(store: Store) -> None:
-    """Delete the reports of old runs."""
+    """Delete the reports of old runs, but for those that tell of a recent failure."""
+    since = f"{layout.RUNS}{dt.datetime.now(dt.UTC) - FAILED_FOR:{_STAMP}}"
     try:
         for name in _report_names(store)[KEPT:]:
-            store.delete(name)
+            if name < since or _is_success(store, name):
+                store.delete(name)
     except (OSError, ArchiveError) as error:
         logger.warning("the reports of old runs can't be deleted: %s", error)
 
 
+def _is_success(store: Store, name: str) -> bool:
+    try:
+        return _read(store, name).is_success
+    except ArchiveDamagedError:
+        return False
+
+
 def _write(store: Store, report: RunReport) -> None:
-    content = json.dumps(asdict(report), indent=1, default=lambda moment: moment.isoformat()) + "\n"
+    content = json.dumps(asdict(report), indent=1) + "\n"
     store.write(f"{layout.RUNS}{report.id}.json", content.encode())
 
 
@@ -327,6 +339,13 @@ def _read(store: Store, name: str) -> RunReport:
     except (ValueError, RecursionError) as error:
         raise ArchiveDamagedError(f"{store.uri}/{name} is damaged: {error!r}; remove it") from error
     return report
+
+
+def _as_json(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: value.isoformat() if isinstance(value, dt.datetime) else value
+        for key, value in row.items()
+    }
 
 
 def _as_text(row: dict[str, Any]) -> dict[str, str]:

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("balance_analysis")
 
+_LOOK: Final = 60.0
+"""After so many seconds without news a cluster is looked at."""
+
 _PACKAGES: Final = ("balance-analysis", "pyarrow")
 """What makes the files: workers must have the driver's versions."""
 
@@ -67,13 +70,13 @@ class Pool:
         What takes the tasks.
     width
         How many it runs at once.
-    is_cluster
-        Whether it is a `distributed.Client`.
+    workers
+        Where its tasks run on a cluster: returns how many threads each worker has.
     """
 
     executor: Any
     width: int
-    is_cluster: bool = False
+    workers: Callable[[], dict[str, int]] | None = None
 
     @classmethod
     def of(cls, executor: Any) -> Pool:  # noqa: ANN401 - a Client is of a package that may not be there
@@ -97,7 +100,7 @@ class Pool:
             width = getattr(executor, "_max_workers", None) or os.cpu_count() or 1
             return cls(executor, width)
         _check_workers(executor)
-        return cls(executor, max(1, sum(executor.nthreads().values())), is_cluster=True)
+        return cls(executor, max(1, sum(executor.nthreads().values())), executor.nthreads)
 
     def map(
         self,
@@ -138,7 +141,10 @@ class Pool:
                     done.remove(future)
                     yield _result(item, future)
                 else:
-                    done.add(ended.get())
+                    try:
+                        done.add(ended.get(timeout=_LOOK))
+                    except queue.Empty:
+                        self._look()
         finally:
             for _, future in running:
                 future.cancel()
@@ -146,13 +152,19 @@ class Pool:
     def _submit(self, function: Callable[[S], T], item: S) -> Any:  # noqa: ANN401 - or a distributed.Future
         """Submit; an executor that takes no more fails the task, when its turn has come."""
         # Of a cluster each call is a task of its own: a result that is there is of another run.
-        options = {"pure": False} if self.is_cluster else {}
+        options = {} if self.workers is None else {"pure": False}
         try:
             return self.executor.submit(function, item, **options)
         except Exception as error:  # noqa: BLE001 - it is raised in its turn
             failed: Future[T] = Future()
             failed.set_exception(error)
             return failed
+
+    def _look(self) -> None:
+        """Tell that a cluster has nobody who works; one that is lost ends its tasks itself."""
+        with contextlib.suppress(Exception):
+            if self.workers is not None and not self.workers():
+                logger.warning("the cluster has no workers: waiting for one to join")
 
 
 def _result(item: object, future: Any) -> Any:  # noqa: ANN401 - or a distributed.Future

@@ -7,7 +7,6 @@ were written once, nothing else changes.
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import hashlib
 import logging
@@ -29,12 +28,10 @@ from balance_analysis.archive.coverage import (
     to_json,
 )
 from balance_analysis.archive.datafile import encode_rows, read_footer
-from balance_analysis.archive.limits import note_limits
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import read_about, read_coverage
 from balance_analysis.archive.runs import Run, iter_reports, reported
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError
-from balance_analysis.files.atomic import DAMAGES
 from balance_analysis.ingest.continuity import Continuity, ask_head
 from balance_analysis.ingest.periods import EMPTY, SpanWriter, load_rows, make_period
 from balance_analysis.load.request import make_request
@@ -326,17 +323,10 @@ def _rebuild_coverage(store: Store) -> bool:
     old = store.read(layout.COVERAGE)
     if old is not None:
         store.write(f"{layout.QUARANTINE}{layout.COVERAGE}", old)
-    state = Coverage(tuple(_intervals(files, partition)), files, limits=_note_of_limits(store))
+    # What the file of the limits is, if there is one, is noted when the archive is recovered.
+    state = Coverage(tuple(_intervals(files, partition)), files, limits=LimitsNote(0))
     store.write(layout.COVERAGE, to_json(state))
     return True
-
-
-def _note_of_limits(store: Store) -> LimitsNote | None:
-    content = store.read(layout.LIMITS)
-    with contextlib.suppress(*DAMAGES):
-        if content is not None:
-            return note_limits(pq.read_table(pa.BufferReader(content)), content)
-    return None
 
 
 def _sound_files(store: Store, partition: Partition) -> Iterator[tuple[str, FileNote]]:

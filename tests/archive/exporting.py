@@ -116,6 +116,19 @@ def edit_coverage(folder: Path, edit: Callable[[dict[str, Any]], object]) -> Non
     (folder / "_coverage.json").write_bytes(sealed(content))
 
 
+def make_old(folder: Path) -> Path:
+    """Turn an archive into one as version 0.1.0 wrote it, with no digests but those of files."""
+    content = json.loads((folder / "_coverage.json").read_bytes())
+    limits, pending = content.pop("limits"), content["pending"]
+    notes = [*content["files"].values(), *content["checkpoints"].values()]
+    for note in [*notes, *([pending["file"]] if pending else [])]:
+        del note["footer"]
+    del content["sha256"], content["pending_limits"]
+    old = {**content, "version": 1, "limits": 0 if limits is None else limits["snapshots"]}
+    (folder / "_coverage.json").write_text(json.dumps(old, indent=1) + "\n")
+    return folder
+
+
 def spans_of(folder: Path) -> list[tuple[int, int, bool]]:
     """Return the intervals of the coverage, without who was asked and when."""
     joined: list[tuple[int, int, bool]] = []

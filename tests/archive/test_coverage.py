@@ -23,7 +23,7 @@ from balance_analysis.archive.coverage import (
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 
 LENGTH = 24
-NOTE = FileNote(3, 900, "ab" * 32, first=2, last=1_680_307_200_000_001, footer="cd" * 32)
+NOTE = FileNote(rows=3, size=900, sha256="ab" * 32, first=2, last=1_680_307_200_000_001)
 
 
 @st.composite
@@ -162,7 +162,11 @@ def test_a_file_without_one_of_its_keys_is_damaged(key):
         b"null",
         b"[]",
         b'"1"',
-        b'{"version": "2", "intervals": [], "files": {}, "checkpoints": {}, "pending": null}',
+        b'{"version": "1", "intervals": [], "files": {}, "checkpoints": {}, "pending": null}',
+        b'{"version": 1, "intervals": [7], "files": {}, "checkpoints": {}, "pending": null}',
+        b'{"version": 1, "intervals": [], "files": [1], "checkpoints": {}, "pending": null}',
+        b'{"version": 1, "intervals": [], "files": {}, "checkpoints": {"x": {}}, "pending": null}',
+        b'{"version": 1, "intervals": [], "files": {}, "checkpoints": {}, "pending": 5}',
     ],
 )
 def test_what_is_no_state_is_damaged(content):
@@ -208,11 +212,6 @@ def changed(edit):
         lambda c: c["files"].update({"2023-02-30": c["files"]["2023-04-01"]}),
         lambda c: c["pending"].update(period="2023-02-30"),
         lambda c: c["limits"].pop("snapshots"),
-        lambda c: c["files"]["2023-04-01"].pop("footer"),
-        lambda c: c.update(intervals=[7]),
-        lambda c: c.update(files=[1]),
-        lambda c: c.update(checkpoints={"x": {}}),
-        lambda c: c.update(pending=5),
     ],
 )
 def test_whatever_is_no_value_of_its_kind_is_damage(edit):
@@ -235,11 +234,6 @@ def test_a_newer_version_asks_for_a_newer_package():
     content = to_json(Coverage()).replace(b'"version": 2', b'"version": 3')
     with pytest.raises(ArchiveError, match="version 3, newer than this package knows"):
         from_json(content, "x")
-
-
-def test_an_older_version_is_to_be_rebuilt_from_the_files():
-    with pytest.raises(ArchiveDamagedError, match=r"of version 1, not 2.*export --repair"):
-        from_json(sealed({**changed(lambda content: content), "version": 1}), "x")
 
 
 def test_the_frame_tells_states_in_time_order_and_gaps_between_them():

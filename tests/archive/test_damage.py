@@ -36,6 +36,7 @@ from tests.archive.exporting import (
     START,
     content_of,
     lasting,
+    make_old,
     node_of,
     run_export,
     spread_history,
@@ -225,6 +226,51 @@ def test_limits_that_a_run_was_about_to_write_are_its_or_those_before(node, fold
     assert Archive(folder).limits().equals(after)
     writer.recover()
     assert (writer.state.limits, writer.state.pending_limits) == (noted, None)
+
+
+# Archives of an older release.
+
+
+def test_an_archive_of_the_release_before_is_read_and_the_next_export_upgrades_it(
+    node, folder, caplog
+):
+    caplog.set_level("INFO")
+    expected, noted = Archive(folder).read(), state_of(folder)
+    make_old(folder)
+    before = content_of(folder)
+    archive = Archive(folder)
+    assert archive.read().equals(expected)
+    assert archive.verify().is_whole
+    assert len(archive.limits()) == archive.status().limits == 1
+    assert content_of(folder) == before
+    run_export(node, folder, end=END)
+    assert "reading" in caplog.text
+    state = state_of(folder)
+    assert (state.files, state.checkpoints) == (noted.files, noted.checkpoints)
+    assert [n.footer for n in state.files.values()] == [n.footer for n in noted.files.values()]
+    assert all(note.footer for note in state.checkpoints.values())
+    assert state.limits.sha256 is not None
+    assert archive.verify().is_whole
+    caplog.clear()
+    run_export(node, folder, end=END)
+    assert "to note the digests" not in caplog.text
+
+
+def test_an_old_file_that_is_not_what_was_written_is_not_upgraded_but_named(node, folder):
+    other_balances(make_old(folder))
+    run_export(node, folder, end=END)
+    assert state_of(folder).files[SECOND].footer is None
+    assert [problem.where for problem in Archive(folder).verify().problems] == [DAY_FILE]
+    with Client(node.url) as client:
+        assert repair(client, Archive(folder)).left.is_whole
+
+
+@pytest.mark.parametrize("put", [as_float, other_rows, another_day])
+def test_of_an_old_archive_size_rows_and_columns_are_checked(folder, put):
+    put(make_old(folder))
+    for read in ("all", "a party", "serve a party"):
+        with pytest.raises((ArchiveDamagedError, StaleError)):
+            READS[read](Archive(folder))
 
 
 # Links.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import tempfile
 from pathlib import Path
 
@@ -103,11 +102,10 @@ def test_a_damaged_snapshot_is_read_or_told(tmp_path, content):
 @given(data=st.data())
 def test_the_damaged_limits_of_an_archive_are_read_or_told(tmp_path, data):
     whole, _ = encode_limits(with_snapshot(to_timeline([]), LIMITS))
-    content = data.draw(damaged(whole))
-    (tmp_path / layout.LIMITS).write_bytes(content)
-    noted = LimitsNote(1, len(content), hashlib.sha256(content).hexdigest())
+    (tmp_path / layout.LIMITS).write_bytes(data.draw(damaged(whole)))
+    without_digest = Coverage(limits=LimitsNote(1))
     with contextlib.suppress(ba.ArchiveError):
-        read_limits(Store(tmp_path), Coverage(limits=noted))
+        read_limits(Store(tmp_path), without_digest)
 
 
 @every_file

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.runs import (
     MOST_CONFLICTS,
+    RunReport,
     iter_reports,
 )
 from balance_analysis.archive.store import Store
@@ -162,12 +163,32 @@ def test_a_damaged_report_is_told_and_skipped(tmp_path, caplog, content):
     assert Archive(tmp_path / "a").status().last_run is None
 
 
-def test_the_reports_of_the_400_newest_runs_are_kept(tmp_path):
-    folder = tmp_path / "a" / "_runs"
+def put_reports(folder, count, *, outcome="complete", days=0):
+    """Put reports of runs beside those of an archive: one a minute, up to so many days ago."""
+    last = dt.datetime.now(dt.UTC) - dt.timedelta(days=days)
+    ids = []
+    for number in range(count):
+        began = last - dt.timedelta(minutes=number)
+        ids.append(f"{began:%Y%m%dT%H%M%S.%fZ}-{number:06x}")
+        report = RunReport(ids[-1], began.isoformat(), outcome=outcome)
+        content = json.dumps(asdict(report))
+        (folder / "_runs" / f"{ids[-1]}.json").write_text(content)
+    return ids
+
+
+def test_the_reports_of_the_400_newest_runs_are_kept_and_recent_failures(tmp_path):
+    folder = tmp_path / "a"
     with node_of(ROWS) as node:
-        first = run_export(node, tmp_path / "a").id
-        old = [f"20200101T000000.{number:06}Z-abcdef" for number in range(500)]
-        for name in [*old, "mine"]:
-            (folder / f"{name}.json").write_text("{}")
-        last = run_export(node, tmp_path / "a").id
-    assert {path.stem for path in folder.iterdir()} == {"mine", first, last, *old[-398:]}
+        run_export(node, folder)
+        recent = put_reports(folder, 500, days=1)
+        failed = put_reports(folder, 3, outcome="failed", days=20)
+        killed = put_reports(folder, 2, outcome="incomplete", days=29)
+        put_reports(folder, 4, outcome="failed", days=31)
+        put_reports(folder, 4, days=25)
+        (folder / "_runs" / "mine.json").write_text("{}")
+        last = run_export(node, folder).id
+    kept = {path.stem for path in (folder / "_runs").iterdir()} - {"mine"}
+    assert (folder / "_runs" / "mine.json").exists()
+    assert kept - {*recent} - {last} >= {*failed, *killed}
+    assert len(kept) == 400 + len(failed + killed)
+    assert kept & {*recent} == {*recent[:398]}

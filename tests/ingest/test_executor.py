@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
+import threading
 import time
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 
 import pytest
 
+from balance_analysis.ingest import executor as executing
 from balance_analysis.ingest.executor import Pool
 
 OWN = {name: importlib.metadata.version(name) for name in ("balance-analysis", "pyarrow")}
@@ -148,3 +150,24 @@ def test_a_worker_that_can_not_do_the_work_is_refused_before_any(found, said):
     with pytest.raises(ValueError, match=said):
         Pool.of(cluster)
     assert cluster.futures == []
+
+
+@pytest.mark.parametrize("threads", [{}, {"a": 2}])
+def test_a_cluster_without_workers_is_waited_for_and_told_of(monkeypatch, caplog, threads, beside):
+    monkeypatch.setattr(executing, "_LOOK", 0.01)
+    looked = threading.Event()
+
+    class Watched(Cluster):
+        def nthreads(self):
+            looked.set()
+            return super().nthreads()
+
+    cluster = Watched(threads=threads)
+    taking = Pool.of(cluster).map(None, [1])
+    looked.clear()
+    first = beside(next, taking)
+    assert looked.wait(10)
+    cluster.end(0)
+    assert first.result(10) == -1
+    said = {each.message for each in caplog.records}
+    assert said == (set() if threads else {"the cluster has no workers: waiting for one to join"})
