@@ -20,7 +20,7 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.commit import read_noted
 from balance_analysis.archive.manifest import check_seen
 from balance_analysis.ingest.periods import LoadedPeriod, load_rows, make_period
-from balance_analysis.load.progress import reporting
+from balance_analysis.load.request import reporting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.store import Store
     from balance_analysis.ingest.executor import Pool
     from balance_analysis.ingest.periods import SpanWriter
-    from balance_analysis.load.progress import Report
-    from balance_analysis.load.request import LoadRequest
+    from balance_analysis.load.request import LoadRequest, Report
     from balance_analysis.node.client import Client
 
 _AHEAD: Final = 8

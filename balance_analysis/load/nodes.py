@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from balance_analysis.load.request import LoadRequest, OnBadRows
     from balance_analysis.node.exchange import Answer
-    from balance_analysis.node.query import PageRequest
     from balance_analysis.node.window import Ask
+    from balance_analysis.node.wire import PageRequest
     from balance_analysis.spans import Span
 
 FRESH: Final = 3

@@ -17,7 +17,7 @@ from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import check_positive, make_request
 from balance_analysis.node.client import BALANCE_CHANGES
 from balance_analysis.node.decode import decode_page, raise_bad_row
-from balance_analysis.node.query import PageRequest
+from balance_analysis.node.wire import PageRequest
 from balance_analysis.notebook import facts_html, rows_html
 
 if TYPE_CHECKING:

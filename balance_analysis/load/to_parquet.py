@@ -31,7 +31,7 @@ from balance_analysis.files.atomic import (
 from balance_analysis.filters import make_filters
 from balance_analysis.load.request import OnBadRows, make_request
 from balance_analysis.load.stream import Load
-from balance_analysis.node.query import filter_parameters
+from balance_analysis.node.wire import filter_parameters
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ARROW_SCHEMA, Instant
 from balance_analysis.spans import clipped
@@ -39,8 +39,7 @@ from balance_analysis.spans import clipped
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from balance_analysis.load.progress import Report
-    from balance_analysis.load.request import LoadRequest
+    from balance_analysis.load.request import LoadRequest, Report
     from balance_analysis.node.client import Client
     from balance_analysis.node.walk import Step
 

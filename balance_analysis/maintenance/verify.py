@@ -23,7 +23,7 @@ from balance_analysis.archive.manifest import noted_files, read_about, read_cove
 from balance_analysis.archive.store import is_leftover
 from balance_analysis.archive.verify_report import Problem, VerifyReport
 from balance_analysis.errors import ArchiveError
-from balance_analysis.load.progress import reporting
+from balance_analysis.load.request import reporting
 from balance_analysis.maintenance.verify_file import (
     EMPTY,
     CheckedFile,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.manifest import About
     from balance_analysis.archive.store import Store
     from balance_analysis.archive.verify_report import Kind
-    from balance_analysis.load.progress import Report
+    from balance_analysis.load.request import Report
     from balance_analysis.node.client import Client
     from balance_analysis.spans import Span
 

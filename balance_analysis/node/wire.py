@@ -1,4 +1,4 @@
-"""The answers of the interface as typed shapes, under the wire's own structure.
+"""The parameters of a request, and the answers as typed shapes, under the wire's own structure.
 
 `msgspec` decodes and validates in one pass. A page is decoded strictly first; the loose shape,
 which keeps every row as raw JSON, serves only pages on which a row is not as the interface says.
@@ -10,13 +10,57 @@ Of a key that an object has twice, `msgspec` takes the last and says nothing: `c
 from __future__ import annotations
 
 import json
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 import numpy as np
 
 from balance_analysis.errors import DecodeError
 from balance_analysis.schema import FIELD_NAMES
+
+if TYPE_CHECKING:
+    from balance_analysis.filters import Filters
+
+Parameters = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """One page of balance changes in a range of microseconds, from a cursor on or from an end."""
+
+    filters: Filters
+    start: int
+    end: int
+    page_size: int
+    newest_first: bool = False
+    cursor: str | None = None
+    backward: bool = False
+
+    def parameters(self) -> Parameters:
+        """Return the wire's parameters; both bounds are always sent.
+
+        A node that is asked without a range scans its whole table and may never answer.
+        """
+        size, cursor = ("last", "before") if self.backward else ("first", "after")
+        return [
+            *filter_parameters(self.filters),
+            (f"pagination.{size}", str(self.page_size)),
+            *([] if self.cursor is None else [(f"pagination.{cursor}", self.cursor)]),
+            ("pagination.newestFirst", "true" if self.newest_first else "false"),
+            ("dateRange.startTimestamp", str(self.start * 1000)),
+            ("dateRange.endTimestamp", str(self.end * 1000)),
+        ]
+
+
+def filter_parameters(filters: Filters) -> Parameters:
+    """Return the filters as the wire's repeated keys."""
+    return [
+        *([("filter.assetId", filters.asset_id)] if filters.asset_id is not None else []),
+        *(("filter.partyIds", party) for party in filters.party_ids),
+        *(("filter.marketIds", market) for market in filters.market_ids),
+        *(("filter.accountTypes", name) for name in filters.account_types),
+    ]
 
 
 class Row(msgspec.Struct, rename=FIELD_NAMES, gc=False):

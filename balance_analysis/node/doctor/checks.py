@@ -13,9 +13,9 @@ import pandas as pd
 
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError
 from balance_analysis.node import limits
-from balance_analysis.node.block import USUAL_MAXIMUM
 from balance_analysis.node.doctor import report, trials
 from balance_analysis.node.doctor.probe import Probe, is_range_refusal, is_refusal
+from balance_analysis.node.walk import USUAL_MAXIMUM
 from balance_analysis.node.window import EARLIEST
 from balance_analysis.schema import ACCOUNT_TYPES, FIELD_NAMES
 from balance_analysis.text import count_text, iso_text, moment_text

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError
-from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, ONCE, Tally
+from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, ONCE, Pace, Tally
 from balance_analysis.node.decode import FIRST_NANOSECOND, LAST_NANOSECOND, decode_page
 from balance_analysis.node.limits import decode_limits
-from balance_analysis.node.pace import Pace
 from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW
 from balance_analysis.schema import ACCOUNT_KEY, FIELD_NAMES
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.node.client import Client
     from balance_analysis.node.exchange import Answer
-    from balance_analysis.node.query import Parameters
+    from balance_analysis.node.wire import Parameters
     from balance_analysis.spans import Span
 
 MOST_REQUESTS: Final = 40

@@ -6,12 +6,12 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from balance_analysis.errors import TooLargeError
-from balance_analysis.node.block import LARGEST_PAGE, USUAL_MAXIMUM
 from balance_analysis.node.doctor.probe import SAMPLE_SIZES, Page, Probe
+from balance_analysis.node.walk import LARGEST_PAGE, USUAL_MAXIMUM
 from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW
 
 if TYPE_CHECKING:
-    from balance_analysis.node.query import Parameters
+    from balance_analysis.node.wire import Parameters
 
 _CURSOR_PAGES: Final = 8
 
