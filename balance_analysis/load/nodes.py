@@ -18,9 +18,9 @@ from balance_analysis.node.client import (
     ONCE,
     Client,
     Retry,
-    Tally,
 )
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
+from balance_analysis.node.exchange import Tally
 from balance_analysis.node.walk import Step, find_oldest, take_step
 from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW, Window, fetch
 from balance_analysis.spans import clipped

@@ -60,19 +60,13 @@ def make_request(
     check_positive("workers", workers)
     if on_bad_rows not in ("raise", "quarantine"):
         raise ValueError(f'on_bad_rows must be "raise" or "quarantine", not {on_bad_rows!r}')
-    first, last = bounds(start, end)
-    return LoadRequest(first, last, filters, page_size, workers, on_bad_rows, end is None)
-
-
-def bounds(start: Instant | None, end: Instant | None) -> tuple[int | None, int]:
-    """Return the bounds in microseconds; an end that is left out is now."""
     last = to_microseconds(dt.datetime.now(dt.UTC) if end is None else end)
     first = None if start is None else to_microseconds(start)
     if first is not None and first >= last:
         raise ValueError(
             f"start must be before end, but {iso_text(first)} is not before {iso_text(last)}"
         )
-    return first, last
+    return LoadRequest(first, last, filters, page_size, workers, on_bad_rows, end is None)
 
 
 def check_positive(name: str, number: int) -> None:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterable
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit
 
@@ -23,7 +23,7 @@ import stamina
 
 from balance_analysis import __version__
 from balance_analysis.errors import RequestError
-from balance_analysis.node.exchange import LONGEST_WAIT, Answer, Get, exchange, new_session
+from balance_analysis.node.exchange import LONGEST_WAIT, Get, Tally, exchange, new_session
 from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
@@ -31,17 +31,16 @@ if TYPE_CHECKING:
 
     import requests
 
+    from balance_analysis.node.exchange import Answer
     from balance_analysis.node.wire import Parameters
 
 BALANCE_CHANGES: Final = "/api/v2/balance/changes"
 NETWORK_LIMITS: Final = "/api/v2/network/limits"
-
 USER_AGENT: Final = f"balance_analysis/{__version__} (Python {platform.python_version()})"
 
 _HEADERS: Final = {"Accept": "application/json", "User-Agent": USER_AGENT}
 
 MAX_ANSWER_BYTES: Final = 256_000_000
-
 ATTEMPTS: Final = 6
 PAUSES: Final = 5
 """How often one request may be told to slow down before it is given up."""
@@ -49,8 +48,7 @@ PAUSES: Final = 5
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
 _TOO_MANY = 429
 
-_SLOWER: Final = 2.0
-_FASTER: Final = 0.99
+_SLOWER, _FASTER = 2.0, 0.99
 _FIRST_RATE: Final = 16.0
 """Requests a second to go on with after a first refusal: real nodes refill 20 a second."""
 
@@ -60,40 +58,6 @@ logger.addHandler(logging.NullHandler())
 logging.getLogger("stamina").addHandler(logging.NullHandler())
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Tally:
-    """What a piece of work cost; safe to share between threads.
-
-    `requests` counts repeated ones too, `retries` only these; `throttled_seconds` were waited
-    because of a rate, summed over threads; `bytes` are those of answers, decompressed.
-    """
-
-    requests: int = 0
-    retries: int = 0
-    throttled_seconds: float = 0.0
-    bytes: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-
-    def add(
-        self, *, requests: int = 0, retries: int = 0, throttled: float = 0.0, size: int = 0
-    ) -> None:
-        """Add to the counts."""
-        with self._lock:
-            self.requests += requests
-            self.retries += retries
-            self.throttled_seconds += throttled
-            self.bytes += size
-
-    def as_json(self) -> dict[str, float]:
-        """Return the counts by name."""
-        return {
-            "requests": self.requests,
-            "retries": self.retries,
-            "throttled_seconds": round(self.throttled_seconds, 3),
-            "bytes": self.bytes,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,15 +268,18 @@ class Client:
 
     def share(self, count: int) -> Client:
         """Return a client of the same nodes, for one of so many that share the request rate."""
-        _, (base_urls, options, users) = self.__reduce__()
-        if self.max_requests_per_second is not None:
-            options["max_requests_per_second"] = self.max_requests_per_second / count
-        return _make_client(base_urls, options, users)
+        rate = self.max_requests_per_second
+        return self.paced(None if rate is None else rate / count)
+
+    def paced(self, per_second: float | None) -> Client:
+        """Return a client of the same nodes that has a request rate of its own."""
+        make, (base_urls, options, users) = self.__reduce__()
+        return make(base_urls, options | {"max_requests_per_second": per_second}, users)
 
     def without_users(self) -> Client:
         """Return a client of the same nodes that knows no user and password of theirs."""
-        _, (base_urls, options, _users) = self.__reduce__()
-        return _make_client(base_urls, options, {})
+        make, (base_urls, options, _users) = self.__reduce__()
+        return make(base_urls, options, {})
 
     def get(
         self,
@@ -413,11 +380,8 @@ def _split(base_url: str) -> tuple[str, dict[str, str]]:
     except (ValueError, AttributeError):
         valid = False
     if not valid or parts.query or parts.fragment:
-        shown = base_url
-        if isinstance(base_url, str) and "@" in base_url:
-            shown = "***@" + base_url.rpartition("@")[2]
-        if isinstance(shown, str):
-            shown = without_credentials(shown)
+        text = str(base_url)
+        shown = without_credentials("***@" + text.rpartition("@")[2] if "@" in text else text)
         raise ValueError(
             f"{shown!r} is not the address of a node; it looks like https://node.example.org"
         )

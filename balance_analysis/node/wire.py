@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -102,30 +102,32 @@ class RawEdge(msgspec.Struct, gc=False):
     node: msgspec.Raw
 
 
-class Connection(msgspec.Struct, rename="camel"):
+E = TypeVar("E", Edge, RawEdge)
+
+
+class Connection(msgspec.Struct, Generic[E], rename="camel"):
     """One page."""
 
-    edges: list[Edge]
+    edges: list[E]
     page_info: PageInfo
 
 
-class RawConnection(msgspec.Struct, rename="camel"):
-    """One page, its rows unread."""
-
-    edges: list[RawEdge]
-    page_info: PageInfo
-
-
-class BalanceChanges(msgspec.Struct):
+class BalanceChanges(msgspec.Struct, Generic[E]):
     """The answer of operation A."""
 
-    balances: Connection
+    balances: Connection[E]
 
 
-class RawBalanceChanges(msgspec.Struct):
-    """The answer of operation A, its rows unread."""
+class Limits(msgspec.Struct, rename="camel"):
+    """The network limits; a date is nanoseconds as text."""
 
-    balances: RawConnection
+    can_propose_market: bool
+    can_propose_asset: bool
+    propose_market_enabled: bool
+    propose_asset_enabled: bool
+    genesis_loaded: bool
+    propose_market_enabled_from: str
+    propose_asset_enabled_from: str
 
 
 class NetworkLimitsAnswer(msgspec.Struct):
@@ -206,8 +208,8 @@ def _check_pairs(pairs: list[tuple[str, Any]]) -> None:
         raise DecodeError(f"the answer has the key {key!r} twice in one object")
 
 
-page_decoder = msgspec.json.Decoder(BalanceChanges)
-raw_page_decoder = msgspec.json.Decoder(RawBalanceChanges)
+page_decoder = msgspec.json.Decoder(BalanceChanges[Edge])
+raw_page_decoder = msgspec.json.Decoder(BalanceChanges[RawEdge])
 row_decoder = msgspec.json.Decoder(Row)
 timestamp_decoder = msgspec.json.Decoder(RowTime)
 limits_decoder = msgspec.json.Decoder(NetworkLimitsAnswer)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from balance_analysis.demo import serve_sample
 from balance_analysis.errors import RequestError
 from balance_analysis.node.client import Client
-from balance_analysis.node.doctor.checks import diagnose_node
+from balance_analysis.node.doctor import diagnose_node
 from balance_analysis.node.doctor.probe import MOST_REQUESTS
 from balance_analysis.node.doctor.report import Finding, NodeReport
 from tests.loopback import Fault, LoopbackNode, histories, random_history
@@ -361,13 +361,14 @@ def test_rate_limit_headers_are_told():
 
 
 def test_a_refusal_as_too_many_slows_down_and_is_told():
-    with LoopbackNode(ROWS, faults=[None, Fault.rate_limited(0)]) as node:
-        report = ask(node)
+    node = LoopbackNode(ROWS, faults=[None, Fault.rate_limited(1)])
+    with node, Client(node.url) as client:
+        report = diagnose_node(client, max_requests_per_second=20)
     check(report, node)
     assert report["rate_limit"].value["refused"] == 1
     assert report["rate_limit"].verdict == "note"
     slow = [request.time for request in node.requests[2:]]
-    assert (len(slow) - 1) / (slow[-1] - slow[0]) <= 5.5
+    assert (len(slow) - 1) / (slow[-1] - slow[0]) <= 14
 
 
 def test_a_node_that_keeps_refusing_is_left_alone():
@@ -486,6 +487,23 @@ def test_the_package_s_own_service_has_no_warnings():
     assert report["cursors"].verdict == "ok"
     assert report["cursors"].value["cuts"] > 0
     assert report.requests <= MOST_REQUESTS
+
+
+@pytest.mark.parametrize(("own", "asked"), [(None, 40), (40, 1000)])
+def test_the_rate_is_at_most_that_asked_for_and_the_client_s(own, asked):
+    with LoopbackNode(ROWS[:1]) as node, Client(node.url, max_requests_per_second=own) as client:
+        diagnose_node(client, max_requests_per_second=asked)
+    times = [request.time for request in node.requests if request.get("pagination.first") != "1"]
+    assert (len(times) - 1) / (times[-1] - times[0]) <= 42
+
+
+def test_the_caller_s_client_is_left_as_it_was():
+    node = LoopbackNode(ROWS, faults=[None, Fault.rate_limited(0)])
+    with node, Client(node.url, timeout=20) as client:
+        diagnose_node(client, max_requests_per_second=10_000)
+        assert client.timeout == 20
+        assert client._pace.wait() == client._pace.wait() == 0
+        assert client.get("/api/v2/network/limits", [], len).value > 0
 
 
 def test_a_rate_that_is_not_positive_is_a_caller_s_slip():
