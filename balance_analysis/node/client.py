@@ -273,13 +273,13 @@ class Client:
 
     def paced(self, per_second: float | None) -> Client:
         """Return a client of the same nodes that has a request rate of its own."""
-        make, (base_urls, options, users) = self.__reduce__()
-        return make(base_urls, options | {"max_requests_per_second": per_second}, users)
+        _, (base_urls, options, users) = self.__reduce__()
+        return _make_client(base_urls, options | {"max_requests_per_second": per_second}, users)
 
     def without_users(self) -> Client:
         """Return a client of the same nodes that knows no user and password of theirs."""
-        make, (base_urls, options, _users) = self.__reduce__()
-        return make(base_urls, options, {})
+        _, (base_urls, options, _users) = self.__reduce__()
+        return _make_client(base_urls, options, {})
 
     def get(
         self,
