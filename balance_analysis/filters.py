@@ -7,17 +7,20 @@ here, before the first request.
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from balance_analysis.schema import ACCOUNT_TYPES, NETWORK_PARTY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     import pandas as pd
+
+F = TypeVar("F", bound="Callable[..., Any]")
 
 _HEX_ID: Final = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 _TYPE_PREFIX: Final = "ACCOUNT_TYPE_"
@@ -96,6 +99,15 @@ def _chunks(values: tuple[str, ...], size: int) -> list[tuple[str, ...]]:
     return [values[i : i + size] for i in range(0, len(values), size)] or [()]
 
 
+class FilterKeywords(TypedDict, total=False):
+    """What functions that ask for accounts take, and hand to `make_filters`."""
+
+    asset_id: str | None
+    party_ids: str | Iterable[str]
+    market_ids: str | Iterable[str]
+    account_types: str | Iterable[str]
+
+
 def make_filters(
     asset_id: str | None = None,
     party_ids: str | Iterable[str] = (),
@@ -128,6 +140,19 @@ def make_filters(
         market_ids=_distinct(_market(market) for market in _texts(market_ids, "market_ids")),
         account_types=_distinct(_type(name) for name in _texts(account_types, "account_types")),
     )
+
+
+def takes_filters(function: F) -> F:
+    """Show the keywords of `make_filters` in the signature of a function that hands them on."""
+    named = inspect.signature(function).parameters.values()
+    keywords = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in inspect.signature(make_filters).parameters.values()
+    ]
+    own = [each for each in named if each.kind != inspect.Parameter.VAR_KEYWORD]
+    returned = inspect.signature(function).return_annotation
+    function.__signature__ = inspect.Signature([*own, *keywords], return_annotation=returned)  # type: ignore[attr-defined]
+    return function
 
 
 def _texts(values: str | Iterable[str], name: str) -> list[str]:

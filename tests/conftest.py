@@ -84,3 +84,8 @@ def _recorded(name: str) -> Path:
     if not path.exists():
         pytest.skip(f"the public recording is not at {path}")
     return path
+
+
+def pytest_xdist_auto_num_workers():
+    """Return one process more than there are processors: many tests wait for others."""
+    return (os.cpu_count() or 1) + 1

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 
@@ -7,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.filters import Filters, make_filters
+import balance_analysis as ba
+from balance_analysis.filters import FilterKeywords, Filters, make_filters
 from balance_analysis.schema import ACCOUNT_TYPES
 
 ID = "ab" * 32
@@ -148,3 +150,19 @@ def test_halving_ends_at_single_values(parties, markets, types):
             singles.append(one)
     counts = (max(parties, 1), max(markets, 1), max(types, 1))
     assert len(set(singles)) == len(singles) == math.prod(counts)
+
+
+@pytest.mark.parametrize(
+    "function", [ba.load_balance_changes, ba.iter_pages, ba.export, ba.Archive.read]
+)
+def test_functions_that_take_filters_show_them_in_their_signature(function):
+    shown = inspect.signature(function).parameters
+    filters = inspect.signature(make_filters).parameters
+    assert [*shown][-len(filters) :] == [*filters]
+    assert all(shown[name].default == filters[name].default for name in filters)
+    assert [*filters] == [*FilterKeywords.__annotations__]
+
+
+def test_a_filter_that_there_is_not_is_refused():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'party_id'"):
+        ba.Archive("nowhere").read(party_id="a")

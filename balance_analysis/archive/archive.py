@@ -7,7 +7,7 @@ after it, never half of one.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import pandas as pd
 import pyarrow as pa
@@ -19,14 +19,14 @@ from balance_analysis.archive.manifest import read_about, read_coverage
 from balance_analysis.archive.scan import Chosen, anywhere, files_of
 from balance_analysis.archive.status import read_status
 from balance_analysis.archive.store import Store
-from balance_analysis.filters import make_filters
+from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
 from balance_analysis.known import note_known
 from balance_analysis.schema import COLUMNS, from_microseconds, to_microseconds
 from balance_analysis.spans import clipped
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import dask.dataframe as dd
 
@@ -86,17 +86,15 @@ class Archive:
         """
         return self._state()[1].to_frame()
 
+    @takes_filters
     def read(
         self,
         *,
         start: Instant | None = None,
         end: Instant | None = None,
-        asset_id: str | None = None,
-        party_ids: str | Iterable[str] = (),
-        market_ids: str | Iterable[str] = (),
-        account_types: str | Iterable[str] = (),
         columns: Sequence[str] = COLUMNS,
         partial: bool = False,
+        **filters: Unpack[FilterKeywords],
     ) -> pd.DataFrame:
         """Return balance changes as a table; files and row groups without any are not read.
 
@@ -132,28 +130,23 @@ class Archive:
         chosen = self.choose(
             start=start,
             end=end,
-            asset_id=asset_id,
-            party_ids=party_ids,
-            market_ids=market_ids,
-            account_types=account_types,
             partial=partial,
+            **filters,
         )
         table = read_frame(chosen, columns)
         if set(columns) == set(COLUMNS):
             note_known(table, chosen.known)
         return table
 
+    @takes_filters
     def iter_batches(
         self,
         *,
         start: Instant | None = None,
         end: Instant | None = None,
-        asset_id: str | None = None,
-        party_ids: str | Iterable[str] = (),
-        market_ids: str | Iterable[str] = (),
-        account_types: str | Iterable[str] = (),
         columns: Sequence[str] = COLUMNS,
         partial: bool = False,
+        **filters: Unpack[FilterKeywords],
     ) -> Iterator[pa.RecordBatch]:
         """Yield balance changes as Arrow batches, for what doesn't fit into memory.
 
@@ -174,54 +167,42 @@ class Archive:
         chosen = self.choose(
             start=start,
             end=end,
-            asset_id=asset_id,
-            party_ids=party_ids,
-            market_ids=market_ids,
-            account_types=account_types,
             partial=partial,
+            **filters,
         )
         return chosen.iter_batches(columns)
 
+    @takes_filters
     def choose(
         self,
         *,
         start: Instant | None = None,
         end: Instant | None = None,
-        asset_id: str | None = None,
-        party_ids: str | Iterable[str] = (),
-        market_ids: str | Iterable[str] = (),
-        account_types: str | Iterable[str] = (),
         partial: bool = False,
+        **filters: Unpack[FilterKeywords],
     ) -> Chosen:
         """Return what `read` would read, fixed at this moment, for others to read in parts.
 
         It takes what `read` takes, and raises what it raises.
         """
-        filters = make_filters(
-            asset_id=asset_id,
-            party_ids=party_ids,
-            market_ids=market_ids,
-            account_types=account_types,
-        )
+        accounts = make_filters(**filters)
         about, state = self._state()
-        about.check_holds(filters)
+        about.check_holds(accounts)
         span = interval_asked(state, start, end, self.uri, partial=partial)
         if not partial:
             check_complete(state, *span, self.uri)
         known = tuple(clipped(state.known(), *span))
-        return Chosen(anywhere(self.store), filters, tuple(files_of(about, state, span)), known)
+        return Chosen(anywhere(self.store), accounts, tuple(files_of(about, state, span)), known)
 
+    @takes_filters
     def to_dask(
         self,
         *,
         start: Instant | None = None,
         end: Instant | None = None,
-        asset_id: str | None = None,
-        party_ids: str | Iterable[str] = (),
-        market_ids: str | Iterable[str] = (),
-        account_types: str | Iterable[str] = (),
         columns: Sequence[str] = COLUMNS,
         partial: bool = False,
+        **filters: Unpack[FilterKeywords],
     ) -> dd.DataFrame:
         """Return balance changes as a dask DataFrame: a partition for each file, read when needed.
 
@@ -250,23 +231,18 @@ class Archive:
         chosen = self.choose(
             start=start,
             end=end,
-            asset_id=asset_id,
-            party_ids=party_ids,
-            market_ids=market_ids,
-            account_types=account_types,
             partial=partial,
+            **filters,
         )
         return dask_frame(chosen, columns)
 
+    @takes_filters
     def balance_at(
         self,
         when: Instant,
         *,
-        asset_id: str | None = None,
-        party_ids: str | Iterable[str] = (),
-        market_ids: str | Iterable[str] = (),
-        account_types: str | Iterable[str] = (),
         partial: bool = False,
+        **filters: Unpack[FilterKeywords],
     ) -> pd.DataFrame:
         """Return the balance of every account at an instant.
 
@@ -295,13 +271,8 @@ class Archive:
         ValueError
             As `read`.
         """
-        filters = make_filters(
-            asset_id=asset_id,
-            party_ids=party_ids,
-            market_ids=market_ids,
-            account_types=account_types,
-        )
-        return read_balances(self.store, filters, when, partial=partial)
+        accounts = make_filters(**filters)
+        return read_balances(self.store, accounts, when, partial=partial)
 
     def opening_balances(self, *, at: Instant, partial: bool = False) -> pd.DataFrame:
         """Return what every account held before a moment: the `opening` of a table from there on.

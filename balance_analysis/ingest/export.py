@@ -11,7 +11,7 @@ import datetime as dt
 import logging
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer
@@ -27,7 +27,7 @@ from balance_analysis.archive.manifest import (
 )
 from balance_analysis.archive.runs import Run, reported
 from balance_analysis.errors import ArchiveError
-from balance_analysis.filters import make_filters
+from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
 from balance_analysis.ingest.continuity import Continuity, ask_head, is_finished
 from balance_analysis.ingest.executor import Pool
 from balance_analysis.ingest.parallel import load_on_executor
@@ -38,7 +38,7 @@ from balance_analysis.load.stream import Load
 from balance_analysis.schema import to_microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from distributed import Client as Cluster
 
@@ -61,16 +61,13 @@ SETTLE: Final = dt.timedelta(seconds=10)
 _DAY: Final = 86_400_000_000
 
 
+@takes_filters
 def export(
     client: Client,
     archive: Archive,
     *,
     start: Instant | None = None,
     end: Instant | None = None,
-    asset_id: str | None = None,
-    party_ids: str | Iterable[str] = (),
-    market_ids: str | Iterable[str] = (),
-    account_types: str | Iterable[str] = (),
     partition: Partition = "day",
     lag: dt.timedelta = LAG,
     overlap: dt.timedelta = OVERLAP,
@@ -83,6 +80,7 @@ def export(
     dry_run: bool = False,
     on_report: Callable[[RunReport], object] | None = None,
     executor: Executor | Cluster | None = None,
+    **filters: Unpack[FilterKeywords],
 ) -> Run:
     """Bring an archive up to date with a node; the first run makes it.
 
@@ -155,7 +153,7 @@ def export(
     request = make_request(
         start,
         lagging if end is None else end,
-        make_filters(asset_id, party_ids, market_ids, account_types),
+        make_filters(**filters),
         page_size=page_size,
         workers=workers,
         on_bad_rows=on_bad_rows,

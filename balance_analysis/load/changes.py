@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
 from balance_analysis.errors import BalanceAnalysisError
-from balance_analysis.filters import make_filters
+from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
 from balance_analysis.load.request import OnBadRows, make_request
 from balance_analysis.load.stream import Load
 from balance_analysis.schema import ARROW_SCHEMA, ATTRS_KEY, Instant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     import pandas as pd
 
@@ -26,19 +26,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("balance_analysis")
 
 
+@takes_filters
 def load_balance_changes(
     client: Client,
     *,
     start: Instant | None = None,
     end: Instant | None = None,
-    asset_id: str | None = None,
-    party_ids: str | Iterable[str] = (),
-    market_ids: str | Iterable[str] = (),
-    account_types: str | Iterable[str] = (),
     page_size: int = 5000,
     workers: int = 4,
     on_bad_rows: OnBadRows = "raise",
     progress: bool | Report | None = None,
+    **filters: Unpack[FilterKeywords],
 ) -> pd.DataFrame:
     """Load all balance changes in [start, end), complete or not at all.
 
@@ -103,9 +101,13 @@ def load_balance_changes(
 
     An error of a load holds what is complete of it, and pickles; `error.resume()` goes on.
     """
-    filters = make_filters(asset_id, party_ids, market_ids, account_types)
     request = make_request(
-        start, end, filters, page_size=page_size, workers=workers, on_bad_rows=on_bad_rows
+        start,
+        end,
+        make_filters(**filters),
+        page_size=page_size,
+        workers=workers,
+        on_bad_rows=on_bad_rows,
     )
     return PartialLoad(client, Load(request)).finish(progress)
 
@@ -141,19 +143,17 @@ class PartialLoad:
         return PartialLoad(client or self.client, self.load, self.batches).finish()
 
 
+@takes_filters
 def iter_balance_changes(
     client: Client,
     *,
     start: Instant | None = None,
     end: Instant | None = None,
-    asset_id: str | None = None,
-    party_ids: str | Iterable[str] = (),
-    market_ids: str | Iterable[str] = (),
-    account_types: str | Iterable[str] = (),
     page_size: int = 5000,
     workers: int = 4,
     on_bad_rows: OnBadRows = "raise",
     progress: bool | Report | None = None,
+    **filters: Unpack[FilterKeywords],
 ) -> Iterator[pa.RecordBatch]:
     """Load all balance changes in [start, end) as a stream, for what doesn't fit in memory.
 
@@ -180,9 +180,13 @@ def iter_balance_changes(
     RequestError, DecodeError, IncompleteError, CheckError
         As `load_balance_changes`; all batches before are complete.
     """
-    filters = make_filters(asset_id, party_ids, market_ids, account_types)
     request = make_request(
-        start, end, filters, page_size=page_size, workers=workers, on_bad_rows=on_bad_rows
+        start,
+        end,
+        make_filters(**filters),
+        page_size=page_size,
+        workers=workers,
+        on_bad_rows=on_bad_rows,
     )
     return _batches(client, Load(request), progress)
 

@@ -6,12 +6,12 @@ On real nodes following cursors loses rows. `load_balance_changes` doesn't follo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 import pyarrow as pa
 
 from balance_analysis.errors import IncompleteError
-from balance_analysis.filters import make_filters
+from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
 from balance_analysis.frame import to_frame
 from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import check_positive, make_request
@@ -21,7 +21,7 @@ from balance_analysis.node.wire import PageRequest
 from balance_analysis.notebook import facts_html, rows_html
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     import pandas as pd
 
@@ -70,6 +70,7 @@ class Page:
         )
 
 
+@takes_filters
 def iter_pages(
     client: Client,
     *,
@@ -80,10 +81,7 @@ def iter_pages(
     newest_first: bool = True,
     start: Instant | None = None,
     end: Instant | None = None,
-    asset_id: str | None = None,
-    party_ids: str | Iterable[str] = (),
-    market_ids: str | Iterable[str] = (),
-    account_types: str | Iterable[str] = (),
+    **filters: Unpack[FilterKeywords],
 ) -> Iterator[Page]:
     """Page through the list of balance changes by its cursors, lazily, in either direction.
 
@@ -129,14 +127,14 @@ def iter_pages(
         raise ValueError("before goes with last, after with first")
     size = next((number for number in (first, last) if number is not None), 1000)
     check_positive("last" if backward else "first", size)
-    filters = make_filters(asset_id, party_ids, market_ids, account_types)
-    request = make_request(start, end, filters, page_size=size, workers=1, on_bad_rows="raise")
+    accounts = make_filters(**filters)
+    request = make_request(start, end, accounts, page_size=size, workers=1, on_bad_rows="raise")
 
     def pages() -> Iterator[Page]:
         bounds = NodePool(client, "raise").interval(request)
         cursor = before if backward else after
         yield from _follow(
-            client, PageRequest(filters, *bounds, size, newest_first, cursor, backward)
+            client, PageRequest(accounts, *bounds, size, newest_first, cursor, backward)
         )
 
     return pages()

@@ -11,7 +11,7 @@ import os
 import secrets
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import msgspec
 import pyarrow as pa
@@ -28,7 +28,7 @@ from balance_analysis.files.atomic import (
     name_file,
     read_note,
 )
-from balance_analysis.filters import make_filters
+from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
 from balance_analysis.load.request import OnBadRows, make_request
 from balance_analysis.load.stream import Load
 from balance_analysis.node.wire import filter_parameters
@@ -37,8 +37,6 @@ from balance_analysis.schema import ARROW_SCHEMA, Instant
 from balance_analysis.spans import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from balance_analysis.load.request import LoadRequest, Report
     from balance_analysis.node.client import Client
     from balance_analysis.node.walk import Step
@@ -47,21 +45,19 @@ ROW_GROUP: Final = 1 << 17
 """Rows that are sorted and written together, at least."""
 
 
+@takes_filters
 def load_to_parquet(
     client: Client,
     path: PathLike,
     *,
     start: Instant | None = None,
     end: Instant | None = None,
-    asset_id: str | None = None,
-    party_ids: str | Iterable[str] = (),
-    market_ids: str | Iterable[str] = (),
-    account_types: str | Iterable[str] = (),
     page_size: int = 5000,
     workers: int = 4,
     on_bad_rows: OnBadRows = "raise",
     progress: bool | Report | None = None,
     resume: bool = False,
+    **filters: Unpack[FilterKeywords],
 ) -> dict[str, Any]:
     """Load all balance changes in [start, end) into a Parquet file, in bounded memory.
 
@@ -92,9 +88,13 @@ def load_to_parquet(
     OSError
         If the file can't be written.
     """
-    filters = make_filters(asset_id, party_ids, market_ids, account_types)
     request = make_request(
-        start, end, filters, page_size=page_size, workers=workers, on_bad_rows=on_bad_rows
+        start,
+        end,
+        make_filters(**filters),
+        page_size=page_size,
+        workers=workers,
+        on_bad_rows=on_bad_rows,
     )
     target = check_output(path)
     side = partial_path(path)
