@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.manifest import About
     from balance_analysis.archive.status import ArchiveStatus, VerifyReport
     from balance_analysis.files.atomic import PathLike
-    from balance_analysis.load.progress import Report
+    from balance_analysis.load.request import Report
     from balance_analysis.node.client import Client
     from balance_analysis.schema import Instant
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.status import VerifyReport
     from balance_analysis.cluster.tasks import Options
     from balance_analysis.files.atomic import PathLike
-    from balance_analysis.load.progress import Report
+    from balance_analysis.load.request import Report
     from balance_analysis.node.client import Client as Node
     from balance_analysis.schema import Instant
 

@@ -25,8 +25,7 @@ from balance_analysis.cluster.combine import in_order, write_frames
 from balance_analysis.files.atomic import PathLike, check_output
 from balance_analysis.filters import FilterKeywords
 from balance_analysis.ingest.executor import Pool
-from balance_analysis.load.progress import reporting
-from balance_analysis.load.request import check_positive
+from balance_analysis.load.request import check_positive, reporting
 from balance_analysis.schema import ACCOUNT_KEY
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from distributed import Client
 
-    from balance_analysis.load.progress import Report
+    from balance_analysis.load.request import Report
 
 ROWS: Final = 3_000_000
 """How many rows a task has: with what is made of them, a worker needs a gigabyte."""

@@ -26,7 +26,7 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.commit import read_noted
 from balance_analysis.archive.manifest import check_seen
 from balance_analysis.ingest.periods import LoadedPeriod, load_rows, make_period
-from balance_analysis.load.progress import reporting
+from balance_analysis.load.request import reporting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.coverage import FileNote
     from balance_analysis.archive.store import Store
     from balance_analysis.ingest.periods import SpanWriter
-    from balance_analysis.load.progress import Report
-    from balance_analysis.load.request import LoadRequest
+    from balance_analysis.load.request import LoadRequest, Report
     from balance_analysis.node.client import Client
 
 logger = logging.getLogger("balance_analysis")

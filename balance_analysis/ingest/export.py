@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.runs import RunReport
     from balance_analysis.archive.store import Store
     from balance_analysis.ingest.executor import Executor
-    from balance_analysis.load.progress import Report
+    from balance_analysis.load.request import Report
     from balance_analysis.node.client import Client
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span

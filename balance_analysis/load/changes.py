@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from balance_analysis.load.progress import Report
+    from balance_analysis.load.request import Report
     from balance_analysis.node.client import Client
 
 

@@ -18,9 +18,9 @@ from balance_analysis.node.client import (
     ONCE,
     Client,
     Retry,
-    Tally,
 )
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
+from balance_analysis.node.exchange import Tally
 from balance_analysis.node.walk import Step, find_oldest, take_step
 from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW, Window, fetch
 from balance_analysis.spans import clipped
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from balance_analysis.load.request import LoadRequest, OnBadRows
     from balance_analysis.node.exchange import Answer
-    from balance_analysis.node.query import PageRequest
     from balance_analysis.node.window import Ask
+    from balance_analysis.node.wire import PageRequest
     from balance_analysis.spans import Span
 
 FRESH: Final = 3

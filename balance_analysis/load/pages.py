@@ -17,7 +17,7 @@ from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import check_positive, make_request
 from balance_analysis.node.client import BALANCE_CHANGES
 from balance_analysis.node.decode import decode_page, raise_bad_row
-from balance_analysis.node.query import PageRequest
+from balance_analysis.node.wire import PageRequest
 from balance_analysis.notebook import facts_html, rows_html
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from balance_analysis.node.client import Client
     from balance_analysis.schema import Instant
 
-_SHOWN: Final = 5
-"""How many rows of each end of a page a notebook shows."""
+_SHOWN: Final = 10
+"""How many rows of a page a notebook shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +59,12 @@ class Page:
             "start cursor": self.start_cursor or None,
             "end cursor": self.end_cursor or None,
         }
-        count = len(self.table)
-        ends = [self.table] if count <= 2 * _SHOWN else [self.table[:_SHOWN], self.table[-_SHOWN:]]
-        shown = "as the node sent them"
-        if len(ends) > 1:
-            shown += f"; the first and the last {_SHOWN}"
         rows = [
             (asset, name.removeprefix("ACCOUNT_TYPE_"), *others)
-            for end in ends
-            for asset, name, *others in end.itertuples(index=False, name=None)
+            for asset, name, *others in self.table[:_SHOWN].itertuples(index=False, name=None)
         ]
-        title = f"{count:,} balance changes, {shown}"
+        cut = f"; the first {_SHOWN}" if len(self.table) > _SHOWN else ""
+        title = f"{len(self.table):,} balance changes, as the node sent them{cut}"
         return facts_html("Page of a node", facts.items()) + rows_html(
             title, [*self.table.columns], rows, cut=True
         )

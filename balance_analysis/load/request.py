@@ -1,16 +1,27 @@
-"""What a caller asks a load for, checked before the first request is sent."""
+"""What a caller asks a load for, checked before the first request, and how far it has come."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from balance_analysis.filters import Filters
 from balance_analysis.schema import Instant, to_microseconds
 from balance_analysis.text import iso_text
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 OnBadRows = Literal["raise", "quarantine"]
+
+Report = Callable[[float, int], None]
+"""Gets the share of the interval that is settled, 0 to 1, and the rows so far."""
+
+_FORM = "{percentage:3.0f}%|{bar}| {postfix} [{elapsed}<{remaining}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +60,13 @@ def make_request(
     check_positive("workers", workers)
     if on_bad_rows not in ("raise", "quarantine"):
         raise ValueError(f'on_bad_rows must be "raise" or "quarantine", not {on_bad_rows!r}')
-    first, last = bounds(start, end)
-    return LoadRequest(first, last, filters, page_size, workers, on_bad_rows, end is None)
-
-
-def bounds(start: Instant | None, end: Instant | None) -> tuple[int | None, int]:
-    """Return the bounds in microseconds; an end that is left out is now."""
     last = to_microseconds(dt.datetime.now(dt.UTC) if end is None else end)
     first = None if start is None else to_microseconds(start)
     if first is not None and first >= last:
         raise ValueError(
             f"start must be before end, but {iso_text(first)} is not before {iso_text(last)}"
         )
-    return first, last
+    return LoadRequest(first, last, filters, page_size, workers, on_bad_rows, end is None)
 
 
 def check_positive(name: str, number: int) -> None:
@@ -70,3 +75,36 @@ def check_positive(name: str, number: int) -> None:
         raise TypeError(f"{name} must be a whole number, not {number!r}")
     if number < 1:
         raise ValueError(f"{name} must be at least 1, not {number}")
+
+
+@contextlib.contextmanager
+def reporting(progress: bool | Report | None) -> Iterator[Report]:
+    """Give the function to call after each step: the caller's, or one that draws a bar or nothing.
+
+    `None` is for a bar where stderr is a terminal or this is a notebook.
+    """
+    if callable(progress):
+        yield progress
+    elif progress or (progress is None and _is_seen()):
+        with _bar() as report:
+            yield report
+    else:
+        yield lambda _share, _rows: None
+
+
+def _is_seen() -> bool:
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
+@contextlib.contextmanager
+def _bar() -> Iterator[Report]:
+    from tqdm import tqdm  # noqa: PLC0415 - only where a bar is shown
+
+    with tqdm(total=1.0, bar_format=_FORM, leave=False) as bar:
+
+        def show(share: float, rows: int) -> None:
+            elapsed = bar.format_dict["elapsed"] or 1e-9
+            bar.set_postfix_str(f"{rows:,} rows, {rows / elapsed:,.0f} rows/s", refresh=False)
+            bar.update(share - bar.n)
+
+        yield show

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -31,14 +31,13 @@ from balance_analysis.files.atomic import (
 from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
 from balance_analysis.load.request import OnBadRows, make_request
 from balance_analysis.load.stream import Load
-from balance_analysis.node.query import filter_parameters
+from balance_analysis.node.wire import filter_parameters
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ARROW_SCHEMA, Instant
 from balance_analysis.spans import clipped
 
 if TYPE_CHECKING:
-    from balance_analysis.load.progress import Report
-    from balance_analysis.load.request import LoadRequest
+    from balance_analysis.load.request import LoadRequest, Report
     from balance_analysis.node.client import Client
     from balance_analysis.node.walk import Step
 
@@ -100,8 +99,8 @@ def load_to_parquet(
     target = check_output(path)
     side = partial_path(path)
     check_output(side)
-    before = _read_part(side, request) if resume and side.exists() else None
-    load = Load(request) if before is None else before.load
+    is_resumed = resume and side.exists()
+    load = _read_part(side, request) if is_resumed else Load(request)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
         with (
@@ -110,8 +109,8 @@ def load_to_parquet(
         ):
             written = _Writer(writer)
             try:
-                if before is not None:
-                    written.copy(before)
+                if is_resumed:
+                    written.copy(side, load.settled[0][1])
                 for step in load.run_in_time_order(client, progress):
                     written.add(step)
                 written.write_group()
@@ -150,14 +149,14 @@ class _Writer:
         self._copied_until: int | None = None
         self.rows = 0
 
-    def copy(self, before: _Part) -> None:
+    def copy(self, side: Path, settled_until: int) -> None:
         """Take over what a side file holds."""
-        with pq.ParquetFile(before.path) as file:
+        with pq.ParquetFile(side) as file:
             for number in range(file.num_row_groups):
                 rows = file.read_row_group(number).cast(ARROW_SCHEMA)
                 times = rows["timestamp"].cast(pa.int64())
-                self._write(rows.filter(pc.less(times, before.settled_until)))
-        self.settled_until = self._copied_until = before.settled_until
+                self._write(rows.filter(pc.less(times, settled_until)))
+        self.settled_until = self._copied_until = settled_until
 
     def add(self, step: Step) -> None:
         """Take the next step; its rows wait until they fill a row group."""
@@ -188,16 +187,7 @@ class _Writer:
         self._writer.add_key_value_metadata(make_note({PARTIAL: part}))
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What a load to a file left when it didn't finish."""
-
-    path: Path
-    load: Load
-    settled_until: int
-
-
-def _read_part(path: Path, request: LoadRequest) -> _Part:
+def _read_part(path: Path, request: LoadRequest) -> Load:
     """Return a side file as a load to go on with; it must be one of the same accounts."""
     try:
         with pq.ParquetFile(path) as file:
@@ -217,23 +207,16 @@ def _read_part(path: Path, request: LoadRequest) -> _Part:
     asked = load.request
     # What is asked for again is known as far as the new answers go.
     is_cut = load.known_until is not None and load.known_until >= restart
-    return _Part(
-        path,
-        replace(
-            load,
-            request=replace(
-                request, start=asked.start, end=asked.end, is_until_now=asked.is_until_now
-            ),
-            settled=[(start, restart)],
-            rows=kept,
-            restart=restart if kept < load.rows else None,
-            answered={
-                source: [*clipped(spans, start, restart)] for source, spans in load.answered.items()
-            },
-            incomplete=[*clipped(load.incomplete, start, restart)],
-            known_until=None if is_cut else load.known_until,
-        ),
-        restart,
+    answered = {node: [*clipped(spans, start, restart)] for node, spans in load.answered.items()}
+    return replace(
+        load,
+        request=replace(request, start=asked.start, end=asked.end, is_until_now=asked.is_until_now),
+        settled=[(start, restart)],
+        rows=kept,
+        restart=restart if kept < load.rows else None,
+        answered=answered,
+        incomplete=[*clipped(load.incomplete, start, restart)],
+        known_until=None if is_cut else load.known_until,
     )
 
 

@@ -25,7 +25,7 @@ from balance_analysis.archive.manifest import check_seen, noted_files, read_abou
 from balance_analysis.archive.status import Problem, VerifyReport
 from balance_analysis.archive.store import is_leftover
 from balance_analysis.errors import ArchiveError
-from balance_analysis.load.progress import reporting
+from balance_analysis.load.request import reporting
 from balance_analysis.maintenance.verify_node import verify_against
 from balance_analysis.rows import account_numbers, canonical
 from balance_analysis.schema import ARROW_SCHEMA
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.manifest import About
     from balance_analysis.archive.status import Kind
     from balance_analysis.archive.store import Store
-    from balance_analysis.load.progress import Report
+    from balance_analysis.load.request import Report
     from balance_analysis.node.client import Client
     from balance_analysis.spans import Span
 

@@ -12,9 +12,10 @@ import itertools
 import logging
 import platform
 import threading
+import time
 from collections.abc import Iterable
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit
 
@@ -22,8 +23,7 @@ import stamina
 
 from balance_analysis import __version__
 from balance_analysis.errors import RequestError
-from balance_analysis.node.exchange import LONGEST_WAIT, Answer, Get, exchange, new_session
-from balance_analysis.node.pace import Pace
+from balance_analysis.node.exchange import LONGEST_WAIT, Get, Tally, exchange, new_session
 from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
@@ -31,17 +31,16 @@ if TYPE_CHECKING:
 
     import requests
 
-    from balance_analysis.node.query import Parameters
+    from balance_analysis.node.exchange import Answer
+    from balance_analysis.node.wire import Parameters
 
 BALANCE_CHANGES: Final = "/api/v2/balance/changes"
 NETWORK_LIMITS: Final = "/api/v2/network/limits"
-
 USER_AGENT: Final = f"balance_analysis/{__version__} (Python {platform.python_version()})"
 
 _HEADERS: Final = {"Accept": "application/json", "User-Agent": USER_AGENT}
 
 MAX_ANSWER_BYTES: Final = 256_000_000
-
 ATTEMPTS: Final = 6
 PAUSES: Final = 5
 """How often one request may be told to slow down before it is given up."""
@@ -49,46 +48,16 @@ PAUSES: Final = 5
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
 _TOO_MANY = 429
 
+_SLOWER, _FASTER = 2.0, 0.99
+_FIRST_RATE: Final = 16.0
+"""Requests a second to go on with after a first refusal: real nodes refill 20 a second."""
+
 logger = logging.getLogger("balance_analysis")
 logger.addHandler(logging.NullHandler())
 # Without this, stamina's notice of each retry reaches stderr in programs that never set up logging.
 logging.getLogger("stamina").addHandler(logging.NullHandler())
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Tally:
-    """What a piece of work cost; safe to share between threads.
-
-    `requests` counts repeated ones too, `retries` only these; `throttled_seconds` were waited
-    because of a rate, summed over threads; `bytes` are those of answers, decompressed.
-    """
-
-    requests: int = 0
-    retries: int = 0
-    throttled_seconds: float = 0.0
-    bytes: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-
-    def add(
-        self, *, requests: int = 0, retries: int = 0, throttled: float = 0.0, size: int = 0
-    ) -> None:
-        """Add to the counts."""
-        with self._lock:
-            self.requests += requests
-            self.retries += retries
-            self.throttled_seconds += throttled
-            self.bytes += size
-
-    def as_json(self) -> dict[str, float]:
-        """Return the counts by name."""
-        return {
-            "requests": self.requests,
-            "retries": self.retries,
-            "throttled_seconds": round(self.throttled_seconds, 3),
-            "bytes": self.bytes,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +84,70 @@ class Retry:
 
 
 ONCE: Final = Retry(attempts=1)
+
+
+class Pace:
+    """Slots in time, at most so many a second, handed out to any number of threads."""
+
+    def __init__(
+        self,
+        per_second: float | None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        if per_second is not None and not per_second > 0:
+            raise ValueError(f"max_requests_per_second must be more than 0, not {per_second!r}")
+        self._least = self._interval = 0.0 if per_second is None else 1.0 / per_second
+        self._clock, self._sleep = clock, sleep
+        self._lock = threading.Lock()
+        self._slots: list[float] = []
+        self._held_until = clock()
+
+    def wait(self) -> float:
+        """Return when the next slot has come; tells how many seconds that took."""
+        with self._lock:
+            now = self._clock()
+            slot = self._take(now, max(now, self._held_until), self._interval)
+            # After a refusal the rate is regained slowly, so that it settles below the node's.
+            self._interval = max(self._least, self._interval * _FASTER)
+        return self._pass(now, slot)
+
+    def wait_again(self, seconds: float, reason: str, *, is_told: bool) -> float:
+        """Hold all for so long, and then give fewer slots a second; return as `wait` does.
+
+        Several threads may be refused at once, of which the first logs the `reason`. Where the node
+        told the seconds, the slower rate doesn't add to them.
+        """
+        with self._lock:
+            now = self._clock()
+            is_first = now >= self._held_until
+            if is_first:
+                slower = max(self._interval * _SLOWER, 1.0 / _FIRST_RATE)
+                # Never so slow that the rate is a longer pause than what a refusal costs.
+                widest = max(seconds, 1.0 / _FIRST_RATE)
+                self._interval = max(self._interval, min(slower, widest))
+            self._held_until = max(self._held_until, now + seconds)
+            gap = self._least if is_told else self._interval
+            slot = self._take(now, now + seconds, gap)
+            if is_first:
+                logger.warning("%s; it is asked again in %.1f s", reason, slot - now)
+        return self._pass(now, slot)
+
+    def _take(self, now: float, earliest: float, gap: float) -> float:
+        """Return the first moment that is as far as a gap from all that were handed out."""
+        self._slots = [slot for slot in self._slots if slot > now - self._interval]
+        place = earliest
+        for slot in sorted(self._slots):
+            if slot - gap < place < slot + gap:
+                place = slot + gap
+        self._slots.append(place)
+        return place
+
+    def _pass(self, now: float, slot: float) -> float:
+        if slot > now:
+            self._sleep(slot - now)
+        return slot - now
 
 
 class Client:
@@ -235,10 +268,13 @@ class Client:
 
     def share(self, count: int) -> Client:
         """Return a client of the same nodes, for one of so many that share the request rate."""
+        rate = self.max_requests_per_second
+        return self.paced(None if rate is None else rate / count)
+
+    def paced(self, per_second: float | None) -> Client:
+        """Return a client of the same nodes that has a request rate of its own."""
         _, (base_urls, options, users) = self.__reduce__()
-        if self.max_requests_per_second is not None:
-            options["max_requests_per_second"] = self.max_requests_per_second / count
-        return _make_client(base_urls, options, users)
+        return _make_client(base_urls, options | {"max_requests_per_second": per_second}, users)
 
     def without_users(self) -> Client:
         """Return a client of the same nodes that knows no user and password of theirs."""
@@ -344,11 +380,8 @@ def _split(base_url: str) -> tuple[str, dict[str, str]]:
     except (ValueError, AttributeError):
         valid = False
     if not valid or parts.query or parts.fragment:
-        shown = base_url
-        if isinstance(base_url, str) and "@" in base_url:
-            shown = "***@" + base_url.rpartition("@")[2]
-        if isinstance(shown, str):
-            shown = without_credentials(shown)
+        text = str(base_url)
+        shown = without_credentials("***@" + text.rpartition("@")[2] if "@" in text else text)
         raise ValueError(
             f"{shown!r} is not the address of a node; it looks like https://node.example.org"
         )

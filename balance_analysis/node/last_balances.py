@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from balance_analysis.errors import CheckError, IncompleteError, RequestError
+from balance_analysis.errors import CheckError, IncompleteError
 from balance_analysis.filters import IDS_PER_REQUEST, Filters
 from balance_analysis.frame import to_frame
-from balance_analysis.node.block import settle_block
-from balance_analysis.node.walk import find_oldest
+from balance_analysis.node.walk import find_oldest, settle_block
 from balance_analysis.node.window import (
     EARLIEST,
     LONGEST_WINDOW,
@@ -29,7 +28,6 @@ from balance_analysis.node.window import (
     Window,
     ask_less,
     fetch,
-    is_refusal,
     moment,
 )
 from balance_analysis.schema import (
@@ -56,7 +54,7 @@ _FRUITFUL: Final = 4
 _BEGINNING: Final = 100
 """Rows in which an asset's first block must end: it has one for each kind of account."""
 
-_NOT_ASKABLE: Final = "ACCOUNT_TYPE_UNSPECIFIED"
+_ASKABLE: Final = frozenset(INTERFACE_ACCOUNT_TYPES) - {"ACCOUNT_TYPE_UNSPECIFIED"}
 
 Account = tuple[str, str, str, str]
 
@@ -104,7 +102,6 @@ class Search:
         self._ask, self._at = ask, at
         self._now = to_microseconds(dt.datetime.now(dt.UTC))
         self._page_size, self._width = page_size, LONGEST_WINDOW
-        self._asks_later_types = True
         self._last: dict[Account, tuple[int, Decimal]] = {}
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="balance_analysis")
 
@@ -205,29 +202,14 @@ class Search:
             asset_id=assets[0] if len(assets) == 1 else None,
             party_ids=parties,
             market_ids=markets if are_markets else (),
-            account_types=types if all(map(self._is_askable, types)) else (),
+            # An older node refuses the name of a later type.
+            account_types=types if _ASKABLE.issuperset(types) else (),
         )
-
-    def _is_askable(self, account_type: str) -> bool:
-        if account_type in INTERFACE_ACCOUNT_TYPES:
-            return account_type != _NOT_ASKABLE
-        return self._asks_later_types and not account_type.isdecimal()
 
     def _reach(self, lookup: Lookup, size: int) -> tuple[Filters, Window, Listing]:
         """Return the newest page of a window, how far back it looked, and by what filters."""
         filters = self._filters(lookup.accounts)
         window = Window(max(lookup.start, lookup.end - self._width), lookup.end, size)
-        try:
-            return filters, *self._reach_less(filters, window)
-        except RequestError as error:
-            if not is_refusal(error) or set(filters.account_types) <= set(INTERFACE_ACCOUNT_TYPES):
-                raise
-        # An older node refuses the name of a later type.
-        self._asks_later_types = False
-        filters = self._filters(lookup.accounts)
-        return filters, *self._reach_less(filters, window)
-
-    def _reach_less(self, filters: Filters, window: Window) -> tuple[Window, Listing]:
         listing, less, accepted = ask_less(
             lambda part: fetch(self._ask, filters, part, newest_first=True),
             window,
@@ -237,7 +219,7 @@ class Search:
             self._width = min(self._width, less.end - less.start)
         if accepted < window.page_size:
             self._page_size = min(self._page_size, accepted)
-        return less, listing
+        return filters, less, listing
 
     def _is_whole(self, asset_id: str, oldest: int, present: int) -> bool:
         """Whether the node is seen to hold an asset's history from its beginning.

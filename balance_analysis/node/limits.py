@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pandas as pd
@@ -15,19 +15,6 @@ from balance_analysis.schema import NetworkLimits
 
 if TYPE_CHECKING:
     from balance_analysis.node.exchange import Answer
-
-_FLAGS: Final = {
-    "can_propose_market": "canProposeMarket",
-    "can_propose_asset": "canProposeAsset",
-    "propose_market_enabled": "proposeMarketEnabled",
-    "propose_asset_enabled": "proposeAssetEnabled",
-    "genesis_loaded": "genesisLoaded",
-}
-_DATES: Final = {
-    "propose_market_enabled_from": "proposeMarketEnabledFrom",
-    "propose_asset_enabled_from": "proposeAssetEnabledFrom",
-}
-_KNOWN: Final = {*_FLAGS.values(), *_DATES.values()}
 
 
 def load_network_limits(client: Client) -> NetworkLimits:
@@ -75,37 +62,33 @@ def network_limits(answer: Answer[dict[str, Any]], fetched_at: pd.Timestamp) -> 
     DecodeError
         If a field is missing or has a wrong type.
     """
-    fields = answer.value
-    flags: dict[str, Any] = {name: _flag(fields, wired) for name, wired in _FLAGS.items()}
-    dates: dict[str, Any] = {name: _date(fields, wired) for name, wired in _DATES.items()}
+    try:
+        limits = msgspec.convert(answer.value, wire.Limits)
+    except msgspec.ValidationError as error:
+        raise DecodeError(f"network limits: {error}") from error
+    names = dict(zip(limits.__struct_fields__, limits.__struct_encode_fields__, strict=True))
+    known = {name: _value(wired, getattr(limits, name)) for name, wired in names.items()}
+    extra = answer.value.keys() - {*names.values()}
     return NetworkLimits(
-        **flags,
-        **dates,
+        **known,
         fetched_at=fetched_at,
         source=answer.source,
         block_height=answer.block_height,
-        extra={name: value for name, value in fields.items() if name not in _KNOWN},
+        extra={name: value for name, value in answer.value.items() if name in extra},
     )
 
 
-def _flag(fields: dict[str, Any], name: str) -> bool:
-    value = fields.get(name)
-    if not isinstance(value, bool):
-        raise DecodeError(f"network limits: {name} must be true or false, not {value!r}")
-    return value
-
-
-def _date(fields: dict[str, Any], name: str) -> pd.Timestamp | None:
-    """Return a date of the limits: nanoseconds, or ISO 8601 on another server; "0" is not set."""
-    text = fields.get(name)
-    if text in ("0", ""):
+def _value(name: str, value: bool | str) -> Any:  # noqa: ANN401 - as the field's type is
+    """Return a flag as it is, a date in nanoseconds or ISO 8601 as a moment; "0" is not set."""
+    if isinstance(value, bool):
+        return value
+    if value in ("0", ""):
         return None
     try:
-        if isinstance(text, str):
-            return pd.Timestamp(int(text), unit="ns", tz="UTC") if text.isdecimal() else _iso(text)
-    except (ValueError, OverflowError):
-        pass
-    raise DecodeError(f"network limits: {name} must be nanoseconds as text, not {text!r}")
+        return pd.Timestamp(int(value), unit="ns", tz="UTC") if value.isdecimal() else _iso(value)
+    except (ValueError, OverflowError) as error:
+        said = f"network limits: {name} must be nanoseconds as text, not {value!r}"
+        raise DecodeError(said) from error
 
 
 def _iso(text: str) -> pd.Timestamp:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
-from balance_analysis.node.query import PageRequest
+from balance_analysis.node.wire import PageRequest
 from balance_analysis.schema import to_microseconds
 from balance_analysis.text import iso_text, range_text
 

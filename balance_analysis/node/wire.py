@@ -1,4 +1,4 @@
-"""The answers of the interface as typed shapes, under the wire's own structure.
+"""The parameters of a request, and the answers as typed shapes, under the wire's own structure.
 
 `msgspec` decodes and validates in one pass. A page is decoded strictly first; the loose shape,
 which keeps every row as raw JSON, serves only pages on which a row is not as the interface says.
@@ -10,13 +10,57 @@ Of a key that an object has twice, `msgspec` takes the last and says nothing: `c
 from __future__ import annotations
 
 import json
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
 
 from balance_analysis.errors import DecodeError
 from balance_analysis.schema import FIELD_NAMES
+
+if TYPE_CHECKING:
+    from balance_analysis.filters import Filters
+
+Parameters = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """One page of balance changes in a range of microseconds, from a cursor on or from an end."""
+
+    filters: Filters
+    start: int
+    end: int
+    page_size: int
+    newest_first: bool = False
+    cursor: str | None = None
+    backward: bool = False
+
+    def parameters(self) -> Parameters:
+        """Return the wire's parameters; both bounds are always sent.
+
+        A node that is asked without a range scans its whole table and may never answer.
+        """
+        size, cursor = ("last", "before") if self.backward else ("first", "after")
+        return [
+            *filter_parameters(self.filters),
+            (f"pagination.{size}", str(self.page_size)),
+            *([] if self.cursor is None else [(f"pagination.{cursor}", self.cursor)]),
+            ("pagination.newestFirst", "true" if self.newest_first else "false"),
+            ("dateRange.startTimestamp", str(self.start * 1000)),
+            ("dateRange.endTimestamp", str(self.end * 1000)),
+        ]
+
+
+def filter_parameters(filters: Filters) -> Parameters:
+    """Return the filters as the wire's repeated keys."""
+    return [
+        *([("filter.assetId", filters.asset_id)] if filters.asset_id is not None else []),
+        *(("filter.partyIds", party) for party in filters.party_ids),
+        *(("filter.marketIds", market) for market in filters.market_ids),
+        *(("filter.accountTypes", name) for name in filters.account_types),
+    ]
 
 
 class Row(msgspec.Struct, rename=FIELD_NAMES, gc=False):
@@ -58,30 +102,32 @@ class RawEdge(msgspec.Struct, gc=False):
     node: msgspec.Raw
 
 
-class Connection(msgspec.Struct, rename="camel"):
+E = TypeVar("E", Edge, RawEdge)
+
+
+class Connection(msgspec.Struct, Generic[E], rename="camel"):
     """One page."""
 
-    edges: list[Edge]
+    edges: list[E]
     page_info: PageInfo
 
 
-class RawConnection(msgspec.Struct, rename="camel"):
-    """One page, its rows unread."""
-
-    edges: list[RawEdge]
-    page_info: PageInfo
-
-
-class BalanceChanges(msgspec.Struct):
+class BalanceChanges(msgspec.Struct, Generic[E]):
     """The answer of operation A."""
 
-    balances: Connection
+    balances: Connection[E]
 
 
-class RawBalanceChanges(msgspec.Struct):
-    """The answer of operation A, its rows unread."""
+class Limits(msgspec.Struct, rename="camel"):
+    """The network limits; a date is nanoseconds as text."""
 
-    balances: RawConnection
+    can_propose_market: bool
+    can_propose_asset: bool
+    propose_market_enabled: bool
+    propose_asset_enabled: bool
+    genesis_loaded: bool
+    propose_market_enabled_from: str
+    propose_asset_enabled_from: str
 
 
 class NetworkLimitsAnswer(msgspec.Struct):
@@ -162,8 +208,8 @@ def _check_pairs(pairs: list[tuple[str, Any]]) -> None:
         raise DecodeError(f"the answer has the key {key!r} twice in one object")
 
 
-page_decoder = msgspec.json.Decoder(BalanceChanges)
-raw_page_decoder = msgspec.json.Decoder(RawBalanceChanges)
+page_decoder = msgspec.json.Decoder(BalanceChanges[Edge])
+raw_page_decoder = msgspec.json.Decoder(BalanceChanges[RawEdge])
 row_decoder = msgspec.json.Decoder(Row)
 timestamp_decoder = msgspec.json.Decoder(RowTime)
 limits_decoder = msgspec.json.Decoder(NetworkLimitsAnswer)

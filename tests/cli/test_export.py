@@ -13,7 +13,7 @@ import stamina
 import balance_analysis as ba
 from balance_analysis.archive.runs import iter_reports
 from balance_analysis.archive.store import Store
-from balance_analysis.node.pace import Pace
+from balance_analysis.node.client import Pace
 from tests.archive.exporting import DAY, END, START, node_of, spread_history, state_of
 from tests.cli.running import child, run
 from tests.loopback import Fault, LoopbackNode

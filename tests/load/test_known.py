@@ -308,3 +308,15 @@ def test_fetch_ends_with_3_where_not_all_is_known(rows, head, code, tmp_path):
         )
     assert ("not all of what was asked for is known" in done.stderr) == (code == PARTIAL)
     assert lines_of_table(ba.read_parquet(path)) == lines_of_rows(rows)
+
+
+def test_a_lagging_answer_before_an_interruption_is_not_forgotten(tmp_path):
+    """The answers before are of a node that remembers less; those after of one that has it all."""
+    options = {"start": from_microseconds(START), "end": from_microseconds(END), "page_size": 20}
+    with node_of(since(TIMES[30])) as shallow, node_of() as deep:
+        shallow.faults = failing_after(25)
+        with ba.Client(shallow.url) as client, pytest.raises(ba.RequestError):
+            load_to_parquet(client, tmp_path / "x", workers=1, **options)
+        with ba.Client(deep.url) as client:
+            load_to_parquet(client, tmp_path / "x", workers=1, resume=True, **options)
+    assert known_of(ba.read_parquet(tmp_path / "x")) == ((TIMES[30], END),)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis.frame import to_frame
-from balance_analysis.load.windows import AHEAD, QUEUED, settle_windows
-from balance_analysis.node.pace import Pace
+from balance_analysis.load.stream import AHEAD, QUEUED, settle_windows
+from balance_analysis.node.client import Pace
 from balance_analysis.node.walk import Step
 from balance_analysis.node.window import Window
 from balance_analysis.schema import ARROW_SCHEMA

@@ -110,6 +110,17 @@ def test_the_side_file_is_not_passed_off_as_a_table(tmp_path):
         ba.read_parquet(partial_path(tmp_path / "x.parquet"))
 
 
+def test_a_resumed_load_keeps_its_end_though_time_has_passed(tmp_path):
+    path = tmp_path / "x.parquet"
+    with LoopbackNode(ROWS, block_timestamp=LATE, faults=failing_after(30)) as node:
+        interrupted(node, path)
+        failed = pd.Timestamp.now("UTC")
+        with ba.Client(node.url) as client:
+            loaded = load_to_parquet(client, path, start=START, page_size=20, resume=True)
+    assert pd.Timestamp(loaded["end"]) < failed
+    assert loaded["rows"] == len(ROWS) == len(ba.read_parquet(path))
+
+
 def test_another_query_is_not_mixed_in(tmp_path):
     path = tmp_path / "x.parquet"
     with LoopbackNode(ROWS, faults=failing_after(30)) as node:

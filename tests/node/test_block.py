@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from balance_analysis.errors import IncompleteError, RequestError
 from balance_analysis.filters import Filters
-from balance_analysis.node.block import LARGEST_PAGE, _page_sizes, settle_block
 from balance_analysis.node.decode import decode_page
+from balance_analysis.node.walk import LARGEST_PAGE, _page_sizes, settle_block
 from balance_analysis.schema import LATER_ACCOUNT_TYPES
 from tests.loopback import LoopbackNode, Row
 from tests.node.answers import page_of

@@ -16,10 +16,10 @@ from balance_analysis.node.client import (
     BALANCE_CHANGES,
     PAUSES,
     Client,
+    Pace,
 )
 from balance_analysis.node.decode import decode_page
 from balance_analysis.node.exchange import LONGEST_WAIT
-from balance_analysis.node.pace import Pace
 from tests.loopback import Fault, LoopbackNode, random_history
 from tests.node.answers import page_of
 from tests.node.asking import NOWHERE, session_to

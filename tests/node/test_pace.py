@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.node.pace import Pace
+from balance_analysis.node.client import Pace
 
 
 class Clock:

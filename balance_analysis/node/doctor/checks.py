@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import datetime as dt
 import statistics
 import time
 from functools import partial
@@ -13,9 +11,9 @@ import pandas as pd
 
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError
 from balance_analysis.node import limits
-from balance_analysis.node.block import USUAL_MAXIMUM
-from balance_analysis.node.doctor import report, trials
-from balance_analysis.node.doctor.probe import Probe, is_range_refusal, is_refusal
+from balance_analysis.node.doctor import report
+from balance_analysis.node.doctor.probe import Page, Probe, is_range_refusal, is_refusal
+from balance_analysis.node.walk import USUAL_MAXIMUM
 from balance_analysis.node.window import EARLIEST
 from balance_analysis.schema import ACCOUNT_TYPES, FIELD_NAMES
 from balance_analysis.text import count_text, iso_text, moment_text
@@ -23,8 +21,7 @@ from balance_analysis.text import count_text, iso_text, moment_text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from balance_analysis.node.client import Client
-    from balance_analysis.node.doctor.report import Outcome
+    from balance_analysis.node.doctor.report import Outcome, Verdict
     from balance_analysis.schema import NetworkLimits
 
 _SECOND: Final = 1_000_000
@@ -34,6 +31,7 @@ _LONGEST_LAG: Final = 60.0
 _SHORT_HISTORY_DAYS: Final = 31
 _SLOW_MS: Final = 1_000.0
 _OK, _NOT_FOUND = 200, 404
+_CURSOR_PAGES: Final = 8
 
 _MEASURABLE: Final = 2_000
 """Bytes from which an answer is worth compressing."""
@@ -42,42 +40,8 @@ _PATIENCE: Final = 5.0
 """Seconds for what a node that checks nothing might take long to answer."""
 
 
-def diagnose_node(client: Client, *, max_requests_per_second: float = 10.0) -> report.NodeReport:
-    """Find out what a node does where the interface leaves it open, and where it misbehaves.
-
-    Asks at most 40 times, and for few rows each time. A request without a start, which some nodes
-    answer by reading their whole table, is sent only with an end before any row.
-
-    Parameters
-    ----------
-    client
-        The node; of several, the first.
-    max_requests_per_second
-        Upper bound of the rate; the client's own holds as well.
-
-    Returns
-    -------
-    NodeReport
-        `print` it, or take its findings by name: `report["cursors"].value`.
-
-    Raises
-    ------
-    RequestError
-        If the node can't be reached, or nothing at the address answers as a node does.
-    ValueError
-        If the rate is not positive.
-    """
-    asked_at = dt.datetime.now(dt.UTC)
-    probe = Probe(client, max_requests_per_second)
-    errors = [_failure(ask) for ask in (probe.limits, probe.newest)]
-    strange = [e for e in errors if isinstance(e, RequestError) and not is_range_refusal(e)]
-    if len(strange) == len(errors):
-        raise strange[-1]
-    findings = tuple(_examine(check, probe) for check in _CHECKS)
-    return report.NodeReport(client.base_url, asked_at, probe.allowance.requests, findings)
-
-
-def _failure(ask: Callable[[], object]) -> BalanceAnalysisError | None:
+def failure(ask: Callable[[], object]) -> BalanceAnalysisError | None:
+    """Return how a question fails, if it does."""
     try:
         ask()
     except BalanceAnalysisError as error:
@@ -85,40 +49,36 @@ def _failure(ask: Callable[[], object]) -> BalanceAnalysisError | None:
     return None
 
 
-def _examine(check: Callable[[Probe], Outcome], probe: Probe) -> report.Finding:
-    try:
-        return report.Finding(check.__name__, *check(probe))
-    except BalanceAnalysisError as error:
-        said = report.sentence(str(error))
-        return report.Finding(check.__name__, None, "unknown", said)
+def _first(*cases: tuple[object, Verdict, str]) -> tuple[Verdict, str]:
+    """Return verdict and words of the first case that holds."""
+    return next((verdict, text) for holds, verdict, text in cases if holds)
 
 
 def reachable(probe: Probe) -> Outcome:
     """Tell which of the two operations are answered."""
-    error = _failure(probe.newest)
-    if error is not None:
-        return True, "warning", f"It gives no balance changes: {error}."
-    if _failure(probe.limits) is not None:
-        return True, "note", "Balance changes are answered, the network limits are not."
-    return True, "ok", "Balance changes and network limits are both answered."
+    error = failure(probe.newest)
+    return True, *_first(
+        (error, "warning", f"It gives no balance changes: {error}."),
+        (failure(probe.limits), "note", "Only balance changes are answered, not the limits."),
+        (True, "ok", "Balance changes and network limits are both answered."),
+    )
 
 
 def block(probe: Probe) -> Outcome:
     """Tell which block it holds last, and how old that is."""
     at, height = probe.head
     if not at:
-        said = "it doesn't say which block it holds last, so whether it lags can't be told"
-        raise IncompleteError(said)
+        raise IncompleteError("it doesn't say which block it holds last")
     lag = time.time() - at / _SECOND
     value = {"height": height, "time": iso_text(at), "lag_seconds": round(lag, 1)}
     number = "?" if height is None else f"{height:,}"
-    said = f"Its last block is {number} of {moment_text(at, 'seconds')}"
-    if lag > _LONGEST_LAG:
-        missing = "it lags or stands still, and newer rows are missing"
-        return value, "warning", f"{said}, {report.duration(lag)} ago: {missing}."
-    if lag < -_LONGEST_LAG:
-        return value, "note", f"{said}, {report.duration(-lag)} ahead of this machine's clock."
-    return value, "ok", f"{said}, {report.duration(abs(lag))} ago."
+    age = report.duration(abs(lag))
+    said = f"Its last block is {number} of {moment_text(at, 'seconds')}, {age}"
+    return value, *_first(
+        (lag > _LONGEST_LAG, "warning", f"{said} ago: it lags, and newer rows are missing."),
+        (lag < -_LONGEST_LAG, "note", f"{said} ahead of this machine's clock."),
+        (True, "ok", f"{said} ago."),
+    )
 
 
 def oldest_row(probe: Probe) -> Outcome:
@@ -131,11 +91,11 @@ def oldest_row(probe: Probe) -> Outcome:
         raise IncompleteError("the oldest rows have no time that can be read")
     days = (max(probe.rows().times) - oldest) / _DAY
     before = f"{report.duration(days * 86_400)} before the newest" if days else "as is the newest"
-    value, said = iso_text(oldest), f"The oldest row is of {moment_text(oldest, 'seconds')}"
+    said = f"The oldest row is of {moment_text(oldest, 'seconds')}, {before}"
     if days > _SHORT_HISTORY_DAYS:
-        return value, "ok", f"{said}, {before}."
+        return iso_text(oldest), "ok", f"{said}."
     pruned = "the node may have pruned what was before, which looks like no changes"
-    return value, "note", f"{said}, {before}: {pruned}."
+    return iso_text(oldest), "note", f"{said}: {pruned}."
 
 
 def _limits(probe: Probe) -> NetworkLimits:
@@ -144,38 +104,32 @@ def _limits(probe: Probe) -> NetworkLimits:
 
 def network_limits(probe: Probe) -> Outcome:
     """Tell whether the network limits are there and can be read."""
-    try:
-        _limits(probe)
-    except RequestError as error:
-        if error.status != _NOT_FOUND or not is_refusal(error):
-            raise
-        text = "The network limits are not there: a node has none before its first block."
-        return False, "note", text
-    except BalanceAnalysisError as error:
-        return False, "warning", f"The network limits can't be read: {error}."
-    return True, "ok", "The network limits are there, and as the interface describes."
+    error = failure(partial(_limits, probe))
+    if isinstance(error, RequestError) and (error.status != _NOT_FOUND or not is_refusal(error)):
+        raise error
+    return error is None, *_first(
+        (not error, "ok", "The network limits are there, and as the interface describes."),
+        (isinstance(error, RequestError), "note", "There are none before a node's first block."),
+        (True, "warning", f"The network limits can't be read: {error}."),
+    )
 
 
 def page_size(probe: Probe) -> Outcome:
     """Tell how many rows a page may have, and whether it comes cut."""
-    too_large = USUAL_MAXIMUM + 1
-    accepted, refused = trials.page_limits(probe)
-    is_too_large = refused is None and not trials.sends_large_page(probe)
+    accepted, refused = probe.page_limits()
+    too_large = USUAL_MAXIMUM + 1 if refused is None and not probe.sends_large_page() else None
     value = {"accepted": accepted, "refused": refused, "cut_at": probe.cut_at}
-    value["too_large"] = too_large if is_too_large else None
+    value["too_large"] = too_large
     value["most_rows_sent"] = max((page.edges for page in probe.pages), default=0)
-    if probe.cut_at is not None:
-        said = f"It accepts {accepted:,} rows a page but sends at most {probe.cut_at:,}"
-        return value, "warning", f"{said} without a word: a page that is not full is not the last."
-    if is_too_large:
-        said = f"Any number of rows a page is accepted, but {too_large:,} rows are more than it can"
-        return value, "note", f"{said} send: a load comes down to what it can."
-    if refused is None:
-        return value, "ok", f"There is no maximum: even {accepted:,} rows a page are accepted."
-    said = f"Pages of {accepted:,} rows are accepted, of {refused:,} refused"
-    if accepted < USUAL_MAXIMUM:
-        return value, "note", f"{said}: a load comes down to that, and needs more requests."
-    return value, "ok", f"{said}."
+    said = f"Pages of {accepted:,} rows are accepted, of {refused} refused"
+    cut = f"It accepts {accepted:,} rows a page, but silently sends at most {probe.cut_at}."
+    return value, *_first(
+        (probe.cut_at, "warning", cut),
+        (too_large, "note", f"Any page size is accepted, but it can't send {too_large} rows."),
+        (not refused, "ok", f"There is no maximum: even {accepted:,} rows a page are accepted."),
+        (accepted < USUAL_MAXIMUM, "note", f"{said}: a load needs more requests."),
+        (True, "ok", f"{said}."),
+    )
 
 
 def cursors(probe: Probe) -> Outcome:
@@ -184,8 +138,8 @@ def cursors(probe: Probe) -> Outcome:
     keys = page.keys
     if len(keys) < 2:  # noqa: PLR2004 - a page, and one to go on to
         raise IncompleteError("the node sent too few rows to follow a cursor")
-    size, cuts = trials.cutting_size(page.times)
-    found, is_whole = trials.follow_cursors(probe, size)
+    size, cuts = _cutting_size(page.times)
+    found, is_whole = probe.follow_cursors(size, most=_CURSOR_PAGES + 1)
     distinct = set(found)
     if not is_whole:
         keys = keys[: max((i for i, key in enumerate(keys, 1) if key in distinct), default=None)]
@@ -195,31 +149,59 @@ def cursors(probe: Probe) -> Outcome:
     since = moment_text(page.times[0], "seconds")
     of = f"the {len(keys):,} rows that it sends when asked by time ({since})"
     said = f"Following its cursors, {count_text(size, 'row')} a page,"
-    if lost or twice:
-        what = [f"silently loses {lost:,}"] * bool(lost) + [f"repeats {twice:,}"] * bool(twice)
-        advice = "never follow them; load_balance_changes walks by time instead"
-        return value, "warning", f"{said} {report.listed(what)} of {of}: {advice}."
-    if not cuts:
-        but = "but no page ended inside a block, where nodes are known to lose rows"
-        return value, "unknown", f"{said} gives all of {of}, {but}."
-    ended = f"{report.how_often(cuts)} a page ended inside a block"
-    return value, "ok", f"{said} gives all of {of}; {ended}."
+    lacks = [f"silently loses {lost:,}"] * bool(lost) + [f"repeats {twice:,}"] * bool(twice)
+    advice = "never follow them; load_balance_changes walks by time instead"
+    return value, *_first(
+        (lacks, "warning", f"{said} {' and '.join(lacks)} of {of}: {advice}."),
+        (cuts, "ok", f"{said} gives all of {of}; {count_text(cuts, 'page')} ended inside a block."),
+        (True, "unknown", f"{said} gives all of {of}, but no page ended inside a block."),
+    )
+
+
+def _cutting_size(times: list[int]) -> tuple[int, int]:
+    """Return the page size whose pages end inside a block most often, and how often that is.
+
+    Of several, it is the smallest that reaches furthest, since full pages show most.
+    """
+
+    def cuts(size: int) -> int:
+        ends = range(size, min(len(times), _CURSOR_PAGES * size + 1), size)
+        return sum(times[i - 1] == times[i] for i in ends)
+
+    sizes = range(1, len(times))
+    size = max(sizes, key=lambda size: (cuts(size), min(_CURSOR_PAGES * size, len(times)), -size))
+    return size, cuts(size)
 
 
 def range_bounds(probe: Probe) -> Outcome:
     """Tell whether a range holds the rows on its bounds."""
     if probe.rows().grain > 1 or probe.unit != "ns":
         raise IncompleteError("rows or bounds are in a unit too coarse to tell what is on a bound")
-    value = trials.try_bounds(probe)
+    value = _try_bounds(probe)
     ignored = [side for side, how in value.items() if how == "ignored"]
-    if ignored:
-        text = f"It ignores the {report.listed(ignored)} of a range: a load notices and fails."
-        return value, "warning", text
-    if value == {"start": "inclusive", "end": "exclusive"}:
-        return value, "ok", "A range holds the row at its start and not the one at its end."
-    said = f"Unlike on other nodes, the start is {value['start']} and the end {value['end']}"
-    risk = "windows put side by side would lose or repeat rows; loads allow for it"
-    return value, "note", f"{said}: {risk}."
+    unlike = f"Unlike on other nodes, the start is {value['start']} and the end {value['end']}"
+    is_usual = value == {"start": "inclusive", "end": "exclusive"}
+    return value, *_first(
+        (ignored, "warning", f"It ignores the {report.listed(ignored)} of a range: loads fail."),
+        (is_usual, "ok", "A range holds the row at its start and not the one at its end."),
+        (True, "note", f"{unlike}: loads allow for it."),
+    )
+
+
+def _try_bounds(probe: Probe) -> dict[str, str]:
+    """Return how each bound of a range is read, tried on a row that has older and newer ones."""
+    times = sorted(set(probe.rows().times))
+    at = times[len(times) // 2]
+    after = probe.page(at, at + 1, first=1).times
+    before = probe.page(at - 1, at, first=1, newest_first=True).times
+    later = probe.page(at + 1, at + 2, first=1).times if at in before else []
+    start = "inclusive" if at in after else "exclusive"
+    end = "inclusive" if at in before else "exclusive"
+    if min([at, *after]) < at or min([at, *before]) < at - 1 or min([at + 1, *later]) <= at:
+        start = "ignored"
+    if max([at, *before]) > at or max([at, *after]) > at + 1:
+        end = "ignored"
+    return {"start": start, "end": end}
 
 
 def range_required(probe: Probe) -> Outcome:
@@ -229,25 +211,26 @@ def range_required(probe: Probe) -> Outcome:
     # What has no end is answered by every release: there a 500 is a failure.
     ranges = {
         # Before any row, so that a node that checks nothing has nothing to read.
-        "without_start": (None, EARLIEST + _SECOND, is_range_refusal, "without a start"),
-        "without_end": (lately, None, is_refusal, "without an end"),
-        "over_365_days": (EARLIEST, _LONG_AFTER, is_range_refusal, "of more than 365 days"),
+        "without_start": (None, EARLIEST + _SECOND, is_range_refusal),
+        "without_end": (lately, None, is_refusal),
+        "over_365_days": (EARLIEST, _LONG_AFTER, is_range_refusal),
     }
-    value, refused = dict.fromkeys(ranges, _OK), []
-    with copy.copy(probe.client) as brief:
+    value = dict.fromkeys(ranges, _OK)
+    with probe.client.fresh() as brief:
         brief.timeout = min(brief.timeout, _PATIENCE)
-        for name, (start, end, is_no, words) in ranges.items():
+        for name, (start, end, is_no) in ranges.items():
             try:
                 probe.page(start, end, first=1, client=brief)
             except RequestError as error:
                 if not is_no(error):
                     raise
                 value[name] = error.status or 0
-                refused.append(f"{words} ({value[name]})")
+    refused = report.listed(
+        [f"{name.replace('_', ' ')} ({status})" for name, status in value.items() if status != _OK]
+    )
     if value["without_start"] != _OK:
-        said = f"Requests {report.listed(refused)} are refused"
-        return value, "ok", f"{said}; loads always send a range of under a year."
-    others = f"; refused are those {report.listed(refused)}" if refused else ""
+        return value, "ok", f"Requests {refused} are refused; loads always send a range."
+    others = f"; refused are those {refused}" if refused else ""
     never = "Never send them: a node that checks nothing may read its whole table."
     said = f"Requests without a start are answered{others}. {never} Loads always send a range."
     return value, "note", said
@@ -259,16 +242,13 @@ def timestamps(probe: Probe) -> Outcome:
     units = sorted({unit for page in probe.pages for unit in page.units})
     is_whole = not any(moment % 1000 for page in probe.pages for moment in page.nanoseconds)
     value = {"rows": units, "bounds": probe.unit, "whole_microseconds": is_whole}
-    if probe.unit != "ns":
-        unlike = "where nodes read nanoseconds: a load from here is refused or comes back empty"
-        return value, "warning", f"Bounds are read in {probe.unit}, {unlike}."
-    if units != ["ns"]:
-        unlike = "where nodes send nanoseconds: a load fails on them"
-        return value, "warning", f"Rows come in {report.listed(units)}, {unlike}."
-    if not is_whole:
-        text = "Rows have parts of a microsecond, which the table doesn't hold: loads fail on them."
-        return value, "warning", text
-    return value, "ok", "Rows and bounds are in nanoseconds, rows on whole microseconds."
+    said = f"Rows come in {report.listed(units)}, not in ns: loads fail on them."
+    return value, *_first(
+        (probe.unit != "ns", "warning", f"Bounds are read in {probe.unit}, not ns: loads fail."),
+        (units != ["ns"], "warning", said),
+        (not is_whole, "warning", "Rows have parts of a microsecond: loads fail on them."),
+        (True, "ok", "Rows and bounds are in nanoseconds, rows on whole microseconds."),
+    )
 
 
 def filters(probe: Probe) -> Outcome:
@@ -279,14 +259,13 @@ def filters(probe: Probe) -> Outcome:
         values = dict.fromkeys(str(node.get(field) or "") for node in page.nodes)
         texts = [text for text in values if text and not text.isdecimal()]
         if texts and len(values) > 1:
-            value[name] = trials.try_filter(probe, parameter, field, texts[0])
+            value[name] = _try_filter(probe, parameter, field, texts[0])
     if not value:
         raise IncompleteError("the rows that were looked at have nothing to tell them apart by")
     words = {name.replace("_", " "): how for name, how in value.items()}
-    wrong = [f"{name} {how}" for name, how in words.items() if how != "honoured"]
+    wrong = ", ".join(f"{name} {how}" for name, how in words.items() if how != "honoured")
     if wrong:
-        text = f"Not every filter works: {', '.join(wrong)}; load without it and select afterwards."
-        return value, "warning", text
+        return value, "warning", f"Not every filter works: {wrong}; select after the load instead."
     names = report.listed([*words])
     return value, "ok", f"Filters by {names} leave exactly the rows that they should."
 
@@ -299,20 +278,31 @@ _FILTERS: Final = {
 }
 
 
+def _try_filter(probe: Probe, parameter: str, field: str, text: str) -> str:
+    """Return what a filter does in the stretch, all rows of which are known."""
+    start, end, whole = probe.stretch()
+    page = probe.page_or_refusal(start, end, first=probe.size, also=[(parameter, text)])
+    if not isinstance(page, Page):
+        return "refused"
+    if any(node.get(field) != text for node in page.nodes):
+        return "ignored"
+    pairs = zip(whole.keys, whole.nodes, strict=True)
+    wanted = {key for key, node in pairs if node.get(field) == text}
+    return "honoured" if wanted <= set(page.keys) else "too narrow"
+
+
 def rows(probe: Probe) -> Outcome:
     """Tell whether the rows that came can be loaded, and are in order."""
     probe.newest()
     count = sum(page.edges for page in probe.pages)
     bad = [reason for page in probe.pages for reason in page.bad]
     value = {"rows": count, "bad": len(bad), "out_of_order": probe.out_of_order}
-    if bad:
-        text = f"Of {count:,} rows that were sent, {len(bad):,} can't be loaded: {bad[0]}."
-        return value, "warning", text
-    if probe.out_of_order:
-        text = "Rows came out of order: what was left out can't be told, so loads fail and say so."
-        return value, "warning", text
     if not count:
         raise IncompleteError("the node sent no row to tell by")
+    if bad:
+        return value, "warning", f"Of {count:,} rows, {len(bad):,} can't be loaded: {bad[0]}."
+    if probe.out_of_order:
+        return value, "warning", "Rows came out of order: what was left out can't be told."
     text = f"Every row sent ({count:,}) is as the interface describes, and they are in order."
     return value, "ok", text
 
@@ -321,11 +311,10 @@ def fields(probe: Probe) -> Outcome:
     """Tell which fields come beyond the interface's."""
     names = {name for node in probe.nodes for name in node}
     unknown = sorted(names - set(FIELD_NAMES.values()))
-    is_read = _failure(partial(_limits, probe)) is None
-    in_limits = sorted(_limits(probe).extra) if is_read else []
-    value = {"rows": unknown, "limits": in_limits}
+    in_limits = [] if failure(partial(_limits, probe)) else sorted(_limits(probe).extra)
     said = [f"rows have {report.some(unknown)}, which loads leave out"] * bool(unknown)
     said += [f"the limits have {report.some(in_limits)}, kept in `extra`"] * bool(in_limits)
+    value = {"rows": unknown, "limits": in_limits}
     if said:
         return value, "note", f"Fields beyond the interface's: {'; '.join(said)}."
     if not names:
@@ -343,10 +332,7 @@ def account_types(probe: Probe) -> Outcome:
     if not unknown:
         types = count_text(len(known), "type")
         return value, "ok", f"{types} came, all on this package's list."
-    advice = "They stay as they come; filter by `new:NAME`."
-    if any(isinstance(kind, int) for kind in unknown):
-        advice = "A number is a type that the node has no name for; both stay as they come."
-    return value, "note", f"Types beyond the list of this package: {report.some(unknown)}. {advice}"
+    return value, "note", f"Types beyond this package's list: {report.some(unknown)}."
 
 
 def latency(probe: Probe) -> Outcome:
@@ -369,8 +355,7 @@ def compression(probe: Probe) -> Outcome:
     kinds = {answer.headers.get("Content-Encoding") or "none" for answer in large}
     value = ", ".join(sorted(kinds))
     if "none" in kinds:
-        text = "Answers are not compressed, though asked for: they are some ten times as large."
-        return value, "note", text
+        return value, "note", "Answers are not compressed: they are some ten times as large."
     return value, "ok", f"Answers are compressed ({report.printable(value)})."
 
 
@@ -379,19 +364,19 @@ def rate_limit(probe: Probe) -> Outcome:
     spent, ended = probe.allowance, probe.ended
     pairs = [pair for answer in probe.answers for pair in answer.headers.items()]
     headers = {name: text for name, text in pairs if "ratelimit" in name.lower().replace("-", "")}
-    value = {"headers": headers, "refused": spent.retries}
     told = report.some(f"{name}: {text}" for name, text in headers.items())
     said = f"Headers tell: {told}." if headers else "No header tells its limit."
-    if ended is not None and ended.status is not None:
-        return value, "warning", f"{report.sentence(str(ended))} {said}"
-    if spent.retries:
-        often = f"{report.how_often(spent.retries)} as too many, in {spent.requests} requests"
-        return value, "note", f"It refused {often}. {said} Loads slow down by themselves."
-    text = f"None of {spent.requests} unhurried requests was refused as too many. {said}"
-    return value, "ok", text
+    refused = f"It refused {spent.retries} of {spent.requests} requests as too many. {said}"
+    unhurried = f"None of {spent.requests} unhurried requests was refused as too many. {said}"
+    is_ended = ended is not None and ended.status is not None
+    return {"headers": headers, "refused": spent.retries}, *_first(
+        (is_ended, "warning", f"{report.sentence(str(ended))} {said}"),
+        (spent.retries, "note", refused),
+        (True, "ok", unhurried),
+    )
 
 
-_CHECKS: Final = (
+CHECKS: Final = (
     reachable, block, oldest_row, network_limits, page_size, cursors, range_bounds, range_required,
     timestamps, filters, rows, fields, account_types, latency, compression, rate_limit,
 )  # fmt: skip

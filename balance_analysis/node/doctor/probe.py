@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError
-from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, ONCE, Tally
+from balance_analysis.errors import (
+    BalanceAnalysisError,
+    IncompleteError,
+    RequestError,
+    TooLargeError,
+)
+from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, ONCE
 from balance_analysis.node.decode import FIRST_NANOSECOND, LAST_NANOSECOND, decode_page
+from balance_analysis.node.exchange import Tally
 from balance_analysis.node.limits import decode_limits
-from balance_analysis.node.pace import Pace
+from balance_analysis.node.walk import LARGEST_PAGE, USUAL_MAXIMUM
 from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW
 from balance_analysis.schema import ACCOUNT_KEY, FIELD_NAMES
 
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.node.client import Client
     from balance_analysis.node.exchange import Answer
-    from balance_analysis.node.query import Parameters
+    from balance_analysis.node.wire import Parameters
     from balance_analysis.spans import Span
 
 MOST_REQUESTS: Final = 40
@@ -36,9 +42,6 @@ SAMPLE_SIZES: Final = (200, 20, 2, 1)
 _UNITS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 
 _MOST_THROTTLED: Final = 4
-
-_CAREFUL: Final = 5.0
-"""Requests a second at most once a node has refused one as too many."""
 
 _MOST_SILENT: Final = 3
 _STRETCH_ROWS: Final = 60
@@ -113,18 +116,14 @@ def is_range_refusal(error: RequestError) -> bool:
 
 
 class _Allowance(Tally):
-    """Counts requests, spaces them out, and lets no more be sent than a node can be asked for."""
+    """Counts requests, and lets no more be sent than a node can be asked for."""
 
-    def __init__(self, node: str, per_second: float) -> None:
+    def __init__(self, node: str) -> None:
         super().__init__()
-        self._node, self._per_second = node, per_second
-        self._pace = Pace(per_second)
+        self._node = node
 
     def add(self, *, requests: int = 0, retries: int = 0, **others: Any) -> None:  # noqa: ANN401
         """Add to the counts, or raise if a request is one too many."""
-        if retries:
-            self._per_second = min(self._per_second / 2, _CAREFUL)
-            self._pace = Pace(self._per_second)
         if self.retries + retries > _MOST_THROTTLED:
             said = f"{self._node} keeps refusing requests as too many; try again later"
             raise RequestError(said, url=self._node, status=_TOO_MANY, retryable=True)
@@ -132,8 +131,6 @@ class _Allowance(Tally):
             said = f"this would be more than the {MOST_REQUESTS} requests that a diagnosis may send"
             raise RequestError(said, url=self._node)
         super().add(requests=requests, retries=retries, **others)
-        if requests:
-            self._pace.wait()
 
 
 def _once(ask: Callable[[Probe], T]) -> Callable[[Probe], T]:
@@ -159,8 +156,8 @@ class Probe:
     `ended` is why nothing more is asked; `None` while something may be.
     """
 
-    def __init__(self, client: Client, per_second: float) -> None:
-        self.client, self.allowance = client, _Allowance(client.base_url, per_second)
+    def __init__(self, client: Client) -> None:
+        self.client, self.allowance = client, _Allowance(client.base_url)
         self.answers: list[Answer[Any]] = []
         self.pages: list[Page] = []
         self.kept: dict[str, Future[Any]] = {}
@@ -282,6 +279,56 @@ class Probe:
             if is_refusal(error):
                 return error
             raise
+
+    def page_limits(self) -> tuple[int, int | None]:
+        """Return the largest page size found to be accepted, and the smallest found to be refused.
+
+        They are asked for where there is hardly a row to send: what is judged is the number alone.
+        """
+        at = max(self.newest().times or [self.head[0] or EARLIEST])
+        refusal = self.page_or_refusal(at, at + 1, first=LARGEST_PAGE)
+        if isinstance(refusal, Page):
+            self.size = SAMPLE_SIZES[0]
+            return LARGEST_PAGE, None
+        low, high = (self.size if self.newest().edges else 0), LARGEST_PAGE
+        hints = [int(text) for text in re.findall(r"\d{1,7}", str(refusal).rpartition(": ")[2])]
+        tries = [size + more for size in (*hints[-1:], USUAL_MAXIMUM) for more in (0, 1)]
+        for size in [*tries, *[None] * 4]:
+            middle = (low + high) // 2 if size is None else size
+            if low < middle < high:
+                is_page = isinstance(self.page_or_refusal(at, at + 1, first=middle), Page)
+                low, high = (middle, high) if is_page else (low, middle)
+        self.size = max(self.size, min(low, SAMPLE_SIZES[0]))
+        return low, high
+
+    def sends_large_page(self) -> bool:
+        """Ask for one page as large as a load's, where it may come short; tell whether it came."""
+        page = self.newest()
+        if page.more and page.times and self.cut_at is None:
+            end = max(page.times) + page.grain
+            start = max(EARLIEST, end - LONGEST_WINDOW)
+            try:
+                self.page(start, end, first=USUAL_MAXIMUM + 1, newest_first=True)
+            except TooLargeError:
+                return False
+        return True
+
+    def follow_cursors(self, size: int, *, most: int) -> tuple[list[tuple[str, ...]], bool]:
+        """Return the rows that cursors lead to in the stretch, and whether they led to its end."""
+        start, end, whole = self.stretch()
+        found: list[tuple[str, ...]] = []
+        also: Parameters = []
+        seen = {""}
+        for _ in range(most):
+            page = self.page(start, end, first=size, also=also)
+            found += page.keys
+            if not page.more or page.end_cursor in seen:
+                return found, True
+            also = [("pagination.after", page.end_cursor)]
+            seen.add(page.end_cursor)
+            if whole.more and len(found) >= len(whole.nodes):
+                break
+        return found, False
 
     def _get(
         self, client: Client, path: str, wanted: Parameters, read: Callable[[bytes], T]

@@ -111,11 +111,6 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def how_often(count: int) -> str:
-    """Return how many times something happened."""
-    return "once" if count == 1 else f"{count:,} times"
-
-
 def listed(words: list[str]) -> str:
     """Return words as a sentence lists them."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
