@@ -24,11 +24,12 @@ RECORDING = Path(__file__).parents[2] / "shared" / "recorded" / "system_tests"
 
 PROFILE = settings(
     deadline=None,
-    max_examples=100,
+    max_examples=50,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("default", PROFILE)
 settings.register_profile("ci", PROFILE, derandomize=True, database=None)
+settings.register_profile("thorough", PROFILE, max_examples=500)
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default")
 )

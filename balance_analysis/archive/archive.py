@@ -12,11 +12,18 @@ from typing import TYPE_CHECKING, Unpack
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.archive import scan
 from balance_analysis.archive.coverage import check_complete, interval_asked
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.manifest import read_about, read_coverage
-from balance_analysis.archive.scan import Chosen, anywhere, files_of
+from balance_analysis.archive.scan import (
+    Scan,
+    anywhere,
+    check_columns,
+    dask_frame,
+    files_of,
+    read_balances,
+    read_frame,
+)
 from balance_analysis.archive.status import read_status
 from balance_analysis.archive.store import Store
 from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
@@ -125,16 +132,16 @@ class Archive:
             If a filter is malformed, `columns` are not some of the table's, each once, or `start`
             is not before `end`.
         """
-        scan.check_columns(columns)
-        chosen = self.choose(
+        check_columns(columns)
+        scan = self.scan(
             start=start,
             end=end,
             partial=partial,
             **filters,
         )
-        table = scan.read_frame(chosen, columns)
+        table = read_frame(scan, columns)
         if set(columns) == set(COLUMNS):
-            note_known(table, chosen.known)
+            note_known(table, scan.known)
         return table
 
     @takes_filters
@@ -162,24 +169,24 @@ class Archive:
         pyarrow.RecordBatch
             `schema.ARROW_SCHEMA`, or these columns of it.
         """
-        scan.check_columns(columns)
-        chosen = self.choose(
+        check_columns(columns)
+        scan = self.scan(
             start=start,
             end=end,
             partial=partial,
             **filters,
         )
-        return chosen.iter_batches(columns)
+        return scan.iter_batches(columns)
 
     @takes_filters
-    def choose(
+    def scan(
         self,
         *,
         start: Instant | None = None,
         end: Instant | None = None,
         partial: bool = False,
         **filters: Unpack[FilterKeywords],
-    ) -> Chosen:
+    ) -> Scan:
         """Return what `read` would read, fixed at this moment, for others to read in parts.
 
         It takes what `read` takes, and raises what it raises.
@@ -191,7 +198,7 @@ class Archive:
         if not partial:
             check_complete(state, *span, self.uri)
         known = tuple(clipped(state.known(), *span))
-        return Chosen(anywhere(self.store), accounts, tuple(files_of(about, state, span)), known)
+        return Scan(anywhere(self.store), accounts, tuple(files_of(about, state, span)), known)
 
     @takes_filters
     def to_dask(
@@ -226,14 +233,14 @@ class Archive:
             `groupby` do; else use `map_partitions`, or the functions of `cluster`. `to_parquet`
             wants `schema=None`, as the categories differ from file to file.
         """
-        scan.check_columns(columns)
-        chosen = self.choose(
+        check_columns(columns)
+        scan = self.scan(
             start=start,
             end=end,
             partial=partial,
             **filters,
         )
-        return scan.dask_frame(chosen, columns)
+        return dask_frame(scan, columns)
 
     @takes_filters
     def balance_at(
@@ -271,7 +278,7 @@ class Archive:
             As `read`.
         """
         accounts = make_filters(**filters)
-        return scan.read_balances(self.store, accounts, when, partial=partial)
+        return read_balances(self.store, accounts, when, partial=partial)
 
     def opening_balances(self, *, at: Instant, partial: bool = False) -> pd.DataFrame:
         """Return what every account held before a moment: the `opening` of a table from there on.

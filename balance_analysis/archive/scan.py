@@ -1,6 +1,6 @@
 """What is asked for of an archive, and reading it: as a table, by slices of accounts, with dask.
 
-A choice is fixed at one moment and pickles: others can read it, on other machines too, while the
+A scan is fixed at one moment and pickles: others can read it, on other machines too, while the
 archive grows. As rows stand by account in every file, a slice is one stretch of each of them.
 """
 
@@ -88,7 +88,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class Scan:
     """What is asked for of an archive.
 
     Attributes
@@ -113,8 +113,8 @@ class Chosen:
             return "".join(map(str, self.files))
         return f"{self.files[0]} to {self.files[-1]}"
 
-    def split(self, count: int) -> list[Chosen]:
-        """Return choices of so many of the files each, that are together all."""
+    def split(self, count: int) -> list[Scan]:
+        """Return scans of so many of the files each, that are together all."""
         starts = range(0, len(self.files), count)
         return [replace(self, files=self.files[start : start + count]) for start in starts]
 
@@ -209,7 +209,7 @@ class Chosen:
         return rows.cast(ARROW_SCHEMA)
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
-        """Return what tells this choice from others: file systems don't."""
+        """Return what tells this scan from others: file systems don't."""
         return self.store.uri, self.filters, self.files, self.known
 
 
@@ -331,10 +331,10 @@ def check_columns(columns: Sequence[str]) -> None:
         raise ValueError(f"columns={columns!r} must be a list of at least one, each once")
 
 
-def read_frame(chosen: Chosen, columns: Sequence[str]) -> pd.DataFrame:
+def read_frame(scan: Scan, columns: Sequence[str]) -> pd.DataFrame:
     """Return what is asked for of an archive: see `Archive.read`."""
     schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
-    rows = pa.Table.from_batches(chosen.iter_batches(columns), schema)
+    rows = pa.Table.from_batches(scan.iter_batches(columns), schema)
     if set(columns) != set(COLUMNS):
         return to_columns(rows)
     # An account's rows stand in time order, in each file and from file to file.
@@ -356,7 +356,7 @@ def read_balances(store: Store, filters: Filters, when: Instant, *, partial: boo
         files = [checkpoint_of(since, state.checkpoints[since])] if begins else []
         files += files_of(about, state, (since, moment + 1))
         try:
-            table = read_frame(Chosen(store, filters, tuple(files), state.known()), COLUMNS)
+            table = read_frame(Scan(store, filters, tuple(files), state.known()), COLUMNS)
         except ArchiveDamagedError:
             # An export may have done away with the balances at the month's start meanwhile.
             if read_coverage(store) == state:
@@ -366,11 +366,11 @@ def read_balances(store: Store, filters: Filters, when: Instant, *, partial: boo
             return balance_at(table, when)
 
 
-def dask_frame(chosen: Chosen, columns: Sequence[str]) -> dd.DataFrame:
+def dask_frame(scan: Scan, columns: Sequence[str]) -> dd.DataFrame:
     """Return what is asked for of an archive, a partition a file: see `Archive.to_dask`."""
     dask: Any = importlib.import_module("dask.dataframe")  # an extra, untyped in parts
-    nothing = replace(chosen, files=())
-    parts = chosen.split(1) or [nothing]
+    nothing = replace(scan, files=())
+    parts = scan.split(1) or [nothing]
     begins = [_begin(part) for part in parts]
     ids = [name for name in columns if name in ACCOUNT_KEY]
     frame: dd.DataFrame = dask.from_map(
@@ -385,15 +385,15 @@ def dask_frame(chosen: Chosen, columns: Sequence[str]) -> dd.DataFrame:
     return frame
 
 
-def _read_partition(chosen: Chosen, names: Sequence[str]) -> pd.DataFrame:
+def _read_partition(scan: Scan, names: Sequence[str]) -> pd.DataFrame:
     # Not named `columns`: dask would then leave some out where it needs fewer, and their rows come
     # in another order.
-    table = read_frame(chosen, names)
-    period = pd.DatetimeIndex([_begin(chosen)]).repeat(len(table))
+    table = read_frame(scan, names)
+    period = pd.DatetimeIndex([_begin(scan)]).repeat(len(table))
     return table.set_axis(period.rename("period"), axis=0)
 
 
-def _begin(chosen: Chosen) -> pd.Timestamp:
+def _begin(scan: Scan) -> pd.Timestamp:
     """Return when the period of the first file begins."""
-    begin = chosen.files[0].begin if chosen.files else 0
+    begin = scan.files[0].begin if scan.files else 0
     return pd.Timestamp(from_microseconds(begin)).as_unit("us")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from balance_analysis.archive.lock import writer_of
 from balance_analysis.archive.manifest import lost_files, read_about, read_coverage
 from balance_analysis.archive.runs import iter_reports
-from balance_analysis.archive.scan import Chosen, checkpoint_of, files_of
+from balance_analysis.archive.scan import Scan, checkpoint_of, files_of
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.filters import Filters
 from balance_analysis.notebook import facts_html, rows_html
@@ -200,7 +200,7 @@ def _count_accounts(store: Store, about: About, state: Coverage) -> int:
     files = list(files_of(about, state, (since, end)))
     if state.checkpoints:
         files.insert(0, checkpoint_of(since, state.checkpoints[since]))
-    return int(Chosen(store, Filters(), tuple(files), ()).count().num_rows)
+    return int(Scan(store, Filters(), tuple(files), ()).count().num_rows)
 
 
 def _lines(status: ArchiveStatus) -> Iterator[tuple[str, str]]:

@@ -20,7 +20,7 @@ from balance_analysis.analysis.history import check_opening
 from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.datafile import FILE_KEY, Slice
-from balance_analysis.archive.scan import Chosen, add_counts, cut
+from balance_analysis.archive.scan import Scan, add_counts, cut
 from balance_analysis.cluster.combine import in_order, write_frames
 from balance_analysis.files.atomic import PathLike, check_output
 from balance_analysis.filters import FilterKeywords
@@ -86,18 +86,18 @@ class Share:
         return str(self.part)
 
 
-def _work(chosen: Chosen, function: Callable[..., T], share: Share) -> tuple[int, T]:
+def _work(scan: Scan, function: Callable[..., T], share: Share) -> tuple[int, T]:
     """Return how many rows a slice has, and what a function makes of them."""
-    table = chosen.read(share.part)
+    table = scan.read(share.part)
     with in_one_thread():
         return len(table), function(table, opening=share.opening)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is chosen of an archive, where to work on it, and where the result goes."""
+    """What is read of an archive, where to work on it, and where the result goes."""
 
-    chosen: Chosen
+    scan: Scan
     opening: pd.DataFrame | None
     to: PathLike | None
     rows_per_task: int
@@ -106,8 +106,8 @@ class Job:
 
     def grid(self, **how: Any) -> Any:  # noqa: ANN401 - of `make_grid`, which stands for a `freq`
         """Return the periods and points of all slices together: those of the whole table."""
-        times = np.array(self.chosen.extent(), np.int64)
-        return make_grid(times, **how, known=self.chosen.known)
+        times = np.array(self.scan.extent(), np.int64)
+        return make_grid(times, **how, known=self.scan.known)
 
     def each_slice(
         self, function: Callable[..., T], *, cells: int, is_kept: bool = False
@@ -130,14 +130,14 @@ class Job:
         """
         texts = None if self.opening is None else check_opening(self.opening)[list(FILE_KEY)]
         with running(self.client) as pool, reporting(self.progress) as show:
-            found = pool.map(Chosen.count, self.chosen.split(_FILES))
+            found = pool.map(Scan.count, self.scan.split(_FILES))
             counts = add_counts(itertools.chain(found, [] if texts is None else [_once(texts)]))
             if is_kept:
                 check_cells(counts.num_rows, cells)
             rows = self.rows_per_task
             parts = cut(counts, rows=rows, accounts=_CELLS * rows / max(cells, 1))
             shares, done = self._shares(parts, texts), 0
-            results = pool.map(partial(_work, self.chosen, function), shares)
+            results = pool.map(partial(_work, self.scan, function), shares)
             for number, (size, result) in enumerate(results, start=1):
                 done += size
                 show(number / len(parts), done)
@@ -201,11 +201,11 @@ def make_job(
     check_positive("rows_per_task", rows)
     if to is not None:
         check_output(to)
-    return Job(archive.choose(**how), opening, to, rows, client, progress)
+    return Job(archive.scan(**how), opening, to, rows, client, progress)
 
 
 def _once(ids: pd.DataFrame) -> pa.Table:
-    """Return accounts as `Chosen.count` does, each as if it had a row."""
+    """Return accounts as `Scan.count` does, each as if it had a row."""
     columns = {name: pa.array(ids[name], pa.string()) for name in FILE_KEY}
     return pa.table({**columns, "rows": pa.array(np.ones(len(ids), np.int64))})
 

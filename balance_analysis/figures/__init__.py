@@ -3,7 +3,7 @@
 Each function takes data and an Axes, draws, and returns the Axes. Nothing is saved, shown or set
 globally: the caller owns the figure. Without an Axes, a function makes a figure of its own.
 
-Colours and themes. An account type has one colour, hatch and line style, of `palette`, in every
+Colours and themes. An account type has one colour, hatch and line style, of `styles`, in every
 figure and on every background; accounts that are all of one type have a hue each. All else (text,
 grid, frame, hatches of what is unknown) takes its colour from matplotlib's settings at the time
 when the figure is made and drawn into. So a dark figure is one that is made and drawn into with

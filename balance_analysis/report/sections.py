@@ -242,7 +242,7 @@ class _Assets:
 
     def _accounts_title(self, count: int) -> str:
         if self._content.are_chosen:
-            return "Chosen accounts"
+            return "Scan accounts"
         return "The largest account" if count == 1 else f"The {count:,} largest accounts"
 
     def _accounts(self, asset: AssetContent, unit: tables.AssetUnit) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Exports in child processes that die, are interrupted, or find the disk full, at a chosen step.
+"""Exports in child processes that die, are interrupted, or find the disk full, at a scan step.
 
 A step is one change on disk: a file opened for writing, half of its content written, flushed,
 renamed or deleted, a folder made or flushed. Between two steps nothing on disk changes, so to die

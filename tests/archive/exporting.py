@@ -58,10 +58,10 @@ def spread_history(
     rng = random.Random(seed)
     midnights = range(start - start % DAY + DAY, end, DAY)
     some = rng.sample(midnights, min(len(midnights), len(blocks) // 4))
-    chosen = {start, *(midnight + rng.randint(-1, 1) for midnight in some)}
-    while len(chosen) < len(blocks):
-        chosen.add(rng.choice([rng.randrange(start, end), min(rng.choice([*chosen]) + 1, end - 1)]))
-    moved = dict(zip(blocks, sorted(chosen), strict=True))
+    scan = {start, *(midnight + rng.randint(-1, 1) for midnight in some)}
+    while len(scan) < len(blocks):
+        scan.add(rng.choice([rng.randrange(start, end), min(rng.choice([*scan]) + 1, end - 1)]))
+    moved = dict(zip(blocks, sorted(scan), strict=True))
     return [replace(row, timestamp_ns=moved[row.timestamp_ns] * 1000) for row in history]
 
 

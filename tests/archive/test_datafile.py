@@ -122,9 +122,9 @@ def test_no_filter_and_no_bound_loses_a_row_or_lets_another_in(rows, data):
     allowed = {}
     for place, name in enumerate(ACCOUNT_KEY):
         values = sorted({row.account[place] for row in rows} | {"0", "zz", "ACCOUNT_TYPE_H"})
-        chosen = data.draw(st.none() | st.lists(st.sampled_from(values), min_size=1, max_size=3))
-        if chosen is not None:
-            allowed[name] = chosen
+        scan = data.draw(st.none() | st.lists(st.sampled_from(values), min_size=1, max_size=3))
+        if scan is not None:
+            allowed[name] = scan
     found = read(content, spans=spans, **allowed)
     expected = [
         row

@@ -131,13 +131,13 @@ def test_parts_of_a_total_may_be_too_large_where_the_whole_is_not(pool):
 @settings(max_examples=10)
 def test_filters_choose_the_rows_before_anything_is_asked_of_them(pool, case, size, wanted):
     table, how = case
-    chosen = {
+    scan = {
         "asset_id": wanted[0][0],
         "account_types": sorted({account[1] for account in wanted}),
     }
     with archive_of(table) as archive:
-        own = archive.read(**chosen)
-        found = cluster.flows(archive, **how, **chosen, rows_per_task=size, client=pool)
+        own = archive.read(**scan)
+        found = cluster.flows(archive, **how, **scan, rows_per_task=size, client=pool)
     assert_same(found, ba.flows(own, **how))
 
 

@@ -116,13 +116,13 @@ def test_what_was_chosen_stays_what_it_was_while_the_archive_grows(table, tmp_pa
     early = table[times < middle]
     folder = tmp_path / "archive"
     archive = write_archive(folder, early)
-    chosen = archive.choose()
+    scan = archive.scan()
     shutil.rmtree(folder)
     write_archive(folder, table)
-    later = chosen.files[-1].spans[-1][1]
+    later = scan.files[-1].spans[-1][1]
     known = table[times < from_microseconds(later)]
     assert len(known) < len(table)
-    assert_same(chosen.read(Slice()), ba.to_table(known))
+    assert_same(scan.read(Slice()), ba.to_table(known))
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_ids_of_the_last_character_there_is_are_accounts_too(tmp_path):
 
 
 def test_a_machine_that_does_not_reach_the_archive_says_so(archive, tmp_path):
-    elsewhere = replace(archive.choose(), store=Store(tmp_path / "elsewhere"))
+    elsewhere = replace(archive.scan(), store=Store(tmp_path / "elsewhere"))
     with pytest.raises(ba.ArchiveError, match=f"{platform.node()} does not find .*same path"):
         elsewhere.read(Slice())
     with pytest.raises(ba.ArchiveError, match="does not find"):

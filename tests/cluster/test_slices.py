@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balance_analysis.archive.datafile import FILE_KEY
-from balance_analysis.archive.scan import Chosen, add_counts, cut
+from balance_analysis.archive.scan import Scan, add_counts, cut
 from balance_analysis.schema import ACCOUNT_KEY
 from tests.analysis.tables import HOUR, many_rows, table_of
 from tests.cluster.archives import write_archive
@@ -21,7 +21,7 @@ counted = st.dictionaries(ids, st.integers(1, 50), max_size=40)
 
 
 def counts_of(numbers):
-    """Return {account: rows} as `Chosen.count` does."""
+    """Return {account: rows} as `Scan.count` does."""
     keys = sorted(numbers)
     columns = {name: [key[place] for key in keys] for place, name in enumerate(FILE_KEY)}
     schema = pa.schema([*((name, pa.string()) for name in FILE_KEY), ("rows", pa.int64())])
@@ -54,24 +54,24 @@ def test_the_last_round_keeps_two_or_four_workers_busy(rows, parts):
 def test_counts_of_some_files_add_up_to_those_of_all(tmp_path):
     rows = many_rows(500)
     archive = write_archive(tmp_path / "archive", table_of(rows), "hour")
-    chosen = archive.choose()
+    scan = archive.scan()
     expected = {}
     for row in rows:
         ids = dict(zip(ACCOUNT_KEY, row, strict=False))
         key = tuple(ids[name] for name in FILE_KEY)
         expected[key] = expected.get(key, 0) + 1
     for size in (1, 2, 100):
-        parts = [pickle.loads(pickle.dumps(part)) for part in chosen.split(size)]
-        assert [file for part in parts for file in part.files] == list(chosen.files)
-        found = add_counts(map(Chosen.count, parts))
+        parts = [pickle.loads(pickle.dumps(part)) for part in scan.split(size)]
+        assert [file for part in parts for file in part.files] == list(scan.files)
+        found = add_counts(map(Scan.count, parts))
         assert found.equals(counts_of(expected))
 
 
 def test_some_files_are_named_by_the_first_and_the_last(tmp_path):
     rows = [(*row[:4], row[4] + n * HOUR, row[5]) for n, row in enumerate(many_rows(500))]
     archive = write_archive(tmp_path / "archive", table_of(rows))
-    chosen = archive.choose()
-    names = [file.name for file in chosen.files]
+    scan = archive.scan()
+    names = [file.name for file in scan.files]
     assert len(names) > 2
-    assert str(chosen) == f"{names[0]} to {names[-1]}"
-    assert [str(part) for part in chosen.split(1)] == names
+    assert str(scan) == f"{names[0]} to {names[-1]}"
+    assert [str(part) for part in scan.split(1)] == names

@@ -306,7 +306,7 @@ def test_chosen_accounts_have_sections_in_their_order(vote, tmp_path):
         "margin · a1 · market m1",
         "general · a1",
     ]
-    assert "Chosen accounts" in page.text("h3")
+    assert "Scan accounts" in page.text("h3")
 
 
 @pytest.mark.parametrize("accounts", ["a1", [("VOTE", "a1")], [(1, 2, 3, 4)]])

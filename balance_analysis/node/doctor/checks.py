@@ -12,7 +12,7 @@ import pandas as pd
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError
 from balance_analysis.node import limits
 from balance_analysis.node.doctor import report
-from balance_analysis.node.doctor.probe import Page, Probe, is_range_refusal, is_refusal
+from balance_analysis.node.doctor.probe import Probe, SentPage, is_range_refusal, is_refusal
 from balance_analysis.node.walk import USUAL_MAXIMUM
 from balance_analysis.node.window import EARLIEST
 from balance_analysis.schema import ACCOUNT_TYPES, FIELD_NAMES
@@ -282,7 +282,7 @@ def _try_filter(probe: Probe, parameter: str, field: str, text: str) -> str:
     """Return what a filter does in the stretch, all rows of which are known."""
     start, end, whole = probe.stretch()
     page = probe.page_or_refusal(start, end, first=probe.size, also=[(parameter, text)])
-    if not isinstance(page, Page):
+    if not isinstance(page, SentPage):
         return "refused"
     if any(node.get(field) != text for node in page.nodes):
         return "ignored"

@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class SentPage:
     """One page as a node sent it, its rows as plain JSON objects.
 
     `nodes` are the rows whose time can be read, in any of the `units`; `edges` is how many rows
@@ -84,13 +84,13 @@ class Page:
         return max([1, *(_UNITS[unit] // 1000 for unit in self.units)])
 
 
-def _read_page(body: bytes) -> Page:
+def _read_page(body: bytes) -> SentPage:
     page = decode_page(body)
     nodes = [edge["node"] for edge in msgspec.json.decode(body)["balances"]["edges"]]
     timed = [(node, *time) for node in nodes for time in _nanoseconds(node)]
     kept, nanoseconds, units = zip(*timed, strict=True) if timed else ((), (), ())
     bad, info = [row.reason for row in page.bad_rows], page.info
-    return Page(kept, nanoseconds, units, len(nodes), bad, info.has_next_page, info.end_cursor)
+    return SentPage(kept, nanoseconds, units, len(nodes), bad, info.has_next_page, info.end_cursor)
 
 
 def _nanoseconds(node: Any) -> list[tuple[int, str]]:  # noqa: ANN401 - whatever a node sends
@@ -159,7 +159,7 @@ class Probe:
     def __init__(self, client: Client) -> None:
         self.client, self.allowance = client, _Allowance(client.base_url)
         self.answers: list[Answer[Any]] = []
-        self.pages: list[Page] = []
+        self.pages: list[SentPage] = []
         self.kept: dict[str, Future[Any]] = {}
         self.unit, self.size = "ns", SAMPLE_SIZES[0]
         self.cut_at: int | None = None
@@ -185,7 +185,7 @@ class Probe:
         return self._get(self.client, NETWORK_LIMITS, [], decode_limits)
 
     @_once
-    def newest(self) -> Page:
+    def newest(self) -> SentPage:
         """Return the newest rows, in whatever unit the node reads bounds; empty if there are none.
 
         They are looked for from the node's last block back, a year at a time: a node may refuse, or
@@ -210,38 +210,38 @@ class Probe:
         self.unit = "ns"
         if "ns" in refusals:
             raise refusals["ns"]
-        return Page()
+        return SentPage()
 
-    def rows(self) -> Page:
+    def rows(self) -> SentPage:
         """Return the newest rows, of which there is at least one."""
         if not self.newest().nodes:
             raise IncompleteError("the node sent no row to tell by")
         return self.newest()
 
     @_once
-    def oldest(self) -> Page:
+    def oldest(self) -> SentPage:
         """Return the oldest rows, looked for up to the newest, a year at a time."""
         last = max(self.rows().times)
         starts = range(EARLIEST, last + 1, LONGEST_WINDOW)
         windows = [(t, min(t + LONGEST_WINDOW, last + self.rows().grain)) for t in starts]
         return self._first_with_rows(windows, newest_first=False)
 
-    def _first_with_rows(self, windows: list[Span], *, newest_first: bool) -> Page:
+    def _first_with_rows(self, windows: list[Span], *, newest_first: bool) -> SentPage:
         """Return the first page that has rows, of fewer of them where the node refuses so many."""
         for window in windows:
             for size in [size for size in SAMPLE_SIZES if size <= self.size]:
                 page = self.page_or_refusal(*window, first=size, newest_first=newest_first)
-                if isinstance(page, Page):
+                if isinstance(page, SentPage):
                     self.size = size
                     break
-            if not isinstance(page, Page):
+            if not isinstance(page, SentPage):
                 raise page
             if page.edges:
                 return page
-        return Page()
+        return SentPage()
 
     @_once
-    def stretch(self) -> tuple[int, int, Page]:
+    def stretch(self) -> tuple[int, int, SentPage]:
         """Ask for the densest few neighbouring blocks of these rows, by time and in one page."""
         start, end = max(map(_densest, [self.rows(), self.oldest()]))[2:]
         # From a microsecond before, so that a start that is exclusive leaves nothing out.
@@ -257,7 +257,7 @@ class Probe:
         newest_first: bool = False,
         also: Parameters | None = None,
         client: Client | None = None,
-    ) -> Page:
+    ) -> SentPage:
         """Return one page; bounds in microseconds."""
         wanted = [("pagination.first", str(first)), *(also or [])]
         wanted.append(("pagination.newestFirst", "true" if newest_first else "false"))
@@ -271,7 +271,7 @@ class Probe:
         self.out_of_order |= page.times != sorted(page.times, reverse=newest_first)
         return page
 
-    def page_or_refusal(self, *bounds: int, **options: Any) -> Page | RequestError:  # noqa: ANN401
+    def page_or_refusal(self, *bounds: int, **options: Any) -> SentPage | RequestError:  # noqa: ANN401
         """Return one page, or how the node says no to what is asked."""
         try:
             return self.page(*bounds, **options)
@@ -287,7 +287,7 @@ class Probe:
         """
         at = max(self.newest().times or [self.head[0] or EARLIEST])
         refusal = self.page_or_refusal(at, at + 1, first=LARGEST_PAGE)
-        if isinstance(refusal, Page):
+        if isinstance(refusal, SentPage):
             self.size = SAMPLE_SIZES[0]
             return LARGEST_PAGE, None
         low, high = (self.size if self.newest().edges else 0), LARGEST_PAGE
@@ -296,7 +296,7 @@ class Probe:
         for size in [*tries, *[None] * 4]:
             middle = (low + high) // 2 if size is None else size
             if low < middle < high:
-                is_page = isinstance(self.page_or_refusal(at, at + 1, first=middle), Page)
+                is_page = isinstance(self.page_or_refusal(at, at + 1, first=middle), SentPage)
                 low, high = (middle, high) if is_page else (low, middle)
         self.size = max(self.size, min(low, SAMPLE_SIZES[0]))
         return low, high
@@ -366,7 +366,7 @@ class Probe:
         )
 
 
-def _densest(page: Page) -> tuple[int, int, int, int]:
+def _densest(page: SentPage) -> tuple[int, int, int, int]:
     """Return the bounds of the densest stretch, behind how dense and how large it is.
 
     Dense is where neighbouring rows often have one time. The last block of a page may be cut, so it
