@@ -159,6 +159,8 @@ class Days:
 
     def after(self, start, zone):
         wall = local(start, zone).replace(tzinfo=None, fold=0)
+        if start == midnight(wall.date(), zone):
+            wall = dt.datetime.combine(wall.date(), dt.time())  # which the clocks may have skipped
         for step in count(1):
             yield microseconds((wall + dt.timedelta(days=step * self.number)).replace(tzinfo=zone))
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from matplotlib import pyplot as plt
 
 import balance_analysis as ba
-from balance_analysis.archive.coverage import Coverage, Extent
+from balance_analysis.archive.coverage import Coverage, Interval
 from tests.analysis.tables import table_of
 from tests.figures.drawn import GENERAL, HOUR, micros, us
 
@@ -16,7 +16,7 @@ START = us("2023-04-01")
 
 def frame_of(spans):
     """Return the frame of an archive's coverage of (start, end, proven)."""
-    intervals = (Extent(*span, "https://node.example", None, "2023-05-01") for span in spans)
+    intervals = (Interval(*span, "https://node.example", None, "2023-05-01") for span in spans)
     return Coverage(tuple(intervals)).to_frame()
 
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import balance_analysis as ba
-from balance_analysis.archive.coverage import Coverage, Extent
+from balance_analysis.archive.coverage import Coverage, Interval
 from tests.analysis.tables import START, table_of
 from tests.figures.drawn import (
     DAY,
@@ -35,7 +35,7 @@ LIMITS = snapshots(
 )
 COVERAGE = Coverage(
     tuple(
-        Extent(us(start), us(end), proven, "https://node.example", 7, "2023-05-01")
+        Interval(us(start), us(end), proven, "https://node.example", 7, "2023-05-01")
         for start, end, proven in (
             ("2021-04-01", "2022-04-01", True),
             ("2022-04-02", "2023-04-01", False),
