@@ -29,7 +29,6 @@ PROFILE = settings(
 )
 settings.register_profile("default", PROFILE)
 settings.register_profile("ci", PROFILE, derandomize=True, database=None)
-settings.register_profile("thorough", PROFILE, max_examples=500)
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default")
 )
@@ -88,5 +87,5 @@ def _recorded(name: str) -> Path:
 
 
 def pytest_xdist_auto_num_workers():
-    """Return one process more than there are processors: many tests wait for others."""
-    return (os.cpu_count() or 1) + 1
+    """Return two processes more than there are processors: many tests wait for others."""
+    return (os.cpu_count() or 1) + 2

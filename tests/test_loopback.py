@@ -86,7 +86,7 @@ class TestFollowingCursors:
             )
         assert sorted(found, key=lambda row: row.order) == exact.rows
 
-    @settings(max_examples=60)
+    @settings(max_examples=40)
     @given(
         rows=histories(most_rows=60, most_accounts=20, largest_block=12),
         limit=st.integers(1, 20),

@@ -189,7 +189,7 @@ def grid_for(data, case, rows):
 
 
 @names
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_it_is_what_a_loop_over_integers_finds(name, data):
     case = CASES[name]

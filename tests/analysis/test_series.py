@@ -56,7 +56,7 @@ bounds = st.tuples(st.none() | instants, st.none() | instants).map(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(books(signed), bounds)
 def test_without_a_frequency_long_has_the_rows_and_the_start(book, ends):
     rows, opening = book

@@ -66,7 +66,7 @@ def read(content, *, spans=None, columns=COLUMNS, **allowed):
     return pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(some_rows(), st.randoms(use_true_random=False), st.integers(1, 50))
 def test_the_same_rows_are_the_same_bytes_in_any_order_and_any_chunks(rows, rng, width):
     expected = encode_rows(arrow_of(rows))
@@ -85,7 +85,7 @@ def test_values_of_a_dictionary_that_no_row_has_leave_no_trace(rows):
     assert encode_rows(half) == encode_rows(fresh)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(some_rows())
 def test_rows_come_back_with_every_digit(rows):
     content, _ = encode_rows(arrow_of(rows))
@@ -111,7 +111,7 @@ def test_rows_stand_by_party_first_and_in_time_order_within_an_account(rows):
     assert keys == sorted(keys)
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(some_rows(most_rows=120, most_accounts=20), st.data())
 def test_no_filter_and_no_bound_loses_a_row_or_lets_another_in(rows, data):
     content, _ = encode_rows(arrow_of(rows))

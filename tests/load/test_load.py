@@ -147,7 +147,7 @@ def test_a_load_brings_exactly_the_nodes_rows(situation, page_size, workers, qui
     st.fixed_dictionaries({"max_page_size": st.integers(30, 60), "cap_silently": st.booleans()})
     | st.fixed_dictionaries({"max_answer_rows": st.integers(30, 60), "release": releases}),
 )
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_a_node_with_small_pages_is_loaded_exactly(situation, page_size, workers, quirks):
     history, query = situation
     node = LoopbackNode(history, **quirks)

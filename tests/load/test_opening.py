@@ -142,7 +142,7 @@ node_options = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(questions(), node_options, st.sampled_from([1, 2, 3, 7, 50, 5000]), st.integers(1, 3))
 def test_each_account_gets_what_a_loop_over_all_rows_finds(question, options, page_size, workers):
     rows, accounts, at = question

@@ -133,7 +133,7 @@ def test_the_verdict_on_cursors_is_right_for_any_history(rows, lossy):
         },
     ),
 )
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_any_node_gets_a_report(rows, options):
     diagnose(rows, **options)
 

@@ -96,7 +96,7 @@ def _head_of(held):
 
 
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_every_request_gets_the_answer_that_the_rules_give(held_in, data):
     held = data.draw(archives())
     service, strict = held_in(held)
@@ -164,7 +164,7 @@ def test_paging_visits_every_row_once(held_in, forward, data):
 
 
 @given(rows=row_lists(min_size=1), data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_the_rules_are_those_of_a_node_whose_cursors_lose_nothing(rows, data):
     """Two statements of the interface, written apart from each other, agree."""
     held = Held(rows)
