@@ -87,5 +87,5 @@ def _recorded(name: str) -> Path:
 
 
 def pytest_xdist_auto_num_workers():
-    """Return two processes more than there are processors: many tests wait for others."""
-    return (os.cpu_count() or 1) + 2
+    """Return one process more than there are processors: many tests wait for others."""
+    return (os.cpu_count() or 1) + 1
