@@ -144,14 +144,11 @@ def make_filters(
 
 def takes_filters(function: F) -> F:
     """Show the keywords of `make_filters` in the signature of a function that hands them on."""
-    named = inspect.signature(function).parameters.values()
-    keywords = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for parameter in inspect.signature(make_filters).parameters.values()
-    ]
-    own = [each for each in named if each.kind != inspect.Parameter.VAR_KEYWORD]
-    returned = inspect.signature(function).return_annotation
-    function.__signature__ = inspect.Signature([*own, *keywords], return_annotation=returned)  # type: ignore[attr-defined]
+    signature = inspect.signature(function)
+    own = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
+    filters = inspect.signature(make_filters).parameters.values()
+    keywords = [each.replace(kind=each.KEYWORD_ONLY) for each in filters]
+    function.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
     return function
 
 
