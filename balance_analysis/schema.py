@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ACCOUNT_KEY: Final = ("asset_id", "account_type", "party_id", "market_id")
+"""The columns that name an account; a list, as pandas takes several columns."""
 COLUMNS: Final = (*ACCOUNT_KEY, "timestamp", "balance")
 FIELD_NAMES: Final = {
     "asset_id": "assetId",
@@ -85,6 +86,7 @@ LATER_ACCOUNT_TYPES: Final = (
 """Account types of later releases, up to v0.79, which the interface document doesn't list."""
 
 ACCOUNT_TYPES: Final = INTERFACE_ACCOUNT_TYPES + LATER_ACCOUNT_TYPES
+"""The names of all account types that this release knows."""
 
 ID_TYPE = pa.dictionary(pa.int32(), pa.string())
 
