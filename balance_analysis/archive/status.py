@@ -199,7 +199,7 @@ def _count_accounts(store: Store, about: About, state: Coverage) -> int:
     since = max(state.checkpoints, default=start)
     files = list(files_of(about, state, (since, end)))
     if state.checkpoints:
-        files.insert(0, checkpoint_of(since, state.checkpoints[since]))
+        files.insert(0, checkpoint_of(about, since, state.checkpoints[since]))
     return int(Scan(store, Filters(), tuple(files), ()).count().num_rows)
 
 
