@@ -17,6 +17,7 @@ PARTITIONS: Final = get_args(Partition)
 
 ABOUT: Final = atomic.ABOUT
 COVERAGE: Final = "_coverage.json"
+ASSETS: Final = "_assets.json"
 CHANGES: Final = "changes/"
 QUARANTINE: Final = "_quarantine/"
 RUNS: Final = "_runs/"
