@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 import balance_analysis as ba
-from balance_analysis.cli.options import AccountOptions, Since, Source, UntilLast, interval
+from balance_analysis.cli.options import (
+    AccountOptions,
+    Since,
+    Source,
+    UntilLast,
+    check_is,
+    interval,
+)
 from balance_analysis.errors import IncompleteError
 from balance_analysis.text import list_text, spans_text, without_credentials
 
@@ -60,6 +67,7 @@ class Selection(AccountOptions):
     ] = False
 
     def __post_init__(self) -> None:
+        check_is("rows", self.file)
         _ = self.bounds, self.filters
 
     @cached_property
@@ -195,6 +203,8 @@ class Selection(AccountOptions):
             rest = f"; it has {list_text([*shown], _NAMED) or 'none'}"
             if value in ids:
                 rest = " in this interval with the other filters"
+            elif name == "asset_id" and not self.known_assets:
+                rest += " (for symbols, give --assets FILE)"
             told.append(f"no row of {self.name} is of {word} {value}{rest}")
         return "; ".join(told)
 
