@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-ACCOUNT_KEY: Final = ("asset_id", "account_type", "party_id", "market_id")
+ACCOUNT_KEY: Final = ["asset_id", "account_type", "party_id", "market_id"]
+"""The columns that name an account; a list, as pandas takes several columns."""
 COLUMNS: Final = (*ACCOUNT_KEY, "timestamp", "balance")
 FIELD_NAMES: Final = {
     "asset_id": "assetId",

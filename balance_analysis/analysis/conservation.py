@@ -133,7 +133,7 @@ def check_conservation(
     """
     rows = _without_external(deltas(table, opening=opening, known=known))
     cells, _ = _cells(rows, _BLOCK)
-    is_behind_gap = rows["delta"].isna() & rows[list(ACCOUNT_KEY)].duplicated()
+    is_behind_gap = rows["delta"].isna() & rows[ACCOUNT_KEY].duplicated()
     rows = rows.loc[~np.isin(cells, cells[is_behind_gap])].reset_index(drop=True)
     cells, heads = _cells(rows, _BLOCK)
     is_first = rows["delta"].isna().to_numpy()

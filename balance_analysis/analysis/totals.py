@@ -387,11 +387,11 @@ def make_groups(
 def group_names(by: str | Sequence[str], *, mixes_assets: bool = False) -> list[str]:
     """Return the columns that make a group, as a list; see `make_groups`."""
     if not isinstance(by, Iterable):
-        raise TypeError(f"by must name columns of {list(ACCOUNT_KEY)}, not {by!r}")
+        raise TypeError(f"by must name columns of {ACCOUNT_KEY}, not {by!r}")
     names = [by] if isinstance(by, str) else list(by)
     unknown = [name for name in names if name not in ACCOUNT_KEY]
     if unknown or len(set(names)) < len(names):
-        raise ValueError(f"by must name columns of {list(ACCOUNT_KEY)}, each once, not {names}")
+        raise ValueError(f"by must name columns of {ACCOUNT_KEY}, each once, not {names}")
     if not mixes_assets and "asset_id" not in names:
         raise ValueError(
             f"by must include 'asset_id', not only {names}: amounts of different assets never mix"

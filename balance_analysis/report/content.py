@@ -327,7 +327,7 @@ def _to_accounts(accounts: pd.DataFrame | Iterable[Account]) -> list[Account]:
 
 def keys_of(frame: pd.DataFrame) -> list[Account]:
     """Return the account of each row."""
-    return list(frame[list(ACCOUNT_KEY)].astype("str").itertuples(index=False, name=None))
+    return list(frame[ACCOUNT_KEY].astype("str").itertuples(index=False, name=None))
 
 
 def _check_known(wanted: Sequence[Account], known: Iterable[Account]) -> None:
