@@ -19,10 +19,10 @@ from balance_analysis.cli.options import (
     Text,
     archive_argument,
     duration_option,
-    parse_duration,
 )
 from balance_analysis.cli.output import BAD, PARTIAL, Messages, echo
 from balance_analysis.errors import RequestError
+from balance_analysis.text import to_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ def status(
     form: PrintFormat = "table",
 ) -> None:
     """Tell what an archive holds, and where something is missing; exit 5 if files are."""
-    oldest = None if max_age is None else parse_duration(max_age)
+    oldest = None if max_age is None else to_duration(max_age)
     found = ba.Archive(archive).status()
     echo(found.to_json() if form == "json" else str(found))
     if found.lost:
@@ -112,7 +112,7 @@ def serve(
     if (archive is None) != demo:
         raise ValueError("name an archive to serve, or --demo, and not both")
     host = host.strip("[]")
-    limit, seconds = _rate_limit(rate_limit, host), parse_duration(timeout).total_seconds()
+    limit, seconds = _rate_limit(rate_limit, host), to_duration(timeout).total_seconds()
     if not seconds:
         raise ValueError("--timeout must be more than 0")
     from balance_analysis.demo import sample_archive

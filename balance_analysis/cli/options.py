@@ -1,13 +1,14 @@
-"""The options and arguments that commands share, and the moments and durations in them."""
+"""The options and arguments that commands share, and the moments in them."""
 
 from __future__ import annotations
 
-import datetime as dt
-import re
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
+
+if TYPE_CHECKING:
+    import datetime as dt
 
 Text = str | None
 Texts = list[str] | None
@@ -69,11 +70,6 @@ class AccountOptions:
         }
 
 
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_AGO: Final = re.compile(r"(?:now-)?(\d+[smhdw])", re.ASCII)
-_DURATION: Final = re.compile(r"(\d+)\s*([smhdw])", re.ASCII)
-
-
 def interval(since: Text, until: Text) -> dict[str, Any]:
     """Return `start` and `end` as the library takes them, relative ones counted from one now.
 
@@ -82,8 +78,10 @@ def interval(since: Text, until: Text) -> dict[str, Any]:
     ValueError
         If one is no moment, or the start is not before the end.
     """
-    now = dt.datetime.now(dt.UTC)
-    start, end = _moment(since, now), _moment(until, now)
+    from balance_analysis.schema import from_microseconds, to_bounds
+
+    bounds = to_bounds(since, until)
+    start, end = (None if bound is None else from_microseconds(bound) for bound in bounds)
     if start is not None and end is not None and start >= end:
         raise ValueError(
             f"start must be before end, but {start.isoformat()} is not before {end.isoformat()}"
@@ -91,35 +89,8 @@ def interval(since: Text, until: Text) -> dict[str, Any]:
     return {"start": start, "end": end}
 
 
-def _moment(text: Text, now: dt.datetime) -> dt.datetime | None:
-    if text is None or text == "now":
-        return now if text else None
-    if ago := _AGO.fullmatch(text):
-        return now - parse_duration(ago[1])
-    from balance_analysis.schema import from_microseconds, to_microseconds
-
-    return from_microseconds(to_microseconds(text))
-
-
-def parse_duration(text: str) -> dt.timedelta:
-    """Return the duration that a text such as `90s`, `10m`, `2h`, `7d` or `1w` tells.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
-    found = _DURATION.fullmatch(text.strip())
-    if found is None:
-        raise ValueError(f"{text!r} is no duration; write 90s, 10m, 2h or 7d")
-    try:
-        return dt.timedelta(**{_UNITS[found[2]]: int(found[1])})
-    except OverflowError as error:
-        raise ValueError(f"{text!r} is too long") from error
-
-
 def format_duration(duration: dt.timedelta) -> str:
-    """Return a duration of whole seconds as `parse_duration` reads it."""
+    """Return a duration of whole seconds as `to_duration` reads it."""
     seconds = round(duration.total_seconds())
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
         if seconds and seconds % size == 0:

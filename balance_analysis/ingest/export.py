@@ -35,6 +35,7 @@ from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
 from balance_analysis.load.stream import Load
 from balance_analysis.schema import to_microseconds
+from balance_analysis.text import to_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from balance_analysis.node.client import Client
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
+    from balance_analysis.text import Duration
 
 logger = logging.getLogger("balance_analysis")
 
@@ -68,9 +70,9 @@ def export(
     start: Instant | None = None,
     end: Instant | None = None,
     partition: Partition = "day",
-    lag: dt.timedelta = LAG,
-    overlap: dt.timedelta = OVERLAP,
-    settle: dt.timedelta = SETTLE,
+    lag: Duration = LAG,
+    overlap: Duration = OVERLAP,
+    settle: Duration = SETTLE,
     fill_gaps: bool = False,
     page_size: int = 5000,
     workers: int = 4,
@@ -101,7 +103,7 @@ def export(
     partition
         What a file holds: a "day" in UTC, a "month" or an "hour".
     lag
-        How far behind now the default end lies.
+        How far behind now the default end lies: a timedelta, or text such as "90s", "2m", "1h".
     overlap
         How much of the end of the coverage is asked for again and compared.
     settle
@@ -148,7 +150,7 @@ def export(
         If `executor` is none.
     """
     pool = None if executor is None else Pool.of(executor)
-    lagging = dt.datetime.now(dt.UTC) - lag
+    lagging = dt.datetime.now(dt.UTC) - to_duration(lag)
     request = make_request(
         start,
         lagging if end is None else end,
@@ -163,8 +165,8 @@ def export(
         about=About(request.filters.sorted(), partition),
         request=request,
         before=to_microseconds(lagging),
-        overlap=overlap // dt.timedelta(microseconds=1),
-        settle=settle,
+        overlap=to_duration(overlap) // dt.timedelta(microseconds=1),
+        settle=to_duration(settle),
         fill_gaps=fill_gaps,
         pool=pool,
         progress=progress,
