@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 Text = str | None
 Texts = list[str] | None
-TableFormat = Literal["table", "csv", "json", "parquet"]
-ExactFormat = Literal["csv", "json", "parquet"]
+TableFormat = Literal["table", "csv", "json", "parquet", "xlsx"]
+ExactFormat = Literal["csv", "json", "parquet", "xlsx"]
 PrintFormat = Annotated[Literal["table", "json"], Option("--format", help="How to print.")]
 
 Url = Annotated[str, Argument(metavar="URL", help="The node's address.")]
