@@ -11,6 +11,7 @@ from .analysis.units import to_units
 from .archive.archive import Archive
 from .archive.runs import Run
 from .archive.status import ArchiveStatus, VerifyReport
+from .assets import Asset, Assets, read_assets
 from .errors import (
     ArchiveDamagedError,
     ArchiveError,
@@ -61,6 +62,8 @@ __all__ = [
     "ArchiveError",
     "ArchiveLockedError",
     "ArchiveStatus",
+    "Asset",
+    "Assets",
     "BalanceAnalysisError",
     "CheckError",
     "Client",
@@ -104,6 +107,7 @@ __all__ = [
     "plot_flows",
     "plot_limits",
     "plot_totals",
+    "read_assets",
     "read_network_limits",
     "read_parquet",
     "reconcile",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import tomllib
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,8 @@ from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
-from balance_analysis.archive.manifest import About, write_about
+from balance_analysis.archive.manifest import About, write_about, write_archive_assets
+from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import CheckError
 from balance_analysis.figures.balances import plot_balances
 from balance_analysis.files.atomic import check_outside, replacing
@@ -81,9 +81,9 @@ def sample_data() -> Path:
     return installed if installed.is_dir() else package.parent / "sample_data"
 
 
-def sample_assets() -> dict[str, dict[str, str | int]]:
-    """Return what a whole unit of each asset of the sample is: {asset_id: {symbol, decimals}}."""
-    return tomllib.loads((sample_data() / "assets.toml").read_text(encoding="utf-8"))
+def sample_assets() -> Assets:
+    """Return the assets of the sample data."""
+    return read_assets(sample_data() / "assets.toml")
 
 
 @contextmanager
@@ -116,6 +116,7 @@ def sample_archive() -> Iterator[Archive]:
             ],
         )
         writer.keep_limits(limits)
+        write_archive_assets(archive.store, sample_assets())
         yield archive
 
 
@@ -146,7 +147,7 @@ def run_demo(out: Path, *, say: Callable[[str], None]) -> DemoResult:
     archive = Archive(out / "archive")
     with serve_sample() as url, Client(url) as client:
         say(f"An embedded node answers at {url}")
-        run = export(client, archive, end=SAMPLE_END, page_size=PAGE_SIZE)
+        run = export(client, archive, end=SAMPLE_END, page_size=PAGE_SIZE, assets=sample_assets())
         say(f"Exported {run.rows:,} balance changes in {run.requests} requests: {archive.uri}")
         limits = load_network_limits(client)
     verified = archive.verify()
@@ -171,12 +172,12 @@ def _draw(table: pd.DataFrame, out: Path) -> Iterator[Path]:
         plot_balances(
             _busiest_traders(table[table["asset_id"] == asset]),
             ax=ax,
-            decimals=int(about["decimals"]),
-            unit=str(about["symbol"]),
+            decimals=about.decimals,
+            unit=about.symbol,
             end=end,
         )
-        ax.set_title(f"What the busiest traders held in {about['symbol']}")
-        path = out / f"balances-{about['symbol']}.png"
+        ax.set_title(f"What the busiest traders held in {about.symbol}")
+        path = out / f"balances-{about.symbol}.png"
         with replacing(path) as temporary:
             figure.savefig(temporary, format="png", dpi=150)
         plt.close(figure)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
+from balance_analysis.assets import AssetsLike, read_assets
 from balance_analysis.schema import ACCOUNT_TYPES, NETWORK_PARTY
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class FilterKeywords(TypedDict, total=False):
     party_ids: str | Iterable[str]
     market_ids: str | Iterable[str]
     account_types: str | Iterable[str]
+    assets: AssetsLike | None
 
 
 def make_filters(
@@ -113,29 +115,32 @@ def make_filters(
     party_ids: str | Iterable[str] = (),
     market_ids: str | Iterable[str] = (),
     account_types: str | Iterable[str] = (),
+    assets: AssetsLike | None = None,
 ) -> Filters:
     """Check a caller's filters and bring them into the one form that is sent.
 
     Parameters
     ----------
     asset_id
-        One asset.
+        One asset, by its id or, where `assets` are given, its symbol.
     party_ids, market_ids
         64 hex digits each, or `network` for the party of accounts that have none. One id may be
         given as plain text. "No market" can't be asked for: a node refuses the empty id.
     account_types
         Names such as `ACCOUNT_TYPE_GENERAL`, `GENERAL` or `general`. A name that this release
         doesn't know passes as `new:NAME`.
+    assets
+        What assets are called, as for `read_assets`.
 
     Raises
     ------
     ValueError
-        If an id or a name is malformed or unknown.
+        If an id or a name is malformed or unknown, or a symbol is that of several assets.
     TypeError
         If a value is not text.
     """
     return Filters(
-        asset_id=None if asset_id is None else _asset(asset_id),
+        asset_id=None if asset_id is None else _asset(asset_id, assets),
         party_ids=_distinct(_party(party) for party in _texts(party_ids, "party_ids")),
         market_ids=_distinct(_market(market) for market in _texts(market_ids, "market_ids")),
         account_types=_distinct(_type(name) for name in _texts(account_types, "account_types")),
@@ -164,12 +169,14 @@ def _distinct(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def _asset(text: str) -> str:
+def _asset(text: str, assets: AssetsLike | None) -> str:
     if not isinstance(text, str) or not text.strip():
         raise ValueError(
             f"asset_id must be an asset's id, not {text!r}; leave it out for all assets"
         )
-    return text.lower() if _HEX_ID.fullmatch(text) else text
+    if _HEX_ID.fullmatch(text):
+        return text.lower()
+    return read_assets(assets).find(text).asset_id if assets else text
 
 
 def _party(text: str) -> str:

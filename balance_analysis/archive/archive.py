@@ -14,7 +14,12 @@ import pyarrow as pa
 
 from balance_analysis.archive.coverage import check_complete, interval_asked
 from balance_analysis.archive.limits import read_limits
-from balance_analysis.archive.manifest import read_about, read_coverage
+from balance_analysis.archive.manifest import (
+    make_archive_filters,
+    read_about,
+    read_archive_assets,
+    read_coverage,
+)
 from balance_analysis.archive.scan import (
     Scan,
     anywhere,
@@ -26,9 +31,10 @@ from balance_analysis.archive.scan import (
 )
 from balance_analysis.archive.status import read_status
 from balance_analysis.archive.store import Store
-from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
+from balance_analysis.assets import note_assets
+from balance_analysis.filters import FilterKeywords, takes_filters
 from balance_analysis.known import note_known
-from balance_analysis.schema import COLUMNS, from_microseconds, to_microseconds
+from balance_analysis.schema import ATTRS_KEY, COLUMNS, from_microseconds, to_microseconds
 from balance_analysis.spans import clipped
 
 if TYPE_CHECKING:
@@ -40,6 +46,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.manifest import About
     from balance_analysis.archive.status import ArchiveStatus, VerifyReport
+    from balance_analysis.assets import Assets
     from balance_analysis.files.atomic import PathLike
     from balance_analysis.load.request import Report
     from balance_analysis.node.client import Client
@@ -92,6 +99,18 @@ class Archive:
         """
         return self._state()[1].to_frame()
 
+    def assets(self) -> Assets:
+        """Return what the assets are called and how many decimals they have; maybe of none.
+
+        They are what exports were given as `assets`, and tables that are read have them.
+
+        Raises
+        ------
+        ArchiveDamagedError
+            If their file is damaged.
+        """
+        return read_archive_assets(self.store)
+
     @takes_filters
     def read(
         self,
@@ -109,8 +128,8 @@ class Archive:
         start, end
             The interval, half-open; without a time zone UTC. By default from where the first
             complete interval begins to where the last one ends.
-        asset_id, party_ids, market_ids, account_types
-            As for `load_balance_changes`.
+        asset_id, party_ids, market_ids, account_types, assets
+            As for `load_balance_changes`; the assets by default those that the archive keeps.
         columns
             Which columns of the table to return, in this order; fewer are read faster.
         partial
@@ -120,9 +139,9 @@ class Archive:
         Returns
         -------
         pandas.DataFrame
-            The table, as of `load_balance_changes`; its attrs tell which parts of the interval are
-            known: those that are complete. Of fewer columns, rows stand as the files have them: by
-            time of the file, then by party.
+            The table, as of `load_balance_changes`; its attrs tell the assets, and which parts of
+            the interval are known: those that are complete. Of fewer columns, rows stand as the
+            files have them: by time of the file, then by party.
 
         Raises
         ------
@@ -142,6 +161,10 @@ class Archive:
         table = read_frame(scan, columns)
         if set(columns) == set(COLUMNS):
             note_known(table, scan.known)
+            given = filters.get("assets")
+            table.attrs[ATTRS_KEY] = note_assets(
+                table.attrs[ATTRS_KEY], self.assets() if given is None else given
+            )
         return table
 
     @takes_filters
@@ -161,7 +184,7 @@ class Archive:
 
         Parameters
         ----------
-        start, end, asset_id, party_ids, market_ids, account_types, columns, partial
+        start, end, asset_id, party_ids, market_ids, account_types, assets, columns, partial
             As for `read`.
 
         Yields
@@ -191,7 +214,7 @@ class Archive:
 
         It takes what `read` takes, and raises what it raises.
         """
-        accounts = make_filters(**filters)
+        accounts = make_archive_filters(self.store, filters)
         about, state = self._state()
         about.check_holds(accounts)
         span = interval_asked(state, start, end, self.uri, partial=partial)
@@ -218,7 +241,7 @@ class Archive:
 
         Parameters
         ----------
-        start, end, asset_id, party_ids, market_ids, account_types, columns, partial
+        start, end, asset_id, party_ids, market_ids, account_types, assets, columns, partial
             As for `read`. Filters and columns are applied where a file is read.
 
         Returns
@@ -259,7 +282,7 @@ class Archive:
         ----------
         when
             The instant; without a time zone UTC. A row at exactly `when` counts.
-        asset_id, party_ids, market_ids, account_types
+        asset_id, party_ids, market_ids, account_types, assets
             As for `read`.
         partial
             Whether to go by what there is where the archive is not complete up to `when`.
@@ -277,7 +300,7 @@ class Archive:
         ValueError
             As `read`.
         """
-        accounts = make_filters(**filters)
+        accounts = make_archive_filters(self.store, filters)
         return read_balances(self.store, accounts, when, partial=partial)
 
     def opening_balances(self, *, at: Instant, partial: bool = False) -> pd.DataFrame:

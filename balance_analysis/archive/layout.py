@@ -17,6 +17,7 @@ PARTITIONS: Final = get_args(Partition)
 
 ABOUT: Final = atomic.ABOUT
 COVERAGE: Final = "_coverage.json"
+ASSETS: Final = "_assets.json"
 LIMITS: Final = "limits.parquet"
 CHANGES: Final = "changes/"
 CHECKPOINTS: Final = "checkpoints/"

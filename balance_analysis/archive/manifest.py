@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 from dataclasses import asdict, dataclass, fields
@@ -12,12 +13,14 @@ import msgspec
 from balance_analysis.archive import layout
 from balance_analysis.archive.coverage import Coverage, from_json, to_json
 from balance_analysis.archive.store import is_leftover
+from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
-from balance_analysis.filters import Filters
+from balance_analysis.filters import Filters, make_filters
 
 if TYPE_CHECKING:
     from balance_analysis.archive.coverage import FileNote
     from balance_analysis.archive.store import Store
+    from balance_analysis.filters import FilterKeywords
 
 FORMAT_VERSION: Final = 1
 
@@ -136,6 +139,41 @@ def read_coverage(store: Store) -> Coverage:
             "from the files with `export --repair`"
         )
     return from_json(content, f"{store.uri}/{layout.COVERAGE}")
+
+
+def read_archive_assets(store: Store) -> Assets:
+    """Return what the assets are called, as far as the archive was told; maybe none.
+
+    Raises
+    ------
+    ArchiveDamagedError
+        If the file is damaged.
+    """
+    content = store.read(layout.ASSETS)
+    try:
+        return read_assets({} if content is None else msgspec.json.decode(content))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ArchiveDamagedError(
+            f"{store.uri}/{layout.ASSETS} is damaged ({error}): give the assets again with "
+            "`export --assets`, or remove it"
+        ) from error
+
+
+def write_archive_assets(store: Store, assets: Assets) -> None:
+    """Keep what assets are called, beside those that the archive was told of before."""
+    kept = Assets({})
+    with contextlib.suppress(ArchiveDamagedError):
+        kept = read_archive_assets(store)
+    if (now := kept.updated(assets)) != kept:
+        store.write(layout.ASSETS, (json.dumps(now.to_json(), indent=1) + "\n").encode())
+
+
+def make_archive_filters(store: Store, given: FilterKeywords) -> Filters:
+    """Return filters checked; what symbols stand for, the archive tells where nobody does."""
+    if given.get("asset_id") is None or given.get("assets") is not None:
+        return make_filters(**given)
+    filters: FilterKeywords = {**given, "assets": read_archive_assets(store)}
+    return make_filters(**filters)
 
 
 def noted_files(about: About, state: Coverage) -> dict[str, tuple[FileNote, ...]]:

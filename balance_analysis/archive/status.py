@@ -262,6 +262,7 @@ Kind = Literal[
     "coverage",
     "checkpoint",
     "limits",
+    "assets",
     "difference",
     "interrupted",
     "leftover",
@@ -276,9 +277,10 @@ class Problem:
     Attributes
     ----------
     kind
-        "rows" (a file of balance changes), "coverage", "checkpoint", "limits", "difference" (from
-        what a node says), "interrupted" (a run that was cut off, or is under way), "leftover" (of
-        an interrupted write), "stranger" (a file that is no part of an archive).
+        "rows" (a file of balance changes), "coverage", "checkpoint", "limits", "assets",
+        "difference" (from what a node says), "interrupted" (a run that was cut off, or is under
+        way), "leftover" (of an interrupted write), "stranger" (a file that is no part of an
+        archive).
     what
         What is wrong, in words.
     where

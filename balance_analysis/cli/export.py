@@ -45,6 +45,10 @@ _Config = Annotated[
 class ExportOptions(AccountOptions):
     """The options that are settings too."""
 
+    assets: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Symbols and decimals of assets, which the archive keeps."),
+    ] = None
     since: Annotated[Text, Option(help="Start, if the archive begins later. [oldest row]")] = None
     until: Annotated[Text, Option(help="End, exclusive; by default now, less --lag.")] = None
     lag: Annotated[Text, duration_option("How far behind now to end. [1m]")] = None
@@ -208,6 +212,7 @@ class Export:
             party_ids=settings["party_id"] or (),
             market_ids=settings["market_id"] or (),
             account_types=settings["account_type"] or (),
+            assets=settings["assets"],
             **{name: settings[name] for name in names},
             **self._how(),
             **how,

@@ -146,8 +146,5 @@ def demo(
 
     result = run_demo(out, say=messages.say)
     echo(f"{result.status}\n")
-    assets = sample_assets()
-    decimals = {asset: int(about["decimals"]) for asset, about in assets.items()}
-    names = {asset: str(about["symbol"]) for asset, about in assets.items()}
-    print_summary(ba.to_units(result.summary, decimals), limit=12, asset_names=names)
+    print_summary(result.summary, limit=12, assets=sample_assets())
     messages.say("Wrote " + ", ".join(str(path) for path in result.files))

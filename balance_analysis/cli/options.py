@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
@@ -24,6 +25,15 @@ Until = Annotated[Text, Option(help="End, exclusive; by default now.")]
 UntilLast = Annotated[Text, Option(help="End, exclusive; by default the last row.")]
 Rate = Annotated[float | None, Option(min=0.001, metavar="N", help="At most; by default no bound.")]
 Scheduler = Annotated[Text, Option(metavar="ADDRESS", help="A Dask cluster: tcp://host:8786.")]
+
+AssetsFile = Annotated[
+    Path | None,
+    Option(
+        metavar="FILE",
+        envvar="BALANCE_ANALYSIS_ASSETS",
+        help="Symbols and decimals of assets: .toml, .csv or .json.",
+    ),
+]
 
 
 def archive_argument() -> Any:  # noqa: ANN401 - as typer's own
@@ -55,10 +65,11 @@ def id_option(kind: str, help: str) -> Any:  # noqa: A002, ANN401 - as typer's o
 class AccountOptions:
     """The options that say which accounts."""
 
-    asset_id: Annotated[Text, id_option("asset", "Only this asset.")] = None
+    asset_id: Annotated[Text, id_option("asset", "Only this asset; an id or a symbol.")] = None
     party_id: Annotated[Texts, id_option("party", "Only this party; repeatable.")] = None
     market_id: Annotated[Texts, id_option("market", "Only this market; repeatable.")] = None
     account_type: Annotated[Texts, Option(help="Only this type, as GENERAL; repeatable.")] = None
+    assets: AssetsFile = None
 
     def named(self) -> dict[str, Any]:
         """Return them as the functions of the library take them."""
@@ -67,6 +78,7 @@ class AccountOptions:
             "party_ids": self.party_id or (),
             "market_ids": self.market_id or (),
             "account_types": self.account_type or (),
+            "assets": self.assets,
         }
 
 

@@ -178,7 +178,8 @@ def _one_asset(rows: Rows, selection: Selection, messages: Messages, *, has_unit
     if inside.empty:
         inside, what = accounts.drop_duplicates(), "accounts"
     asset = str(inside["asset_id"].value_counts().idxmax())
-    messages.say(f"Asset {asset}, which has most {what}; choose with --asset-id")
+    name = selection.asset_name(asset)
+    messages.say(f"Asset {name}, which has most {what}; choose with --asset-id")
     return rows.only(Filters(asset_id=asset))
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from balance_analysis.archive.archive import Archive
+    from balance_analysis.assets import Assets
     from balance_analysis.cli.output import Messages
     from balance_analysis.filters import Filters
 
@@ -71,7 +72,16 @@ class Selection(AccountOptions):
         """Which accounts."""
         from balance_analysis.filters import make_filters
 
-        return make_filters(**self.named())
+        return make_filters(**{**self.named(), "assets": self.known_assets})
+
+    @cached_property
+    def known_assets(self) -> Assets:
+        """What the assets are called: as the source tells, and the file of `--assets` over that."""
+        from balance_analysis.files.parquet import read_file_assets
+
+        file = self.file
+        kept = ba.Archive(file).assets() if self.is_archive else read_file_assets(file)
+        return kept if self.assets is None else kept.updated(ba.read_assets(self.assets))
 
     @property
     def name(self) -> str:
@@ -85,7 +95,12 @@ class Selection(AccountOptions):
 
     def whole(self) -> Archive | pd.DataFrame:
         """Return the source as an archive, or the table of its file, whatever the filters."""
-        return ba.Archive(self.file) if self.is_archive else ba.read_parquet(self.file)
+        return ba.Archive(self.file) if self.is_archive else self._table()
+
+    def asset_name(self, asset_id: str) -> str:
+        """Return what an asset can be chosen by: its symbol, if it is known, or its id."""
+        known = self.known_assets
+        return known.label(asset_id) if asset_id in known else asset_id
 
     def accounts(self) -> pd.DataFrame:
         """Return the accounts that the filters leave, of those that have a row before the end.
@@ -120,7 +135,7 @@ class Selection(AccountOptions):
         return rows
 
     def _read_file(self, messages: Messages) -> Rows:
-        table = ba.read_parquet(self.file)
+        table = self._table()
         self._tell_unknown(table, messages)
         return Rows(self.filters.select(table), None)
 
@@ -144,8 +159,12 @@ class Selection(AccountOptions):
                 f"{self.name}: every change {told}; what may have changed since is unknown"
             )
 
+    def _table(self) -> pd.DataFrame:
+        return ba.read_parquet(self.file, assets=self.known_assets)
+
     def _read_archive(self, messages: Messages) -> Rows:
-        archive, how = ba.Archive(self.file), {**self.bounds, **asdict(self.filters)}
+        asked = {**asdict(self.filters), "assets": self.known_assets}
+        archive, how = ba.Archive(self.file), {**self.bounds, **asked}
         try:
             table = archive.read(**how)
         except IncompleteError as error:
@@ -171,10 +190,13 @@ class Selection(AccountOptions):
         accounts, told = self._accounts(), []
         for name, value in lacks:
             ids = sorted(set(accounts[name].astype("str")) - {""})
+            shown = map(self.asset_name, ids) if name == "asset_id" else ids
             word = name.removesuffix("_id").replace("_", " ")
-            rest = f"; it has {list_text(ids, _NAMED) or 'none'}"
+            rest = f"; it has {list_text([*shown], _NAMED) or 'none'}"
             if value in ids:
                 rest = " in this interval with the other filters"
+            elif name == "asset_id" and not self.known_assets:
+                rest += " (for symbols, give --assets FILE)"
             told.append(f"no row of {self.name} is of {word} {value}{rest}")
         return "; ".join(told)
 

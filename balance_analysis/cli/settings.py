@@ -40,6 +40,7 @@ _SETTINGS: Final[dict[str, tuple[Any, Any]]] = {
     "party_id": (list[str], None),
     "market_id": (list[str], None),
     "account_type": (list[str], None),
+    "assets": (Path, None),
     "page_size": (_Count, 5000),
     "workers": (_Count, 4),
     "max_requests_per_second": (_Rate, None),

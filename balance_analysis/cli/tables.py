@@ -19,6 +19,8 @@ from balance_analysis.files.atomic import check_output
 if TYPE_CHECKING:
     import pandas as pd
 
+    from balance_analysis.assets import Asset, Assets
+
 
 _Output = Annotated[
     Path | None,
@@ -48,7 +50,7 @@ def summary(
     rows = selection.read(messages, into=output)
     accounts = ba.summarize_accounts(rows.table, **selection.bounds, opening=rows.opening)
     if form == "table":
-        print_summary(accounts, limit=limit)
+        print_summary(accounts, limit=limit, assets=selection.known_assets)
         return
     write_exact(accounts, form, output)
     if output is not None:
@@ -127,17 +129,15 @@ def write_exact(rows: pd.DataFrame, form: TableFormat, output: Path | None) -> N
         WRITERS[form](to_rows(rows), sys.stdout.buffer)
 
 
-def print_summary(
-    accounts: pd.DataFrame, *, limit: int, asset_names: dict[str, str] | None = None
-) -> None:
-    """Print the most active accounts, one line each, ids short."""
+def print_summary(accounts: pd.DataFrame, *, limit: int, assets: Assets) -> None:
+    """Print the most active accounts, a line each: short ids, whole units if they are known."""
     from balance_analysis.figures.styles import type_label
     from balance_analysis.text import short_ids
 
     shown = accounts.sort_values(["changes", "rows"], ascending=False, kind="stable")
     shown = shown.head(limit) if limit else shown
     names = {name: short_ids(shown[name]) for name in ("asset_id", "party_id", "market_id")}
-    names["asset_id"] |= asset_names or {}
+    names["asset_id"] = assets.labels(names["asset_id"])
     seen = shown["last_seen"].dt.strftime("%Y-%m-%d %H:%M:%S").fillna("quiet")
     columns = {
         "asset": shown["asset_id"].map(names["asset_id"]),
@@ -146,7 +146,10 @@ def print_summary(
         "market": shown["market_id"].map(names["market_id"]),
         "rows": shown["rows"].map("{:,}".format),
         "changes": shown["changes"].map("{:,}".format),
-        **{name: [_amount(x) for x in shown[name]] for name in ("minimum", "maximum", "closing")},
+        **{
+            name: list(map(_amount, shown[name], shown["asset_id"].map(assets.get)))
+            for name in ("minimum", "maximum", "closing")
+        },
         "last seen, UTC": seen,
     }
     print_table(
@@ -157,9 +160,9 @@ def print_summary(
         echo(f"... the {len(shown)} most active of {len(accounts):,} accounts")
 
 
-def _amount(value: Any) -> str:  # noqa: ANN401 - a cell of any column
+def _amount(value: Any, asset: Asset | None) -> str:  # noqa: ANN401 - a cell
     from pandas import isna
 
     if isna(value):
         return "unknown"
-    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
+    return f"{value:,}" if asset is None else f"{int(value) / 10**asset.decimals:,.2f}"

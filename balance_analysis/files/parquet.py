@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from balance_analysis.assets import Assets, AssetsLike, note_assets, told_assets
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import (
     DAMAGES,
@@ -55,7 +56,7 @@ def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
         pq.write_table(rows, temporary, compression="zstd")
 
 
-def read_parquet(path: PathLike) -> pd.DataFrame:
+def read_parquet(path: PathLike, *, assets: AssetsLike | None = None) -> pd.DataFrame:
     """Read a table from a Parquet file.
 
     Parameters
@@ -64,12 +65,14 @@ def read_parquet(path: PathLike) -> pd.DataFrame:
         A file of `write_parquet`, or any Parquet file with a table's columns: ids as strings or
         dictionaries, timestamps in any unit that microseconds hold (without a zone they are UTC),
         balances as decimals without fraction or as integers.
+    assets
+        Symbols and decimals of assets, as for `read_assets`, beside those that the file tells.
 
     Returns
     -------
     pandas.DataFrame
         The table, in the table's order whatever the file's; equal to what was written.
-        `attrs["balance_analysis"]` tells how it was loaded, where the file says so.
+        `attrs["balance_analysis"]` tells how it was loaded, where the file says so, and the assets.
 
     Raises
     ------
@@ -86,9 +89,19 @@ def read_parquet(path: PathLike) -> pd.DataFrame:
             table = to_frame(_typed(_read_columns(file, path), path))
         except DAMAGES as error:
             raise ArchiveError(f"{os.fspath(path)} can't be read as a table: {error}") from error
-    if isinstance(note.get("load"), dict):
-        table.attrs[ATTRS_KEY] = note["load"]
+    told = note_assets(note["load"] if isinstance(note.get("load"), dict) else {}, assets)
+    if told:
+        table.attrs[ATTRS_KEY] = told
     return table
+
+
+def read_file_assets(path: PathLike) -> Assets:
+    """Return the assets that a file of a table tells of; maybe none, as of any other file."""
+    try:
+        with Path(path).open("rb") as source:
+            return told_assets(read_note(pq.ParquetFile(source)).get("load"))
+    except DAMAGES:
+        return Assets({})
 
 
 def _check_whole(note: dict[str, Any], path: PathLike) -> None:

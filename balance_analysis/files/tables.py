@@ -153,6 +153,9 @@ def _write_csv(rows: pa.Table, file: BinaryIO) -> None:
                 rows = rows.set_column(place, field.name, _quoted(column.cast(pa.string())))
     rows = rows.rename_columns(_quoted(pa.array(rows.column_names, pa.string())).to_pylist())
     quoting = "needed" if any(map(_SPECIAL.search, texts)) else "none"
+    if rows.num_columns == 1:  # of which a missing value would be a blank line, which readers skip
+        filled = rows.column(0).cast(pa.string()).fill_null("")
+        rows, quoting = pa.table([filled], names=rows.column_names), "all_valid"
     csv.write_csv(rows, file, csv.WriteOptions(quoting_style=quoting, quoting_header=quoting))
 
 
@@ -218,6 +221,8 @@ def _write_excel(rows: pa.Table, file: BinaryIO) -> None:
                     sheet.write_datetime(row, place, value, moment)
                 elif value is not None and value == value:  # noqa: PLR0124 - NaN differs
                     sheet.write_string(row, place, _fitting(str(value)))
+                else:
+                    sheet.write_blank(row, place, None, whole)
 
 
 def _cells(columns: Sequence[tuple[str, pa.ChunkedArray]]) -> Iterator[Sequence[object]]:

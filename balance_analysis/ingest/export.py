@@ -21,13 +21,16 @@ from balance_analysis.archive.manifest import (
     About,
     check_empty,
     lost_files,
+    make_archive_filters,
     read_about,
     read_coverage,
     write_about,
+    write_archive_assets,
 )
 from balance_analysis.archive.runs import Run, reported
+from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import ArchiveError
-from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
+from balance_analysis.filters import FilterKeywords, takes_filters
 from balance_analysis.ingest.continuity import Continuity, ask_head, is_finished
 from balance_analysis.ingest.executor import Pool, load_on_executor
 from balance_analysis.ingest.periods import SpanWriter, until_behind
@@ -100,6 +103,9 @@ def export(
         holds, and without that block where it may be unfinished.
     asset_id, party_ids, market_ids, account_types
         Which accounts, as for `load_balance_changes`.
+    assets
+        Symbols and decimals of assets, as for `read_assets`. The archive keeps them beside those
+        that it has, and gives them to whoever reads it.
     partition
         What a file holds: a "day" in UTC, a "month" or an "hour".
     lag
@@ -150,11 +156,12 @@ def export(
         If `executor` is none.
     """
     pool = None if executor is None else Pool.of(executor)
+    assets = read_assets(filters.get("assets") or {})
     lagging = dt.datetime.now(dt.UTC) - to_duration(lag)
     request = make_request(
         start,
         lagging if end is None else end,
-        make_filters(**filters),
+        make_archive_filters(archive.store, filters),
         page_size=page_size,
         workers=workers,
         on_bad_rows=on_bad_rows,
@@ -163,6 +170,7 @@ def export(
         client=client,
         store=archive.store,
         about=About(request.filters.sorted(), partition),
+        assets=assets,
         request=request,
         before=to_microseconds(lagging),
         overlap=to_duration(overlap) // dt.timedelta(microseconds=1),
@@ -193,6 +201,7 @@ class _Export:
     client: Client
     store: Store
     about: About
+    assets: Assets
     request: LoadRequest
     before: int
     overlap: int
@@ -216,6 +225,8 @@ class _Export:
                 # A node that doesn't answer must not leave an archive that is bound to its query.
                 spans = self._spans(Coverage())
                 write_about(self.store, self.about)
+            if self.assets:
+                write_archive_assets(self.store, self.assets)
             writer = Writer(self.store)
             with reported(self.store, writer, self.run, on_report):
                 writer.recover()

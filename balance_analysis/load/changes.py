@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
+from balance_analysis.assets import Assets, note_assets, read_assets
 from balance_analysis.errors import BalanceAnalysisError
 from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
 from balance_analysis.load.request import OnBadRows, make_request
@@ -57,6 +58,9 @@ def load_balance_changes(
         have 64 hex digits (an asset's may differ), or are `network` for accounts without a
         party. Account types as `ACCOUNT_TYPE_GENERAL` or `general`; one that is newer than this
         release as `new:NAME`.
+    assets
+        Symbols and decimals of assets, as for `read_assets`: `asset_id` may be a symbol then, and
+        the table's attrs have them.
     page_size
         Rows a request.
     workers
@@ -102,6 +106,7 @@ def load_balance_changes(
 
     An error of a load holds what is complete of it, and pickles; `error.resume()` goes on.
     """
+    filters["assets"] = assets = read_assets(filters.get("assets") or {})
     request = make_request(
         start,
         end,
@@ -110,7 +115,7 @@ def load_balance_changes(
         workers=workers,
         on_bad_rows=on_bad_rows,
     )
-    return PartialLoad(client, Load(request)).finish(progress)
+    return PartialLoad(client, Load(request), assets=assets).finish(progress)
 
 
 @dataclass(slots=True)
@@ -120,10 +125,11 @@ class PartialLoad:
     client: Client
     load: Load
     batches: list[pa.RecordBatch] = field(default_factory=list)
+    assets: Assets = Assets({})  # noqa: RUF009 - immutable
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the node's user and password: errors, which hold this, go far."""
-        return PartialLoad, (self.client.without_users(), self.load, self.batches)
+        return PartialLoad, (self.client.without_users(), self.load, self.batches, self.assets)
 
     def finish(self, progress: bool | Report | None = None) -> pd.DataFrame:
         """Load what is missing and return the whole table."""
@@ -136,12 +142,12 @@ class PartialLoad:
         from balance_analysis.frame import to_frame  # noqa: PLC0415 - pandas is heavy
 
         table = to_frame(pa.Table.from_batches(self.batches, ARROW_SCHEMA))
-        table.attrs[ATTRS_KEY] = self.load.describe()
+        table.attrs[ATTRS_KEY] = note_assets(self.load.describe(), self.assets)
         return table
 
     def resume(self, client: Client | None = None) -> pd.DataFrame:
         """Load what is missing, from the same node or another, and return the whole table."""
-        return PartialLoad(client or self.client, self.load, self.batches).finish()
+        return PartialLoad(client or self.client, self.load, self.batches, self.assets).finish()
 
 
 @takes_filters
@@ -162,7 +168,9 @@ def iter_balance_changes(
 
     Parameters
     ----------
-    client, start, end, asset_id, party_ids, market_ids, account_types, page_size, workers, progress
+    client, start, end, asset_id, party_ids, market_ids, account_types, assets, page_size, workers
+        As for `load_balance_changes`.
+    progress
         As for `load_balance_changes`.
     on_bad_rows
         "raise" (DecodeError), or "quarantine", which leaves a bad row out and logs it.

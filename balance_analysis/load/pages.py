@@ -100,7 +100,7 @@ def iter_pages(
         of the list. Pages come last to first; the rows in each keep the list's order.
     newest_first
         The list's order.
-    start, end, asset_id, party_ids, market_ids, account_types
+    start, end, asset_id, party_ids, market_ids, account_types, assets
         As for `load_balance_changes`. A real node takes at most 365 days without a cursor.
 
     Yields

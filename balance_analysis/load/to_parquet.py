@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from balance_analysis.assets import note_assets, read_assets
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import (
     PARTIAL,
@@ -63,7 +64,7 @@ def load_to_parquet(
 
     Parameters
     ----------
-    client, start, end, asset_id, party_ids, market_ids, account_types, page_size, workers
+    client, start, end, asset_id, party_ids, market_ids, account_types, assets, page_size, workers
         As for `load_balance_changes`.
     on_bad_rows, progress
         As for `load_balance_changes`.
@@ -88,6 +89,7 @@ def load_to_parquet(
     OSError
         If the file can't be written.
     """
+    filters["assets"] = assets = read_assets(filters.get("assets") or {})
     request = make_request(
         start,
         end,
@@ -118,7 +120,8 @@ def load_to_parquet(
                 written.write_group()
                 written.note_part(load)
                 raise
-            writer.add_key_value_metadata(make_note({"load": load.describe()}))
+            told = note_assets(load.describe(), assets)
+            writer.add_key_value_metadata(make_note({"load": told}))
         flush(temporary)
         temporary.replace(target)
     except BaseException as error:
@@ -127,7 +130,7 @@ def load_to_parquet(
         raise
     flush(target.parent)
     side.unlink(missing_ok=True)
-    return load.describe()
+    return told
 
 
 def partial_path(path: PathLike) -> Path:

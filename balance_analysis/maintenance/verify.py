@@ -21,7 +21,13 @@ from balance_analysis.archive.coverage import contradictions
 from balance_analysis.archive.datafile import FILE_KEY, FILE_ORDER, wrong_schema
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.lock import writer_of
-from balance_analysis.archive.manifest import check_seen, noted_files, read_about, read_coverage
+from balance_analysis.archive.manifest import (
+    check_seen,
+    noted_files,
+    read_about,
+    read_archive_assets,
+    read_coverage,
+)
 from balance_analysis.archive.status import Problem, VerifyReport
 from balance_analysis.archive.store import is_leftover
 from balance_analysis.errors import ArchiveError
@@ -155,6 +161,7 @@ class _Verification:
         for moment in due:
             self._check_checkpoint(moment)
         self._check_limits()
+        self._check_assets()
         self._check_names()
 
     def _add(self, kind: Kind, what: str, where: str, mend: str, *periods: str) -> None:
@@ -247,13 +254,21 @@ class _Verification:
         except ArchiveError as error:
             self._add("limits", str(error), layout.LIMITS, mend)
 
+    def _check_assets(self) -> None:
+        try:
+            read_archive_assets(self.store)
+        except ArchiveError as error:
+            mend = f"{self._command(' --assets FILE')} writes it anew"
+            self._add("assets", str(error), layout.ASSETS, mend)
+
     def _check_names(self) -> None:
         """Look for files that should not be there."""
         links = self.store.links()
         for link in links:
             what = "is a symbolic link, which is never followed"
             self._add("stranger", what, link, "put the file or folder itself in its place")
-        known = {layout.ABOUT, layout.COVERAGE, layout.LIMITS, layout.LOCK, layout.HOLDER, *links}
+        known = {layout.ABOUT, layout.ASSETS, layout.COVERAGE, layout.LIMITS, layout.LOCK}
+        known |= {layout.HOLDER, *links}
         behind = tuple(f"{link}/" for link in links)
         names = [name for name in self.store.names() if not name.startswith(behind)]
         # In this order: what is written is announced before, and what nobody writes now and is

@@ -1,0 +1,273 @@
+"""What assets are called, and how many decimals they have.
+
+The interface knows an asset by its id alone; who shows one to people, or counts in whole units,
+takes an `Assets`. Archives, files and tables (in their attrs) keep those that they were given.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import json
+import os
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from balance_analysis.notebook import rows_html
+from balance_analysis.schema import ATTRS_KEY
+from balance_analysis.text import short_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pandas as pd
+
+ASSETS_KEY: Final = "assets"
+"""Where `attrs[ATTRS_KEY]`, and what a file tells of its load, have assets, as `to_json` gives."""
+
+_MOST_DECIMALS: Final = 77
+"""Of 256 bits, the widest integers that asset contracts count in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """One asset.
+
+    Attributes
+    ----------
+    asset_id
+        As the interface spells it.
+    decimals
+        How many: an asset of 6 decimals has 10**6 smallest units in a whole one.
+    symbol
+        Such as `USDT`; empty where it has none.
+    name
+        Such as `Tether USD`; empty where it has none.
+    """
+
+    asset_id: str
+    decimals: int
+    symbol: str = ""
+    name: str = ""
+
+
+class Assets(Mapping[str, Asset]):
+    """Assets by id; immutable. Made by `read_assets`.
+
+    Examples
+    --------
+    >>> assets = read_assets({"e46b": {"symbol": "tUSD", "decimals": 6}, "ef4a": 18})
+    >>> assets
+    Assets(tUSD: 6 decimals, ef4a: 18 decimals)
+    >>> assets.find("tusd").asset_id
+    'e46b'
+    """
+
+    def __init__(self, assets: Mapping[str, Asset]) -> None:
+        self._assets = dict(assets)
+
+    def __getitem__(self, asset_id: str) -> Asset:
+        return self._assets[asset_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._assets)
+
+    def __len__(self) -> int:
+        return len(self._assets)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._assets.values()))
+
+    def __repr__(self) -> str:
+        labels = self.labels(self)
+        shown = (f"{labels[one]}: {self[one].decimals} decimals" for one in self)
+        return f"Assets({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        rows = [(one.symbol, one.decimals, one.name, one.asset_id) for one in self.values()]
+        return rows_html(f"{len(self)} assets", ["symbol", "decimals", "name", "asset_id"], rows)
+
+    @cached_property
+    def _symbols(self) -> Counter[str]:
+        return Counter(one.symbol.casefold() for one in self.values() if one.symbol)
+
+    def label(self, asset_id: str) -> str:
+        """Return what to show for an asset: its symbol, or its id, shortened, without one."""
+        return self.labels([asset_id])[asset_id]
+
+    def labels(self, asset_ids: Iterable[str]) -> dict[str, str]:
+        """Return what to show for each of some assets, by which they can be told apart.
+
+        A symbol that several assets have stands with the id.
+        """
+        wanted = list(asset_ids)
+        labels = short_ids([*self, *wanted])
+        for one in filter(self.get, wanted):
+            if symbol := self[one].symbol:
+                is_one = self._symbols[symbol.casefold()] == 1
+                labels[one] = symbol if is_one else f"{symbol} ({labels[one]})"
+        return {one: labels[one] for one in wanted}
+
+    def find(self, text: str) -> Asset:
+        """Return the asset of an id or a symbol, whatever its case.
+
+        Raises
+        ------
+        ValueError
+            If no asset is called that, or several are; near names are told.
+        """
+        wanted = text.casefold()
+        found = [
+            one
+            for one in self.values()
+            if wanted in (one.asset_id.casefold(), one.symbol.casefold())
+        ]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            ids = ", ".join(one.asset_id for one in found)
+            raise ValueError(
+                f"{len(found)} assets have the symbol {text!r}: give one of the ids {ids}"
+            )
+        names = {one.symbol.casefold(): one.symbol for one in self.values() if one.symbol}
+        near = [names[name] for name in difflib.get_close_matches(wanted, names, cutoff=0.5)]
+        known = near or sorted(names.values())
+        hint = f"did you mean {' or '.join(known[:3])}?" if known else "none has a symbol"
+        raise ValueError(f"no asset has the id or the symbol {text!r}; {hint}")
+
+    def updated(self, others: Assets) -> Assets:
+        """Return these and others; of an asset that both have, what the others say."""
+        return Assets({**self, **others})
+
+    def to_json(self) -> dict[str, dict[str, str | int]]:
+        """Return what `read_assets` reads, as JSON has it."""
+        return {
+            one.asset_id: {"symbol": one.symbol, "decimals": one.decimals, "name": one.name}
+            for one in self.values()
+        }
+
+
+AssetsLike: TypeAlias = "Assets | Mapping[str, object] | str | os.PathLike[str]"
+"""Assets, or what `read_assets` makes them of."""
+
+
+def read_assets(source: AssetsLike) -> Assets:
+    """Read what assets are called and how many decimals they have.
+
+    Parameters
+    ----------
+    source
+        Assets, as they are; a mapping of each id to `decimals`, or to a mapping of `decimals` and,
+        where there are any, `symbol` and `name`; the path of a .toml or .json file of such a
+        mapping (in TOML a table for each asset); or of a .csv file with the columns `asset_id` and
+        `decimals`, and maybe `symbol` and `name`, among others.
+
+    Raises
+    ------
+    ValueError
+        If the source isn't as described.
+    TypeError
+        If it is neither assets nor a mapping nor a path.
+    OSError
+        If the file can't be read.
+
+    Examples
+    --------
+    >>> read_assets({"e46b": {"symbol": "tUSD", "decimals": 6}})["e46b"]
+    Asset(asset_id='e46b', decimals=6, symbol='tUSD', name='')
+    """
+    if isinstance(source, Assets):
+        return source
+    if isinstance(source, Mapping):
+        return _make(source, "the assets")
+    if not isinstance(source, str | os.PathLike):
+        raise TypeError(f"assets are a mapping by id or the path of a file, not {source!r}")
+    file = Path(source)
+    read = _READERS.get(file.suffix.lower())
+    if read is None:
+        raise ValueError(f"{file}: assets stand in a .toml, .csv or .json file")
+    try:
+        return _make(read(file), str(file))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not text in UTF-8: {error}") from error
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{file} can't be read: {error}") from error
+
+
+def _read_toml(file: Path) -> Mapping[str, object]:
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def _read_json(file: Path) -> Mapping[str, object]:
+    content = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise ValueError(f"{file} is no JSON object of assets by id")  # noqa: TRY004 - it is the file that is wrong
+    return content
+
+
+def _read_csv(file: Path) -> Mapping[str, object]:
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        rows = csv.DictReader(lines)
+        if missing := {"asset_id", "decimals"} - set(rows.fieldnames or ()):
+            raise ValueError(f"{file} has no column {', '.join(sorted(missing))}")
+        found: dict[str, object] = {}
+        for row in rows:
+            text = (row["decimals"] or "").strip()
+            if not text.isdecimal():
+                raise ValueError(
+                    f"{file}, line {rows.line_num}: decimals must be a whole number, not {text!r}"
+                )
+            about = {**{key: row.get(key) for key in ("symbol", "name")}, "decimals": int(text)}
+            asset = row["asset_id"]
+            if found.setdefault(asset, about) != about:
+                raise ValueError(
+                    f"{file}, line {rows.line_num}: asset {asset!r} is described otherwise above"
+                )
+    return found
+
+
+_READERS: Final[Mapping[str, Callable[[Path], Mapping[str, object]]]] = {
+    ".toml": _read_toml,
+    ".json": _read_json,
+    ".csv": _read_csv,
+}
+
+
+def _make(content: Mapping[str, object], where: str) -> Assets:
+    return Assets({asset_id: _asset(asset_id, about, where) for asset_id, about in content.items()})
+
+
+def _asset(asset_id: str, about: object, where: str) -> Asset:
+    fields = about if isinstance(about, Mapping) else {"decimals": about}
+    decimals = fields.get("decimals")
+    if isinstance(decimals, bool) or not isinstance(decimals, int):
+        raise ValueError(f"{where}: asset {asset_id!r} needs decimals, a whole number")  # noqa: TRY004 - the content is wrong
+    if not 0 <= decimals <= _MOST_DECIMALS:
+        raise ValueError(f"{where}: asset {asset_id!r} can't have {decimals} decimals")
+    symbol, name = (fields.get(key) or "" for key in ("symbol", "name"))
+    if not (isinstance(symbol, str) and isinstance(name, str)):
+        raise ValueError(f"{where}: symbol and name of asset {asset_id!r} must be text")  # noqa: TRY004 - the content is wrong
+    return Asset(asset_id, decimals, symbol, name)
+
+
+def note_assets(told: Mapping[str, object], assets: AssetsLike | None) -> dict[str, object]:
+    """Return what is told of a load with assets beside those that it tells of already."""
+    if not assets:
+        return dict(told)
+    return {**told, ASSETS_KEY: told_assets(told).updated(read_assets(assets)).to_json()}
+
+
+def told_assets(told: object) -> Assets:
+    """Return the assets in what a table's attrs or a file tell of a load; maybe none."""
+    content = told.get(ASSETS_KEY) if isinstance(told, Mapping) else None
+    return _make(content, f"attrs[{ATTRS_KEY!r}]") if isinstance(content, Mapping) else Assets({})
+
+
+def assets_of(table: pd.DataFrame, assets: AssetsLike | None = None) -> Assets:
+    """Return the assets that are given, or else those that the table's attrs tell; maybe none."""
+    return told_assets(table.attrs.get(ATTRS_KEY)) if assets is None else read_assets(assets)

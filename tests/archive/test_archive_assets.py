@@ -1,0 +1,140 @@
+"""What assets are called is told once, kept, and known to whoever reads."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+
+import balance_analysis as ba
+from balance_analysis.assets import assets_of
+from tests.archive.exporting import END, START, loaded, node_of, run_export, spread_history
+from tests.cli.running import run
+
+ROWS = spread_history(5)
+ASSET = ROWS[0].account[0]
+OTHER = next(row.account[0] for row in ROWS if row.account[0] != ASSET)
+NAMES = {ASSET: {"symbol": "tUSD", "decimals": 6}}
+ALSO = {OTHER: {"symbol": "tGOV", "decimals": 18}}
+FILE = f'["{ASSET}"]\nsymbol = "tUSD"\ndecimals = 6\n'
+
+
+@pytest.fixture(scope="module")
+def node():
+    with node_of(ROWS) as node:
+        yield node
+
+
+@pytest.fixture
+def archive(node, tmp_path):
+    run_export(node, tmp_path / "a", start=START, end=END, assets=NAMES)
+    return ba.Archive(tmp_path / "a")
+
+
+def test_an_archive_keeps_the_assets_of_all_exports(node, archive):
+    assert archive.assets() == ba.read_assets(NAMES)
+    run_export(node, archive.uri, end=END)
+    assert archive.assets() == ba.read_assets(NAMES)
+    run_export(node, archive.uri, end=END, assets=ALSO)
+    assert archive.assets() == ba.read_assets(NAMES | ALSO)
+    assert archive.verify().problems == ()
+
+
+def test_what_is_said_later_of_an_asset_holds(node, archive):
+    run_export(node, archive.uri, end=END, assets={ASSET: 7})
+    assert archive.assets() == ba.read_assets({ASSET: 7})
+
+
+def test_every_way_to_read_an_archive_takes_its_symbols(archive):
+    whole = archive.read()
+    expected = whole[whole["asset_id"] == ASSET]
+    assert lines(archive.read(asset_id="TUSD")) == lines(expected)
+    batches = archive.iter_batches(asset_id="tusd")
+    assert sum(batch.num_rows for batch in batches) == len(expected)
+    at = pd.Timestamp(END, unit="us", tz="UTC") - pd.Timedelta("1us")
+    assert set(archive.balance_at(at, asset_id="tUSD")["asset_id"]) == {ASSET}
+    with pytest.raises(ValueError, match="'tUSB'; did you mean tUSD"):
+        archive.read(asset_id="tUSB")
+    renamed = archive.read(asset_id="X", assets={ASSET: {"symbol": "X", "decimals": 1}})
+    assert lines(renamed) == lines(expected)
+    assert assets_of(renamed)[ASSET].symbol == "X"
+
+
+def lines(table):
+    return table.astype(dict.fromkeys(ba.ACCOUNT_KEY, "str")).to_numpy().tolist()
+
+
+def test_tables_of_archives_loads_and_files_know_their_assets(node, archive, tmp_path):
+    table = loaded(node, START, END, asset_id="tusd", assets=NAMES)
+    assert set(table["asset_id"]) == {ASSET}
+    for known in (archive.read(), archive.read().head(1), table):
+        assert assets_of(known) == ba.read_assets(NAMES)
+    ba.write_parquet(table, tmp_path / "t.parquet")
+    with ba.Client(node.url) as client:
+        ba.load_to_parquet(client, tmp_path / "u.parquet", asset_id="tUSD", assets=NAMES)
+    for name in ("t.parquet", "u.parquet"):
+        read = ba.read_parquet(tmp_path / name, assets=ALSO)
+        assert assets_of(read) == ba.read_assets(NAMES | ALSO)
+        assert assets_of(ba.read_parquet(tmp_path / name)) == ba.read_assets(NAMES)
+
+
+def test_an_archive_of_one_asset_is_made_by_its_symbol(node, tmp_path):
+    run_export(node, tmp_path / "a", start=START, end=END, asset_id="tUSD", assets=NAMES)
+    run_export(node, tmp_path / "a", end=END, asset_id="tUSD")
+    assert set(ba.Archive(tmp_path / "a").read()["asset_id"]) == {ASSET}
+
+
+def test_assets_that_cannot_be_read_are_told_before_the_first_request(node, tmp_path):
+    before = len(node.requests)
+    with ba.Client(node.url) as client:
+        for load in (
+            lambda: ba.load_balance_changes(client, assets="none.toml"),
+            lambda: ba.load_to_parquet(client, tmp_path / "x", assets="none.toml"),
+            lambda: ba.export(client, ba.Archive(tmp_path / "a"), assets="none.toml"),
+        ):
+            with pytest.raises(FileNotFoundError):
+                load()
+    assert len(node.requests) == before
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_file_of_assets_is_told_and_mended_by_giving_them_again(node, archive):
+    file = archive.store.folder / "_assets.json"
+    file.write_text(file.read_text()[:-20])
+    (problem,) = archive.verify().problems
+    assert (problem.kind, problem.where) == ("assets", "_assets.json")
+    assert "--assets" in problem.mend
+    with pytest.raises(ba.ArchiveDamagedError, match=r"_assets\.json is damaged"):
+        archive.read()
+    run_export(node, archive.uri, end=END)  # a schedule goes on
+    run_export(node, archive.uri, end=END, assets=NAMES)
+    assert archive.verify().problems == ()
+
+
+def test_the_command_line_keeps_and_takes_symbols(node, archive, tmp_path):
+    (tmp_path / "assets.toml").write_text(FILE)
+    given = ("--assets", tmp_path / "assets.toml")
+    run("fetch", node.url, "-o", tmp_path / "x.parquet", "--asset-id", "tUSD", *given)
+    run("export", node.url, tmp_path / "b", *given, "--settle", "0s")
+    rows = [
+        run("series", source, "--asset-id", "tusd").stdout
+        for source in (tmp_path / "x.parquet", tmp_path / "b")
+    ]
+    assert rows[0] == rows[1]
+    assert {line.split(",")[0] for line in rows[0].splitlines()[1:]} == {ASSET}
+    assert ba.Archive(tmp_path / "b").assets() == archive.assets()
+    summary = run("summary", tmp_path / "b", "--asset-id", "tUSD").stdout
+    assert "tUSD" in summary
+    assert ASSET[:6] not in summary
+
+
+def test_a_variable_names_the_file_of_assets(archive, tmp_path, monkeypatch):
+    (tmp_path / "assets.toml").write_text(FILE.replace("tUSD", "dollar"))
+    monkeypatch.setenv("BALANCE_ANALYSIS_ASSETS", str(tmp_path / "assets.toml"))
+    assert "dollar" in run("summary", archive.uri, "--asset-id", "Dollar").stdout
+    shown = json.loads(run("config", "show", "--format", "json").stdout)["assets"]
+    assert shown == {
+        "value": str(tmp_path / "assets.toml"),
+        "from": "environment BALANCE_ANALYSIS_ASSETS",
+    }

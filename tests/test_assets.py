@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from balance_analysis.assets import Asset, Assets, read_assets
+
+USD, GOV = "e4" * 32, "7c" * 32
+SOURCE = {
+    USD: {"symbol": "tUSD", "decimals": 6, "name": "Test dollar"},
+    GOV: {"symbol": "tGOV", "decimals": 18},
+}
+ASSETS = read_assets(SOURCE)
+TOML = f"""
+["{USD}"]
+symbol = "tUSD"
+name = "Test dollar"
+decimals = 6
+
+["{GOV}"]
+symbol = "tGOV"
+decimals = 18
+"""
+CSV = f"note,asset_id,decimals,symbol,name\nx,{USD},6,tUSD,Test dollar\ny,{GOV}, 18 ,tGOV,\n"
+
+
+def test_a_file_of_any_kind_gives_the_same_assets_as_a_mapping(tmp_path):
+    texts = {"a.toml": TOML, "a.csv": CSV, "a.JSON": json.dumps(SOURCE)}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        assert read_assets(tmp_path / name) == ASSETS
+        assert read_assets(str(tmp_path / name)) == ASSETS
+
+
+def test_decimals_alone_are_enough():
+    assert read_assets({USD: 6})[USD] == Asset(USD, 6)
+
+
+@given(
+    st.dictionaries(
+        st.text(), st.fixed_dictionaries({"symbol": st.text(), "decimals": st.integers(0, 77)})
+    )
+)
+def test_assets_written_as_json_read_back_equal(source):
+    assets = read_assets(source)
+    assert read_assets(assets.to_json()) == assets
+    assert read_assets(assets) is assets
+    assert pickle.loads(pickle.dumps(assets)) == assets
+    assert hash(read_assets(assets.to_json())) == hash(assets)
+
+
+@pytest.mark.parametrize("text", ["tUSD", "TUSD", USD, USD.upper()])
+def test_an_asset_is_found_by_symbol_or_id_in_any_case(text):
+    assert ASSETS.find(text) == ASSETS[USD]
+
+
+def test_a_name_that_no_asset_has_is_refused_with_near_ones():
+    with pytest.raises(ValueError, match="'tUSB'; did you mean tUSD"):
+        ASSETS.find("tUSB")
+    with pytest.raises(ValueError, match="'zzz'; did you mean tGOV or tUSD"):
+        ASSETS.find("zzz")
+    with pytest.raises(ValueError, match="none has a symbol"):
+        read_assets({USD: 6}).find("x")
+
+
+def test_a_symbol_of_two_assets_is_refused_and_shown_with_the_id():
+    two = read_assets({USD: {"symbol": "X", "decimals": 1}, GOV: {"symbol": "x", "decimals": 2}})
+    with pytest.raises(ValueError, match=f"2 assets have the symbol 'X'.*{USD}, {GOV}"):
+        two.find("X")
+    assert two.label(USD).startswith("X (e4")
+    assert two.label(USD) != two.label(GOV)
+
+
+def test_an_asset_without_a_symbol_is_shown_by_its_shortened_id():
+    assert ASSETS.label(USD) == "tUSD"
+    assert len(ASSETS.label("ab" * 32)) < 20
+
+
+def test_assets_cannot_be_changed():
+    with pytest.raises(TypeError):
+        ASSETS[USD] = Asset(USD, 7)
+    with pytest.raises(AttributeError):
+        ASSETS[USD].decimals = 7
+
+
+def test_a_notebook_shows_assets_as_a_table_with_text_escaped():
+    page = read_assets({USD: {"symbol": "<b>", "decimals": 1}})._repr_html_()
+    assert "&lt;b&gt;" in page
+    assert USD in page
+
+
+@pytest.mark.parametrize(
+    ("about", "message"),
+    [
+        ({}, "needs decimals"),
+        ("6", "needs decimals"),
+        (True, "needs decimals"),
+        (-1, "can't have -1 decimals"),
+        ({"decimals": 6, "symbol": 7}, "must be text"),
+    ],
+)
+def test_assets_that_are_described_wrongly_are_refused(about, message):
+    with pytest.raises(ValueError, match=message):
+        read_assets({USD: about})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.txt", "", "stand in a .toml, .csv or .json file"),
+        ("a.toml", "[", "can't be read"),
+        ("a.json", "{", "can't be read"),
+        ("a.json", "[1]", "no JSON object"),
+        ("a.csv", "asset_id\nx\n", "no column decimals"),
+        ("a.csv", "asset_id,decimals\nx,1.5\n", "line 2: decimals must be a whole number"),
+        ("a.csv", "asset_id,decimals\nx,1\nx,2\n", "line 3: asset 'x' is described otherwise"),
+        ("a.toml", b"\xff", "not text in UTF-8"),
+    ],
+)
+def test_a_file_that_holds_no_assets_is_refused(tmp_path, name, text, message):
+    file = tmp_path / name
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError, match=message):
+        read_assets(file)
+
+
+def test_what_is_neither_a_mapping_nor_a_path_is_refused():
+    with pytest.raises(TypeError, match="not 6"):
+        read_assets(6)
+
+
+def test_assets_are_a_mapping():
+    assert isinstance(ASSETS, Assets)
+    assert list(ASSETS) == [USD, GOV]
+    assert len(ASSETS) == 2
