@@ -273,7 +273,7 @@ def within(rows: pa.Table, start: int, end: int) -> pa.Table:
 def last_rows(rows: pa.Table) -> pa.Table:
     """Return the last row of each account."""
     table = to_frame(rows)
-    return to_arrow(table.drop_duplicates(list(ACCOUNT_KEY), keep="last"))
+    return to_arrow(table.drop_duplicates(ACCOUNT_KEY, keep="last"))
 
 
 @dataclass(frozen=True, slots=True)

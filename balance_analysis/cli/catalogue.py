@@ -66,7 +66,7 @@ def accounts(
     shown = found.head(limit) if limit else found
     if wide:
         print_table(
-            {name.replace("_", " "): list(map(_text, shown[name])) for name in shown},
+            {str(name).replace("_", " "): list(map(_text, shown[name])) for name in shown},
             left=[name.replace("_", " ") for name in ba.ACCOUNT_KEY],
         )
     else:
@@ -80,11 +80,11 @@ def _print_narrow(shown: pd.DataFrame, assets: Assets) -> None:
     from balance_analysis.figures.styles import type_label
     from balance_analysis.text import short_ids
 
-    columns = {
-        "asset": list(map(assets.labels(shown["asset_id"]).get, shown["asset_id"])),
+    columns: dict[str, list[str]] = {
+        "asset": list(shown["asset_id"].map(assets.labels(shown["asset_id"]))),
         "type": list(map(type_label, shown["account_type"])),
         **{
-            name: list(map(short_ids(shown[f"{name}_id"]).get, shown[f"{name}_id"]))
+            name: list(shown[f"{name}_id"].map(short_ids(shown[f"{name}_id"])))
             for name in ("party", "market")
         },
         "rows": list(map("{:,}".format, shown["rows"])),
