@@ -16,7 +16,7 @@ from typer import Option
 import balance_analysis as ba
 from balance_analysis.cli.app import command
 from balance_analysis.cli.options import ExactFormat, TableFormat, Text, form_option, output_option
-from balance_analysis.cli.output import Messages, echo, print_table
+from balance_analysis.cli.output import UNKNOWN, Messages, echo, narrowed, print_table
 from balance_analysis.cli.selection import Selection
 from balance_analysis.files.atomic import check_output, replacing
 
@@ -30,6 +30,16 @@ _MOMENT: Final = "%Y-%m-%dT%H:%M:%SZ"
 _SPECIAL: Final = re.compile(r'[",\r\n]')
 _RUN: Final = r"^([=+\-@\t\r\n])"
 """What a spreadsheet takes as the beginning of a formula, or skips before one."""
+
+_IDS: Final = ("asset", "type", "party", "market")
+_NARROW: Final = (*_IDS, "closing", "changes", "last seen", "maximum", "minimum", "rows")
+"""The columns of a summary, the most important first."""
+
+_MOST: Final = {"asset": 11, "type": 19}
+"""Characters of symbols and types in a narrow table, so that ids and an amount always fit."""
+
+_LONGEST: Final = 11
+"""Characters of an amount in a narrow table; a longer one is rounded to four digits."""
 
 _Output = Annotated[
     Path | None,
@@ -53,13 +63,17 @@ def summary(
     limit: Annotated[
         int, Option(min=0, help="Accounts in a table, the most active first; 0 for all.")
     ] = 20,
+    wide: Annotated[bool, Option("--wide", help="All columns of a table, exact amounts.")] = False,
 ) -> None:
-    """Summarise the accounts of a file or archive: a row each, in smallest units, exact."""
+    """Summarise the accounts of a file or archive: a row each, in smallest units, exact.
+
+    A table is 80 characters wide: some columns, of large amounts four digits (1.234e+22).
+    """
     form = choose_format(form, output, source=selection.file, otherwise="table")
     rows = selection.read(messages, into=output)
     accounts = ba.summarize_accounts(rows.table, **selection.bounds, opening=rows.opening)
     if form == "table":
-        print_summary(accounts, limit=limit, assets=selection.known_assets)
+        print_summary(accounts, limit=limit, assets=selection.known_assets, wide=wide)
         return
     write_exact(accounts, form, output)
     if output is not None:
@@ -205,7 +219,9 @@ def _write_parquet(rows: pd.DataFrame, file: BinaryIO) -> None:
     pq.write_table(to_plain_arrow(rows), file, compression="zstd")
 
 
-def print_summary(accounts: pd.DataFrame, *, limit: int, assets: Assets) -> None:
+def print_summary(
+    accounts: pd.DataFrame, *, limit: int, assets: Assets, wide: bool = False
+) -> None:
     """Print the most active accounts, a line each: short ids, whole units if they are known."""
     from balance_analysis.figures.styles import type_label
     from balance_analysis.text import short_ids
@@ -214,7 +230,7 @@ def print_summary(accounts: pd.DataFrame, *, limit: int, assets: Assets) -> None
     shown = shown.head(limit) if limit else shown
     names = {name: short_ids(shown[name]) for name in ("asset_id", "party_id", "market_id")}
     names["asset_id"] = assets.labels(names["asset_id"])
-    seen = shown["last_seen"].dt.strftime("%Y-%m-%d %H:%M:%S").fillna("quiet")
+    seen = shown["last_seen"].dt.strftime("%Y-%m-%d %H:%M:%S" if wide else "%Y-%m-%d")
     columns = {
         "asset": shown["asset_id"].map(names["asset_id"]),
         "type": shown["account_type"].map(type_label),
@@ -223,22 +239,33 @@ def print_summary(accounts: pd.DataFrame, *, limit: int, assets: Assets) -> None
         "rows": shown["rows"].map("{:,}".format),
         "changes": shown["changes"].map("{:,}".format),
         **{
-            name: list(map(_amount, shown[name], shown["asset_id"].map(assets.get)))
+            name: [
+                _amount(value, assets.get(asset), wide=wide)
+                for value, asset in zip(shown[name], shown["asset_id"], strict=True)
+            ]
             for name in ("minimum", "maximum", "closing")
         },
-        "last seen, UTC": seen,
+        "last seen, UTC" if wide else "last seen": seen.fillna("quiet"),
     }
-    print_table(
-        {name: list(texts) for name, texts in columns.items()},
-        left={"asset", "type", "party", "market"},
-    )
+    texts = {name: list(column) for name, column in columns.items()}
+    if not wide:
+        texts |= {name: [_clipped(x, most) for x in texts[name]] for name, most in _MOST.items()}
+        texts = narrowed(texts, _NARROW)
+    print_table(texts, left=_IDS)
     if len(shown) < len(accounts):
         echo(f"... the {len(shown)} most active of {len(accounts):,} accounts")
 
 
-def _amount(value: Any, asset: Asset | None) -> str:  # noqa: ANN401 - a cell
+def _clipped(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _amount(value: Any, asset: Asset | None, *, wide: bool) -> str:  # noqa: ANN401 - a cell
     from pandas import isna
 
     if isna(value):
-        return "unknown"
-    return f"{value:,}" if asset is None else f"{int(value) / 10**asset.decimals:,.2f}"
+        return UNKNOWN
+    text = f"{value:,}" if asset is None else f"{int(value) / 10**asset.decimals:,.2f}"
+    if wide or len(text) <= _LONGEST:
+        return text
+    return f"{Decimal(value).scaleb(0 if asset is None else -asset.decimals):.3e}"
