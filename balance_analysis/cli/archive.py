@@ -21,11 +21,10 @@ from balance_analysis.cli.options import (
     check_is,
     command_line,
     duration_option,
-    parse_duration,
 )
 from balance_analysis.cli.output import BAD, PARTIAL, Messages, echo
 from balance_analysis.errors import RequestError
-from balance_analysis.text import count_text
+from balance_analysis.text import count_text, to_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +57,7 @@ def status(
 
     With -q nothing is printed but what is wrong.
     """
-    oldest = None if max_age is None else parse_duration(max_age)
+    oldest = None if max_age is None else to_duration(max_age)
     check_is("archive", archive)
     found = ba.Archive(archive).status()
     if not messages.quiet:
@@ -126,7 +125,7 @@ def serve(
         raise ValueError("name an archive to serve, or --demo, and not both")
     check_is("archive", archive or "")
     host = host.strip("[]")
-    limit, seconds = _rate_limit(rate_limit, host), parse_duration(timeout).total_seconds()
+    limit, seconds = _rate_limit(rate_limit, host), to_duration(timeout).total_seconds()
     if not seconds:
         raise ValueError("--timeout must be more than 0")
     from balance_analysis.demo import sample_archive

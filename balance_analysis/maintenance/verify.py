@@ -230,7 +230,7 @@ class _Verification:
             self._add("rows", checked.wrong, file.name, mend)
 
     def _check_checkpoint(self, moment: int) -> None:
-        name, note = layout.checkpoint_file(moment), self.state.checkpoints[moment]
+        name, note = self.about.checkpoint_file(moment), self.state.checkpoints[moment]
         content, wrong = _read(self.store, name, note)
         if not wrong and not self.is_broken:
             wrong = self._compare_checkpoint(content, moment)
@@ -254,9 +254,9 @@ class _Verification:
     def _check_limits(self) -> None:
         mend = f"put back a copy, or {self._command('--repair')} makes it from the runs' reports"
         try:
-            read_limits(self.store, self.state)
+            read_limits(self.store, self.about, self.state)
         except ArchiveError as error:
-            self._add("limits", str(error), layout.LIMITS, mend)
+            self._add("limits", str(error), self.about.limits, mend)
 
     def _check_assets(self) -> None:
         try:
@@ -271,7 +271,7 @@ class _Verification:
         for link in links:
             what = "is a symbolic link, which is never followed"
             self._add("stranger", what, link, "put the file or folder itself in its place")
-        known = {layout.ABOUT, layout.ASSETS, layout.COVERAGE, layout.LIMITS, layout.LOCK}
+        known = {layout.ABOUT, layout.ASSETS, layout.COVERAGE, self.about.limits, layout.LOCK}
         known |= {layout.HOLDER, *links}
         behind = tuple(f"{link}/" for link in links)
         names = [name for name in self.store.names() if not name.startswith(behind)]
@@ -286,7 +286,7 @@ class _Verification:
 
     def _is_expected(self, name: str, *, is_being_written: bool) -> bool:
         """Whether a file that is not named by the coverage may be there, or is there no more."""
-        if is_leftover(name) or name.startswith(layout.CHECKPOINTS):
+        if is_leftover(name) or name.startswith(self.about.checkpoints):
             may_be = is_being_written or name.startswith(layout.STAGED)
         else:
             may_be = name.startswith((layout.RUNS, layout.QUARANTINE))
@@ -297,7 +297,7 @@ class _Verification:
         if is_leftover(name):
             what = "was left by an interrupted write, or is being written"
             self._add("leftover", what, name, f"{self._command()} removes it")
-        elif name.startswith(layout.CHECKPOINTS):
+        elif name.startswith(self.about.checkpoints):
             what = "is not named by the coverage: an interrupted run left it"
             self._add("leftover", what, name, f"{self._command()} writes it anew; else remove it")
         elif period is not None and self._covered(period):

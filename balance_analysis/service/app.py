@@ -167,7 +167,7 @@ def _limits(archive: Archive) -> Response:
     """
     view = Catalog(archive.store).view()
     try:
-        rows = read_limits(archive.store, view.coverage)
+        rows = read_limits(archive.store, view.about, view.coverage)
     except (ArchiveError, OSError) as error:
         raise unavailable(error) from error
     if not rows.num_rows:
