@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import sys
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast, get_args
 
 from typer import Option
 
@@ -17,19 +18,17 @@ from balance_analysis.cli.selection import Selection
 from balance_analysis.files.atomic import check_output
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
     from balance_analysis.assets import Asset, Assets
 
 
-_IDS: Final = ("asset", "type", "party", "market")
-_NARROW: Final = (*_IDS, "closing", "changes", "last seen", "maximum", "minimum", "rows")
-"""The columns of a summary, the most important first."""
-
 _MOST: Final = {"asset": 11, "type": 19}
 """Characters of symbols and types in a narrow table, so that ids and an amount always fit."""
 
-_LONGEST: Final = 11
+_LONGEST: Final = 12
 """Characters of an amount in a narrow table; a longer one is rounded to four digits."""
 
 _Output = Annotated[
@@ -147,37 +146,53 @@ def print_summary(
     accounts: pd.DataFrame, *, limit: int, assets: Assets, wide: bool = False
 ) -> None:
     """Print the most active accounts, a line each: short ids, whole units if they are known."""
+    shown = accounts.sort_values(["changes", "rows"], ascending=False, kind="stable")
+    shown = shown.head(limit) if limit else shown
+    names = ("rows", "changes", "minimum", "maximum", "closing", "last seen")
+    first = ("closing", "changes", "last seen", "maximum", "minimum", "rows")
+    print_accounts(shown, assets, names, None if wide else first)
+    if len(shown) < len(accounts):
+        echo(f"... the {len(shown)} most active of {len(accounts):,} accounts")
+
+
+def print_accounts(
+    shown: pd.DataFrame, assets: Assets, names: Sequence[str], first: Sequence[str] | None
+) -> None:
+    """Print accounts, a line each: short ids, whole units if they are known.
+
+    Parameters
+    ----------
+    names
+        What to show of them besides.
+    first
+        The same, the most important first, to show what fits 80 characters; `None` for all.
+    """
     from balance_analysis.figures.styles import type_label
     from balance_analysis.text import short_ids
 
-    shown = accounts.sort_values(["changes", "rows"], ascending=False, kind="stable")
-    shown = shown.head(limit) if limit else shown
-    names = {name: short_ids(shown[name]) for name in ("asset_id", "party_id", "market_id")}
-    names["asset_id"] = assets.labels(names["asset_id"])
-    seen = shown["last_seen"].dt.strftime("%Y-%m-%d %H:%M:%S" if wide else "%Y-%m-%d")
     columns = {
-        "asset": shown["asset_id"].map(names["asset_id"]),
-        "type": shown["account_type"].map(type_label),
-        "party": shown["party_id"].map(names["party_id"]),
-        "market": shown["market_id"].map(names["market_id"]),
-        "rows": shown["rows"].map("{:,}".format),
-        "changes": shown["changes"].map("{:,}".format),
-        **{
-            name: [
-                _amount(value, assets.get(asset), wide=wide)
-                for value, asset in zip(shown[name], shown["asset_id"], strict=True)
-            ]
-            for name in ("minimum", "maximum", "closing")
-        },
-        "last seen, UTC" if wide else "last seen": seen.fillna("quiet"),
+        "asset": list(shown["asset_id"].map(assets.labels(shown["asset_id"]))),
+        "type": list(map(type_label, shown["account_type"])),
+        "party": list(shown["party_id"].map(short_ids(shown["party_id"]))),
+        "market": list(shown["market_id"].map(short_ids(shown["market_id"]))),
     }
-    texts = {name: list(column) for name, column in columns.items()}
-    if not wide:
-        texts |= {name: [_clipped(x, most) for x in texts[name]] for name, most in _MOST.items()}
-        texts = narrowed(texts, _NARROW)
-    print_table(texts, left=_IDS)
-    if len(shown) < len(accounts):
-        echo(f"... the {len(shown)} most active of {len(accounts):,} accounts")
+    ids, known = tuple(columns), shown["asset_id"].map(assets.get)
+    for name in names:
+        column = shown[name.replace(" ", "_")]
+        if name == "last seen":
+            seen = column.dt.strftime("%Y-%m-%d" if first else "%Y-%m-%d %H:%M:%S")
+            columns[name if first else f"{name}, UTC"] = list(seen.fillna("quiet"))
+        elif name in ("rows", "changes"):
+            columns[name] = list(map("{:,}".format, column))
+        else:
+            amounts = zip(column, known, strict=True)
+            columns[name] = [_amount(*each, wide=first is None) for each in amounts]
+    if first:
+        columns |= {
+            name: [_clipped(x, most) for x in columns[name]] for name, most in _MOST.items()
+        }
+        columns = narrowed(columns, (*ids, *first))
+    print_table(columns, left=ids)
 
 
 def _clipped(text: str, most: int) -> str:
