@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import balance_analysis as ba
 from balance_analysis.schema import from_microseconds, to_microseconds
-from balance_analysis.text import count_text, duration_text
+from balance_analysis.text import count_text, duration_text, moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,8 +54,12 @@ def estimate(
         seconds.append(time.perf_counter() - began)
         count = len(page.table)
         if page.has_next_page and count:
-            last = to_microseconds(page.table["timestamp"].iloc[-1])
-            is_counted, count = False, count * (end - start) // max(last - start, 1)
+            first, last = map(to_microseconds, page.table["timestamp"].iloc[[0, -1]])
+            if first == last:
+                return (
+                    f"How many rows can't be told: {count:,} or more at {moment_text(first)} alone"
+                )
+            is_counted, count = False, count * (end - start) // (last - start)
         rows += count
     requests = max(math.ceil(rows / page_size), len(spans))
     each = statistics.median(seconds) / min(workers, requests)

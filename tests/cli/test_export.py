@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import time
+from dataclasses import replace
 
 import pytest
 import stamina
@@ -112,6 +113,15 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(node, tmp_path):
     assert line.split() == ["2023-04-28T20:00:00+00:00", "2023-05-03T08:00:00.000001+00:00", "6"]
     assert list(tmp_path.iterdir()) == []
     assert len(node.requests) < 15
+
+
+def test_a_dry_run_makes_up_nothing_where_a_page_is_one_block(tmp_path):
+    row = replace(ROWS[0], timestamp_ns=START * 1000)
+    rows = [replace(row, party_id=f"{number:064x}") for number in range(6000)]
+    later = replace(rows[0], timestamp_ns=(START + DAY) * 1000)
+    with node_of([*rows, later]) as node:
+        *_, told = run("export", node.url, tmp_path / "a", "--dry-run").stdout.splitlines()
+    assert told == "How many rows can't be told: 5,000 or more at 2023-04-28 20:00:00 UTC alone"
 
 
 def test_a_dry_run_estimates_what_it_does_not_count(tmp_path):
