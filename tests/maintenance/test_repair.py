@@ -99,7 +99,7 @@ def test_a_lost_coverage_is_rebuilt_from_the_files_and_proven_by_a_node(
 ):
     coverage = folder / COVERAGE
     coverage.unlink() if content is None else coverage.write_bytes(content)
-    assert "export --repair" in verify(folder).problems[0].mend
+    assert " --repair` rebuilds it" in verify(folder).problems[0].mend
 
     done = mend(node, folder)
     assert done.is_rebuilt
