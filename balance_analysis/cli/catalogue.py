@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from balance_analysis.assets import Assets
 
 _WIDTH: Final = 80
+_UNKNOWN: Final = "unknown"
 _LONG_ID: Final = re.compile(r"[0-9a-f]{64}")
 
 _Archive = Annotated[str, archive_argument()]
@@ -66,7 +67,7 @@ def accounts(
     shown = found.head(limit) if limit else found
     if wide:
         print_table(
-            {name.replace("_", " "): list(map(_text, shown[name])) for name in shown},
+            {name.replace("_", " "): list(map(_text, shown[name])) for name in map(str, shown)},
             left=[name.replace("_", " ") for name in ba.ACCOUNT_KEY],
         )
     else:
@@ -80,13 +81,13 @@ def _print_narrow(shown: pd.DataFrame, assets: Assets) -> None:
     from balance_analysis.figures.styles import type_label
     from balance_analysis.text import short_ids
 
-    columns = {
-        "asset": list(map(assets.labels(shown["asset_id"]).get, shown["asset_id"])),
+    labels = {name: short_ids(shown[f"{name}_id"]) for name in ("party", "market")}
+    labels["asset"] = assets.labels(shown["asset_id"])
+    columns: dict[str, list[str]] = {
+        "asset": [labels["asset"][each] for each in shown["asset_id"]],
         "type": list(map(type_label, shown["account_type"])),
-        **{
-            name: list(map(short_ids(shown[f"{name}_id"]).get, shown[f"{name}_id"]))
-            for name in ("party", "market")
-        },
+        "party": [labels["party"][each] for each in shown["party_id"]],
+        "market": [labels["market"][each] for each in shown["market_id"]],
         "rows": list(map("{:,}".format, shown["rows"])),
         "balance": [
             _amount(balance, assets, asset_id)
@@ -96,7 +97,8 @@ def _print_narrow(shown: pd.DataFrame, assets: Assets) -> None:
     }
     left_out = ["first seen"]
     for name in ("last seen", "balance"):
-        if sum(2 + max(map(len, [title, *x])) for title, x in columns.items()) - 2 > _WIDTH:
+        widths = [max(map(len, [title, *texts])) for title, texts in columns.items()]
+        if sum(widths) + 2 * (len(widths) - 1) > _WIDTH:
             del columns[name]
             left_out.append(name)
     print_table(columns, left={"asset", "type", "party", "market"})
@@ -108,9 +110,6 @@ def _amount(balance: Any, assets: Assets, asset_id: str) -> str:  # noqa: ANN401
     if _text(balance) == _UNKNOWN or asset_id not in assets:
         return _text(balance)
     return f"{int(balance) / 10 ** assets[asset_id].decimals:,.2f}"
-
-
-_UNKNOWN: Final = "unknown"
 
 
 def _text(value: Any, missing: str = _UNKNOWN) -> str:  # noqa: ANN401 - a cell
@@ -144,10 +143,8 @@ def sql(
         import pandas as pd
 
         frame = found.to_pandas(types_mapper=pd.ArrowDtype)
-        texts = {
-            name: "category" for name, kind in frame.dtypes.items() if kind == "string[pyarrow]"
-        }
-        write_exact(frame.astype(texts), form, output)
+        texts = frame.columns[frame.dtypes == "string[pyarrow]"]
+        write_exact(frame.astype(dict.fromkeys(texts, "category")), form, output)
         if output is not None:
             messages.say(f"{len(found):,} rows: {output}")
         return
