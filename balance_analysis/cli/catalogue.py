@@ -102,7 +102,7 @@ def _print_narrow(shown: pd.DataFrame, assets: Assets) -> None:
             del columns[name]
             left_out.append(name)
     print_table(columns, left={"asset", "type", "party", "market"})
-    echo(f"... {' and '.join(left_out)}, whole ids and every digit: --wide")
+    echo(f"... --wide shows {', '.join(left_out)}, whole ids and every digit")
 
 
 def _amount(balance: Any, assets: Assets, asset_id: str) -> str:  # noqa: ANN401 - a cell

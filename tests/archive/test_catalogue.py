@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
@@ -50,7 +50,9 @@ def expected(archive, *, partial):
     )
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
+@example(rows=(7, 900), files=("day", (0, 0.6)), has_checkpoints=True, partial=False)
+@example(rows=(7, 900), files=("day", (0.6, 1)), has_checkpoints=True, partial=False)
 @given(
     rows=st.tuples(st.integers(0, 99), st.integers(1, 200)),
     files=st.tuples(st.sampled_from(PARTITIONS), PARTS),
