@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Unpack
 import pandas as pd
 import pyarrow as pa
 
+from balance_analysis.analysis.units import in_units
 from balance_analysis.archive.catalogue import count_by, read_accounts
 from balance_analysis.archive.coverage import check_complete, interval_asked
 from balance_analysis.archive.limits import read_limits
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     import dask.dataframe as dd
     from duckdb import DuckDBPyConnection
 
+    from balance_analysis.analysis.units import Units
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.manifest import About
     from balance_analysis.archive.status import ArchiveStatus, VerifyReport
@@ -159,10 +161,7 @@ class Archive:
         table = read_frame(scan, columns)
         if set(columns) == set(COLUMNS):
             note_known(table, scan.known)
-            given = filters.get("assets")
-            table.attrs[ATTRS_KEY] = note_assets(
-                table.attrs[ATTRS_KEY], self.assets() if given is None else given
-            )
+            self._note_assets(table, filters)
         return table
 
     @takes_filters
@@ -259,6 +258,7 @@ class Archive:
         when: Instant,
         *,
         partial: bool = False,
+        units: Units | None = None,
         **filters: Unpack[FilterKeywords],
     ) -> pd.DataFrame:
         """Return the balance of every account at an instant.
@@ -274,6 +274,9 @@ class Archive:
             As for `read`.
         partial
             Whether to go by what there is where the archive is not complete up to `when`.
+        units
+            For amounts in whole units, as floats: see `balance_analysis.balance_at`; `True` stands
+            for the archive's assets.
 
         Returns
         -------
@@ -289,9 +292,13 @@ class Archive:
             As `read`.
         """
         accounts = make_archive_filters(self.store, filters)
-        return read_balances(self.store, accounts, when, partial=partial)
+        held = read_balances(self.store, accounts, when, partial=partial)
+        self._note_assets(held, filters)
+        return in_units(held, units, held)
 
-    def opening_balances(self, *, at: Instant, partial: bool = False) -> pd.DataFrame:
+    def opening_balances(
+        self, *, at: Instant, partial: bool = False, units: Units | None = None
+    ) -> pd.DataFrame:
         """Return what every account held before a moment: the `opening` of a table from there on.
 
         It returns and raises what `balance_at` does.
@@ -300,10 +307,11 @@ class Archive:
         ----------
         at
             The moment; without a time zone UTC. A row at exactly `at` is not before it.
-        partial
+        partial, units
             As for `balance_at`.
         """
-        return self.balance_at(from_microseconds(to_microseconds(at) - 1), partial=partial)
+        before = from_microseconds(to_microseconds(at) - 1)
+        return self.balance_at(before, partial=partial, units=units)
 
     @takes_filters
     def accounts(self, *, partial: bool = False, **filters: Unpack[FilterKeywords]) -> pd.DataFrame:
@@ -435,6 +443,12 @@ class Archive:
             self, against=against, sample=sample, seed=seed, progress=progress
         )
         return report
+
+    def _note_assets(self, frame: pd.DataFrame, filters: FilterKeywords) -> None:
+        """Note the assets that are given, or else the archive's own, in a frame's attrs."""
+        given = filters.get("assets")
+        told = frame.attrs.get(ATTRS_KEY, {})
+        frame.attrs[ATTRS_KEY] = note_assets(told, self.assets() if given is None else given)
 
     def _state(self) -> tuple[About, Coverage]:
         """Return what the archive is, and what it holds."""

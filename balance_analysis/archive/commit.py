@@ -30,7 +30,12 @@ from balance_analysis.archive.limits import (
     to_timeline,
     with_snapshot,
 )
-from balance_analysis.archive.manifest import noted_files, read_about, read_coverage
+from balance_analysis.archive.manifest import (
+    export_command,
+    noted_files,
+    read_about,
+    read_coverage,
+)
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.rows import canonical
@@ -254,7 +259,7 @@ def read_noted(store: Store, name: str, note: FileNote | None) -> pa.Table:
         found = "is gone" if content is None else "is not what was written"
         raise ArchiveDamagedError(
             f"{store.uri}/{name} {found}: put back a copy of it, or mend the archive with "
-            "`export --repair`"
+            f"`{export_command(store, '--repair')}`"
         )
     return pq.read_table(pa.BufferReader(content)).cast(ARROW_SCHEMA)
 
@@ -268,7 +273,7 @@ def within(rows: pa.Table, start: int, end: int) -> pa.Table:
 def last_rows(rows: pa.Table) -> pa.Table:
     """Return the last row of each account."""
     table = to_frame(rows)
-    return to_arrow(table.drop_duplicates(list(ACCOUNT_KEY), keep="last"))
+    return to_arrow(table.drop_duplicates(ACCOUNT_KEY, keep="last"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def encode_rows(rows: pa.Table) -> tuple[bytes, FileNote]:
         ARROW_SCHEMA.with_metadata(make_note({"kind": "balance changes"})),
         compression="zstd",
         compression_level=6,
-        use_dictionary=list(ACCOUNT_KEY),
+        use_dictionary=ACCOUNT_KEY,
         write_page_index=True,
         write_page_checksum=True,
         sorting_columns=_SORTING,

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from balance_analysis.archive.coverage import LimitsNote
-from balance_analysis.archive.manifest import read_coverage
+from balance_analysis.archive.manifest import export_command, read_coverage
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.files.atomic import DAMAGES
 from balance_analysis.schema import NetworkLimits
@@ -76,7 +76,7 @@ def _read(store: Store, name: str, state: Coverage) -> pa.Table:
             wrong = f"has {rows.num_rows} of {state.snapshots} snapshots"
     raise ArchiveDamagedError(
         f"{store.uri}/{name} {wrong}; put back a copy of it, or make it anew from the "
-        "reports of the runs with `export --repair`"
+        f"reports of the runs with `{export_command(store, '--repair')}`"
     )
 
 

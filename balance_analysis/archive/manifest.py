@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
+import shlex
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.filters import Filters, make_filters
 from balance_analysis.schema import from_microseconds
+from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
     from balance_analysis.archive.coverage import FileNote
@@ -156,12 +158,41 @@ def read_coverage(store: Store) -> Coverage:
         If it is damaged.
     """
     content = store.read(layout.COVERAGE)
-    if content is None:
-        raise ArchiveDamagedError(
-            f"{store.uri} has lost its {layout.COVERAGE}: put back a copy of it, or rebuild it "
-            "from the files with `export --repair`"
-        )
-    return from_json(content, f"{store.uri}/{layout.COVERAGE}")
+    said, cause = f"{store.uri} has lost its {layout.COVERAGE}", None
+    if content is not None:
+        try:
+            return from_json(content, f"{store.uri}/{layout.COVERAGE}")
+        except ArchiveDamagedError as error:
+            said, cause = str(error), error
+    mend = export_command(store, "--repair")
+    raise ArchiveDamagedError(
+        f"{said}: put back a copy of it, or rebuild it from the files with `{mend}`"
+    ) from cause
+
+
+def export_command(store: Store, *options: str, url: str | None = None) -> str:
+    """Return the command that fills or mends an archive, as it can be pasted.
+
+    Parameters
+    ----------
+    options
+        What it needs besides the archive's own filters.
+    url
+        The node; by default the one that a run asked last.
+    """
+    words = ["balance-analysis", "export", url or _last_source(store), store.uri]
+    with contextlib.suppress(ArchiveError):
+        for name, values in read_about(store).filters.allowed().items():
+            words += [f"--{name.replace('_', '-')}={value}" for value in values]
+    return without_credentials(shlex.join([*words, *options]))
+
+
+def _last_source(store: Store) -> str:
+    for name in sorted(store.names(layout.RUNS), reverse=True):
+        with contextlib.suppress(ValueError, LookupError, TypeError, ArchiveError):
+            if source := json.loads(store.read(name) or b"")["source"]:
+                return str(source)
+    return "URL"
 
 
 def read_archive_assets(store: Store) -> Assets:

@@ -35,7 +35,7 @@ _LONG_ID: Final = re.compile(r"[0-9a-f]{64}")
 
 _Archive = Annotated[str, archive_argument()]
 _Form = Annotated[TableFormat | None, form_option("a table")]
-_Output = Annotated[Path | None, output_option("Write it here: .csv, .json or .parquet.")]
+_Output = Annotated[Path | None, output_option("Write it here: .csv, .json, .parquet or .xlsx.")]
 
 
 @command()
@@ -142,9 +142,7 @@ def sql(
     if form != "table":
         import pandas as pd
 
-        frame = found.to_pandas(types_mapper=pd.ArrowDtype)
-        texts = frame.columns[frame.dtypes == "string[pyarrow]"]
-        write_exact(frame.astype(dict.fromkeys(texts, "category")), form, output)
+        write_exact(found.to_pandas(types_mapper=pd.ArrowDtype), form, output)
         if output is not None:
             messages.say(f"{len(found):,} rows: {output}")
         return
