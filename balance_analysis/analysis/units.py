@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from balance_analysis.analysis.int128 import integers_of, words_of
 from balance_analysis.assets import AssetsLike, assets_of, note_assets
-from balance_analysis.frame import to_amounts
+from balance_analysis.frame import check_frame, to_amounts
 from balance_analysis.schema import ATTRS_KEY
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def to_units(data: pd.DataFrame, assets: AssetsLike | None = None) -> pd.DataFra
     0     USDT      1.5
     1     VEGA      2.0
     """
+    check_frame(data)
     known = assets_of(data, assets)
     if "asset_id" in data.columns.names:
         return _wide_to_units(data, known)

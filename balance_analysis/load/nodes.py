@@ -18,6 +18,7 @@ from balance_analysis.node.client import (
     ONCE,
     Client,
     Retry,
+    check_client,
 )
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
 from balance_analysis.node.exchange import Tally
@@ -134,6 +135,7 @@ class NodePool:
     """
 
     def __init__(self, client: Client, on_bad_rows: OnBadRows) -> None:
+        check_client(client)
         self.client = client
         self.tally = Tally()
         self.heads = {base_url: Head() for base_url in client.base_urls}

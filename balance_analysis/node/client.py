@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlencode, urlsplit
 import stamina
 
 from balance_analysis import __version__
-from balance_analysis.errors import RequestError
+from balance_analysis.errors import RequestError, check_type
 from balance_analysis.node.exchange import LONGEST_WAIT, Get, Tally, exchange, new_session
 from balance_analysis.text import without_credentials
 
@@ -398,3 +398,8 @@ def _is_throttling(error: RequestError) -> bool:
     if error.retry_after is not None:
         return error.retryable and error.retry_after <= LONGEST_WAIT
     return error.status == _TOO_MANY and error.retryable
+
+
+def check_client(client: Client) -> None:
+    """Raise TypeError unless it is a client: an address is none, as somebody must close it."""
+    check_type(client, Client, "a Client", "make it with ba.Client('https://node.example.org')")
