@@ -178,7 +178,7 @@ class ArchiveLockedError(ArchiveError):
 
     def __init__(self, message: str, *, holder: dict[str, Any] | None = None) -> None:
         super().__init__(message)
-        self.holder = holder or {}
+        self.holder: dict[str, Any] = holder or {}
 
 
 def check_type(

@@ -91,8 +91,8 @@ class Archive:
     """
 
     def __init__(self, uri: PathLike) -> None:
-        self.store = Store(uri)
-        self.uri = self.store.uri
+        self.store: Store = Store(uri)
+        self.uri: str = self.store.uri
 
     def __repr__(self) -> str:
         return f"Archive({self.uri!r})"

@@ -52,7 +52,7 @@ class Store:
     def __init__(self, uri: PathLike) -> None:
         check_type(uri, (str, os.PathLike), "the path or address of an archive")
         address = self._address = os.fspath(uri)
-        self.uri = address.partition("?")[0]
+        self.uri: str = address.partition("?")[0]
         self.folder: Path | None = None
         self.guard: Callable[[], None] | None = None
         if _SCHEME.match(address) and not address.lower().startswith("file://"):

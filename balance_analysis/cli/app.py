@@ -19,7 +19,7 @@ from balance_analysis.cli.output import INTERRUPTED, telling_errors
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     name="balance-analysis",
     help="Load, keep, reconstruct and plot the history of account balances of a trading network.",
     epilog="Exit codes: 0 done, 1 unexpected, 2 usage, 3 incomplete or stale, 4 source "

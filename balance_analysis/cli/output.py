@@ -43,7 +43,7 @@ EXIT_CODES: Final[dict[type[Exception], int]] = {
     OverflowError: BAD,
 }
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from balance_analysis.spans import Span
     from balance_analysis.text import Duration
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 LAG: Final = dt.timedelta(minutes=1)
 OVERLAP: Final = dt.timedelta(minutes=10)

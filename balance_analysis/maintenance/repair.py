@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 _NEIGHBOURS: Final = 3
 """How many sound files are compared with a node, to see whether it is of the same network."""

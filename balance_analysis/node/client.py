@@ -52,7 +52,7 @@ _SLOWER, _FASTER = 2.0, 0.99
 _FIRST_RATE: Final = 16.0
 """Requests a second to go on with after a first refusal: real nodes refill 20 a second."""
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 logger.addHandler(logging.NullHandler())
 # Without this, stamina's notice of each retry reaches stderr in programs that never set up logging.
 logging.getLogger("stamina").addHandler(logging.NullHandler())
@@ -218,7 +218,7 @@ class Client:
         for url in urls:
             base, user = _split(url)
             self._users.setdefault(base, user)
-        self.base_urls = tuple(self._users)
+        self.base_urls: tuple[str, ...] = tuple(self._users)
         self.timeout = timeout
         self.max_requests_per_second = max_requests_per_second
         self.max_answer_bytes = max_answer_bytes
