@@ -25,7 +25,7 @@ KINDS: Final = {
     "levels": "at series summarize totals time_weighted_average ohlc drawdown",
     "changes": "deltas flows active_accounts top_movers",
     "shares": "share concentration",
-    "whole units": "to_units",
+    "numbers": "to_units to_integers",
     "checks": "check check_conservation reconcile to_table",
     "pictures": "plot plot_activity plot_balances plot_concentration plot_drawdown plot_flows "
     "plot_totals",

@@ -104,6 +104,44 @@ def to_units(data: pd.DataFrame, assets: AssetsLike | None = None) -> pd.DataFra
     )
 
 
+def to_integers(data: pd.DataFrame) -> pd.DataFrame:
+    """Return amounts as Python's integers, with which pandas computes exactly.
+
+    Parameters
+    ----------
+    data
+        A table, or any frame with amounts, in the long or the wide layout: see `to_units`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A copy of `data` in which each column of amounts is of object: integers of any size, NA
+        where one is missing.
+
+    Raises
+    ------
+    TypeError
+        If `data` is no frame, or amounts are floats.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from balance_analysis.frame import BALANCE_DTYPE
+    >>> data = pd.DataFrame({"balance": pd.array([10**37, 9 * 10**37], dtype=BALANCE_DTYPE)})
+    >>> to_integers(data)["balance"].sum()
+    100000000000000000000000000000000000000
+    """
+    check_frame(data)
+    exact = data.copy()
+    for place in range(data.shape[1]):
+        column = data.iloc[:, place]
+        if _is_amounts(column):
+            amounts = to_amounts(column, may_lack=True).to_pylist()
+            numbers = [pd.NA if amount is None else int(amount) for amount in amounts]
+            exact.isetitem(place, pd.array(numbers, dtype=object))
+    return exact
+
+
 def _wide_to_units(data: pd.DataFrame, known: Assets) -> pd.DataFrame:
     """Return a frame whose columns belong to assets in whole units."""
     assets = [str(asset) for asset in data.columns.get_level_values("asset_id")]
