@@ -6,6 +6,7 @@ after it, never half of one.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Unpack
 
@@ -26,6 +27,7 @@ from balance_analysis.archive.sql import connect
 from balance_analysis.archive.status import read_status
 from balance_analysis.archive.store import Store
 from balance_analysis.assets import note_assets
+from balance_analysis.errors import check_type
 from balance_analysis.filters import FilterKeywords, takes_filters
 from balance_analysis.known import note_known
 from balance_analysis.schema import ATTRS_KEY, COLUMNS, from_microseconds, to_microseconds
@@ -46,6 +48,14 @@ if TYPE_CHECKING:
     from balance_analysis.load.request import Report
     from balance_analysis.node.client import Client
     from balance_analysis.schema import Instant
+
+
+def to_archive(archive: Archive | PathLike) -> Archive:
+    """Return an archive that may be named by its path or address."""
+    if isinstance(archive, Archive):
+        return archive
+    check_type(archive, (str, os.PathLike), "an Archive or the path of one")
+    return Archive(archive)
 
 
 class Archive:
@@ -74,8 +84,8 @@ class Archive:
     """
 
     def __init__(self, uri: PathLike) -> None:
-        self.store = Store(uri)
-        self.uri = self.store.uri
+        self.store: Store = Store(uri)
+        self.uri: str = self.store.uri
 
     def __repr__(self) -> str:
         return f"Archive({self.uri!r})"
