@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import nbformat
+import pandas as pd
 import pytest
 import requests
 from typer.testing import CliRunner
@@ -18,7 +21,7 @@ from typer.testing import CliRunner
 import balance_analysis as ba
 from balance_analysis.cli import EXIT_CODES, INTERRUPTED, app
 from balance_analysis.cli.settings import resolve
-from balance_analysis.demo import sample_data, serve_sample
+from balance_analysis.demo import sample_assets, sample_data, serve_sample
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -140,3 +143,44 @@ def test_every_picture_and_link_of_a_notebook_is_there():
     targets = re.findall(r"\]\(([^)#:]+)\)", NOTEBOOKS)
     assert targets
     assert all((ROOT / "notebooks" / target).exists() for target in targets)
+
+
+PANDAS = re.findall(r"^\| `(.+?)` \| (fails|rounds) \| (.+) \|$", README, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory):
+    """What stands in the quickstart, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("pandas")
+    table = ba.read_parquet(sample_data() / "changes.parquet", assets=sample_assets())
+    ba.write_parquet(table, folder / "changes.parquet")
+    with contextlib.chdir(folder):
+        yield {
+            "ba": ba,
+            "pd": pd,
+            "table": table,
+            "whole": ba.to_units(table),
+            "exact": ba.to_integers(table),
+        }
+    plt.close("all")
+
+
+def test_what_pandas_can_not_do_is_told_in_full():
+    verbs = ["diff", "pct_change", "describe", "nlargest", "/", "*", "cumsum", "hist", "to_excel"]
+    for verb in [*verbs, "to_sql", "read_parquet"]:
+        assert any(verb in code for code, _, _ in PANDAS)
+
+
+@pytest.mark.parametrize(("code", "does", "advice"), PANDAS)
+def test_pandas_still_can_not_do_it_and_what_we_advise_works(code, does, advice, names):
+    def run(text):
+        with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+            return eval(text, {**names, "connection": connection})
+
+    if does == "fails":
+        with pytest.raises(Exception, match=r"."):
+            run(code)
+    for better in re.findall(r"`([^`]+)`", advice):
+        found = run(better)
+        if does == "rounds":
+            assert run(code) != found == names["exact"]["balance"].sum()

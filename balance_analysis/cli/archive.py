@@ -193,7 +193,7 @@ def connected(address: str | None) -> Iterator[Client | None]:
     for name in ("asyncio", "distributed", "distributed.client", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        client = Client(address, timeout=SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
+        client = Client(address, timeout=SECONDS, set_as_default=False)
     except OSError as error:
         raise _failed(address, f"the scheduler can't be reached: {error}") from error
     except (TypeError, ValueError, ImportError, RuntimeError) as error:

@@ -31,7 +31,7 @@ _LONG_ID: Final = re.compile(r"[0-9a-f]{64}")
 
 _Archive = Annotated[str, archive_argument()]
 _Form = Annotated[TableFormat | None, form_option("a table")]
-_Output = Annotated[Path | None, output_option("Write it here: .csv, .json or .parquet.")]
+_Output = Annotated[Path | None, output_option("Write it here: .csv, .json, .parquet or .xlsx.")]
 
 
 @command()
@@ -64,7 +64,7 @@ def accounts(
     shown = found.head(limit) if limit else found
     if wide:
         print_table(
-            {str(name).replace("_", " "): list(map(_text, shown[name])) for name in shown},
+            {name.replace("_", " "): list(map(_text, shown[name])) for name in map(str, shown)},
             left=[name.replace("_", " ") for name in ba.ACCOUNT_KEY],
         )
     else:
@@ -105,11 +105,7 @@ def sql(
     if form != "table":
         import pandas as pd
 
-        frame = found.to_pandas(types_mapper=pd.ArrowDtype)
-        texts = {
-            name: "category" for name, kind in frame.dtypes.items() if kind == "string[pyarrow]"
-        }
-        write_exact(frame.astype(texts), form, output)
+        write_exact(found.to_pandas(types_mapper=pd.ArrowDtype), form, output)
         if output is not None:
             messages.say(f"{len(found):,} rows: {output}")
         return

@@ -51,7 +51,7 @@ EXIT_CODES: Final[dict[type[Exception], int]] = {
 UNKNOWN: Final = "unknown"
 WIDTH: Final = 80
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:

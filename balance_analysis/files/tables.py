@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import csv
 
+from balance_analysis.errors import check_type
 from balance_analysis.files.atomic import PathLike, check_output, make_note, replacing
 from balance_analysis.frame import to_amounts, to_plain_arrow
 from balance_analysis.schema import ATTRS_KEY
@@ -112,8 +113,7 @@ def to_rows(frame: pd.DataFrame | pd.Series[Any]) -> pa.Table:
     """
     if isinstance(frame, pd.Series):
         frame = frame.to_frame()
-    if not isinstance(frame, pd.DataFrame):
-        raise TypeError(f"a frame or series of pandas is written, not {type(frame).__name__}")
+    check_type(frame, pd.DataFrame, "a frame or series of pandas")
     flat = frame.set_axis([_name(label) for label in frame.columns], axis="columns")
     names = flat.index.names
     if any(name is not None for name in names) or not pd.api.types.is_integer_dtype(flat.index):

@@ -73,7 +73,7 @@ def test_accounts_are_those_of_the_last_checkpoint_and_of_the_files_since(folder
     look = archive.store.open
     monkeypatch.setattr(archive.store, "open", lambda name: opened.append(name) or look(name))
     assert archive.status().accounts == len({row.account for row in ROWS})
-    assert opened[0] == "_checkpoints/2023-05-01.parquet"
+    assert opened[0] == "_checkpoints/2023-05-01.pq"
     assert all(name >= "changes/date=2023-05-01" for name in opened[1:])
 
 
