@@ -19,7 +19,7 @@ import pdoc.render
 import balance_analysis as ba
 
 MODULES = ["balance_analysis"]
-MODULES += [f"balance_analysis.{name}" for name in ("accessor", "cluster", "demo", "service.app")]
+MODULES += [f"balance_analysis.{name}" for name in ("cluster", "demo", "service.app")]
 
 
 @dataclass(frozen=True)
