@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.analysis.units import in_units
+from balance_analysis.archive.catalogue import count_by, read_accounts
 from balance_analysis.archive.coverage import check_complete, interval_asked
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.manifest import (
@@ -31,12 +32,14 @@ from balance_analysis.archive.scan import (
     read_balances,
     read_frame,
 )
+from balance_analysis.archive.sql import connect
 from balance_analysis.archive.status import read_status
 from balance_analysis.archive.store import Store
 from balance_analysis.assets import note_assets
-from balance_analysis.errors import check_type
+from balance_analysis.errors import ArchiveError, check_type
 from balance_analysis.filters import FilterKeywords, takes_filters
 from balance_analysis.known import note_known
+from balance_analysis.notebook import facts_html
 from balance_analysis.schema import ATTRS_KEY, COLUMNS, from_microseconds, to_microseconds
 from balance_analysis.spans import clipped
 
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import dask.dataframe as dd
+    from duckdb import DuckDBPyConnection
 
     from balance_analysis.analysis.units import Units
     from balance_analysis.archive.coverage import Coverage
@@ -96,6 +100,12 @@ class Archive:
 
     def __repr__(self) -> str:
         return f"Archive({self.uri!r})"
+
+    def _repr_html_(self) -> str:
+        try:
+            return self.status(count_accounts=False)._repr_html_()
+        except (ArchiveError, OSError) as error:
+            return facts_html("Archive", [("archive", self.uri), ("state", str(error))])
 
     def coverage(self) -> pd.DataFrame:
         """Return which intervals are covered, and what is missing between them.
@@ -320,6 +330,45 @@ class Archive:
         before = from_microseconds(to_microseconds(at) - 1)
         return self.balance_at(before, partial=partial, units=units)
 
+    @takes_filters
+    def accounts(self, *, partial: bool = False, **filters: Unpack[FilterKeywords]) -> pd.DataFrame:
+        """Return the accounts of the archive, a row each, without a table of all their rows.
+
+        Parameters
+        ----------
+        partial, asset_id, party_ids, market_ids, account_types, assets
+            As for `read`; it raises what that does.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Sorted by `ACCOUNT_KEY` (category of str): `first_seen`, `last_seen` (datetime64[us,
+            UTC], of its first and last row), `rows` (int64, how many balance changes it has) and
+            `balance` (decimal128(38, 0), in the asset's smallest unit, at the end of the coverage;
+            NA where it may have changed since it was last seen, as `balance_at` has it).
+        """
+        return read_accounts(self.store, make_archive_filters(self.store, filters), partial=partial)
+
+    @takes_filters
+    def parties(self, *, partial: bool = False, **filters: Unpack[FilterKeywords]) -> pd.DataFrame:
+        """Return the parties of the archive, `network` too; it takes what `accounts` takes.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Sorted by `party_id` (category of str): how many `accounts`, `assets` and `markets` it
+            has, `rows` (int64), `first_seen` and `last_seen` (datetime64[us, UTC]).
+        """
+        return count_by(self.accounts(partial=partial, **filters), "party_id")
+
+    @takes_filters
+    def markets(self, *, partial: bool = False, **filters: Unpack[FilterKeywords]) -> pd.DataFrame:
+        """Return the markets of the archive, with the columns of `parties`.
+
+        Accounts without a market are left out. `parties` doesn't count `network`.
+        """
+        return count_by(self.accounts(partial=partial, **filters), "market_id")
+
     def limits(self) -> pd.DataFrame:
         """Return the network's limits over time.
 
@@ -330,9 +379,26 @@ class Archive:
             and `last_seen` (datetime64[us, UTC]), `source` (the node), `block_height` (Int64), and
             the fields of `NetworkLimits`; `extra` as JSON.
         """
-        rows = read_limits(self.store, self._state()[1])
+        rows = read_limits(self.store, *self._state())
         frame: pd.DataFrame = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
         return frame
+
+    def connect(self) -> DuckDBPyConnection:
+        """Return a DuckDB connection with views of what the archive holds now; UTC.
+
+        Where the archive is not complete, they show what there is, and `coverage` tells what is
+        known. DuckDB reads the files itself, those that the coverage names, and those of an object
+        store through Arrow. It takes the extra `sql`, or raises ModuleNotFoundError.
+
+        Returns
+        -------
+        duckdb.DuckDBPyConnection
+            With `changes`, of a table's columns; `checkpoints`, the same with the `moment` up to
+            which each row is its account's last one; `accounts`, `coverage` and `limits`, as the
+            methods return them. Results keep all digits in `to_arrow_table()`, `pl()` and
+            `fetchall()`; `df()` makes floats of balances.
+        """
+        return connect(self.store)
 
     def status(
         self, *, now: dt.datetime | None = None, count_accounts: bool = True

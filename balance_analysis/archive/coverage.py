@@ -326,10 +326,7 @@ def from_json(content: bytes, name: str) -> Coverage:
             )
         return _parsed(told)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ArchiveDamagedError(
-            f"{name} is damaged ({error!r}): put back a copy of it, or rebuild it from the files "
-            "with `export --repair`"
-        ) from error
+        raise ArchiveDamagedError(f"{name} is damaged ({error!r})") from error
 
 
 def _parsed(told: dict[str, Any]) -> Coverage:

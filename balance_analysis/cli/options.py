@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from typer import Argument, Option
+
+from balance_analysis.files.atomic import ABOUT
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -80,6 +84,50 @@ class AccountOptions:
             "account_types": self.account_type or (),
             "assets": self.assets,
         }
+
+
+_KINDS: Final = {
+    "node": "the address of a node",
+    "archive": "an archive",
+    "file": "a file",
+    "rows": "a file or an archive",
+}
+
+
+def command_line(*words: str) -> str:
+    """Return a command as it can be pasted."""
+    return shlex.join(["balance-analysis", *words])
+
+
+def kind_of(text: str) -> Literal["node", "archive", "file"] | None:
+    """Return what an argument names, if that can be seen."""
+    if re.match("https?://", text, re.IGNORECASE):
+        return "node"
+    if "://" in text or (Path(text) / ABOUT).exists():
+        return "archive"
+    return "file" if Path(text).is_file() else None
+
+
+def check_is(wanted: Literal["node", "archive", "rows"], text: str) -> None:
+    """Raise if an argument is plainly something else, and say what to write instead.
+
+    Raises
+    ------
+    ValueError
+        If it is.
+    """
+    given = kind_of(text)
+    if given == wanted or given is None or (wanted == "rows" and given != "node"):
+        return
+    if given == "node" and wanted == "archive":
+        told = f"`{command_line('export', text, 'archive')}` makes an archive of what it has"
+    elif given == "node":
+        load, then = ("fetch", text, "-o", "changes.parquet"), "and then name changes.parquet"
+        told = f"load its rows first, `{command_line(*load)}`, {then}"
+    else:
+        tell = "status" if given == "archive" else "summary"
+        told = f"`{command_line(tell, text)}` tells what it holds"
+    raise ValueError(f"{text} is {_KINDS[given]}, not {_KINDS[wanted]}; {told}")
 
 
 def interval(since: Text, until: Text) -> dict[str, Any]:

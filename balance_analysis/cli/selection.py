@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 import balance_analysis as ba
-from balance_analysis.cli.options import AccountOptions, Since, Source, UntilLast, interval
+from balance_analysis.cli.options import (
+    AccountOptions,
+    Since,
+    Source,
+    UntilLast,
+    check_is,
+    interval,
+)
 from balance_analysis.errors import IncompleteError
 from balance_analysis.text import list_text, spans_text, without_credentials
 
@@ -60,6 +67,7 @@ class Selection(AccountOptions):
     ] = False
 
     def __post_init__(self) -> None:
+        check_is("rows", self.file)
         _ = self.bounds, self.filters
 
     @cached_property

@@ -237,7 +237,7 @@ class _Export:
             with reported(self.store, writer, self.run, on_report):
                 writer.recover()
                 self._fill_all(writer, self._spans(writer.state) if spans is None else spans)
-                lost = lost_files(self.store, self.about, writer.state)
+                lost = lost_files(self.store, writer.about, writer.state)
                 self.run.damaged += [name for name in lost if name not in self.run.damaged]
 
     def _check_bound(self) -> bool:
@@ -333,7 +333,7 @@ class _Export:
         try:
             writer.keep_limits(self.run.limits)
         except ArchiveError as error:
-            self.run.damaged.append(layout.LIMITS)
+            self.run.damaged.append(writer.about.limits)
             logger.warning("%s", error)
 
 
