@@ -67,8 +67,6 @@ def status(
         messages.fail(f"{lost} of it gone, or not as written; `{told}` tells more", BAD)
     if oldest is not None and found.is_older_than(oldest):
         messages.fail(f"what is complete ends more than {max_age} ago", PARTIAL)
-    if fail_on_gaps and not found.complete:
-        messages.fail("nothing of it is known to be complete", PARTIAL)
     if fail_on_gaps and (found.gaps or found.unproven):
         from balance_analysis.archive.manifest import export_command
         from balance_analysis.archive.status import stretches_text
@@ -78,6 +76,8 @@ def status(
         messages.fail(
             f"missing or unproven: {parts}; `{mend}` asks a node that still remembers it", PARTIAL
         )
+    if fail_on_gaps and not found.complete:
+        messages.fail("nothing of it is known to be complete", PARTIAL)
 
 
 @command(panel=ARCHIVE)
