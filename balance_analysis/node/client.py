@@ -182,9 +182,8 @@ class Client:
     Notes
     -----
     Behind one address there may be several nodes. Of what they know, the least is believed: each
-    answer tells its last block, and the oldest row is asked for over three fresh connections (as the
-    caller's own session makes them). A node that remembers less, and sends rows over other
-    connections than these, stays undetected.
+    answer tells its last block, and the oldest row is asked for over three fresh connections (as a
+    caller's session makes them). A node that remembers less, met by none of these, is undetectable.
 
     Examples
     --------
@@ -398,5 +397,5 @@ def _is_throttling(error: RequestError) -> bool:
 
 
 def check_client(client: Client) -> None:
-    """Raise TypeError unless it is a client: an address is none, as somebody must close it."""
+    """Raise TypeError unless it is one: an address is none, as somebody must close it."""
     check_type(client, Client, "a Client", "make it with ba.Client('https://node.example.org')")
