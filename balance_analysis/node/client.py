@@ -47,7 +47,6 @@ PAUSES: Final = 5
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
 _TOO_MANY = 429
-
 _SLOWER, _FASTER = 2.0, 0.99
 _FIRST_RATE: Final = 16.0
 """Requests a second to go on with after a first refusal: real nodes refill 20 a second."""
