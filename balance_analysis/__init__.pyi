@@ -7,7 +7,7 @@ from .analysis.flows import active_accounts, deltas, flows
 from .analysis.statistics import drawdown, ohlc, time_weighted_average
 from .analysis.summary import summarize_accounts
 from .analysis.totals import totals
-from .analysis.units import to_units
+from .analysis.units import to_integers, to_units
 from .archive.archive import Archive
 from .archive.runs import Run
 from .archive.status import ArchiveStatus, VerifyReport
@@ -37,6 +37,7 @@ from .files.parquet import (
     write_network_limits,
     write_parquet,
 )
+from .files.tables import write_table
 from .ingest.export import export
 from .load.changes import iter_balance_changes, load_balance_changes
 from .load.opening import load_opening_balances
@@ -114,6 +115,7 @@ __all__ = [
     "share",
     "summarize_accounts",
     "time_weighted_average",
+    "to_integers",
     "to_table",
     "to_units",
     "top_movers",
@@ -121,4 +123,5 @@ __all__ = [
     "write_network_limits",
     "write_parquet",
     "write_report",
+    "write_table",
 ]

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from balance_analysis.errors import check_type
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, BALANCE_DIGITS, COLUMNS, ID_TYPE
 
@@ -36,8 +37,7 @@ def to_arrow(table: pd.DataFrame) -> pa.Table:
         If it is no frame, or a column has a type that its column can't be made of, such as a float
         as a balance.
     """
-    if not isinstance(table, pd.DataFrame):
-        raise TypeError(f"a table must be a pandas DataFrame, not {type(table).__name__}")
+    check_frame(table)
     missing = [name for name in COLUMNS if name not in table]
     if missing:
         raise ValueError(f"not a table of balance changes: it has no column {', '.join(missing)}")
@@ -50,6 +50,12 @@ def to_arrow(table: pd.DataFrame) -> pa.Table:
         to_amounts(table["balance"]),
     ]
     return pa.table(columns, schema=ARROW_SCHEMA)
+
+
+def check_frame(table: pd.DataFrame) -> None:
+    """Raise TypeError, which says how to get a table, unless it is a frame."""
+    hint = "ba.load_balance_changes, ba.read_parquet and Archive.read return one"
+    check_type(table, pd.DataFrame, "a table as a pandas DataFrame", hint)
 
 
 def _to_ids(column: pd.Series[Any]) -> pa.Array[Any]:
@@ -214,7 +220,11 @@ def to_plain_arrow(frame: pd.DataFrame) -> pa.Table:
     """Return any frame of results as Arrow without pandas' metadata, ids as in an archive."""
     arrow = pa.Table.from_pandas(frame, preserve_index=False)
     fields = [
-        field.with_type(ID_TYPE) if pa.types.is_dictionary(field.type) else field
-        for field in arrow.schema
+        field.with_type(ID_TYPE) if _is_of_text(field.type) else field for field in arrow.schema
     ]
     return arrow.cast(pa.schema(fields))
+
+
+def _is_of_text(kind: pa.DataType) -> bool:
+    """Whether a type is that of categories of text."""
+    return pa.types.is_dictionary(kind) and kind.value_type in (pa.string(), pa.large_string())

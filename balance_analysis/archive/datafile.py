@@ -62,7 +62,7 @@ def encode_rows(rows: pa.Table) -> tuple[bytes, FileNote]:
         ARROW_SCHEMA.with_metadata(make_note({"kind": "balance changes"})),
         compression="zstd",
         compression_level=6,
-        use_dictionary=list(ACCOUNT_KEY),
+        use_dictionary=ACCOUNT_KEY,
         write_page_index=True,
         write_page_checksum=True,
         sorting_columns=_SORTING,
@@ -113,7 +113,7 @@ class Footer:
     """What the end of a Parquet file tells: its row groups, and what each of them may have."""
 
     def __init__(self, content: bytes) -> None:
-        self.digest = hashlib.sha256(content).hexdigest()
+        self.digest: str = hashlib.sha256(content).hexdigest()
         self._content = content
         self._bounds: dict[tuple[int, str], tuple[Any, Any] | None] = {}
 

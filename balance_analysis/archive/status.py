@@ -22,6 +22,7 @@ from balance_analysis.text import (
     count_text,
     list_text,
     moment_text,
+    to_duration,
     to_utc,
     without_credentials,
 )
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.runs import RunReport
     from balance_analysis.archive.store import Store
     from balance_analysis.spans import Span
+    from balance_analysis.text import Duration
 
 Stretch = tuple[dt.datetime, dt.datetime]
 
@@ -103,10 +105,10 @@ class ArchiveStatus:
         """How long ago the coverage that is complete ends; `None` where nothing is."""
         return self.now - self.complete[-1][1] if self.complete else None
 
-    def is_older_than(self, max_age: dt.timedelta) -> bool:
-        """Whether the archive ends longer ago than that, or nothing of it is complete."""
+    def is_older_than(self, max_age: Duration) -> bool:
+        """Whether the archive ends longer ago than that, such as "2h", or nothing is complete."""
         age = self.age
-        return age is None or age > max_age
+        return age is None or age > to_duration(max_age)
 
     def to_json(self) -> str:
         """Return the status as JSON; moments are ISO 8601 in UTC, `null` where not known."""

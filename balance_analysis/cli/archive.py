@@ -21,11 +21,10 @@ from balance_analysis.cli.options import (
     check_is,
     command_line,
     duration_option,
-    parse_duration,
 )
 from balance_analysis.cli.output import BAD, PARTIAL, Messages, echo
 from balance_analysis.errors import RequestError
-from balance_analysis.text import count_text
+from balance_analysis.text import count_text, to_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +57,7 @@ def status(
 
     With -q nothing is printed but what is wrong.
     """
-    oldest = None if max_age is None else parse_duration(max_age)
+    oldest = None if max_age is None else to_duration(max_age)
     check_is("archive", archive)
     found = ba.Archive(archive).status()
     if not messages.quiet:
@@ -68,8 +67,6 @@ def status(
         messages.fail(f"{lost} of it gone, or not as written; `{told}` tells more", BAD)
     if oldest is not None and found.is_older_than(oldest):
         messages.fail(f"what is complete ends more than {max_age} ago", PARTIAL)
-    if fail_on_gaps and not found.complete:
-        messages.fail("nothing of it is known to be complete", PARTIAL)
     if fail_on_gaps and (found.gaps or found.unproven):
         from balance_analysis.archive.manifest import export_command
         from balance_analysis.archive.status import stretches_text
@@ -79,6 +76,8 @@ def status(
         messages.fail(
             f"missing or unproven: {parts}; `{mend}` asks a node that still remembers it", PARTIAL
         )
+    if fail_on_gaps and not found.complete:
+        messages.fail("nothing of it is known to be complete", PARTIAL)
 
 
 @command(panel=ARCHIVE)
@@ -126,7 +125,7 @@ def serve(
         raise ValueError("name an archive to serve, or --demo, and not both")
     check_is("archive", archive or "")
     host = host.strip("[]")
-    limit, seconds = _rate_limit(rate_limit, host), parse_duration(timeout).total_seconds()
+    limit, seconds = _rate_limit(rate_limit, host), to_duration(timeout).total_seconds()
     if not seconds:
         raise ValueError("--timeout must be more than 0")
     from balance_analysis.demo import sample_archive
@@ -194,7 +193,7 @@ def connected(address: str | None) -> Iterator[Client | None]:
     for name in ("asyncio", "distributed", "distributed.client", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        client = Client(address, timeout=SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
+        client = Client(address, timeout=SECONDS, set_as_default=False)
     except OSError as error:
         raise _failed(address, f"the scheduler can't be reached: {error}") from error
     except (TypeError, ValueError, ImportError, RuntimeError) as error:

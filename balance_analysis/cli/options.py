@@ -1,22 +1,24 @@
-"""The options and arguments that commands share, and the moments and durations in them."""
+"""The options and arguments that commands share, and the moments in them."""
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from typer import Argument, Option
 
 from balance_analysis.files.atomic import ABOUT
 
+if TYPE_CHECKING:
+    import datetime as dt
+
 Text = str | None
 Texts = list[str] | None
-TableFormat = Literal["table", "csv", "json", "parquet"]
-ExactFormat = Literal["csv", "json", "parquet"]
+TableFormat = Literal["table", "csv", "json", "parquet", "xlsx"]
+ExactFormat = Literal["csv", "json", "parquet", "xlsx"]
 PrintFormat = Annotated[Literal["table", "json"], Option("--format", help="How to print.")]
 
 Url = Annotated[str, Argument(metavar="URL", help="The node's address.")]
@@ -84,11 +86,6 @@ class AccountOptions:
         }
 
 
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_AGO: Final = re.compile(r"(?:now-)?(\d+[smhdw])", re.ASCII)
-_DURATION: Final = re.compile(r"(\d+)\s*([smhdw])", re.ASCII)
-
-
 _KINDS: Final = {
     "node": "the address of a node",
     "archive": "an archive",
@@ -141,8 +138,10 @@ def interval(since: Text, until: Text) -> dict[str, Any]:
     ValueError
         If one is no moment, or the start is not before the end.
     """
-    now = dt.datetime.now(dt.UTC)
-    start, end = _moment(since, now), _moment(until, now)
+    from balance_analysis.schema import from_microseconds, to_bounds
+
+    bounds = to_bounds(since, until)
+    start, end = (None if bound is None else from_microseconds(bound) for bound in bounds)
     if start is not None and end is not None and start >= end:
         raise ValueError(
             f"start must be before end, but {start.isoformat()} is not before {end.isoformat()}"
@@ -150,35 +149,8 @@ def interval(since: Text, until: Text) -> dict[str, Any]:
     return {"start": start, "end": end}
 
 
-def _moment(text: Text, now: dt.datetime) -> dt.datetime | None:
-    if text is None or text == "now":
-        return now if text else None
-    if ago := _AGO.fullmatch(text):
-        return now - parse_duration(ago[1])
-    from balance_analysis.schema import from_microseconds, to_microseconds
-
-    return from_microseconds(to_microseconds(text))
-
-
-def parse_duration(text: str) -> dt.timedelta:
-    """Return the duration that a text such as `90s`, `10m`, `2h`, `7d` or `1w` tells.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
-    found = _DURATION.fullmatch(text.strip())
-    if found is None:
-        raise ValueError(f"{text!r} is no duration; write 90s, 10m, 2h or 7d")
-    try:
-        return dt.timedelta(**{_UNITS[found[2]]: int(found[1])})
-    except OverflowError as error:
-        raise ValueError(f"{text!r} is too long") from error
-
-
 def format_duration(duration: dt.timedelta) -> str:
-    """Return a duration of whole seconds as `parse_duration` reads it."""
+    """Return a duration of whole seconds as `to_duration` reads it."""
     seconds = round(duration.total_seconds())
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
         if seconds and seconds % size == 0:

@@ -18,6 +18,7 @@ from matplotlib.ticker import (
 
 from balance_analysis.analysis.units import to_units
 from balance_analysis.assets import assets_of
+from balance_analysis.errors import check_type
 from balance_analysis.schema import to_microseconds
 from balance_analysis.text import moment_text
 
@@ -71,6 +72,7 @@ def check_columns(frame: pd.DataFrame, source: str, names: Sequence[str]) -> Non
     ValueError
         It says which.
     """
+    check_type(frame, pd.DataFrame, f"the frame of {source}")
     missing = [name for name in names if name not in frame]
     if missing:
         raise ValueError(

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.patches import Patch
 
+from balance_analysis.archive.archive import Archive, to_archive
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
 from balance_analysis.figures.styles import BLUE, ORANGE, VERMILION, looks
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-    from balance_analysis.archive.archive import Archive
+    from balance_analysis.files.atomic import PathLike
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
 
@@ -232,7 +233,7 @@ def _microseconds(times: pd.Series[pd.Timestamp]) -> list[int]:
 
 
 def plot_coverage(
-    coverage: pd.DataFrame | Archive,
+    coverage: pd.DataFrame | Archive | PathLike,
     *,
     ax: Axes | None = None,
     title: str | None = None,
@@ -245,9 +246,10 @@ def plot_coverage(
     Parameters
     ----------
     coverage
-        The frame of `Archive.coverage()`, or an archive.
+        The frame of `Archive.coverage()`, or an archive, or the path of one.
     ax
-        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.    title
+        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
+    title
         Instead of one that says what is seen; "" for none.
     **style
         Arguments of matplotlib for the bars, such as `alpha=0.8`; `color` may be a list.
@@ -260,7 +262,7 @@ def plot_coverage(
     Raises
     ------
     TypeError
-        If it is neither.
+        If it is none of these.
     ValueError
         If the frame is another one.
     ArchiveError
@@ -279,12 +281,7 @@ def plot_coverage(
     ['complete\n3 days', 'gap\n1 day']
     """
     if not isinstance(coverage, pd.DataFrame):
-        if not callable(getattr(coverage, "coverage", None)):
-            raise TypeError(
-                "a coverage is the frame of Archive.coverage(), or an Archive, such as "
-                f"Archive('path'); not {coverage!r}"
-            )
-        coverage = coverage.coverage()
+        coverage = to_archive(coverage).coverage()
     axes.check_columns(coverage, "Archive.coverage()", ("start", "end", "state"))
     ax = axes.new_axes(ax, size=(10, 2.4))
     if coverage.empty:

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlencode, urlsplit
 import stamina
 
 from balance_analysis import __version__
-from balance_analysis.errors import RequestError
+from balance_analysis.errors import RequestError, check_type
 from balance_analysis.node.exchange import LONGEST_WAIT, Get, Tally, exchange, new_session
 from balance_analysis.text import without_credentials
 
@@ -52,7 +52,7 @@ _SLOWER, _FASTER = 2.0, 0.99
 _FIRST_RATE: Final = 16.0
 """Requests a second to go on with after a first refusal: real nodes refill 20 a second."""
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 logger.addHandler(logging.NullHandler())
 # Without this, stamina's notice of each retry reaches stderr in programs that never set up logging.
 logging.getLogger("stamina").addHandler(logging.NullHandler())
@@ -218,7 +218,7 @@ class Client:
         for url in urls:
             base, user = _split(url)
             self._users.setdefault(base, user)
-        self.base_urls = tuple(self._users)
+        self.base_urls: tuple[str, ...] = tuple(self._users)
         self.timeout = timeout
         self.max_requests_per_second = max_requests_per_second
         self.max_answer_bytes = max_answer_bytes
@@ -398,3 +398,8 @@ def _is_throttling(error: RequestError) -> bool:
     if error.retry_after is not None:
         return error.retryable and error.retry_after <= LONGEST_WAIT
     return error.status == _TOO_MANY and error.retryable
+
+
+def check_client(client: Client) -> None:
+    """Raise TypeError unless it is a client: an address is none, as somebody must close it."""
+    check_type(client, Client, "a Client", "make it with ba.Client('https://node.example.org')")

@@ -17,12 +17,18 @@ from balance_analysis.analysis.concentration import concentration, top_movers
 from balance_analysis.analysis.flows import count_active, sum_flows
 from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.summary import summarize_accounts
-from balance_analysis.archive.archive import Archive
+from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.manifest import read_about
 from balance_analysis.errors import CheckError
 from balance_analysis.known import known_of, note_known
 from balance_analysis.report.tables import write_moment
-from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, from_microseconds, to_microseconds
+from balance_analysis.schema import (
+    ACCOUNT_KEY,
+    ATTRS_KEY,
+    from_microseconds,
+    to_bounds,
+    to_microseconds,
+)
 from balance_analysis.spans import between, clipped
 from balance_analysis.text import without_credentials
 
@@ -30,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from balance_analysis.analysis.history import History
+    from balance_analysis.archive.archive import Archive
+    from balance_analysis.files.atomic import PathLike
     from balance_analysis.schema import Instant
 
 
@@ -82,16 +90,14 @@ class Source:
 
 
 def read_source(
-    source: Archive | pd.DataFrame, *, start: Instant | None, end: Instant | None
+    source: Archive | PathLike | pd.DataFrame, *, start: Instant | None, end: Instant | None
 ) -> Source:
     """Read what a report is made of: see `write_report`."""
-    begin = None if start is None else from_microseconds(to_microseconds(start))
-    stop = None if end is None else from_microseconds(to_microseconds(end))
-    if isinstance(source, Archive):
-        return _of_archive(source, begin, stop)
+    bounds = to_bounds(start, end)
+    begin, stop = (None if bound is None else from_microseconds(bound) for bound in bounds)
     if isinstance(source, pd.DataFrame):
         return _of_table(source, begin, stop)
-    raise TypeError(f"a report is of an Archive or a table, not {type(source).__name__}")
+    return _of_archive(to_archive(source), begin, stop)
 
 
 def _of_archive(archive: Archive, start: Bound, end: Bound) -> Source:
@@ -327,7 +333,7 @@ def _to_accounts(accounts: pd.DataFrame | Iterable[Account]) -> list[Account]:
 
 def keys_of(frame: pd.DataFrame) -> list[Account]:
     """Return the account of each row."""
-    return list(frame[list(ACCOUNT_KEY)].astype("str").itertuples(index=False, name=None))
+    return list(frame[ACCOUNT_KEY].astype("str").itertuples(index=False, name=None))
 
 
 def _check_known(wanted: Sequence[Account], known: Iterable[Account]) -> None:

@@ -10,6 +10,7 @@ import datetime as dt
 import io
 import re
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +29,7 @@ from balance_analysis.figures.flows import draw_flows, period_name
 from balance_analysis.figures.totals import plot_totals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import pandas as pd
     from matplotlib.axes import Axes
@@ -112,11 +113,17 @@ class Pictures:
     ) -> Picture:
         """Draw what a function of `figures` makes of some data."""
         figure = Figure(figsize=_FLAT if is_flat else _SIZE)
-        with warnings.catch_warnings():
-            # The page's font has letters that matplotlib's, by which room is measured, lacks.
-            warnings.filterwarnings("ignore", message=r"Glyph .* missing from font", append=False)
+        with _any_letters():
             plot(*data, ax=figure.add_subplot(), title="", **options)
-            return Picture(caption, to_svg(figure, key=str(next(self._numbers)), label=caption))
+        return Picture(caption, to_svg(figure, key=str(next(self._numbers)), label=caption))
+
+
+@contextmanager
+def _any_letters() -> Iterator[None]:
+    """Let words have letters that the page's font has, and matplotlib's, which measures, lacks."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font", append=False)
+        yield
 
 
 def to_svg(figure: Figure, *, key: str, label: str) -> Markup:
@@ -134,7 +141,7 @@ def to_svg(figure: Figure, *, key: str, label: str) -> Markup:
     sink = io.StringIO()
     # Text stays text: that is smaller, and can be found and copied.
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": key}
-    with mpl.rc_context(settings):
+    with mpl.rc_context(settings), _any_letters():
         _fit(figure)
         figure.savefig(sink, format="svg", metadata=_METADATA, transparent=True)
     width, height = (72 * length for length in figure.get_size_inches())

@@ -19,12 +19,12 @@ POINTS = 1_000_000
 DAY = 86_400_000_000
 
 TABLE_PLOTS = {
-    "balances": lambda table, ax: ba.plot_balances(table, ax=ax, assets=dict.fromkeys(table["asset_id"].cat.categories, 6)),
-    "totals": lambda table, ax: ba.plot_totals(table, ax=ax, assets=dict.fromkeys(table["asset_id"].cat.categories, 6)),
+    "balances": lambda table, ax: ba.plot_balances(table, ax=ax, assets={"VOTE": 6}),
+    "totals": lambda table, ax: ba.plot_totals(table, ax=ax, assets={"VOTE": 6}),
     "totals an hour, shares": lambda table, ax: ba.plot_totals(
         table, ax=ax, freq="1h", shares=True
     ),
-    "flows a day": lambda table, ax: ba.plot_flows(table, ax=ax, assets=dict.fromkeys(table["asset_id"].cat.categories, 6)),
+    "flows a day": lambda table, ax: ba.plot_flows(table, ax=ax, assets={"VOTE": 6}),
     "flows a minute": lambda table, ax: ba.plot_flows(table, ax=ax, freq="1min"),
     "drawdown": lambda table, ax: ba.plot_drawdown(_longest(table), ax=ax),
     "calendar": lambda table, ax: ba.plot_activity(table, ax=ax),
@@ -36,7 +36,7 @@ TABLE_PLOTS = {
 
 def _longest(table):
     """Return the rows of the account that has most."""
-    numbers = table.groupby(list(ba.ACCOUNT_KEY), observed=True).ngroup()
+    numbers = table.groupby(ba.ACCOUNT_KEY, observed=True).ngroup()
     return table[numbers == numbers.mode()[0]]
 
 

@@ -131,7 +131,7 @@ def test_the_period_of_flows_fits_the_interval(bounds, freq, tmp_path):
 def test_of_a_quiet_interval_the_asset_of_most_accounts_is_chosen(tmp_path):
     bounds = ("--since", "2023-04-18", "--until", "2023-04-22")
     said = draw("plot", SAMPLE, "-o", tmp_path / "x.png", *bounds)
-    accounts = ba.read_parquet(SAMPLE).drop_duplicates(list(ba.ACCOUNT_KEY))["asset_id"]
+    accounts = ba.read_parquet(SAMPLE).drop_duplicates(ba.ACCOUNT_KEY)["asset_id"]
     assert f"Asset {accounts.mode()[0]}, which has most accounts" in said
 
 
@@ -139,7 +139,7 @@ def test_the_interval_is_what_the_time_axis_shows(drawn, tmp_path):
     arguments = ("-o", tmp_path / "x.png", "--since", "2023-04-10", "--until", "2023-04-12", "-q")
     for kind in ("balances", "totals", "drawdown"):
         draw("plot", SAMPLE, "--kind", kind, *arguments)
-        low, high = (plt.matplotlib.dates.num2date(x) for x in drawn[-1].axes[0].get_xlim())
+        low, high = (plt.matplotlib.dates.num2date(x) for x in drawn[-1].axes[0].dataLim.intervalx)
         assert abs(low - pd.Timestamp("2023-04-10", tz="UTC")) < pd.Timedelta("1h"), kind
         assert abs(high - pd.Timestamp("2023-04-12", tz="UTC")) < pd.Timedelta("1h"), kind
 
