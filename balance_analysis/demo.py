@@ -175,11 +175,9 @@ def _draw(table: pd.DataFrame, out: Path) -> Iterator[Path]:
         plot_balances(
             _busiest_traders(table[table["asset_id"] == asset]),
             ax=ax,
-            decimals=about.decimals,
-            unit=about.symbol,
             end=end,
+            title=f"What the busiest traders held in {about.symbol}",
         )
-        ax.set_title(f"What the busiest traders held in {about.symbol}")
         path = out / f"balances-{about.symbol}.png"
         with replacing(path) as temporary:
             figure.savefig(temporary, format="png", dpi=150)

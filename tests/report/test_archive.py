@@ -70,7 +70,7 @@ def test_pictures_of_a_time_with_a_gap_say_so(folder, archived, tmp_path):
     )
     whole = read_page(tmp_path / "r.html")
     assert "Part of the time" not in whole.text("figcaption", "p")
-    assert whole.text("text", "tspan").count("not known to be complete") == 0
+    assert whole.text("text", "tspan").count("changes may be missing") == 0
 
 
 @pytest.mark.usefixtures("words_only")
