@@ -27,9 +27,10 @@ from balance_analysis.archive.sql import connect
 from balance_analysis.archive.status import read_status
 from balance_analysis.archive.store import Store
 from balance_analysis.assets import note_assets
-from balance_analysis.errors import check_type
+from balance_analysis.errors import ArchiveError, check_type
 from balance_analysis.filters import FilterKeywords, takes_filters
 from balance_analysis.known import note_known
+from balance_analysis.notebook import facts_html
 from balance_analysis.schema import ATTRS_KEY, COLUMNS, from_microseconds, to_microseconds
 
 if TYPE_CHECKING:
@@ -89,6 +90,12 @@ class Archive:
 
     def __repr__(self) -> str:
         return f"Archive({self.uri!r})"
+
+    def _repr_html_(self) -> str:
+        try:
+            return self.status(count_accounts=False)._repr_html_()
+        except (ArchiveError, OSError) as error:
+            return facts_html("Archive", [("archive", self.uri), ("state", str(error))])
 
     def coverage(self) -> pd.DataFrame:
         """Return which intervals are covered, and what is missing between them.

@@ -52,7 +52,7 @@ def expected(archive, *, partial):
 
 @settings(max_examples=10)
 @example(rows=(7, 900), files=("day", (0, 0.6)), has_checkpoints=True, partial=False)
-@example(rows=(7, 900), files=("day", (0.6, 1)), has_checkpoints=True, partial=False)
+@example(rows=(7, 900), files=("day", (0.4, 1)), has_checkpoints=True, partial=False)
 @given(
     rows=st.tuples(st.integers(0, 99), st.integers(1, 200)),
     files=st.tuples(st.sampled_from(PARTITIONS), PARTS),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 import sys
 from pathlib import Path
 
@@ -53,13 +52,11 @@ def test_accounts_fit_80_columns_the_most_active_first(archive):
     told = lines(run("accounts", archive, "--partial", "--limit", "5"))
     assert max(map(len, told)) <= 80
     assert told[-1] == "... the 5 most active of 30 accounts"
-    left_out = re.fullmatch(r"\.\.\. --wide shows (.*), whole ids and every digit", told[-2])[1]
-    assert all(name in told[0] or name in left_out for name in ("last seen", "balance"))
     header, *rows = [line.split() for line in told[:6]]
     assert header[:5] == ["asset", "type", "party", "market", "rows"]
     counts = [f"{count:,}" for count in accounts_of(archive)["rows"].head(5)]
     assert all(count in row for count, row in zip(counts, rows, strict=True))
-    assert len(lines(run("accounts", archive, "--partial", "--limit", "0"))) == 32
+    assert len(lines(run("accounts", archive, "--partial", "--limit", "0"))) == 31
 
 
 def test_wide_shows_whole_ids_and_every_digit(archive):
