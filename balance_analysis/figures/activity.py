@@ -50,8 +50,8 @@ _ROWS: Final = 8.5
 _LEAST_SQUARE: Final = 0.05
 """Of so many inches are the smallest cells that are still drawn as squares."""
 
-_HIGH: Final = 1.5
-"""Of so many inches is an Axes that has room for the names of all seven days."""
+_NAME: Final = 0.19
+"""Of so many inches is the name of a day."""
 
 _HALF: Final = 0.46
 """Half the width of a cell; the rest is the gap between cells."""
@@ -138,7 +138,10 @@ def plot_activity(
     draw = _draw_calendar if kind == "calendar" else _draw_week
     cells, notes, words = draw(ax, times, interval, style)
     says = ["not all hours are known"] * bool(interval.gaps and kind == "week")
-    step = 1 if axes.inches(ax)[1] > _HIGH else 2
+    width, height = axes.inches(ax)
+    low, high = ax.get_xlim()
+    row = height / _ROWS if ax.get_aspect() == "auto" else width / (high - low) * 7
+    step = next((step for step in (1, 2, 3) if row * step > _NAME), 6)
     ax.set_yticks(range(0, 7, step), _WEEK_DAYS[::step])
     ax.set_ylim(6.5, -0.5)
     ax.tick_params(length=0)

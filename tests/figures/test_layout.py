@@ -16,7 +16,7 @@ from matplotlib.transforms import Bbox
 
 import balance_analysis as ba
 from balance_analysis.archive.coverage import Coverage, Interval
-from balance_analysis.figures.layout import fit_legend, spread
+from balance_analysis.figures.legends import fit_legend, spread
 from tests.analysis.tables import START, table_of
 from tests.figures.drawn import (
     DAY,
@@ -137,12 +137,12 @@ def drawn(ax):
 
 def is_shown(text, ax):
     """Whether a text is drawn: matplotlib keeps ticks beyond an axis, which it doesn't draw."""
-    ticks = {
-        tick.label1
-        for axis in (ax.xaxis, ax.yaxis)
-        for tick in [*axis.majorTicks, *axis.minorTicks]
-    }
-    return text not in ticks or text in {*visible_labels(ax.xaxis), *visible_labels(ax.yaxis)}
+    for axis in (ax.xaxis, ax.yaxis):
+        low, high = sorted(axis.get_view_interval())
+        for tick in [*axis.majorTicks, *axis.minorTicks]:
+            if text in (tick.label1, tick.label2):
+                return axis.get_visible() and low <= tick.get_loc() <= high
+    return True
 
 
 def overlap(one, other):

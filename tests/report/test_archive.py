@@ -63,7 +63,7 @@ def test_what_flowed_is_unknown_where_a_part_of_a_period_is_a_gap(folder, tmp_pa
 
 
 def test_pictures_of_a_time_with_a_gap_say_so(folder, archived, tmp_path):
-    assert archived.text("text", "tspan").count("not known to be complete") >= 2
+    assert archived.text("text", "tspan").count("changes may be missing") >= 2
     assert GAPS_NOTE in archived.text("p")
     write_report(
         Archive(folder), tmp_path / "r.html", end=from_microseconds(START + DAY), largest=1
