@@ -225,11 +225,14 @@ def _power(amount: float) -> str:
 
 
 def _least_seen(tops: Sequence[float]) -> float:
-    """Return the power of ten below all tops, if the largest of them hides others, else 0."""
+    """Return the power of ten below the tops that show, if the largest hides others, else 0.
+
+    What is a billionth of the largest, or less, is dust, which stays at 0.
+    """
     seen = sorted(top for top in tops if top > 0)
     if len(seen) < 2 or np.median(seen[:-1]) * _DOMINANT > seen[-1]:  # noqa: PLR2004 - others
         return 0
-    return float(10.0 ** np.floor(np.log10(seen[0])))
+    return float(10.0 ** np.floor(np.log10(max(seen[0], seen[-1] / 1e9))))
 
 
 def format_shares(ax: Axes) -> None:

@@ -236,3 +236,9 @@ def test_groups_that_one_would_hide_are_lines_on_a_logarithmic_axis():
     assert "not stacked" in said(ax)
     held = {label: steps[0][1] for label, steps in lines(ax).items()}
     assert held == {"general 1e+25": 1e25, "margin 500": 500, "bond 300": 300}
+
+
+def test_dust_does_not_stretch_a_logarithmic_axis():
+    rows = [(*GENERAL, START, 10**30), (*MARGIN, START, 10**25), (*BOND, START, 3)]
+    ax = ba.plot_totals(table_of(rows))
+    assert min(tick for tick in ax.get_yticks() if tick > 0) >= 10**20
