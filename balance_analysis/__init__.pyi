@@ -49,6 +49,7 @@ from .node.doctor.report import Finding, NodeReport
 from .node.limits import load_network_limits
 from .report.report import write_report
 from .schema import ACCOUNT_KEY, ACCOUNT_TYPES, NetworkLimits
+from .segments.table import read_segments
 
 __version__: str
 
@@ -109,6 +110,7 @@ __all__ = [
     "read_assets",
     "read_network_limits",
     "read_parquet",
+    "read_segments",
     "reconcile",
     "repair",
     "share",

@@ -14,6 +14,7 @@ from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import check_cells, grid_at, to_instants, to_times
 from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.steps import ALWAYS, as_of, cut, map_blocks
+from balance_analysis.known import NOTHING_BEFORE_KEY, has_nothing_before
 from balance_analysis.schema import ATTRS_KEY, from_microseconds
 
 if TYPE_CHECKING:
@@ -120,6 +121,8 @@ def balance_at(
     if not is_one:
         return result
     result.attrs[ATTRS_KEY] = {"at": from_microseconds(int(points[0]) + 1).isoformat()}
+    if has_nothing_before(table, opening):
+        result.attrs[ATTRS_KEY][NOTHING_BEFORE_KEY] = True
     return result.drop(columns="timestamp")
 
 

@@ -78,7 +78,7 @@ def deltas(
         step_deltas(block, out=words[begin : begin + len(block.times)])
 
     map_blocks(differ, steps)
-    kept = slice(None) if opening is None else steps.is_row
+    kept = steps.is_row
     return history.rows.assign(delta=int128.to_balances(words[kept], ~steps.is_fresh[kept]))
 
 

@@ -160,7 +160,7 @@ class Archive:
         )
         table = read_frame(scan, columns)
         if set(columns) == set(COLUMNS):
-            note_known(table, scan.known)
+            note_known(table, scan.known, nothing_before=scan.nothing_before)
             given = filters.get("assets")
             table.attrs[ATTRS_KEY] = note_assets(
                 table.attrs[ATTRS_KEY], self.assets() if given is None else given
@@ -221,7 +221,9 @@ class Archive:
         if not partial:
             check_complete(state, *span, self.uri)
         known = tuple(clipped(state.known(), *span))
-        return Scan(anywhere(self.store), accounts, tuple(files_of(about, state, span)), known)
+        files = tuple(files_of(about, state, span))
+        is_whole = state.begins_with_first_block and span[0] <= state.intervals[0].start
+        return Scan(anywhere(self.store), accounts, files, known, nothing_before=is_whole)
 
     @takes_filters
     def to_dask(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.commit import Writer
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.store import Store
-    from balance_analysis.node.decode import BadRow
+    from balance_analysis.rows import BadRow
     from balance_analysis.schema import NetworkLimits
     from balance_analysis.spans import Span
 

@@ -101,12 +101,15 @@ class Scan:
         Those that may have rows, in time order.
     known
         What of the interval is known to be complete.
+    nothing_before
+        Whether no account held anything before that.
     """
 
     store: Store
     filters: Filters
     files: tuple[File, ...]
     known: Known
+    nothing_before: bool = False
 
     def __str__(self) -> str:
         if len(self.files) <= 1:
@@ -198,7 +201,7 @@ class Scan:
         del parts  # or what was read stays in memory beside what is made of it
         # An account's rows stand in time order, in each file and from file to file.
         table = frame_of(canonical(rows, is_by_time=True))
-        note_known(table, self.known)
+        note_known(table, self.known, nothing_before=self.nothing_before)
         return table
 
     def _read_file(self, file: File, part: Slice) -> pa.Table:
@@ -362,7 +365,7 @@ def read_balances(store: Store, filters: Filters, when: Instant, *, partial: boo
             if read_coverage(store) == state:
                 raise
         else:
-            note_known(table, state.known())
+            note_known(table, state.known(), nothing_before=state.begins_with_first_block)
             return balance_at(table, when)
 
 
