@@ -37,6 +37,7 @@ from .files.parquet import (
     write_network_limits,
     write_parquet,
 )
+from .files.tables import write_table
 from .ingest.export import export
 from .load.changes import iter_balance_changes, load_balance_changes
 from .load.opening import load_opening_balances
@@ -123,4 +124,5 @@ __all__ = [
     "write_network_limits",
     "write_parquet",
     "write_report",
+    "write_table",
 ]

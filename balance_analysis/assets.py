@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -245,14 +246,14 @@ def _make(content: Mapping[str, object], where: str) -> Assets:
 def _asset(asset_id: str, about: object, where: str) -> Asset:
     fields = about if isinstance(about, Mapping) else {"decimals": about}
     decimals = fields.get("decimals")
-    if isinstance(decimals, bool) or not isinstance(decimals, int):
+    if isinstance(decimals, bool) or not isinstance(decimals, Integral):
         raise ValueError(f"{where}: asset {asset_id!r} needs decimals, a whole number")  # noqa: TRY004 - the content is wrong
-    if not 0 <= decimals <= _MOST_DECIMALS:
+    if not 0 <= int(decimals) <= _MOST_DECIMALS:
         raise ValueError(f"{where}: asset {asset_id!r} can't have {decimals} decimals")
     symbol, name = (fields.get(key) or "" for key in ("symbol", "name"))
     if not (isinstance(symbol, str) and isinstance(name, str)):
         raise ValueError(f"{where}: symbol and name of asset {asset_id!r} must be text")  # noqa: TRY004 - the content is wrong
-    return Asset(asset_id, decimals, symbol, name)
+    return Asset(asset_id, int(decimals), symbol, name)
 
 
 def note_assets(told: Mapping[str, object], assets: AssetsLike | None) -> dict[str, object]:

@@ -214,7 +214,11 @@ def to_plain_arrow(frame: pd.DataFrame) -> pa.Table:
     """Return any frame of results as Arrow without pandas' metadata, ids as in an archive."""
     arrow = pa.Table.from_pandas(frame, preserve_index=False)
     fields = [
-        field.with_type(ID_TYPE) if pa.types.is_dictionary(field.type) else field
-        for field in arrow.schema
+        field.with_type(ID_TYPE) if _is_of_text(field.type) else field for field in arrow.schema
     ]
     return arrow.cast(pa.schema(fields))
+
+
+def _is_of_text(kind: pa.DataType) -> bool:
+    """Whether a type is that of categories of text."""
+    return pa.types.is_dictionary(kind) and kind.value_type in (pa.string(), pa.large_string())

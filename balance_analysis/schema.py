@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from balance_analysis.notebook import facts_html
-from balance_analysis.text import EPOCH
+from balance_analysis.text import EPOCH, to_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pandas as pd
 
-ACCOUNT_KEY: Final = ("asset_id", "account_type", "party_id", "market_id")
+ACCOUNT_KEY: Final = ["asset_id", "account_type", "party_id", "market_id"]
+"""The columns that name an account; a list, as pandas takes several columns."""
 COLUMNS: Final = (*ACCOUNT_KEY, "timestamp", "balance")
 FIELD_NAMES: Final = {
     "asset_id": "assetId",
@@ -96,34 +97,55 @@ ARROW_SCHEMA: Final = pa.schema(
     ]
 )
 
+_AGO: Final = re.compile(r"(?:now-)?(\d+[smhdw])|now", re.ASCII)
 _FINER: Final = re.compile(r"(\.\d{6})(\d+)", re.ASCII)
 
 Instant = dt.datetime | dt.date | str
-"""A moment: a datetime, a date (its midnight) or ISO 8601 text; without a time zone it is UTC."""
+"""A moment: a datetime, a date (its midnight), ISO 8601 text, or text that counts back from now.
+
+Without a time zone it is UTC. "7d" is seven days ago, "now-1h" an hour ago, and "now" is now; both
+bounds of an interval count from one now, but two calls from two.
+"""
 
 
-def to_microseconds(instant: Instant, *, zone: dt.tzinfo = dt.UTC) -> int:
+def to_bounds(
+    start: Instant | None, end: Instant | None, *, zone: dt.tzinfo = dt.UTC
+) -> tuple[int | None, int | None]:
+    """Return the bounds of an interval as `to_microseconds` does, `None` where one is not given."""
+    now = dt.datetime.now(dt.UTC)
+    begin, stop = (
+        None if bound is None else to_microseconds(bound, zone=zone, now=now)
+        for bound in (start, end)
+    )
+    return begin, stop
+
+
+def to_microseconds(
+    instant: Instant, *, zone: dt.tzinfo = dt.UTC, now: dt.datetime | None = None
+) -> int:
     """Return a moment as microseconds since 1970-01-01 UTC.
 
     Parameters
     ----------
     instant
-        A datetime (also of pandas or numpy), a date (its midnight) or ISO 8601 text. A part of a
+        A moment; datetimes may be those of pandas or numpy. A part of a
         microsecond is rounded up: rows stand on whole microseconds, so the rows in [start, end)
         stay the same.
     zone
         What a moment without a time zone is in. One that the clocks show twice is the first, one
         that they skip is as if they had not been put forward.
+    now
+        What text is counted back from; by default this moment.
 
     Raises
     ------
     TypeError
         If it is none of these.
     ValueError
-        If text is not ISO 8601, or the moment doesn't exist (NaT).
+        If text is no moment, or the moment doesn't exist (NaT).
     """
     if isinstance(instant, str):
-        moment, is_between = _parse(instant)
+        moment, is_between = _parse(instant, now or dt.datetime.now(dt.UTC))
     elif isinstance(instant, dt.datetime):
         moment, is_between = _plain(instant)
     elif type(instant).__name__ == "datetime64":  # numpy's, which is not imported for it
@@ -131,21 +153,31 @@ def to_microseconds(instant: Instant, *, zone: dt.tzinfo = dt.UTC) -> int:
     elif isinstance(instant, dt.date):
         moment, is_between = dt.datetime.combine(instant, dt.time()), False
     else:
-        raise TypeError(f"a moment must be a datetime, a date or ISO 8601 text, not {instant!r}")
+        raise TypeError(f"a moment is a datetime, a date or text, not {instant!r}")
     aware = moment.replace(tzinfo=zone) if moment.tzinfo is None else moment
     return (aware - EPOCH) // dt.timedelta(microseconds=1) + is_between
 
 
-def _parse(text: str) -> tuple[dt.datetime, bool]:
-    """Return a moment of ISO 8601, and whether digits behind its microseconds are not 0."""
+def _parse(text: str, now: dt.datetime) -> tuple[dt.datetime, bool]:
+    """Return the moment of a text, and whether digits behind its microseconds are not 0."""
+    if ago := _AGO.fullmatch(text):
+        return _before(now, text, ago[1] or "0s"), False
     finer = _FINER.search(text)
     try:
         moment = dt.datetime.fromisoformat(_FINER.sub(r"\1", text))
     except ValueError as error:
         raise ValueError(
-            f"{text!r} is not an ISO 8601 moment such as 2023-04-01T12:00:00Z"
+            f"{text!r} is not an ISO 8601 moment such as 2023-04-01T12:00:00Z, nor text such as "
+            "now, now-1h or 7d, which is ago"
         ) from error
     return moment, finer is not None and finer[2].strip("0") != ""
+
+
+def _before(now: dt.datetime, text: str, length: str) -> dt.datetime:
+    try:
+        return now - to_duration(length)
+    except OverflowError as error:
+        raise ValueError(f"{text!r} is too long ago") from error
 
 
 def _from_numpy(instant: Any) -> tuple[dt.datetime, bool]:  # noqa: ANN401 - numpy's datetime64

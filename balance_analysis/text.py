@@ -19,6 +19,8 @@ _PARAMETER: Final = re.compile(
     r"(?<=[?&])([^=&\s]*(?:secret|token|password|credential|signature|key)[^=&\s]*)=[^&\s\"']*",
     re.IGNORECASE,
 )
+_DURATION: Final = re.compile(r"(\d+)\s*([smhdw])", re.ASCII)
+_LETTERS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _UNITS: Final = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
 
 
@@ -89,6 +91,33 @@ def list_text(
     """
     more = len(texts) - most
     return sep.join([*texts[:most], *[rest.format(more)] * (more > 0)])
+
+
+Duration = dt.timedelta | str
+"""A length of time: a timedelta, or text such as "90s", "10m", "2h", "7d" or "1w"."""
+
+
+def to_duration(duration: Duration) -> dt.timedelta:
+    """Return a length of time that may be text.
+
+    Raises
+    ------
+    ValueError
+        If text is none, or too long.
+    TypeError
+        If it is neither text nor a timedelta.
+    """
+    if isinstance(duration, dt.timedelta):
+        return duration
+    if not isinstance(duration, str):
+        raise TypeError(f"a duration is text such as '90s', or a timedelta, not {duration!r}")
+    found = _DURATION.fullmatch(duration.strip())
+    if found is None:
+        raise ValueError(f"{duration!r} is no duration; write 90s, 10m, 2h or 7d")
+    try:
+        return dt.timedelta(**{_LETTERS[found[2]]: int(found[1])})
+    except OverflowError as error:
+        raise ValueError(f"{duration!r} is too long") from error
 
 
 def duration_text(length: dt.timedelta) -> str:

@@ -52,7 +52,7 @@ def test_a_method_tells_of_its_function(name):
         ("totals", {"by": "asset_id"}),
         ("summarize", {}),
         ("ohlc", {"freq": "1us"}),
-        ("to_units", {"decimals": {"VOTE": 1}}),
+        ("to_units", {"assets": {"VOTE": 1}}),
     ],
 )
 def test_a_method_gives_what_its_function_gives(name, arguments):

@@ -43,7 +43,7 @@ def test_the_archive_holds_the_sample(result):
     written = ba.read_network_limits(result.files[1])
     assert written == result.limits
     assert (written.extra, written.block_height) == (limits.extra, limits.block_height)
-    assert len(result.summary) == len(sample[list(ba.ACCOUNT_KEY)].drop_duplicates())
+    assert len(result.summary) == len(sample[ba.ACCOUNT_KEY].drop_duplicates())
     ba.check_table(result.table)
 
 

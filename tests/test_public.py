@@ -13,6 +13,7 @@ import cloudpickle
 import pytest
 
 import balance_analysis as ba
+from balance_analysis.demo import sample_data
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"duckdb", "matplotlib", "msgspec", "numpy", "pandas", "pyarrow", "requests", "starlette"}
@@ -52,7 +53,7 @@ def test_only_what_a_function_works_on_is_positional(name):
     ]
     positional = [name for name, kind in kinds if kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
     assert not set(positional[1:]) - {
-        *("accounts", "archive", "when", "path", "decimals", "flows", "freq", "n"),
+        *("accounts", "archive", "when", "path", "assets", "flows", "freq", "n"),
         *(("start", "end") if name in {"time_weighted_average", "top_movers"} else ()),
     }
 
@@ -91,3 +92,10 @@ def test_a_function_that_names_the_package_can_be_sent_to_a_worker():
 
     # A room that is named as a public function is would stand in its way, and can't be pickled.
     assert cloudpickle.loads(cloudpickle.dumps(loads))() is ba.export
+
+
+def test_the_account_key_stands_wherever_pandas_takes_columns():
+    table = ba.read_parquet(sample_data() / "changes.parquet").head(2000)
+    accounts = table.drop_duplicates(ba.ACCOUNT_KEY)[ba.ACCOUNT_KEY]
+    assert table.groupby(ba.ACCOUNT_KEY, observed=True).ngroups == len(accounts)
+    assert len(table.merge(accounts, on=ba.ACCOUNT_KEY)) == len(table)

@@ -14,6 +14,7 @@ from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import check_cells, grid_at, to_instants, to_times
 from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.steps import ALWAYS, as_of, cut, map_blocks
+from balance_analysis.analysis.units import in_units
 from balance_analysis.known import NOTHING_BEFORE_KEY, has_nothing_before
 from balance_analysis.schema import ATTRS_KEY, from_microseconds
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.analysis.grid import Frequency, Grid, Zone
     from balance_analysis.analysis.steps import Steps
+    from balance_analysis.analysis.units import Units
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
@@ -43,6 +45,7 @@ def balance_at(
     *,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
+    units: Units | None = None,
 ) -> pd.DataFrame:
     """Return the balance of every account at one instant, or at each of many.
 
@@ -64,6 +67,9 @@ def balance_at(
         archives note them. Outside of these a balance may have changed without a row: what was
         seen before is unknown from there on, until the account's next row. A table that tells
         nothing is taken to have every change.
+    units
+        The assets, as `to_units` takes them, or `True` for the table's own: amounts are then
+        float64, in whole units, NaN where unknown.
 
     Returns
     -------
@@ -118,12 +124,12 @@ def balance_at(
             "since": to_times(np.where(is_known, steps.times[rows], ALWAYS)),
         }
     )
-    if not is_one:
-        return result
-    result.attrs[ATTRS_KEY] = {"at": from_microseconds(int(points[0]) + 1).isoformat()}
-    if has_nothing_before(table, opening):
-        result.attrs[ATTRS_KEY][NOTHING_BEFORE_KEY] = True
-    return result.drop(columns="timestamp")
+    if is_one:
+        result = result.drop(columns="timestamp")
+        told = {NOTHING_BEFORE_KEY: True} if has_nothing_before(table, opening) else {}
+        at = from_microseconds(int(points[0]) + 1).isoformat()
+        result.attrs[ATTRS_KEY] = {"at": at, **told}
+    return in_units(result, units, table)
 
 
 def balance_series(
@@ -136,6 +142,7 @@ def balance_series(
     known: Stated | None = None,
     layout: Layout = "wide",
     tz: Zone | None = None,
+    units: Units | None = None,
 ) -> pd.DataFrame:
     """Return the balances of every account over time, at the points of a grid or at every change.
 
@@ -162,6 +169,8 @@ def balance_series(
     tz
         The time zone in which days are days, of 23 and 25 hours too, and in which the result's
         timestamps are. By default UTC.
+    units
+        For amounts in whole units, as floats: see `balance_at`.
 
     Returns
     -------
@@ -214,10 +223,12 @@ def balance_series(
     history = make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz)
     steps, grid = history.steps, history.grid
     if freq is None and layout == "long":
-        return _changes(steps, grid, from_start=start is not None)
+        found = _changes(steps, grid, from_start=start is not None)
+        return in_units(found, units, table)
     points = _change_points(steps, grid, start) if freq is None else grid.points
     check_cells(len(steps), len(points))
-    return (_wide if layout == "wide" else _long)(steps, points, grid.zone)
+    found = (_wide if layout == "wide" else _long)(steps, points, grid.zone)
+    return in_units(found, units, table)
 
 
 def _change_points(steps: Steps, grid: Grid, start: Instant | None) -> NDArray[np.int64]:

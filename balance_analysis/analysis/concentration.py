@@ -25,6 +25,7 @@ from balance_analysis.analysis.int128 import integers_of, take, to_balances
 from balance_analysis.analysis.steps import as_of, check_fits
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.totals import make_groups, sum_at
+from balance_analysis.analysis.units import in_units
 from balance_analysis.frame import BALANCE_DTYPE
 from balance_analysis.schema import ACCOUNT_KEY, BALANCE_DIGITS, from_microseconds
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from balance_analysis.analysis.grid import Frequency, Zone
+    from balance_analysis.analysis.units import Units
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
@@ -47,6 +49,7 @@ def share(
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     tz: Zone | None = None,
+    units: Units | None = None,
 ) -> pd.DataFrame:
     """Return which part of its group's total each account holds, at instants or on a grid.
 
@@ -66,6 +69,8 @@ def share(
         Intervals [start, end) in which the table has every change: see `balance_at`.
     tz
         The time zone in which days are days, and of the result's timestamps. By default UTC.
+    units
+        For amounts in whole units, as floats: see `balance_at`.
 
     Returns
     -------
@@ -114,7 +119,7 @@ def share(
         balance / totals[cell] if known and totals[cell] else np.nan
         for balance, known, cell in zip(integers_of(words), is_known, cells, strict=True)
     ]
-    return pd.DataFrame(
+    result = pd.DataFrame(
         {
             **steps.repeat_keys(len(points)),
             "timestamp": to_times(np.tile(points, len(steps)), zone),
@@ -123,6 +128,7 @@ def share(
             "unknown": sums.unknown[cells],
         }
     )
+    return in_units(result, units, table)
 
 
 def concentration(
@@ -137,6 +143,7 @@ def concentration(
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     tz: Zone | None = None,
+    units: Units | None = None,
 ) -> pd.DataFrame:
     """Return how unevenly a group's balances are spread over its holders, at instants or on a grid.
 
@@ -150,6 +157,8 @@ def concentration(
         See `share`.
     n
         How many of the largest holders `largest` is of.
+    units
+        For amounts in whole units, as floats: see `balance_at`.
 
     Returns
     -------
@@ -216,7 +225,8 @@ def concentration(
         for place, (name, dtype) in enumerate(_DTYPES.items())
     }
     times = to_times(np.tile(points, len(groups)), zone)
-    return pd.DataFrame({**groups.repeat_columns(len(points)), "timestamp": times, **measures})
+    result = pd.DataFrame({**groups.repeat_columns(len(points)), "timestamp": times, **measures})
+    return in_units(result, units, table)
 
 
 _DTYPES: dict[str, Any] = {
@@ -251,6 +261,7 @@ def top_movers(
     *,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
+    units: Units | None = None,
 ) -> pd.DataFrame:
     """Return the accounts of each asset whose balance moved most in [start, end).
 
@@ -267,6 +278,8 @@ def top_movers(
         What accounts held before the table's rows: see `balance_at`.
     known
         Intervals [start, end) in which the table has every change: see `balance_at`.
+    units
+        For amounts in whole units, as floats: see `balance_at`.
 
     Returns
     -------
@@ -309,7 +322,8 @@ def top_movers(
     largest = ranked.groupby("asset_id", observed=True).head(n).reset_index(drop=True)
     for name in ACCOUNT_KEY:
         largest[name] = largest[name].cat.remove_unused_categories()
-    return largest[[*ACCOUNT_KEY, "opening", "closing", "net", "inflow", "outflow", "changes"]]
+    columns = [*ACCOUNT_KEY, "opening", "closing", "net", "inflow", "outflow", "changes"]
+    return in_units(largest[columns], units, table)
 
 
 def _grid_of(

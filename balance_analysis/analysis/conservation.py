@@ -18,6 +18,7 @@ from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.flows import deltas
 from balance_analysis.analysis.history import are_known
 from balance_analysis.analysis.steps import check_fits
+from balance_analysis.analysis.units import in_units
 from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.known import known_of, to_known
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from balance_analysis.analysis.units import Units
     from balance_analysis.known import Stated
 
 _BLOCK: Final = ["asset_id", "timestamp"]
@@ -133,7 +135,7 @@ def check_conservation(
     """
     rows = _without_external(deltas(table, opening=opening, known=known))
     cells, _ = _cells(rows, _BLOCK)
-    is_behind_gap = rows["delta"].isna() & rows[list(ACCOUNT_KEY)].duplicated()
+    is_behind_gap = rows["delta"].isna() & rows[ACCOUNT_KEY].duplicated()
     rows = rows.loc[~np.isin(cells, cells[is_behind_gap])].reset_index(drop=True)
     cells, heads = _cells(rows, _BLOCK)
     is_first = rows["delta"].isna().to_numpy()
@@ -163,6 +165,7 @@ def reconcile(
     *,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
+    units: Units | None = None,
 ) -> pd.DataFrame:
     """Compare balance changes with an independent list of flows, and return what differs.
 
@@ -178,6 +181,8 @@ def reconcile(
         What accounts held before the table's rows: see `balance_at`.
     known
         Intervals [start, end) in which the table has every change: see `balance_at`.
+    units
+        For amounts in whole units, as floats: see `balance_at`.
 
     Returns
     -------
@@ -234,7 +239,7 @@ def reconcile(
     result = found.loc[~int128.is_zero(difference) & ~is_left_out, columns].reset_index(drop=True)
     result = result.astype(dict.fromkeys(ACCOUNT_KEY, "category"))
     result.attrs[ATTRS_KEY] = {"not_compared": int(is_left_out.sum())}
-    return result
+    return in_units(result, units, table)
 
 
 def _read_flows(flows: pd.DataFrame) -> pd.DataFrame:

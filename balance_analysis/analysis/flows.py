@@ -12,6 +12,7 @@ from balance_analysis.analysis.grid import check_cells, count_before
 from balance_analysis.analysis.history import are_known, make_history
 from balance_analysis.analysis.steps import check_fits, join, map_blocks, step_deltas
 from balance_analysis.analysis.totals import make_groups
+from balance_analysis.analysis.units import in_units
 from balance_analysis.schema import ACCOUNT_KEY
 
 if TYPE_CHECKING:
@@ -22,12 +23,17 @@ if TYPE_CHECKING:
     from balance_analysis.analysis.grid import Frequency, Grid, Zone
     from balance_analysis.analysis.history import History
     from balance_analysis.analysis.steps import Columns, Steps
+    from balance_analysis.analysis.units import Units
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
 
 def deltas(
-    table: pd.DataFrame, *, opening: pd.DataFrame | None = None, known: Stated | None = None
+    table: pd.DataFrame,
+    *,
+    opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
+    units: Units | None = None,
 ) -> pd.DataFrame:
     """Return a table with the difference of each balance to the account's row before it.
 
@@ -39,6 +45,8 @@ def deltas(
         What accounts held before the table's rows: see `balance_at`.
     known
         Intervals [start, end) in which the table has every change: see `balance_at`.
+    units
+        For amounts in whole units, as floats: see `balance_at`.
 
     Returns
     -------
@@ -78,8 +86,8 @@ def deltas(
         step_deltas(block, out=words[begin : begin + len(block.times)])
 
     map_blocks(differ, steps)
-    kept = steps.is_row
-    return history.rows.assign(delta=int128.to_balances(words[kept], ~steps.is_fresh[kept]))
+    delta = int128.to_balances(words[steps.is_row], ~steps.is_fresh[steps.is_row])
+    return in_units(history.rows.assign(delta=delta), units, table)
 
 
 def flows(
@@ -92,6 +100,7 @@ def flows(
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     tz: Zone | None = None,
+    units: Units | None = None,
 ) -> pd.DataFrame:
     """Return what flowed into and out of accounts, or groups of them, in each period.
 
@@ -117,6 +126,8 @@ def flows(
         Intervals [start, end) in which the table has every change: see `balance_at`.
     tz
         The time zone in which days are days, and of the result's timestamps. By default UTC.
+    units
+        For amounts in whole units, as floats: see `balance_at`.
 
     Returns
     -------
@@ -156,9 +167,8 @@ def flows(
     0 2023-04-01 00:00:00+00:00       2        0    2        1        1
     1 2023-04-02 00:00:00+00:00       0        6   -6        1        0
     """
-    return sum_flows(
-        make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz), by
-    )
+    history = make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz)
+    return in_units(sum_flows(history, by), units, table)
 
 
 def sum_flows(history: History, by: str | Sequence[str]) -> pd.DataFrame:

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from pandas.tseries.frequencies import to_offset
 
-from balance_analysis.schema import to_microseconds
+from balance_analysis.schema import to_bounds, to_microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,8 +110,7 @@ def make_grid(
     """
     zone = to_zone(tz)
     step = None if freq is None else _to_step(freq)
-    begin = None if start is None else to_microseconds(start, zone=zone)
-    stop = None if end is None else to_microseconds(end, zone=zone)
+    begin, stop = to_bounds(start, end, zone=zone)
     if begin is not None and stop is not None and begin >= stop:
         raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
     if not len(times) and known:

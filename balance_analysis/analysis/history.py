@@ -116,7 +116,7 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
     heads = _find_heads(table)
     if heads is None:
         table = to_table(table)
-        heads = np.flatnonzero(~table.duplicated(list(ACCOUNT_KEY)))
+        heads = np.flatnonzero(~table.duplicated(ACCOUNT_KEY))
     rows = table[list(COLUMNS)].reset_index(drop=True)
     ids = {name: _sorted_ids(rows[name].array, heads) for name in ACCOUNT_KEY}
     rows = rows.assign(**{n: column for n, column in ids.items() if column is not rows[n].array})
@@ -202,7 +202,7 @@ def check_opening(opening: pd.DataFrame) -> pd.DataFrame:
         raise ValueError(
             f"opening has no column {', '.join(missing)}; balance_at makes such frames"
         )
-    keys = opening[list(ACCOUNT_KEY)].astype("str")
+    keys = opening[ACCOUNT_KEY].astype("str")
     if keys.isna().to_numpy().any():
         raise ValueError("opening has an account with a missing id; no market is '', not missing")
     if keys.duplicated().any():
@@ -229,7 +229,7 @@ def _with_opening(steps: Steps, opening: pd.DataFrame) -> Steps:
     places = np.array([bisect_left(known, account) for account in opened], np.int64)
     positions = steps.bounds[places]
     return Steps(
-        pd.DataFrame(accounts, columns=list(ACCOUNT_KEY), dtype="str").astype("category"),
+        pd.DataFrame(accounts, columns=ACCOUNT_KEY, dtype="str").astype("category"),
         np.append(0, np.cumsum(counts, dtype=np.int64)),
         np.insert(steps.times, positions, [added[account][0] for account in opened]),
         np.insert(

@@ -11,12 +11,14 @@ from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import check_cells, to_times
 from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.steps import ALWAYS, as_of, check_fits, cut, join, map_blocks
+from balance_analysis.analysis.units import in_units
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.grid import Frequency, Zone
     from balance_analysis.analysis.steps import AsOf, Columns, Pieces, Steps
+    from balance_analysis.analysis.units import Units
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
@@ -30,6 +32,7 @@ def ohlc(
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     tz: Zone | None = None,
+    units: Units | None = None,
 ) -> pd.DataFrame:
     """Return the first, highest, lowest and last balance of each account in each period.
 
@@ -50,6 +53,8 @@ def ohlc(
         Intervals [start, end) in which the table has every change: see `balance_at`.
     tz
         The time zone in which days are days, and of the result's timestamps. By default UTC.
+    units
+        For amounts in whole units, as floats: see `balance_at`.
 
     Returns
     -------
@@ -87,7 +92,7 @@ def ohlc(
     found = join(
         map_blocks(lambda _, block: _ranges(cut(block, grid.edges)), steps, points=len(grid))
     )
-    return pd.DataFrame(
+    result = pd.DataFrame(
         {
             **steps.repeat_keys(len(grid)),
             **grid.all_bounds(len(steps)),
@@ -98,6 +103,7 @@ def ohlc(
         },
         copy=False,
     )
+    return in_units(result, units, table)
 
 
 def _ranges(pieces: Pieces) -> Columns:
@@ -115,7 +121,11 @@ def _ranges(pieces: Pieces) -> Columns:
 
 
 def drawdown(
-    table: pd.DataFrame, *, opening: pd.DataFrame | None = None, known: Stated | None = None
+    table: pd.DataFrame,
+    *,
+    opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
+    units: Units | None = None,
 ) -> pd.DataFrame:
     """Return how far each balance lies below the highest one of its account so far.
 
@@ -127,6 +137,8 @@ def drawdown(
         What accounts held before the table's rows: see `balance_at`. It can be a peak too.
     known
         Intervals [start, end) in which the table has every change: see `balance_at`.
+    units
+        For amounts in whole units, as floats: see `balance_at`.
 
     Returns
     -------
@@ -162,11 +174,12 @@ def drawdown(
     history = make_history(table, opening, known)
     found = join(map_blocks(lambda _, block: _fall(block), history.steps))
     is_known = found["is_known"]
-    return history.rows.assign(
+    result = history.rows.assign(
         peak=int128.to_balances(found["peak"], is_known),
         peak_at=to_times(np.where(is_known, found["peak_at"], ALWAYS)),
         depth=int128.to_balances(found["depth"], is_known),
     )
+    return in_units(result, units, table)
 
 
 def _fall(steps: Steps) -> Columns:
@@ -194,6 +207,7 @@ def time_weighted_average(
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     tz: Zone | None = None,
+    units: Units | None = None,
 ) -> pd.DataFrame:
     """Return each account's time-weighted average balance, over an interval or each of its periods.
 
@@ -218,6 +232,8 @@ def time_weighted_average(
     tz
         The time zone in which days are days, of 23 and 25 hours too, and of the result's
         timestamps. By default UTC.
+    units
+        For amounts in whole units, as floats: see `balance_at`.
 
     Returns
     -------
@@ -259,7 +275,7 @@ def time_weighted_average(
     )
     columns = {**steps.repeat_keys(len(grid)), **grid.all_bounds(len(steps))}
     average = int128.to_balances(found["average"], found["is_known"])
-    return pd.DataFrame({**columns, "average": average}, copy=False)
+    return in_units(pd.DataFrame({**columns, "average": average}, copy=False), units, table)
 
 
 def averages(held: AsOf, edges: NDArray[np.int64]) -> Columns:

@@ -13,11 +13,13 @@ from balance_analysis.analysis.grid import to_times
 from balance_analysis.analysis.history import are_known, make_history
 from balance_analysis.analysis.statistics import averages
 from balance_analysis.analysis.steps import ALWAYS, check_fits, cut, join, map_blocks
+from balance_analysis.analysis.units import in_units
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.steps import Columns, Pieces, Steps
+    from balance_analysis.analysis.units import Units
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
@@ -36,6 +38,7 @@ def summarize_accounts(
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
+    units: Units | None = None,
 ) -> pd.DataFrame:
     """Summarise what the balance of each account did in [start, end).
 
@@ -51,6 +54,8 @@ def summarize_accounts(
         What accounts held before the table's rows: see `balance_at`.
     known
         Intervals [start, end) in which the table has every change: see `balance_at`.
+    units
+        For amounts in whole units, as floats: see `balance_at`.
 
     Returns
     -------
@@ -122,7 +127,8 @@ def summarize_accounts(
         **{name: int128.to_balances(found[name], mask) for name, mask in is_known.items()},
         **{name: to_times(found[name]) for name in _TIMES},
     }
-    return pd.DataFrame({**steps.repeat_keys(1), **{name: columns[name] for name in _COLUMNS}})
+    result = pd.DataFrame({**steps.repeat_keys(1), **{name: columns[name] for name in _COLUMNS}})
+    return in_units(result, units, table)
 
 
 def _summarize(steps: Steps, edges: NDArray[np.int64]) -> Columns:

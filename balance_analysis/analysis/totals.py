@@ -14,6 +14,7 @@ from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import check_cells, count_before, to_times
 from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.steps import NEVER, check_fits, map_blocks
+from balance_analysis.analysis.units import in_units
 from balance_analysis.rows import account_numbers
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.analysis.grid import Frequency, Grid, Zone
     from balance_analysis.analysis.steps import Steps
+    from balance_analysis.analysis.units import Units
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
@@ -43,6 +45,7 @@ def totals(
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     tz: Zone | None = None,
+    units: Units | None = None,
 ) -> pd.DataFrame:
     """Return the sum of the balances of groups of accounts, on a grid or at every change.
 
@@ -61,10 +64,8 @@ def totals(
     start, end
         The interval, half-open; without a time zone in `tz`. The grid is that of `balance_series`.
         Without `freq`, there is a point at `start` as well, if it is given.
-    opening
-        What accounts held before the table's rows: see `balance_at`.
-    known
-        Intervals [start, end) in which the table has every change: see `balance_at`.
+    opening, known, units
+        As for `balance_at`.
     tz
         The time zone in which days are days, and of the result's timestamps. By default UTC.
 
@@ -112,7 +113,7 @@ def totals(
         sums = sum_at_changes(steps, groups, *points)
     else:
         sums = sum_at(steps, groups, grid.points)
-    return sums_frame(groups, sums, grid.zone)
+    return in_units(sums_frame(groups, sums, grid.zone), units, table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,11 +388,11 @@ def make_groups(
 def group_names(by: str | Sequence[str], *, mixes_assets: bool = False) -> list[str]:
     """Return the columns that make a group, as a list; see `make_groups`."""
     if not isinstance(by, Iterable):
-        raise TypeError(f"by must name columns of {list(ACCOUNT_KEY)}, not {by!r}")
+        raise TypeError(f"by must name columns of {ACCOUNT_KEY}, not {by!r}")
     names = [by] if isinstance(by, str) else list(by)
     unknown = [name for name in names if name not in ACCOUNT_KEY]
     if unknown or len(set(names)) < len(names):
-        raise ValueError(f"by must name columns of {list(ACCOUNT_KEY)}, each once, not {names}")
+        raise ValueError(f"by must name columns of {ACCOUNT_KEY}, each once, not {names}")
     if not mixes_assets and "asset_id" not in names:
         raise ValueError(
             f"by must include 'asset_id', not only {names}: amounts of different assets never mix"

@@ -5,31 +5,42 @@ This is the one place where an amount becomes a float.
 
 from __future__ import annotations
 
-import csv
-import operator
-import os
-import tomllib
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.analysis.int128 import integers_of, words_of
+from balance_analysis.assets import AssetsLike, assets_of, note_assets
 from balance_analysis.frame import to_amounts
+from balance_analysis.schema import ATTRS_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
-Decimals = Mapping[str, int] | str | os.PathLike[str]
-"""How many decimals each asset has: {asset_id: decimals}, or a CSV or TOML file of that."""
+    from balance_analysis.assets import Assets
+
+Units: TypeAlias = "AssetsLike | bool"
+"""The assets whose whole units amounts are wanted in; `True` stands for the table's own."""
 
 
-def to_units(data: pd.DataFrame, decimals: Decimals) -> pd.DataFrame:
+def in_units(result: pd.DataFrame, units: Units | None, table: pd.DataFrame) -> pd.DataFrame:
+    """Return what was made of a table, in whole units if these are asked for: see `to_units`.
+
+    Its attrs tell the table's assets.
+    """
+    told = result.attrs.get(ATTRS_KEY, {})
+    if noted := note_assets(told, assets_of(table)):
+        result.attrs[ATTRS_KEY] = noted
+    if units is None or units is False:
+        return result
+    return to_units(result, None if units is True else units)
+
+
+def to_units(data: pd.DataFrame, assets: AssetsLike | None = None) -> pd.DataFrame:
     """Return amounts in whole units of their asset, as the nearest float64.
 
     Parameters
@@ -38,12 +49,10 @@ def to_units(data: pd.DataFrame, decimals: Decimals) -> pd.DataFrame:
         A table, or any frame with `asset_id` and columns of Arrow decimals, such as `balance_at`
         and `summarize_accounts` return; or one that has `asset_id` as a level of its columns, such
         as `balance_series` returns.
-    decimals
-        How many decimals each asset has. An asset of 18 decimals has 10**18 smallest units in a
-        whole one. Assets that don't occur in `data` are ignored. Either {asset_id: decimals}; or
-        the path of a .csv file with the columns `asset_id` and `decimals`, among others; or of a
-        .toml file with a table for each asset, `[asset_id]`, that has `decimals = 18`, or with
-        lines `asset_id = 18`.
+    assets
+        What `read_assets` takes: {asset_id: decimals}, or more about each, or a file of that; by
+        default those that the attrs of `data` tell. An asset of 18 decimals has 10**18 smallest
+        units in a whole one. Assets that don't occur in `data` are ignored.
 
     Returns
     -------
@@ -55,10 +64,9 @@ def to_units(data: pd.DataFrame, decimals: Decimals) -> pd.DataFrame:
     Raises
     ------
     ValueError
-        If an asset in `data` has no entry in `decimals`, or one below 0, or the file isn't as
-        described.
+        If an asset in `data` is not described, or the file isn't as `read_assets` wants it.
     TypeError
-        If a number of decimals is not an integer, or `data` has no column of amounts.
+        If `data` has no column of amounts.
     OSError
         If the file can't be read.
 
@@ -73,14 +81,14 @@ def to_units(data: pd.DataFrame, decimals: Decimals) -> pd.DataFrame:
     0     USDT      1.5
     1     VEGA      2.0
     """
-    places = read_decimals(decimals)
+    known = assets_of(data, assets)
     if "asset_id" in data.columns.names:
-        return _wide_to_units(data, places)
+        return _wide_to_units(data, known)
     if "asset_id" not in data:
         raise ValueError("the frame has no column asset_id, which tells the unit of its amounts")
-    assets = data["asset_id"].astype("str").to_numpy(dtype=object)
-    scales = _scales(pd.unique(assets), places)
-    rows_of = {asset: np.flatnonzero(assets == asset) for asset in scales}
+    ids = data["asset_id"].astype("str").to_numpy(dtype=object)
+    scales = _scales(pd.unique(ids), known)
+    rows_of = {asset: np.flatnonzero(ids == asset) for asset in scales}
     amounts = {str(name): column for name, column in data.items() if _is_amounts(column)}
     if not amounts:
         raise TypeError(
@@ -95,60 +103,10 @@ def to_units(data: pd.DataFrame, decimals: Decimals) -> pd.DataFrame:
     )
 
 
-def read_decimals(decimals: Decimals) -> Mapping[str, int]:
-    """Return how many decimals each asset has, as `to_units` takes them.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If it is neither, or the file isn't as described there.
-    OSError
-        If it can't be read.
-    """
-    if isinstance(decimals, Mapping):
-        return decimals
-    if not isinstance(decimals, str | os.PathLike):
-        raise TypeError(
-            f"decimals must be {{asset_id: decimals}} or the path of a file, not {decimals!r}"
-        )
-    file = Path(decimals)
-    readers = {".csv": _read_csv, ".toml": _read_toml}
-    if file.suffix.lower() not in readers:
-        raise ValueError(f"{file}: decimals stand in a .csv or a .toml file")
-    found: dict[str, int] = {}
-    for asset, count in readers[file.suffix.lower()](file):
-        if not str(count).strip().isdecimal():
-            raise ValueError(
-                f"{file}: asset {asset!r} needs decimals, a whole number, not {count!r}"
-            )
-        if found.setdefault(asset, int(count)) != int(count):
-            raise ValueError(f"{file}: asset {asset!r} has {found[asset]} and {count} decimals")
-    return found
-
-
-def _read_csv(file: Path) -> Iterator[tuple[str, Any]]:
-    with file.open(encoding="utf-8-sig", newline="") as lines:
-        rows = csv.DictReader(lines)
-        missing = {"asset_id", "decimals"} - set(rows.fieldnames or ())
-        if missing:
-            raise ValueError(f"{file} has no column {', '.join(sorted(missing))}")
-        for row in rows:
-            yield row["asset_id"], row["decimals"]
-
-
-def _read_toml(file: Path) -> Iterator[tuple[str, Any]]:
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{file} is no TOML: {error}") from error
-    for asset, about in content.items():
-        yield asset, about.get("decimals") if isinstance(about, dict) else about
-
-
-def _wide_to_units(data: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataFrame:
+def _wide_to_units(data: pd.DataFrame, known: Assets) -> pd.DataFrame:
     """Return a frame whose columns belong to assets in whole units."""
     assets = [str(asset) for asset in data.columns.get_level_values("asset_id")]
-    scales = _scales(assets, decimals)
+    scales = _scales(assets, known)
     everything = np.arange(len(data))
     columns = {
         place: _divide(pa.array(data.iloc[:, place]), {asset: everything}, scales)
@@ -157,20 +115,16 @@ def _wide_to_units(data: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataFr
     return pd.DataFrame(columns, index=data.index).set_axis(data.columns, axis="columns")
 
 
-def _scales(assets: Iterable[str], decimals: Mapping[str, int]) -> dict[str, int]:
+def _scales(assets: Iterable[str], known: Assets) -> dict[str, int]:
     """Return how many smallest units a whole one of each asset has."""
     present = list(dict.fromkeys(assets))
-    missing = [asset for asset in present if asset not in decimals]
+    missing = [asset for asset in present if asset not in known]
     if missing:
         raise ValueError(
-            f"decimals has no entry for the assets {missing}: add how many decimals each has, "
-            "0 to leave its amounts in the smallest unit"
+            f"how many decimals the assets {missing} have is not known: give {{asset_id: "
+            "decimals}, or a .toml, .csv or .json file of that; 0 leaves amounts as they are"
         )
-    places = {asset: operator.index(decimals[asset]) for asset in present}
-    below = [asset for asset, count in places.items() if count < 0]
-    if below:
-        raise ValueError(f"asset {below[0]!r} can't have {places[below[0]]} decimals")
-    return {asset: 10**count for asset, count in places.items()}
+    return {asset: 10 ** known[asset].decimals for asset in present}
 
 
 def _is_amounts(column: pd.Series[Any]) -> bool:

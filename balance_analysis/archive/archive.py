@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Unpack
 import pandas as pd
 import pyarrow as pa
 
+from balance_analysis.analysis.units import in_units
+from balance_analysis.archive.catalogue import count_by, read_accounts
 from balance_analysis.archive.coverage import check_complete, interval_asked
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.manifest import (
@@ -29,6 +31,7 @@ from balance_analysis.archive.scan import (
     read_balances,
     read_frame,
 )
+from balance_analysis.archive.sql import connect
 from balance_analysis.archive.status import read_status
 from balance_analysis.archive.store import Store
 from balance_analysis.assets import note_assets
@@ -42,7 +45,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import dask.dataframe as dd
+    from duckdb import DuckDBPyConnection
 
+    from balance_analysis.analysis.units import Units
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.manifest import About
     from balance_analysis.archive.status import ArchiveStatus, VerifyReport
@@ -152,19 +157,11 @@ class Archive:
             is not before `end`.
         """
         check_columns(columns)
-        scan = self.scan(
-            start=start,
-            end=end,
-            partial=partial,
-            **filters,
-        )
+        scan = self.scan(start=start, end=end, partial=partial, **filters)
         table = read_frame(scan, columns)
         if set(columns) == set(COLUMNS):
             note_known(table, scan.known, nothing_before=scan.nothing_before)
-            given = filters.get("assets")
-            table.attrs[ATTRS_KEY] = note_assets(
-                table.attrs[ATTRS_KEY], self.assets() if given is None else given
-            )
+            self._note_assets(table, filters)
         return table
 
     @takes_filters
@@ -193,12 +190,7 @@ class Archive:
             `schema.ARROW_SCHEMA`, or these columns of it.
         """
         check_columns(columns)
-        scan = self.scan(
-            start=start,
-            end=end,
-            partial=partial,
-            **filters,
-        )
+        scan = self.scan(start=start, end=end, partial=partial, **filters)
         return scan.iter_batches(columns)
 
     @takes_filters
@@ -259,12 +251,7 @@ class Archive:
             wants `schema=None`, as the categories differ from file to file.
         """
         check_columns(columns)
-        scan = self.scan(
-            start=start,
-            end=end,
-            partial=partial,
-            **filters,
-        )
+        scan = self.scan(start=start, end=end, partial=partial, **filters)
         return dask_frame(scan, columns)
 
     @takes_filters
@@ -273,6 +260,7 @@ class Archive:
         when: Instant,
         *,
         partial: bool = False,
+        units: Units | None = None,
         **filters: Unpack[FilterKeywords],
     ) -> pd.DataFrame:
         """Return the balance of every account at an instant.
@@ -288,6 +276,9 @@ class Archive:
             As for `read`.
         partial
             Whether to go by what there is where the archive is not complete up to `when`.
+        units
+            For amounts in whole units, as floats: see `balance_analysis.balance_at`; `True` stands
+            for the archive's assets.
 
         Returns
         -------
@@ -303,9 +294,13 @@ class Archive:
             As `read`.
         """
         accounts = make_archive_filters(self.store, filters)
-        return read_balances(self.store, accounts, when, partial=partial)
+        held = read_balances(self.store, accounts, when, partial=partial)
+        self._note_assets(held, filters)
+        return in_units(held, units, held)
 
-    def opening_balances(self, *, at: Instant, partial: bool = False) -> pd.DataFrame:
+    def opening_balances(
+        self, *, at: Instant, partial: bool = False, units: Units | None = None
+    ) -> pd.DataFrame:
         """Return what every account held before a moment: the `opening` of a table from there on.
 
         It returns and raises what `balance_at` does.
@@ -314,10 +309,50 @@ class Archive:
         ----------
         at
             The moment; without a time zone UTC. A row at exactly `at` is not before it.
-        partial
+        partial, units
             As for `balance_at`.
         """
-        return self.balance_at(from_microseconds(to_microseconds(at) - 1), partial=partial)
+        before = from_microseconds(to_microseconds(at) - 1)
+        return self.balance_at(before, partial=partial, units=units)
+
+    @takes_filters
+    def accounts(self, *, partial: bool = False, **filters: Unpack[FilterKeywords]) -> pd.DataFrame:
+        """Return the accounts of the archive, a row each, without a table of all their rows.
+
+        Parameters
+        ----------
+        partial, asset_id, party_ids, market_ids, account_types, assets
+            As for `read`; it raises what that does.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Sorted by `ACCOUNT_KEY` (category of str): `first_seen`, `last_seen` (datetime64[us,
+            UTC], of its first and last row), `rows` (int64, how many balance changes it has) and
+            `balance` (decimal128(38, 0), in the asset's smallest unit, at the end of the coverage;
+            NA where it may have changed since it was last seen, as `balance_at` has it).
+        """
+        return read_accounts(self.store, make_archive_filters(self.store, filters), partial=partial)
+
+    @takes_filters
+    def parties(self, *, partial: bool = False, **filters: Unpack[FilterKeywords]) -> pd.DataFrame:
+        """Return the parties of the archive, `network` too; it takes what `accounts` takes.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Sorted by `party_id` (category of str): how many `accounts`, `assets` and `markets` it
+            has, `rows` (int64), `first_seen` and `last_seen` (datetime64[us, UTC]).
+        """
+        return count_by(self.accounts(partial=partial, **filters), "party_id")
+
+    @takes_filters
+    def markets(self, *, partial: bool = False, **filters: Unpack[FilterKeywords]) -> pd.DataFrame:
+        """Return the markets of the archive, with the columns of `parties`.
+
+        Accounts without a market are left out. `parties` doesn't count `network`.
+        """
+        return count_by(self.accounts(partial=partial, **filters), "market_id")
 
     def limits(self) -> pd.DataFrame:
         """Return the network's limits over time.
@@ -329,9 +364,26 @@ class Archive:
             and `last_seen` (datetime64[us, UTC]), `source` (the node), `block_height` (Int64), and
             the fields of `NetworkLimits`; `extra` as JSON.
         """
-        rows = read_limits(self.store, self._state()[1])
+        rows = read_limits(self.store, *self._state())
         frame: pd.DataFrame = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
         return frame
+
+    def connect(self) -> DuckDBPyConnection:
+        """Return a DuckDB connection with views of what the archive holds now; UTC.
+
+        Where the archive is not complete, they show what there is, and `coverage` tells what is
+        known. DuckDB reads the files itself, those that the coverage names, and those of an object
+        store through Arrow. It takes the extra `sql`, or raises ModuleNotFoundError.
+
+        Returns
+        -------
+        duckdb.DuckDBPyConnection
+            With `changes`, of a table's columns; `checkpoints`, the same with the `moment` up to
+            which each row is its account's last one; `accounts`, `coverage` and `limits`, as the
+            methods return them. Results keep all digits in `to_arrow_table()`, `pl()` and
+            `fetchall()`; `df()` makes floats of balances.
+        """
+        return connect(self.store)
 
     def status(
         self, *, now: dt.datetime | None = None, count_accounts: bool = True
@@ -393,6 +445,12 @@ class Archive:
             self, against=against, sample=sample, seed=seed, progress=progress
         )
         return report
+
+    def _note_assets(self, frame: pd.DataFrame, filters: FilterKeywords) -> None:
+        """Note the assets that are given, or else the archive's own, in a frame's attrs."""
+        given = filters.get("assets")
+        told = frame.attrs.get(ATTRS_KEY, {})
+        frame.attrs[ATTRS_KEY] = note_assets(told, self.assets() if given is None else given)
 
     def _state(self) -> tuple[About, Coverage]:
         """Return what the archive is, and what it holds."""

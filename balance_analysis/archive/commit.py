@@ -30,7 +30,12 @@ from balance_analysis.archive.limits import (
     to_timeline,
     with_snapshot,
 )
-from balance_analysis.archive.manifest import noted_files, read_about, read_coverage
+from balance_analysis.archive.manifest import (
+    export_command,
+    noted_files,
+    read_about,
+    read_coverage,
+)
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.rows import canonical
@@ -102,7 +107,7 @@ class Writer:
             is_done = found is not None and _is(found, pending.file)
             state = state.settle() if is_done else replace(state, pending=None)
         if limits is not None:
-            found = self._store.read(layout.LIMITS)
+            found = self._store.read(self.about.limits)
             is_done = found is not None and is_noted(found, limits)
             state = replace(state, limits=limits if is_done else state.limits, pending_limits=None)
         state = self._upgraded(state)
@@ -122,11 +127,12 @@ class Writer:
 
             files = {p: upgraded(self._file(p), note) for p, note in state.files.items()}
             balances = state.checkpoints.items()
-            checkpoints = {m: upgraded(layout.checkpoint_file(m), note) for m, note in balances}
+            checkpoints = {m: upgraded(self.about.checkpoint_file(m), note) for m, note in balances}
             state = replace(state, files=files, checkpoints=checkpoints)
         if state.limits is not None and state.limits.sha256 is None:
             with contextlib.suppress(ArchiveDamagedError):
-                rows, content = read_limits(self._store, state), self._store.read(layout.LIMITS)
+                rows = read_limits(self._store, self.about, state)
+                content = self._store.read(self.about.limits)
                 limits = None if content is None else note_limits(rows, content)
                 state = replace(state, limits=limits)
         return state
@@ -138,7 +144,7 @@ class Writer:
 
     def keep_limits(self, limits: NetworkLimits) -> None:
         """Note that the network's limits are these now; ArchiveError if their file is damaged."""
-        self._put_limits(with_snapshot(read_limits(self._store, self.state), limits))
+        self._put_limits(with_snapshot(read_limits(self._store, self.about, self.state), limits))
 
     def restore_limits(self, seen: Iterable[Mapping[str, Any]]) -> None:
         """Write the file of the limits anew from snapshots: see `to_timeline`."""
@@ -147,7 +153,7 @@ class Writer:
     def _put_limits(self, rows: pa.Table) -> None:
         content, note = encode_limits(rows)
         self.amend(replace(self.state, pending_limits=note))
-        self._store.write(layout.LIMITS, content)
+        self._store.write(self.about.limits, content)
         self.amend(replace(self.state, limits=note, pending_limits=None))
 
     def _file(self, period: str) -> str:
@@ -205,20 +211,20 @@ class Writer:
             before = moment
         for moment in layout.month_starts(start, end):
             if moment not in self.state.checkpoints:
-                self._store.delete(layout.checkpoint_file(moment))
+                self._store.delete(self.about.checkpoint_file(moment))
 
     def _checkpoint(self, before: int | None, start: int, moment: int) -> None:
         """Keep the balances at a month's start, from those at the last one before it."""
         known, since = ARROW_SCHEMA.empty_table(), start
         if before is not None:
-            name, note = layout.checkpoint_file(before), self.state.checkpoints.get(before)
+            name, note = self.about.checkpoint_file(before), self.state.checkpoints.get(before)
             with contextlib.suppress(ArchiveDamagedError):
                 known, since = read_noted(self._store, name, note), before
         rows = last_rows(pa.concat_tables([known, *self._between(since, moment)]))
         if not rows.num_rows:
             return
         content, new = encode_rows(rows)
-        self._store.write(layout.checkpoint_file(moment), content)
+        self._store.write(self.about.checkpoint_file(moment), content)
         checkpoints = dict(sorted({**self.state.checkpoints, moment: new}.items()))
         self.amend(replace(self.state, checkpoints=checkpoints))
 
@@ -253,7 +259,7 @@ def read_noted(store: Store, name: str, note: FileNote | None) -> pa.Table:
         found = "is gone" if content is None else "is not what was written"
         raise ArchiveDamagedError(
             f"{store.uri}/{name} {found}: put back a copy of it, or mend the archive with "
-            "`export --repair`"
+            f"`{export_command(store, '--repair')}`"
         )
     return pq.read_table(pa.BufferReader(content)).cast(ARROW_SCHEMA)
 
@@ -267,7 +273,7 @@ def within(rows: pa.Table, start: int, end: int) -> pa.Table:
 def last_rows(rows: pa.Table) -> pa.Table:
     """Return the last row of each account."""
     table = to_frame(rows)
-    return to_arrow(table.drop_duplicates(list(ACCOUNT_KEY), keep="last"))
+    return to_arrow(table.drop_duplicates(ACCOUNT_KEY, keep="last"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import pandas as pd
 
 from balance_analysis.archive.layout import changes_file, is_period, period_named
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, IncompleteError
-from balance_analysis.schema import to_microseconds
+from balance_analysis.schema import to_bounds
 from balance_analysis.segments.chain import FIRST_BLOCK, blocks_of, source_text
 from balance_analysis.spans import between, joined
 from balance_analysis.text import EPOCH, exact_text, range_text, spans_text
@@ -280,8 +280,8 @@ def interval_asked(
         If `start` is not before `end`.
     """
     first, last = state.bounds(proven=not partial)
-    begin = first if start is None else to_microseconds(start)
-    stop = last if end is None else to_microseconds(end)
+    begin, stop = to_bounds(start, end)
+    begin, stop = first if begin is None else begin, last if stop is None else stop
     if begin < stop or partial:
         return begin, stop
     if start is not None and end is not None:
@@ -349,10 +349,7 @@ def from_json(content: bytes, name: str) -> Coverage:
             )
         return _parsed(told)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ArchiveDamagedError(
-            f"{name} is damaged ({error!r}): put back a copy of it, or rebuild it from the files "
-            "with `export --repair`"
-        ) from error
+        raise ArchiveDamagedError(f"{name} is damaged ({error!r})") from error
 
 
 def _parsed(told: dict[str, Any]) -> Coverage:

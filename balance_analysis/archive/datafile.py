@@ -62,7 +62,7 @@ def encode_rows(rows: pa.Table) -> tuple[bytes, FileNote]:
         ARROW_SCHEMA.with_metadata(make_note({"kind": "balance changes"})),
         compression="zstd",
         compression_level=6,
-        use_dictionary=list(ACCOUNT_KEY),
+        use_dictionary=ACCOUNT_KEY,
         write_page_index=True,
         write_page_checksum=True,
         sorting_columns=_SORTING,
@@ -373,3 +373,16 @@ def times_of(rows: pa.Table) -> NDArray[np.int64]:
     """Return the timestamps of rows, microseconds."""
     times: NDArray[np.int64] = rows["timestamp"].cast(pa.int64()).to_numpy()
     return times
+
+
+def account_heads(rows: pa.Table) -> NDArray[np.int64]:
+    """Return the places of each account's first row, of rows in a file's order.
+
+    Ids have one dictionary in all chunks.
+    """
+    is_head = np.zeros(rows.num_rows, bool)
+    is_head[:1] = True
+    for name in FILE_KEY if rows.num_rows else ():
+        codes = np.concatenate([chunk.indices.to_numpy() for chunk in rows[name].chunks])
+        is_head[1:] |= codes[1:] != codes[:-1]
+    return np.flatnonzero(is_head)

@@ -18,9 +18,7 @@ PARTITIONS: Final = get_args(Partition)
 ABOUT: Final = atomic.ABOUT
 COVERAGE: Final = "_coverage.json"
 ASSETS: Final = "_assets.json"
-LIMITS: Final = "limits.parquet"
 CHANGES: Final = "changes/"
-CHECKPOINTS: Final = "checkpoints/"
 QUARANTINE: Final = "_quarantine/"
 RUNS: Final = "_runs/"
 STAGED: Final = "_staged/"
@@ -95,8 +93,3 @@ def month_starts(start: int, end: int) -> Iterator[int]:
         begin = bounds_of(month, "month")[0]
         if start < begin <= end:
             yield begin
-
-
-def checkpoint_file(moment: int) -> str:
-    """Return the name of the file of the balances at a moment."""
-    return f"{CHECKPOINTS}{from_microseconds(moment):%Y-%m-%d}.parquet"

@@ -11,9 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from balance_analysis.archive import layout
 from balance_analysis.archive.coverage import LimitsNote
-from balance_analysis.archive.manifest import read_coverage
+from balance_analysis.archive.manifest import export_command, read_coverage
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.files.atomic import DAMAGES
 from balance_analysis.schema import NetworkLimits
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from balance_analysis.archive.coverage import Coverage
+    from balance_analysis.archive.manifest import About
     from balance_analysis.archive.store import Store
 
 _FLAGS: Final = tuple(f.name for f in fields(NetworkLimits) if f.type == "bool")
@@ -41,7 +41,7 @@ _SCHEMA: Final = pa.schema(
 _SEEN: Final = ("first_seen", "last_seen", "source", "block_height")
 
 
-def read_limits(store: Store, state: Coverage) -> pa.Table:
+def read_limits(store: Store, about: About, state: Coverage) -> pa.Table:
     """Return every distinct snapshot, in the order in which they were seen.
 
     Raises
@@ -51,7 +51,7 @@ def read_limits(store: Store, state: Coverage) -> pa.Table:
     """
     while True:
         try:
-            return _read(store, state)
+            return _read(store, about.limits, state)
         except ArchiveDamagedError:
             later = read_coverage(store)
             if (later.limits, later.pending_limits) == (state.limits, state.pending_limits):
@@ -59,8 +59,8 @@ def read_limits(store: Store, state: Coverage) -> pa.Table:
             state = later
 
 
-def _read(store: Store, state: Coverage) -> pa.Table:
-    content = store.read(layout.LIMITS)
+def _read(store: Store, name: str, state: Coverage) -> pa.Table:
+    content = store.read(name)
     if content is None and not state.snapshots:
         return _SCHEMA.empty_table()
     notes = [note for note in (state.limits, state.pending_limits) if note is not None]
@@ -75,8 +75,8 @@ def _read(store: Store, state: Coverage) -> pa.Table:
                 return rows
             wrong = f"has {rows.num_rows} of {state.snapshots} snapshots"
     raise ArchiveDamagedError(
-        f"{store.uri}/{layout.LIMITS} {wrong}; put back a copy of it, or make it anew from the "
-        "reports of the runs with `export --repair`"
+        f"{store.uri}/{name} {wrong}; put back a copy of it, or make it anew from the "
+        f"reports of the runs with `{export_command(store, '--repair')}`"
     )
 
 

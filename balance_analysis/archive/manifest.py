@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
-from dataclasses import asdict, dataclass, fields
+import shlex
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -16,13 +17,16 @@ from balance_analysis.archive.store import is_leftover
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.filters import Filters, make_filters
+from balance_analysis.schema import from_microseconds
+from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
     from balance_analysis.archive.coverage import FileNote
     from balance_analysis.archive.store import Store
     from balance_analysis.filters import FilterKeywords
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+"""What is made. In archives of version 1, which keep it for life, some names have no underscore."""
 
 _EQUAL: Final = (
     "put back a copy of it; an export of the same query into an empty folder makes one that is "
@@ -36,6 +40,26 @@ class About:
 
     filters: Filters
     partition: layout.Partition
+    version: int = field(default=FORMAT_VERSION, compare=False)
+
+    @property
+    def limits(self) -> str:
+        """The name of the file of the network's limits."""
+        return f"{self._mark}limits.parquet"
+
+    @property
+    def checkpoints(self) -> str:
+        """The folder of the balances at months' starts."""
+        return f"{self._mark}checkpoints/"
+
+    @property
+    def _mark(self) -> str:
+        """What engines that read a whole folder leave out begins with it."""
+        return "_" if self.version > 1 else ""
+
+    def checkpoint_file(self, moment: int) -> str:
+        """Return the name of the file of the balances at a month's start, in microseconds."""
+        return f"{self.checkpoints}{from_microseconds(moment):%Y-%m-%d}.parquet"
 
     def describe(self) -> str:
         """Return it in words."""
@@ -83,8 +107,9 @@ def read_about(store: Store) -> About:
                 f"{where} is of format {told['format_version']}, newer than this package knows "
                 f"({FORMAT_VERSION}): update balance-analysis"
             )
-        query = {field.name: told["query"][field.name] for field in fields(Filters)}
-        return msgspec.convert({"filters": query, "partition": told["partition"]}, About)
+        query = {each.name: told["query"][each.name] for each in fields(Filters)}
+        how = {"partition": told["partition"], "version": told["format_version"]}
+        return msgspec.convert({"filters": query, **how}, About)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArchiveDamagedError(f"{where} is damaged ({error!r}): {_EQUAL}") from error
 
@@ -116,7 +141,7 @@ def write_about(store: Store, about: About) -> None:
     """Make an empty archive; where other files are, raise ArchiveError."""
     check_empty(store)
     content = {
-        "format_version": FORMAT_VERSION,
+        "format_version": about.version,
         "query": asdict(about.filters),
         "partition": about.partition,
     }
@@ -133,12 +158,41 @@ def read_coverage(store: Store) -> Coverage:
         If it is damaged.
     """
     content = store.read(layout.COVERAGE)
-    if content is None:
-        raise ArchiveDamagedError(
-            f"{store.uri} has lost its {layout.COVERAGE}: put back a copy of it, or rebuild it "
-            "from the files with `export --repair`"
-        )
-    return from_json(content, f"{store.uri}/{layout.COVERAGE}")
+    said, cause = f"{store.uri} has lost its {layout.COVERAGE}", None
+    if content is not None:
+        try:
+            return from_json(content, f"{store.uri}/{layout.COVERAGE}")
+        except ArchiveDamagedError as error:
+            said, cause = str(error), error
+    mend = export_command(store, "--repair")
+    raise ArchiveDamagedError(
+        f"{said}: put back a copy of it, or rebuild it from the files with `{mend}`"
+    ) from cause
+
+
+def export_command(store: Store, *options: str, url: str | None = None) -> str:
+    """Return the command that fills or mends an archive, as it can be pasted.
+
+    Parameters
+    ----------
+    options
+        What it needs besides the archive's own filters.
+    url
+        The node; by default the one that a run asked last.
+    """
+    words = ["balance-analysis", "export", url or _last_source(store), store.uri]
+    with contextlib.suppress(ArchiveError):
+        for name, values in read_about(store).filters.allowed().items():
+            words += [f"--{name.replace('_', '-')}={value}" for value in values]
+    return without_credentials(shlex.join([*words, *options]))
+
+
+def _last_source(store: Store) -> str:
+    for name in sorted(store.names(layout.RUNS), reverse=True):
+        with contextlib.suppress(ValueError, LookupError, TypeError, ArchiveError):
+            if source := json.loads(store.read(name) or b"")["source"]:
+                return str(source)
+    return "URL"
 
 
 def read_archive_assets(store: Store) -> Assets:
@@ -180,7 +234,7 @@ def noted_files(about: About, state: Coverage) -> dict[str, tuple[FileNote, ...]
     """Return what each file of rows may be, by its name; see `Coverage.notes`."""
     periods = [*state.files, *([state.pending.period] if state.pending else [])]
     files = {layout.changes_file(p, about.partition): state.notes(p) for p in periods}
-    return files | {layout.checkpoint_file(m): (note,) for m, note in state.checkpoints.items()}
+    return files | {about.checkpoint_file(m): (note,) for m, note in state.checkpoints.items()}
 
 
 def lost_files(store: Store, about: About, state: Coverage) -> list[str]:
@@ -188,9 +242,9 @@ def lost_files(store: Store, about: About, state: Coverage) -> list[str]:
 
     A look at names and sizes alone, which costs one listing; `verify` reads them.
     """
-    sizes = store.sizes(layout.CHANGES) | store.sizes(layout.CHECKPOINTS)
+    sizes = store.sizes(layout.CHANGES) | store.sizes(about.checkpoints)
     expected = noted_files(about, state)
     if state.pending is not None:
         expected.pop(layout.changes_file(state.pending.period, about.partition))
     lost = [n for n, notes in expected.items() if sizes.get(n) not in [x.size for x in notes]]
-    return lost + [layout.LIMITS] * (state.snapshots > 0 and not store.has(layout.LIMITS))
+    return lost + [about.limits] * (state.snapshots > 0 and not store.has(about.limits))

@@ -172,7 +172,7 @@ class RunReport:
     source, block_height
         The node, and the last block that it held.
     limits
-        The network's limits then, as a row of `limits.parquet`; `None` where the node has none.
+        The network's limits then, as a row of its file of limits; `None` where the node has none.
     coverage_end
         Where the archive's coverage ends now, ISO 8601 in UTC; `None` where it has none.
     """

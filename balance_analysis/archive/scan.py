@@ -20,7 +20,14 @@ import pyarrow.compute as pc
 from balance_analysis.analysis.balances import balance_at
 from balance_analysis.archive import layout
 from balance_analysis.archive.coverage import check_complete
-from balance_analysis.archive.datafile import FILE_KEY, DataFile, Predicate, Slice, check_footer
+from balance_analysis.archive.datafile import (
+    FILE_KEY,
+    DataFile,
+    Predicate,
+    Slice,
+    account_heads,
+    check_footer,
+)
 from balance_analysis.archive.manifest import check_seen, noted_files, read_about, read_coverage
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
@@ -175,16 +182,10 @@ class Scan:
         predicate = Predicate(self.filters.allowed())
         with opened(self.store, file.name, file.notes) as data:
             groups = data.row_groups(predicate)
-            rows = predicate.select(data.read(groups, FILE_KEY))
-        rows = rows.unify_dictionaries().combine_chunks()
+            rows = predicate.select(data.read(groups, FILE_KEY)).unify_dictionaries()
         if not rows.num_rows:
             return _NOTHING
-        is_first = np.ones(rows.num_rows, bool)
-        is_first[1:] = False
-        for column in rows.columns:
-            codes = column.chunk(0).indices.to_numpy()
-            is_first[1:] |= codes[1:] != codes[:-1]
-        firsts = np.flatnonzero(is_first)
+        firsts = account_heads(rows)
         counts = pa.array(np.diff(firsts, append=rows.num_rows))
         return rows.take(pa.array(firsts)).append_column("rows", counts).cast(_NOTHING.schema)
 
@@ -238,10 +239,10 @@ def files_of(about: About, state: Coverage, span: Span) -> Iterator[File]:
             yield File(name, state.notes(period), begin, stop, tuple(spans))
 
 
-def checkpoint_of(moment: int, note: FileNote) -> File:
+def checkpoint_of(about: About, moment: int, note: FileNote) -> File:
     """Return the file of the balances at a month's start, all of it."""
     span = (note.first, note.last + 1)
-    return File(layout.checkpoint_file(moment), (note,), *span, (span,))
+    return File(about.checkpoint_file(moment), (note,), *span, (span,))
 
 
 def add_counts(counts: Iterable[pa.Table]) -> pa.Table:
@@ -356,7 +357,7 @@ def read_balances(store: Store, filters: Filters, when: Instant, *, partial: boo
         begins = [begin for begin in state.checkpoints if begin <= moment]
         since = max(begins, default=min(state.bounds()[0], moment))
         # An account's rows stand in time order from file to file: the balances come first.
-        files = [checkpoint_of(since, state.checkpoints[since])] if begins else []
+        files = [checkpoint_of(about, since, state.checkpoints[since])] if begins else []
         files += files_of(about, state, (since, moment + 1))
         try:
             table = read_frame(Scan(store, filters, tuple(files), state.known()), COLUMNS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shlex
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -21,6 +22,7 @@ from balance_analysis.text import (
     count_text,
     list_text,
     moment_text,
+    to_duration,
     to_utc,
     without_credentials,
 )
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.runs import RunReport
     from balance_analysis.archive.store import Store
     from balance_analysis.spans import Span
+    from balance_analysis.text import Duration
 
 Stretch = tuple[dt.datetime, dt.datetime]
 
@@ -102,21 +105,10 @@ class ArchiveStatus:
         """How long ago the coverage that is complete ends; `None` where nothing is."""
         return self.now - self.complete[-1][1] if self.complete else None
 
-    @property
-    def holes(self) -> tuple[Stretch, ...]:
-        """What is missing, or unproven, between what is complete, in time order.
-
-        What lies before it is none: a network has a first block, and nodes forget the oldest ones.
-        """
-        if not self.complete:
-            return ()
-        first = self.complete[0][0]
-        return tuple(sorted(each for each in self.gaps + self.unproven if each[0] >= first))
-
-    def is_older_than(self, max_age: dt.timedelta) -> bool:
-        """Whether the archive ends longer ago than that, or nothing of it is complete."""
+    def is_older_than(self, max_age: Duration) -> bool:
+        """Whether the archive ends longer ago than that, such as "2h", or nothing is complete."""
         age = self.age
-        return age is None or age > max_age
+        return age is None or age > to_duration(max_age)
 
     def to_json(self) -> str:
         """Return the status as JSON; moments are ISO 8601 in UTC, `null` where not known."""
@@ -199,18 +191,18 @@ def _count_accounts(store: Store, about: About, state: Coverage) -> int:
     since = max(state.checkpoints, default=start)
     files = list(files_of(about, state, (since, end)))
     if state.checkpoints:
-        files.insert(0, checkpoint_of(since, state.checkpoints[since]))
+        files.insert(0, checkpoint_of(about, since, state.checkpoints[since]))
     return int(Scan(store, Filters(), tuple(files), ()).count().num_rows)
 
 
 def _lines(status: ArchiveStatus) -> Iterator[tuple[str, str]]:
     yield "archive", status.uri
     yield "holds", status.about.describe()
-    yield "complete", _listed(status.complete) or "nothing"
+    yield "complete", stretches_text(status.complete) or "nothing"
     if status.age is not None:
         yield "age", f"{age_text(status.age)} at {moment_text(status.now, 'seconds')}"
-    yield "gaps", _listed(status.gaps) or "none"
-    yield "unproven", _listed(status.unproven) or "none"
+    yield "gaps", stretches_text(status.gaps) or "none"
+    yield "unproven", stretches_text(status.unproven) or "none"
     accounts = "" if status.accounts is None else f" of {count_text(status.accounts, 'account')}"
     yield "rows", f"{status.rows:,}{accounts}"
     checkpoints = count_text(status.checkpoints, "checkpoint")
@@ -223,7 +215,7 @@ def _lines(status: ArchiveStatus) -> Iterator[tuple[str, str]]:
     if status.is_interrupted:
         yield "interrupted", "the last run was cut off; the next one recovers"
     if status.lost:
-        yield "damaged", f"{list_text(status.lost)}: gone, or cut; `verify` tells more"
+        yield "damaged", f"{list_text(status.lost)}: gone, or cut"
 
 
 def _last_run(status: ArchiveStatus) -> str:
@@ -244,7 +236,8 @@ def _last_asked(status: ArchiveStatus) -> str:
     return f"{moment_text(status.asked_at)}, {status.source}{height}"
 
 
-def _listed(stretches: tuple[Stretch, ...]) -> str:
+def stretches_text(stretches: tuple[Stretch, ...]) -> str:
+    """Return intervals in words, the first few of many."""
     return list_text([" to ".join(map(moment_text, each)) for each in stretches], sep="; ")
 
 
@@ -353,7 +346,8 @@ def _verify_lines(report: VerifyReport) -> Iterator[str]:
     if report.gaps or report.unproven:
         gaps = count_text(report.gaps, "gap")
         unproven = count_text(report.unproven, "unproven part")
-        yield f"its coverage has {gaps} and {unproven}: `status` tells which"
+        which = shlex.join(["balance-analysis", "status", report.uri])
+        yield f"its coverage has {gaps} and {unproven}: `{which}` tells which"
     for problem in report.problems:
         yield f"{problem.where}: {problem.what}"
         yield f"    {problem.mend}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from balance_analysis.cli import (  # noqa: F401 - they add commands
     archive,
+    catalogue,
     export,
     node,
     pictures,

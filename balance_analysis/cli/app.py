@@ -8,25 +8,50 @@ import os
 import sys
 from dataclasses import dataclass, fields, is_dataclass
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 import typer
 from typer import Option
+from typer.core import TyperCommand, TyperGroup
 
 from balance_analysis import __version__
-from balance_analysis.cli.output import INTERRUPTED, telling_errors
+from balance_analysis.cli.output import INTERRUPTED, READER_LEFT, telling_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+ROWS: Final = "Look at what a file or an archive holds"
+NODE: Final = "Ask a node"
+ARCHIVE: Final = "Fill, check and serve an archive"
+PANELS: Final = (NODE, ARCHIVE, ROWS, "Try it")
+
+
+class _Grouped(TyperGroup):
+    """A group whose help lists its commands by what they are about.
+
+    typer does that with rich alone, which takes as long to import as all the rest.
+    """
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own
+        """Write a section for each panel."""
+        for panel in PANELS:
+            rows = [
+                (name, each.get_short_help_str(limit=200))
+                for name, each in self.commands.items()
+                if isinstance(each, TyperCommand | TyperGroup) and each.rich_help_panel == panel
+            ]
+            with formatter.section(panel):
+                formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="balance-analysis",
+    cls=_Grouped,
     help="Load, keep, reconstruct and plot the history of account balances of a trading network.",
     epilog="Exit codes: 0 done, 1 unexpected, 2 usage, 3 incomplete or stale, 4 source "
     "unavailable, 5 bad data, 74 disk full or failing, 75 locked, 76 another network, "
-    "130 interrupted. Moments: 2023-04-01, 2023-04-01T12:00Z, 7d, now-1h; UTC. "
-    "Durations: 90s, 10m, 2h, 7d.",
-    add_completion=False,
+    "130 interrupted, 141 the reader of the output left. Moments: 2023-04-01, "
+    "2023-04-01T12:00Z, 7d, now-1h; UTC. Durations: 90s, 10m, 2h, 7d.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -45,12 +70,13 @@ class Verbosity:
 
 
 def command(
-    group: typer.Typer = app, *, interrupted: int = INTERRUPTED
+    group: typer.Typer = app, *, panel: str = ROWS, interrupted: int = INTERRUPTED
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a function a command, which tells errors in one line and ends as documented.
 
-    The function's first parameter is how it tells. A parameter whose type is a dataclass stands for
-    the options that are its fields; those of `Verbosity` follow.
+    Help lists it in one of `PANELS`. The function's first parameter is how it tells. A parameter
+    whose type is a dataclass stands for the options that are its fields; those of `Verbosity`
+    follow.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
@@ -68,7 +94,7 @@ def command(
         parameters += _fields_as_options(Verbosity)
         run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {each.name: each.annotation for each in parameters}
-        group.command()(run)
+        group.command(rich_help_panel=panel)(run)
         return run
 
     return register
@@ -107,16 +133,19 @@ def _root(
 
 def main() -> None:
     """Run the command line."""
+    out = sys.stdout
     try:
         app()
     except SystemExit as end:
+        # typer has put another stream there if whoever read it has gone, as `| head` does.
+        code = end.code if sys.stdout is out else READER_LEFT
         # At an ordinary exit a request under way would be waited for until its timeout, and Arrow's
         # threads, if they still run then, now and then abort the process.
-        if not isinstance(end.code, int) or not (
-            {"pyarrow", "requests", "distributed"} & sys.modules.keys()
+        if not isinstance(code, int) or not (
+            code == READER_LEFT or {"pyarrow", "requests", "distributed"} & sys.modules.keys()
         ):
             raise
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError):  # whoever read has gone, or what it said already
+            with contextlib.suppress(OSError):
                 stream.flush()
-        os._exit(end.code)
+        os._exit(code)

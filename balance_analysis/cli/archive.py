@@ -12,17 +12,19 @@ import typer
 from typer import Option
 
 import balance_analysis as ba
-from balance_analysis.cli.app import command
+from balance_analysis.cli.app import ARCHIVE, command
 from balance_analysis.cli.options import (
     PrintFormat,
     Scheduler,
     Text,
     archive_argument,
+    check_is,
+    command_line,
     duration_option,
-    parse_duration,
 )
 from balance_analysis.cli.output import BAD, PARTIAL, Messages, echo
 from balance_analysis.errors import RequestError
+from balance_analysis.text import count_text, to_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,37 +42,45 @@ _BURST: Final = 5
 """Seconds' worth of requests that may come at once, as with real nodes."""
 
 
-@command()
+@command(panel=ARCHIVE)
 def status(
     messages: Messages,
     archive: _Archive,
     max_age: Annotated[Text, duration_option("Exit 3 if its end lies longer ago.")] = None,
     fail_on_gaps: Annotated[
-        bool, Option("--fail-on-gaps", help="Exit 3 if there is a gap or unproven part.")
+        bool,
+        Option("--fail-on-gaps", help="Exit 3 if a part is missing or unproven, the first too."),
     ] = False,
     form: PrintFormat = "table",
 ) -> None:
-    """Tell what an archive holds, and where something is missing; exit 5 if files are."""
-    oldest = None if max_age is None else parse_duration(max_age)
+    """Tell what an archive holds, and where something is missing; exit 5 if files are.
+
+    With -q nothing is printed but what is wrong.
+    """
+    oldest = None if max_age is None else to_duration(max_age)
+    check_is("archive", archive)
     found = ba.Archive(archive).status()
-    echo(found.to_json() if form == "json" else str(found))
+    if not messages.quiet:
+        echo(found.to_json() if form == "json" else str(found))
     if found.lost:
-        messages.fail(
-            f"{len(found.lost)} of its files are gone, or not as written; `verify` tells more", BAD
-        )
+        lost, told = count_text(len(found.lost), "file"), command_line("verify", archive)
+        messages.fail(f"{lost} of it gone, or not as written; `{told}` tells more", BAD)
     if oldest is not None and found.is_older_than(oldest):
         messages.fail(f"what is complete ends more than {max_age} ago", PARTIAL)
     if fail_on_gaps and not found.complete:
         messages.fail("nothing of it is known to be complete", PARTIAL)
-    if fail_on_gaps and found.holes:
+    if fail_on_gaps and (found.gaps or found.unproven):
+        from balance_analysis.archive.manifest import export_command
+        from balance_analysis.archive.status import stretches_text
+
+        mend = export_command(ba.Archive(archive).store, "--fill-gaps")
+        parts = stretches_text(tuple(sorted(found.gaps + found.unproven)))
         messages.fail(
-            "something is missing or unproven in between; `export --fill-gaps` asks a node that "
-            "still remembers it",
-            PARTIAL,
+            f"missing or unproven: {parts}; `{mend}` asks a node that still remembers it", PARTIAL
         )
 
 
-@command()
+@command(panel=ARCHIVE)
 def verify(
     messages: Messages,
     archive: _Archive,
@@ -80,9 +90,11 @@ def verify(
     form: PrintFormat = "table",
 ) -> None:
     """Prove that an archive is whole, or tell what is wrong and which command mends it."""
+    check_is("archive", archive)
     options: dict[str, Any] = {"sample": sample, "progress": messages.shows_progress}
     with contextlib.ExitStack() as stack:
         if against is not None:
+            check_is("node", against)
             options["against"] = stack.enter_context(ba.Client(against))
         if cluster := stack.enter_context(connected(scheduler)):
             found = ba.cluster.verify(ba.Archive(archive), client=cluster, **options)
@@ -93,7 +105,7 @@ def verify(
         raise typer.Exit(BAD)
 
 
-@command()
+@command(panel=ARCHIVE)
 def serve(
     messages: Messages,
     archive: Annotated[Text, archive_argument()] = None,
@@ -111,8 +123,9 @@ def serve(
     """Serve an archive as a node does: any client of the interface reads it."""
     if (archive is None) != demo:
         raise ValueError("name an archive to serve, or --demo, and not both")
+    check_is("archive", archive or "")
     host = host.strip("[]")
-    limit, seconds = _rate_limit(rate_limit, host), parse_duration(timeout).total_seconds()
+    limit, seconds = _rate_limit(rate_limit, host), to_duration(timeout).total_seconds()
     if not seconds:
         raise ValueError("--timeout must be more than 0")
     from balance_analysis.demo import sample_archive

@@ -13,7 +13,7 @@ import typer
 from typer import Argument, Option
 
 import balance_analysis as ba
-from balance_analysis.cli.app import app, command
+from balance_analysis.cli.app import ARCHIVE, app, command
 from balance_analysis.cli.archive import connected
 from balance_analysis.cli.options import (
     AccountOptions,
@@ -22,8 +22,11 @@ from balance_analysis.cli.options import (
     Scheduler,
     Text,
     Texts,
+    check_is,
+    command_line,
     duration_option,
     interval,
+    kind_of,
 )
 from balance_analysis.cli.output import BAD, LOCKED, PARTIAL, Messages, echo, logger, print_table
 from balance_analysis.errors import ArchiveError, RequestError
@@ -74,7 +77,7 @@ class ExportOptions(AccountOptions):
     ] = None
 
 
-@command(interrupted=PARTIAL)
+@command(panel=ARCHIVE, interrupted=PARTIAL)
 def export(
     messages: Messages,
     options: ExportOptions,
@@ -94,7 +97,8 @@ def export(
             raise ValueError(f"the setting {name} is missing: {example}; see `export --help`")
     messages.is_json = settings["log_format"] == "json"
     if dry_run and repair:
-        raise ValueError("--repair has no --dry-run; `verify` tells what it would mend")
+        told = command_line("verify", settings["archive"])
+        raise ValueError(f"--repair has no --dry-run; `{told}` tells what it would mend")
     if options.scheduler is not None and (repair or dry_run):
         option = "--repair" if repair else "--dry-run"
         raise ValueError(f"{option} works without a cluster: leave --scheduler out")
@@ -154,10 +158,11 @@ class Export:
             )
         if run.damaged:
             logger.warning(
-                "%s gone, or not as written, such as %s: `verify` tells more, `export --repair` "
-                "mends it",
+                "%s gone, or not as written, such as %s: `%s` tells more, `%s` mends it",
                 count_text(len(run.damaged), "file"),
                 run.damaged[0],
+                command_line("verify", self._archive.uri),
+                self._command("--repair"),
             )
         self._tell(count_text(run.rows, "new row") if run.rows else "Nothing new")
         return code
@@ -169,8 +174,9 @@ class Export:
         self._write_metrics(code)
         if done.is_rebuilt:
             logger.warning(
-                "the coverage was lost and is made anew from the files, all of it unproven; "
-                "`export --fill-gaps` asks a node for all that it remembers, and proves that"
+                "the coverage was lost and is made anew from the files, all of it unproven; `%s` "
+                "asks the node for all that it remembers, and proves that",
+                self._command("--fill-gaps"),
             )
         self._tell(
             f"Asked again for {count_text(len(done.periods), 'period')}: "
@@ -223,6 +229,11 @@ class Export:
         names, bounds = ("page_size", "workers"), (self._settings["since"], self._settings["until"])
         own = {name: self._settings[name] for name in names}
         return {**interval(*bounds), **own, "on_report": self._keep}
+
+    def _command(self, *options: str) -> str:
+        from balance_analysis.archive.manifest import export_command
+
+        return export_command(self._archive.store, *options, url=self._settings["url"][0])
 
     def _keep(self, report: RunReport) -> None:
         self._report = report
@@ -277,14 +288,36 @@ def _resolve(
         raise ValueError(f"with --config, give its NAME alone, not {' '.join(targets)}")
     if config is not None:
         return resolve(options, environ=os.environ, config=config, name="".join(targets) or None)
-    if len(targets) == 1:
-        raise ValueError("give URL... ARCHIVE, or --config FILE NAME")
+    _check_targets(targets)
     named = {"url": targets[:-1], "archive": targets[-1]} if targets else {}
     return resolve({**options, **named}, environ=os.environ)
 
 
+def _check_targets(targets: list[str]) -> None:
+    """Raise if these are plainly not addresses of nodes and then an archive."""
+    urls = [each for each in targets if kind_of(each) == "node"]
+    others = [each for each in targets if each not in urls]
+    if urls and len(others) == 1 and targets[-1] in urls:
+        told = command_line("export", *urls, *others)
+        raise ValueError(f"the archive comes last: `{told}`")
+    if urls and not others:
+        told = command_line("export", *urls, "archive")
+        raise ValueError(f"name the archive after the address: `{told}`")
+    if len(targets) == 1 and kind_of(targets[0]) == "archive":
+        from balance_analysis.archive.manifest import export_command
+
+        told = export_command(ba.Archive(targets[0]).store)
+        raise ValueError(f"name a node's address before the archive: `{told}`")
+    if len(targets) == 1:
+        raise ValueError("give URL... ARCHIVE, or --config FILE NAME")
+    for each in targets[:-1]:
+        check_is("node", each)
+    if targets:
+        check_is("archive", targets[-1])
+
+
 _config = typer.Typer(help="Tell which settings hold, and why.", no_args_is_help=True)
-app.add_typer(_config, name="config")
+app.add_typer(_config, name="config", rich_help_panel=ARCHIVE)
 
 
 @command(_config)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 import balance_analysis as ba
-from balance_analysis.cli.app import command
+from balance_analysis.cli.app import NODE, command
 from balance_analysis.cli.options import (
     AccountOptions,
     PrintFormat,
@@ -19,6 +19,7 @@ from balance_analysis.cli.options import (
     Until,
     Url,
     Urls,
+    check_is,
     interval,
     output_option,
 )
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@command()
+@command(panel=NODE)
 def fetch(
     messages: Messages,
     url: Urls,
@@ -46,6 +47,8 @@ def fetch(
     resume: Annotated[bool, Option("--resume", help="Go on with an interrupted fetch.")] = False,
 ) -> None:
     """Load all balance changes of an interval into one Parquet file, complete or not at all."""
+    for each in url:
+        check_is("node", each)
     bounds = interval(since, until)
     check_output(output, suffixes=("", ".parquet", ".pq"))
     from balance_analysis.known import lacking
@@ -92,7 +95,7 @@ def _telling_part(side: Path, messages: Messages) -> Iterator[None]:
         raise
 
 
-@command()
+@command(panel=NODE)
 def limits(
     messages: Messages,
     url: Url,
@@ -100,6 +103,7 @@ def limits(
     form: PrintFormat = "table",
 ) -> None:
     """Show the network's limits as they are now."""
+    check_is("node", url)
     if output is not None:
         check_output(output, suffixes=("", ".json"))
     with ba.Client(url) as client:
@@ -124,19 +128,20 @@ def _plain(value: object) -> str:
     return words[value] if value is None or isinstance(value, bool) else printable(str(value))
 
 
-@command()
+@command(panel=NODE)
 def doctor(
     messages: Messages,
     url: Url,
     form: PrintFormat = "table",
 ) -> None:
     """Tell what a node does and where it misbehaves, in at most 40 requests."""
+    check_is("node", url)
     with ba.Client(url) as client:
         report = ba.diagnose_node(client)
     echo(report.to_json() if form == "json" else str(report))
 
 
-@command()
+@command(panel="Try it")
 def demo(
     messages: Messages,
     out: Annotated[Path, Option(help="Folder for the files.")] = Path("demo"),

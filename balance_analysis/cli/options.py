@@ -1,19 +1,24 @@
-"""The options and arguments that commands share, and the moments and durations in them."""
+"""The options and arguments that commands share, and the moments in them."""
 
 from __future__ import annotations
 
-import datetime as dt
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from typer import Argument, Option
 
+from balance_analysis.files.atomic import ABOUT
+
+if TYPE_CHECKING:
+    import datetime as dt
+
 Text = str | None
 Texts = list[str] | None
-TableFormat = Literal["table", "csv", "json", "parquet"]
-ExactFormat = Literal["csv", "json", "parquet"]
+TableFormat = Literal["table", "csv", "json", "parquet", "xlsx"]
+ExactFormat = Literal["csv", "json", "parquet", "xlsx"]
 PrintFormat = Annotated[Literal["table", "json"], Option("--format", help="How to print.")]
 
 Url = Annotated[str, Argument(metavar="URL", help="The node's address.")]
@@ -81,9 +86,48 @@ class AccountOptions:
         }
 
 
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_AGO: Final = re.compile(r"(?:now-)?(\d+[smhdw])", re.ASCII)
-_DURATION: Final = re.compile(r"(\d+)\s*([smhdw])", re.ASCII)
+_KINDS: Final = {
+    "node": "the address of a node",
+    "archive": "an archive",
+    "file": "a file",
+    "rows": "a file or an archive",
+}
+
+
+def command_line(*words: str) -> str:
+    """Return a command as it can be pasted."""
+    return shlex.join(["balance-analysis", *words])
+
+
+def kind_of(text: str) -> Literal["node", "archive", "file"] | None:
+    """Return what an argument names, if that can be seen."""
+    if re.match("https?://", text, re.IGNORECASE):
+        return "node"
+    if "://" in text or (Path(text) / ABOUT).exists():
+        return "archive"
+    return "file" if Path(text).is_file() else None
+
+
+def check_is(wanted: Literal["node", "archive", "rows"], text: str) -> None:
+    """Raise if an argument is plainly something else, and say what to write instead.
+
+    Raises
+    ------
+    ValueError
+        If it is.
+    """
+    given = kind_of(text)
+    if given == wanted or given is None or (wanted == "rows" and given != "node"):
+        return
+    if given == "node" and wanted == "archive":
+        told = f"`{command_line('export', text, 'archive')}` makes an archive of what it has"
+    elif given == "node":
+        load, then = ("fetch", text, "-o", "changes.parquet"), "and then name changes.parquet"
+        told = f"load its rows first, `{command_line(*load)}`, {then}"
+    else:
+        tell = "status" if given == "archive" else "summary"
+        told = f"`{command_line(tell, text)}` tells what it holds"
+    raise ValueError(f"{text} is {_KINDS[given]}, not {_KINDS[wanted]}; {told}")
 
 
 def interval(since: Text, until: Text) -> dict[str, Any]:
@@ -94,8 +138,10 @@ def interval(since: Text, until: Text) -> dict[str, Any]:
     ValueError
         If one is no moment, or the start is not before the end.
     """
-    now = dt.datetime.now(dt.UTC)
-    start, end = _moment(since, now), _moment(until, now)
+    from balance_analysis.schema import from_microseconds, to_bounds
+
+    bounds = to_bounds(since, until)
+    start, end = (None if bound is None else from_microseconds(bound) for bound in bounds)
     if start is not None and end is not None and start >= end:
         raise ValueError(
             f"start must be before end, but {start.isoformat()} is not before {end.isoformat()}"
@@ -103,35 +149,8 @@ def interval(since: Text, until: Text) -> dict[str, Any]:
     return {"start": start, "end": end}
 
 
-def _moment(text: Text, now: dt.datetime) -> dt.datetime | None:
-    if text is None or text == "now":
-        return now if text else None
-    if ago := _AGO.fullmatch(text):
-        return now - parse_duration(ago[1])
-    from balance_analysis.schema import from_microseconds, to_microseconds
-
-    return from_microseconds(to_microseconds(text))
-
-
-def parse_duration(text: str) -> dt.timedelta:
-    """Return the duration that a text such as `90s`, `10m`, `2h`, `7d` or `1w` tells.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
-    found = _DURATION.fullmatch(text.strip())
-    if found is None:
-        raise ValueError(f"{text!r} is no duration; write 90s, 10m, 2h or 7d")
-    try:
-        return dt.timedelta(**{_UNITS[found[2]]: int(found[1])})
-    except OverflowError as error:
-        raise ValueError(f"{text!r} is too long") from error
-
-
 def format_duration(duration: dt.timedelta) -> str:
-    """Return a duration of whole seconds as `parse_duration` reads it."""
+    """Return a duration of whole seconds as `to_duration` reads it."""
     seconds = round(duration.total_seconds())
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
         if seconds and seconds % size == 0:

@@ -24,6 +24,9 @@ MISMATCH: Final = 76
 PARTIAL: Final = 3
 BAD: Final = 5
 INTERRUPTED: Final = 130
+READER_LEFT: Final = 141
+"""What a shell has for a program that writes to `head` after that has seen enough."""
+
 EXIT_CODES: Final[dict[type[Exception], int]] = {
     errors.ArchiveLockedError: LOCKED,
     errors.ArchiveDamagedError: BAD,
@@ -34,6 +37,7 @@ EXIT_CODES: Final[dict[type[Exception], int]] = {
     IsADirectoryError: 2,
     NotADirectoryError: 2,
     PermissionError: 2,
+    BrokenPipeError: READER_LEFT,
     OSError: DISK,
     ValueError: 2,
     errors.IncompleteError: PARTIAL,

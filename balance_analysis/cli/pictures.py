@@ -197,7 +197,7 @@ def _one_account(rows: Rows, how: dict[str, Any], messages: Messages) -> Rows:
         f"Account {account_labels(accounts)[place]}, which held most; choose with --party-id, "
         "--market-id and --account-type"
     )
-    asset, kind, party, market = accounts.iloc[place][list(ba.ACCOUNT_KEY)]
+    asset, kind, party, market = accounts.iloc[place][ba.ACCOUNT_KEY]
     return rows.only(Filters(asset, (party,), (market,), (kind,)))
 
 

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 import balance_analysis as ba
-from balance_analysis.cli.options import AccountOptions, Since, Source, UntilLast, interval
+from balance_analysis.cli.options import (
+    AccountOptions,
+    Since,
+    Source,
+    UntilLast,
+    check_is,
+    interval,
+)
 from balance_analysis.errors import IncompleteError
 from balance_analysis.text import list_text, spans_text, without_credentials
 
@@ -39,7 +46,7 @@ class Rows:
         import pandas as pd
 
         frames = [self.table, *([] if self.opening is None else [self.opening])]
-        distinct = [frame[list(ba.ACCOUNT_KEY)].drop_duplicates() for frame in frames]
+        distinct = [frame[ba.ACCOUNT_KEY].drop_duplicates() for frame in frames]
         return pd.concat([accounts.astype("str") for accounts in distinct])
 
     def only(self, filters: Filters) -> Rows:
@@ -60,6 +67,7 @@ class Selection(AccountOptions):
     ] = False
 
     def __post_init__(self) -> None:
+        check_is("rows", self.file)
         _ = self.bounds, self.filters
 
     @cached_property
@@ -205,7 +213,7 @@ class Selection(AccountOptions):
         if self.is_archive:
             archive = ba.Archive(self.file)
             end = archive.coverage()["end"].max() if before is None else before
-            return archive.balance_at(end, partial=True)[list(ba.ACCOUNT_KEY)]
+            return archive.balance_at(end, partial=True)[ba.ACCOUNT_KEY]
         table = ba.read_parquet(self.file)
         rows = table if before is None else table[table["timestamp"] < before]
-        return rows[list(ba.ACCOUNT_KEY)].drop_duplicates()
+        return rows[ba.ACCOUNT_KEY].drop_duplicates()

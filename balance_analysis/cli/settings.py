@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args, get_
 
 import msgspec
 
-from balance_analysis.cli.options import format_duration, parse_duration
-from balance_analysis.text import without_credentials
+from balance_analysis.cli.options import format_duration
+from balance_analysis.text import to_duration, without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -129,7 +129,7 @@ def _parsed(kind: Any, value: object, origin: str) -> Value:  # noqa: ANN401 - a
 
 def _parse(kind: Any, value: object) -> object:  # noqa: ANN401 - a type
     if kind is dt.timedelta:
-        return parse_duration(str(value))
+        return to_duration(str(value))
     if get_origin(kind) is Literal and value not in get_args(kind):
         raise ValueError(f"must be {' or '.join(get_args(kind))}, not {value!r}")
     if kind == list[str] and isinstance(value, str):

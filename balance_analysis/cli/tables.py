@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import io
-import json
-import re
 import sys
-from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 from typer import Option
 
@@ -18,23 +14,18 @@ from balance_analysis.cli.app import command
 from balance_analysis.cli.options import ExactFormat, TableFormat, Text, form_option, output_option
 from balance_analysis.cli.output import Messages, echo, print_table
 from balance_analysis.cli.selection import Selection
-from balance_analysis.files.atomic import check_output, replacing
+from balance_analysis.files.atomic import check_output
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
     from balance_analysis.assets import Asset, Assets
 
-_MOMENT: Final = "%Y-%m-%dT%H:%M:%SZ"
-_SPECIAL: Final = re.compile(r'[",\r\n]')
-_RUN: Final = r"^([=+\-@\t\r\n])"
-"""What a spreadsheet takes as the beginning of a formula, or skips before one."""
 
 _Output = Annotated[
     Path | None,
     output_option(
-        "Write it here: .csv, .json or .parquet. In CSV, text that a spreadsheet would run "
+        "Write it here: .csv, .json, .parquet or .xlsx. In CSV, text that a spreadsheet would run "
         "(it begins with =, +, -, @, a tab or a line break) has an apostrophe before it."
     ),
 ]
@@ -84,8 +75,6 @@ def series(
     found = ba.balance_series(
         rows.table, freq=freq, layout=layout, **selection.bounds, opening=rows.opening
     )
-    if layout == "wide":
-        found = one_header(found)
     write_exact(found, chosen, output)
     if output is not None:
         messages.say(f"{len(found):,} rows: {output}")
@@ -104,105 +93,40 @@ def choose_format(
     OSError
         If the file can't be written there.
     """
+    from balance_analysis.files.tables import check_installed
+
     if output is None:
-        if form == "parquet":
-            raise ValueError("Parquet is not for a terminal; name a file with -o FILE.parquet")
+        if form in {"parquet", "xlsx"}:
+            raise ValueError(f"{form} is not for a terminal; name a file with -o FILE.{form}")
         return form or otherwise
     if form == "table":
-        raise ValueError("a table is for the terminal; a file takes --format csv, json or parquet")
+        raise ValueError(
+            "a table is for the terminal; a file takes --format csv, json, parquet or xlsx"
+        )
     ending = output.suffix.removeprefix(".").lower()
     known = ending in get_args(ExactFormat)
     if form is None and not known:
-        raise ValueError(f"{output}: name a .csv, .json or .parquet file, or give --format")
+        raise ValueError(f"{output}: name a .csv, .json, .parquet or .xlsx file, or give --format")
     if form is not None and known and ending != form:
         raise ValueError(f"{output}: name a .{form} file, or give --format {ending}")
+    check_installed(form or ending)
     check_output(output, inputs=[source])
     return form or cast("ExactFormat", ending)
 
 
 def write_exact(rows: pd.DataFrame, form: TableFormat, output: Path | None) -> None:
     """Write rows to stdout, or to a file that appears whole or not at all."""
-    write = {"csv": _write_csv, "json": _write_json, "parquet": _write_parquet}[form]
+    from balance_analysis.files.tables import WRITERS, to_rows, write_as
+
     if output is not None:
-        with replacing(output) as temporary, temporary.open("wb") as file:
-            write(rows, file)
+        write_as(rows, form, output)
     elif sys.stdout.isatty():
         held = io.BytesIO()
-        write(rows, held)
+        WRITERS[form](to_rows(rows), held)
         echo(held.getvalue().decode(), nl=False)
     else:
         sys.stdout.flush()
-        write(rows, sys.stdout.buffer)
-
-
-def one_header(wide: pd.DataFrame) -> pd.DataFrame:
-    """Return a wide series with one name a column: its account's ids, joined by slashes.
-
-    Raises
-    ------
-    ValueError
-        If two accounts would have one name.
-    """
-    names = ["/".join(ids) for ids in wide.columns]
-    if len({*names, "timestamp"}) <= len(names):
-        raise ValueError("ids with slashes give two columns one name; take --layout long")
-    return wide.set_axis(names, axis="columns").reset_index()
-
-
-def _write_csv(rows: pd.DataFrame, file: BinaryIO) -> None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    from pyarrow import csv
-
-    from balance_analysis.frame import to_plain_arrow
-
-    arrow = to_plain_arrow(rows)
-    texts = [*arrow.column_names]
-    for place, field in enumerate(arrow.schema):
-        column = arrow[field.name]
-        if pa.types.is_timestamp(field.type):
-            arrow = arrow.set_column(place, field.name, pc.strftime(column, _MOMENT))
-        elif pa.types.is_dictionary(field.type):
-            ids = rows[field.name].cat.categories
-            texts.extend(ids)
-            if any(re.match(_RUN, each) for each in ids):
-                arrow = arrow.set_column(place, field.name, _as_text(column.cast(pa.string())))
-    arrow = arrow.rename_columns(_as_text(pa.array(arrow.column_names)).to_pylist())
-    quoting = "needed" if any(map(_SPECIAL.search, texts)) else "none"
-    csv.write_csv(arrow, file, csv.WriteOptions(quoting_style=quoting, quoting_header=quoting))
-
-
-def _as_text(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return text with an apostrophe before what a spreadsheet would run."""
-    import pyarrow.compute as pc
-
-    return pc.replace_substring_regex(column, _RUN, r"'\1")
-
-
-def _write_json(rows: pd.DataFrame, file: BinaryIO) -> None:
-    """Write JSON; amounts are text in it, since JSON's numbers are floats."""
-    content = [
-        {name: _to_json(value) for name, value in row.items()} for row in rows.to_dict("records")
-    ]
-    file.write(f"{json.dumps(content, indent=2)}\n".encode())
-
-
-def _to_json(value: Any) -> object:  # noqa: ANN401 - a cell of any column
-    from pandas import isna
-
-    if isna(value):
-        return None
-    if isinstance(value, dt.datetime):
-        return value.isoformat()
-    return str(value) if isinstance(value, Decimal) else value
-
-
-def _write_parquet(rows: pd.DataFrame, file: BinaryIO) -> None:
-    import pyarrow.parquet as pq
-
-    from balance_analysis.frame import to_plain_arrow
-
-    pq.write_table(to_plain_arrow(rows), file, compression="zstd")
+        WRITERS[form](to_rows(rows), sys.stdout.buffer)
 
 
 def print_summary(accounts: pd.DataFrame, *, limit: int, assets: Assets) -> None:

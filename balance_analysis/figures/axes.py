@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter, ScalarFormatter
 
-from balance_analysis.analysis.units import Decimals as DecimalsOfAssets
 from balance_analysis.analysis.units import to_units
 from balance_analysis.schema import to_microseconds
 from balance_analysis.text import moment_text, short_ids
@@ -24,9 +23,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
+    from balance_analysis.assets import AssetsLike
     from balance_analysis.schema import Instant
 
-Decimals = int | DecimalsOfAssets
+Decimals: TypeAlias = "int | AssetsLike"
 """How many decimals the asset of a figure has, or what `to_units` takes."""
 
 _READABLE: Final = (1e3, 1e15)

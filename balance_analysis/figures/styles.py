@@ -203,7 +203,7 @@ def account_labels(accounts: pd.DataFrame) -> list[str]:
     ... }))
     ['margin · 033acc…7d94 · market bda439…82ef', 'global reward · network']
     """
-    return group_labels(accounts[list(ACCOUNT_KEY)])
+    return group_labels(accounts[ACCOUNT_KEY])
 
 
 def group_labels(groups: pd.DataFrame) -> list[str]:

@@ -38,6 +38,7 @@ from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
 from balance_analysis.load.stream import Load
 from balance_analysis.schema import to_microseconds
+from balance_analysis.text import to_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from balance_analysis.node.client import Client
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
+    from balance_analysis.text import Duration
 
 logger = logging.getLogger("balance_analysis")
 
@@ -71,9 +73,9 @@ def export(
     start: Instant | None = None,
     end: Instant | None = None,
     partition: Partition = "day",
-    lag: dt.timedelta = LAG,
-    overlap: dt.timedelta = OVERLAP,
-    settle: dt.timedelta = SETTLE,
+    lag: Duration = LAG,
+    overlap: Duration = OVERLAP,
+    settle: Duration = SETTLE,
     fill_gaps: bool = False,
     page_size: int = 5000,
     workers: int = 4,
@@ -107,7 +109,7 @@ def export(
     partition
         What a file holds: a "day" in UTC, a "month" or an "hour".
     lag
-        How far behind now the default end lies.
+        How far behind now the default end lies: a timedelta, or text such as "90s", "2m", "1h".
     overlap
         How much of the end of the coverage is asked for again and compared.
     settle
@@ -155,7 +157,7 @@ def export(
     """
     pool = None if executor is None else Pool.of(executor)
     assets = read_assets(filters.get("assets") or {})
-    lagging = dt.datetime.now(dt.UTC) - lag
+    lagging = dt.datetime.now(dt.UTC) - to_duration(lag)
     request = make_request(
         start,
         lagging if end is None else end,
@@ -171,8 +173,8 @@ def export(
         assets=assets,
         request=request,
         before=to_microseconds(lagging),
-        overlap=overlap // dt.timedelta(microseconds=1),
-        settle=settle,
+        overlap=to_duration(overlap) // dt.timedelta(microseconds=1),
+        settle=to_duration(settle),
         fill_gaps=fill_gaps,
         pool=pool,
         progress=progress,
@@ -229,7 +231,7 @@ class _Export:
             with reported(self.store, writer, self.run, on_report):
                 writer.recover()
                 self._fill_all(writer, self._spans(writer.state) if spans is None else spans)
-                lost = lost_files(self.store, self.about, writer.state)
+                lost = lost_files(self.store, writer.about, writer.state)
                 self.run.damaged += [name for name in lost if name not in self.run.damaged]
 
     def _check_bound(self) -> bool:
@@ -325,7 +327,7 @@ class _Export:
         try:
             writer.keep_limits(self.run.limits)
         except ArchiveError as error:
-            self.run.damaged.append(layout.LIMITS)
+            self.run.damaged.append(writer.about.limits)
             logger.warning("%s", error)
 
 

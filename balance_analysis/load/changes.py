@@ -49,9 +49,10 @@ def load_balance_changes(
     client
         The node, or several nodes of one network.
     start, end
-        The interval, start inclusive, end exclusive: datetimes, dates or ISO 8601 text, UTC where
-        no time zone is given. `start=None` begins at the oldest row that the node holds, looked for
-        from 2020 on. `end=None` is now, fixed before the first request.
+        The interval, start inclusive, end exclusive: datetimes, dates or text, of ISO 8601 or such
+        as "7d" (ago), "now-1h" and "now"; UTC where no time zone is given. `start=None` begins at
+        the oldest row that the node holds, looked for from 2020 on. `end=None` is now, fixed before
+        the first request.
     asset_id, party_ids, market_ids, account_types
         Which accounts; all where nothing is given. AND across the four, OR within a list. Ids
         have 64 hex digits (an asset's may differ), or are `network` for accounts without a

@@ -139,7 +139,7 @@ def _accounts(frame: pd.DataFrame) -> list[Account]:
     missing = [name for name in ACCOUNT_KEY if name not in frame]
     if missing:
         raise ValueError(f"not a frame of accounts: it has no column {', '.join(missing)}")
-    keys = frame[list(ACCOUNT_KEY)].drop_duplicates()
+    keys = frame[ACCOUNT_KEY].drop_duplicates()
     if keys.isna().to_numpy().any():
         raise ValueError("accounts has a missing id; no market is '', not missing")
     columns = [

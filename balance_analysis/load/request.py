@@ -60,8 +60,9 @@ def make_request(
     check_positive("workers", workers)
     if on_bad_rows not in ("raise", "quarantine"):
         raise ValueError(f'on_bad_rows must be "raise" or "quarantine", not {on_bad_rows!r}')
-    last = to_microseconds(dt.datetime.now(dt.UTC) if end is None else end)
-    first = None if start is None else to_microseconds(start)
+    now = dt.datetime.now(dt.UTC)
+    last = to_microseconds(now if end is None else end, now=now)
+    first = None if start is None else to_microseconds(start, now=now)
     if first is not None and first >= last:
         raise ValueError(
             f"start must be before end, but {iso_text(first)} is not before {iso_text(last)}"

@@ -23,6 +23,7 @@ from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.lock import writer_of
 from balance_analysis.archive.manifest import (
     check_seen,
+    export_command,
     noted_files,
     read_about,
     read_archive_assets,
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
     from balance_analysis.load.request import Report
     from balance_analysis.node.client import Client
     from balance_analysis.spans import Span
-
-_REBUILD: Final = "put back a copy of it, or `export --repair` rebuilds it from the files"
 
 EMPTY: Final = ARROW_SCHEMA.empty_table()
 
@@ -98,8 +97,9 @@ def verify_store(
         state = read_coverage(store)
     except ArchiveError as error:
         said = without_credentials(str(error))
-        return replace(report, problems=(Problem("coverage", said, layout.COVERAGE, _REBUILD),))
-    verification = _Verification(store, about, state, report.uri, is_writer)
+        problem = Problem("coverage", said, layout.COVERAGE, _rebuilding(store))
+        return replace(report, problems=(problem,))
+    verification = _Verification(store, about, state, is_writer)
     with reporting(progress) as show:
         verification.run(show, look)
     return replace(
@@ -111,6 +111,11 @@ def verify_store(
         gaps=len(state.missing(*state.bounds(proven=False), proven=False)),
         unproven=sum(not interval.proven for interval in state.intervals),
     )
+
+
+def _rebuilding(store: Store) -> str:
+    mend = export_command(store, "--repair")
+    return f"put back a copy of it, or `{mend}` rebuilds it from the files"
 
 
 @dataclass(slots=True)
@@ -132,7 +137,6 @@ class _Verification:
     store: Store
     about: About
     state: Coverage
-    uri: str
     is_writer: bool
     problems: list[Problem] = field(default_factory=list)
     files: int = 0
@@ -144,7 +148,7 @@ class _Verification:
     def run(self, show: Report, look: Look) -> None:
         self._check_pending()
         for said in contradictions(self.state, self.about.partition):
-            self._add("coverage", said, layout.COVERAGE, _REBUILD)
+            self._add("coverage", said, layout.COVERAGE, _rebuilding(self.store))
         if any(problem.kind == "coverage" for problem in self.problems):
             return
         files = [self._file(period, self.state) for period in self.state.files]
@@ -167,8 +171,8 @@ class _Verification:
     def _add(self, kind: Kind, what: str, where: str, mend: str, *periods: str) -> None:
         self.problems.append(Problem(kind, without_credentials(what), where, mend, periods))
 
-    def _command(self, options: str = "") -> str:
-        return f"balance-analysis export URL {self.uri}{options}"
+    def _command(self, *options: str) -> str:
+        return export_command(self.store, *options)
 
     def _is_being_written(self) -> bool:
         return not self.is_writer and writer_of(self.store) is not None
@@ -219,21 +223,21 @@ class _Verification:
             return
         self.is_broken = True
         if file.spans:
-            self._add("rows", checked.wrong, file.name, self._command(" --repair"), period)
+            self._add("rows", checked.wrong, file.name, self._command("--repair"), period)
         else:
-            covers = self._command(f" --since {iso_text(file.period[0])} --fill-gaps")
+            covers = self._command("--since", iso_text(file.period[0]), "--fill-gaps")
             mend = f"put back a copy of it, or let its time be covered: {covers}"
             self._add("rows", checked.wrong, file.name, mend)
 
     def _check_checkpoint(self, moment: int) -> None:
-        name, note = layout.checkpoint_file(moment), self.state.checkpoints[moment]
+        name, note = self.about.checkpoint_file(moment), self.state.checkpoints[moment]
         content, wrong = _read(self.store, name, note)
         if not wrong and not self.is_broken:
             wrong = self._compare_checkpoint(content, moment)
             self.checkpoints += 1
         # Where rows before it came meanwhile, it is not what the archive goes by any more.
         if wrong and read_coverage(self.store).checkpoints.get(moment) == note:
-            self._add("checkpoint", wrong, name, self._command(" --repair"))
+            self._add("checkpoint", wrong, name, self._command("--repair"))
 
     def _compare_checkpoint(self, content: bytes, moment: int) -> str:
         self.balances = [last_rows(pa.concat_tables([EMPTY, *self.balances]))]
@@ -248,11 +252,11 @@ class _Verification:
         return wrong or ""
 
     def _check_limits(self) -> None:
-        mend = f"put back a copy, or {self._command(' --repair')} makes it from the runs' reports"
+        mend = f"put back a copy, or {self._command('--repair')} makes it from the runs' reports"
         try:
-            read_limits(self.store, self.state)
+            read_limits(self.store, self.about, self.state)
         except ArchiveError as error:
-            self._add("limits", str(error), layout.LIMITS, mend)
+            self._add("limits", str(error), self.about.limits, mend)
 
     def _check_assets(self) -> None:
         try:
@@ -267,7 +271,7 @@ class _Verification:
         for link in links:
             what = "is a symbolic link, which is never followed"
             self._add("stranger", what, link, "put the file or folder itself in its place")
-        known = {layout.ABOUT, layout.ASSETS, layout.COVERAGE, layout.LIMITS, layout.LOCK}
+        known = {layout.ABOUT, layout.ASSETS, layout.COVERAGE, self.about.limits, layout.LOCK}
         known |= {layout.HOLDER, *links}
         behind = tuple(f"{link}/" for link in links)
         names = [name for name in self.store.names() if not name.startswith(behind)]
@@ -282,7 +286,7 @@ class _Verification:
 
     def _is_expected(self, name: str, *, is_being_written: bool) -> bool:
         """Whether a file that is not named by the coverage may be there, or is there no more."""
-        if is_leftover(name) or name.startswith(layout.CHECKPOINTS):
+        if is_leftover(name) or name.startswith(self.about.checkpoints):
             may_be = is_being_written or name.startswith(layout.STAGED)
         else:
             may_be = name.startswith((layout.RUNS, layout.QUARANTINE))
@@ -293,12 +297,12 @@ class _Verification:
         if is_leftover(name):
             what = "was left by an interrupted write, or is being written"
             self._add("leftover", what, name, f"{self._command()} removes it")
-        elif name.startswith(layout.CHECKPOINTS):
+        elif name.startswith(self.about.checkpoints):
             what = "is not named by the coverage: an interrupted run left it"
             self._add("leftover", what, name, f"{self._command()} writes it anew; else remove it")
         elif period is not None and self._covered(period):
             what = "is not named by the coverage, which has its time as complete"
-            self._add("rows", what, name, self._command(" --repair"), period)
+            self._add("rows", what, name, self._command("--repair"), period)
         elif name.startswith(layout.CHANGES):
             what = "is not named by the coverage, but readers of the folder take its rows"
             self._add("stranger", what, name, "move it out of the archive")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.manifest import read_about, read_coverage
+from balance_analysis.archive.manifest import export_command, read_about, read_coverage
 from balance_analysis.archive.status import Problem, VerifyReport
 from balance_analysis.errors import ArchiveError
 from balance_analysis.load.changes import PartialLoad
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.layout import Partition
+    from balance_analysis.archive.store import Store
     from balance_analysis.filters import Filters
     from balance_analysis.node.client import Client
     from balance_analysis.spans import Span
@@ -75,7 +76,7 @@ def verify_against(
             continue
         windows += 1
         if said:
-            problems.append(_problem(report.uri, about.partition, window, said))
+            problems.append(_problem(archive.store, client.base_url, about.partition, window, said))
     return replace(report, problems=tuple(problems), windows=windows, not_compared=tuple(skipped))
 
 
@@ -129,13 +130,13 @@ def _moment_in(spans: list[Span], rng: random.Random) -> int:
     return rng.randrange(start, end)
 
 
-def _problem(uri: str, partition: Partition, window: Span, said: str) -> Problem:
+def _problem(store: Store, url: str, partition: Partition, window: Span, said: str) -> Problem:
     since, until = map(iso_text, window)
     return Problem(
         "difference",
         said,
         range_text(*window),
-        f"balance-analysis export URL {uri} --repair --since {since} --until {until}",
+        export_command(store, "--repair", "--since", since, "--until", until, url=url),
         tuple(layout.periods_between(*window, partition)),
     )
 

@@ -22,7 +22,13 @@ from balance_analysis.archive.manifest import read_about
 from balance_analysis.errors import CheckError
 from balance_analysis.known import known_of, note_known
 from balance_analysis.report.tables import write_moment
-from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, from_microseconds, to_microseconds
+from balance_analysis.schema import (
+    ACCOUNT_KEY,
+    ATTRS_KEY,
+    from_microseconds,
+    to_bounds,
+    to_microseconds,
+)
 from balance_analysis.spans import between, clipped
 from balance_analysis.text import without_credentials
 
@@ -85,8 +91,8 @@ def read_source(
     source: Archive | pd.DataFrame, *, start: Instant | None, end: Instant | None
 ) -> Source:
     """Read what a report is made of: see `write_report`."""
-    begin = None if start is None else from_microseconds(to_microseconds(start))
-    stop = None if end is None else from_microseconds(to_microseconds(end))
+    bounds = to_bounds(start, end)
+    begin, stop = (None if bound is None else from_microseconds(bound) for bound in bounds)
     if isinstance(source, Archive):
         return _of_archive(source, begin, stop)
     if isinstance(source, pd.DataFrame):
@@ -327,7 +333,7 @@ def _to_accounts(accounts: pd.DataFrame | Iterable[Account]) -> list[Account]:
 
 def keys_of(frame: pd.DataFrame) -> list[Account]:
     """Return the account of each row."""
-    return list(frame[list(ACCOUNT_KEY)].astype("str").itertuples(index=False, name=None))
+    return list(frame[ACCOUNT_KEY].astype("str").itertuples(index=False, name=None))
 
 
 def _check_known(wanted: Sequence[Account], known: Iterable[Account]) -> None:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from balance_analysis.analysis.units import Decimals
     from balance_analysis.archive.archive import Archive
+    from balance_analysis.assets import AssetsLike
     from balance_analysis.files.atomic import PathLike
     from balance_analysis.report.content import Account
     from balance_analysis.schema import Instant
@@ -37,7 +37,7 @@ def write_report(
     end: Instant | None = None,
     accounts: pd.DataFrame | Iterable[Account] = (),
     largest: int = 10,
-    decimals: Decimals | None = None,
+    decimals: AssetsLike | None = None,
 ) -> None:
     """Write a report on an archive or a table: one HTML file that needs no network.
 

@@ -246,12 +246,11 @@ class _Assets:
         return "The largest account" if count == 1 else f"The {count:,} largest accounts"
 
     def _accounts(self, asset: AssetContent, unit: tables.AssetUnit) -> Iterator[dict[str, Any]]:
-        key = list(ACCOUNT_KEY)
-        places = asset.table.groupby(key, observed=True).indices
+        places = asset.table.groupby(ACCOUNT_KEY, observed=True).indices
         for account, (_, row) in zip(keys_of(asset.chosen), asset.chosen.iterrows(), strict=True):
             rows, opening = asset.table.iloc[places.get(account, [])], asset.opening
             if opening is not None:
-                opening = opening[(opening[key].astype("str") == list(account)).all(axis=1)]
+                opening = opening[(opening[ACCOUNT_KEY].astype("str") == list(account)).all(axis=1)]
             yield {
                 "anchor": self._anchors[account],
                 "title": self._title(account),

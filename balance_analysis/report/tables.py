@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-import tomllib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
@@ -14,13 +11,13 @@ import pyarrow as pa
 from markupsafe import Markup
 
 from balance_analysis.analysis.int128 import integers_of, words_of
-from balance_analysis.analysis.units import read_decimals
+from balance_analysis.assets import read_assets
 from balance_analysis.figures.styles import type_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from balance_analysis.analysis.units import Decimals
+    from balance_analysis.assets import AssetsLike
 
 UNKNOWN: Final = "unknown"
 NOTHING: Final = "\N{EN DASH}"
@@ -67,10 +64,8 @@ def _write(amount: int, decimals: int, needed: int) -> str:
     return f"{'-' if amount < 0 else ''}{whole:,}{point}"
 
 
-def read_units(assets: Iterable[str], decimals: Decimals | None) -> dict[str, AssetUnit]:
+def read_units(assets: Iterable[str], decimals: AssetsLike | None) -> dict[str, AssetUnit]:
     """Return what each asset is shown in; `decimals` is as `to_units` takes it.
-
-    A TOML file may tell the `symbol` of each asset as well.
 
     Raises
     ------
@@ -79,20 +74,13 @@ def read_units(assets: Iterable[str], decimals: Decimals | None) -> dict[str, As
     OSError
         If the file can't be read.
     """
-    known = {} if decimals is None else read_decimals(decimals)
-    symbols = _read_symbols(Path(decimals)) if isinstance(decimals, str | os.PathLike) else {}
-    for asset, number in known.items():
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise ValueError(f"asset {asset!r} can't have {number!r} decimals")
-    return {asset: AssetUnit(known.get(asset), symbols.get(asset)) for asset in assets}
-
-
-def _read_symbols(file: Path) -> dict[str, str]:
-    if file.suffix.lower() != ".toml":
-        return {}
-    entries = tomllib.loads(file.read_text(encoding="utf-8")).items()
-    told = {asset: about.get("symbol") for asset, about in entries if isinstance(about, dict)}
-    return {asset: symbol for asset, symbol in told.items() if symbol and isinstance(symbol, str)}
+    known = read_assets(decimals or {})
+    return {
+        asset: AssetUnit(known[asset].decimals, known[asset].symbol or None)
+        if asset in known
+        else AssetUnit(None, None)
+        for asset in assets
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,14 @@ from balance_analysis.errors import ArchiveError
 from balance_analysis.service.changes import TIMEOUT, Changes
 from balance_analysis.service.coverage import Catalog, unavailable
 from balance_analysis.service.errors import Code, RefusedError
-from balance_analysis.service.guards import MEDIA_TYPE, RATE_HEADERS, Guards, Metrics, RateLimiter
+from balance_analysis.service.guards import (
+    MEDIA_TYPE,
+    RATE_HEADERS,
+    Guards,
+    Indented,
+    Metrics,
+    RateLimiter,
+)
 from balance_analysis.service.openapi import CHANGES, LIMITS, describe, page
 
 if TYPE_CHECKING:
@@ -131,6 +138,7 @@ def create_app(
             Middleware(Guards, metrics=metrics, limiter=limiter, paths=routes),
             # The fastest level: cursors make answers so repetitive that higher ones save little.
             Middleware(GZipMiddleware, compresslevel=1),
+            Middleware(Indented),
         ],
         exception_handlers={HTTPException: _refuse},
         lifespan=_reading,
@@ -159,7 +167,7 @@ def _limits(archive: Archive) -> Response:
     """
     view = Catalog(archive.store).view()
     try:
-        rows = read_limits(archive.store, view.coverage)
+        rows = read_limits(archive.store, view.about, view.coverage)
     except (ArchiveError, OSError) as error:
         raise unavailable(error) from error
     if not rows.num_rows:
@@ -171,9 +179,10 @@ def _limits(archive: Archive) -> Response:
 def _fields(row: pa.Table) -> dict[str, Any]:
     flags = [field.name for field in row.schema if pa.types.is_boolean(field.type)]
     dates = [name for name in row.column_names if name.endswith("_from")]
-    fields: dict[str, Any] = json.loads(row["extra"][0].as_py() or "{}")
-    fields |= {_camel(name): row[name][0].as_py() for name in flags}
-    return fields | {_camel(name): str(_nanoseconds(row[name])) for name in dates}
+    known = {_camel(name): row[name][0].as_py() for name in flags}
+    known |= {_camel(name): str(_nanoseconds(row[name])) for name in dates}
+    extra: dict[str, Any] = json.loads(row["extra"][0].as_py() or "{}")
+    return known | extra | known
 
 
 def _camel(name: str) -> str:

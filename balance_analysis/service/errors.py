@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Self
+from typing import Final, Self
 
 from starlette.responses import JSONResponse
+
+_DETAIL: Final = "type.googleapis.com/vega.ErrorDetail"
+"""The type of a node's details: parsers of `google.rpc.Status` take nothing but a URL."""
 
 
 class Code(IntEnum):
@@ -49,8 +52,8 @@ class RefusedError(Exception):
         self.code, self.status = code, status or code.status
 
     def response(self) -> JSONResponse:
-        """Return the error body of the interface, with the useful text in `details[0].inner`."""
-        message = self.code.name.replace("_", " ").lower()
-        detail = {"@type": "ErrorDetail", "code": self.code, "message": message, "inner": str(self)}
+        """Return the error body of a node, with the useful text in `details[0].inner`."""
+        message = f"{self.code.name.title().replace('_', '')} error"
+        detail = {"@type": _DETAIL, "code": self.code, "message": message, "inner": str(self)}
         body = {"code": self.code, "message": message, "details": [detail]}
         return JSONResponse(body, status_code=self.status)

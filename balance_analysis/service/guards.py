@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import MutableHeaders, QueryParams
 
 from balance_analysis.service.errors import Code, RefusedError
 
@@ -222,7 +223,7 @@ class Guards:
         except RefusedError as error:
             if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 logger.warning("%s: %s", error, error.__cause__ or _shown(scope))
-            await error.response()(scope, receive, sending)
+            await Indented(error.response())(scope, receive, sending)
         except Exception as error:
             if sending.status and isinstance(error, TimeoutError):
                 logger.warning("%s is too slow to read an answer: cut off", _address(scope))
@@ -231,7 +232,8 @@ class Guards:
             if sending.status:
                 raise
             text = "unexpected error: the log of the service has it"
-            await RefusedError(text, code=Code.INTERNAL).response()(scope, receive, sending)
+            error = RefusedError(text, code=Code.INTERNAL)
+            await Indented(error.response())(scope, receive, sending)
 
     def _check(self, scope: Scope, headers: dict[str, str]) -> None:
         """Raise if a request is too much: of too many, of one address, or too long."""
@@ -255,6 +257,40 @@ class Guards:
                 "once, such as for fewer parties",
                 status=HTTPStatus.REQUEST_URI_TOO_LONG,
             )
+
+
+class Indented:
+    """An application whose JSON is indented where a request has `pretty`, with any value.
+
+    Parameters
+    ----------
+    app
+        What answers, whole answers at a time.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        query = scope.get("query_string", b"")
+        if b"pretty" not in query or "pretty" not in QueryParams(query):
+            await self._app(scope, receive, send)
+            return
+        messages: list[Message] = []
+
+        async def keep(message: Message) -> None:
+            messages.append(message)
+
+        await self._app(scope, receive, keep)
+        start, *parts = messages
+        headers = MutableHeaders(scope=start)
+        body = b"".join(part.get("body", b"") for part in parts)
+        if body and headers.get("Content-Type") == "application/json":
+            body = msgspec.json.format(body, indent=2) + b"\n"
+            headers["Content-Length"] = str(len(body))
+        await send(start)
+        await send({"type": "http.response.body", "body": body})
 
 
 class _Sending:

@@ -230,10 +230,10 @@ def _nodes(rows: ListedRows, beginnings: pa.StringArray) -> pa.StringArray:
     """Return for each account what stands between a row's balance and its cursor's number."""
     ids = {name: _quoted(rows.keys[name]) for name in rows.keys.column_names}
     return pc.binary_join_element_wise(
-        '","assetId":',
-        ids["asset_id"],
-        ',"partyId":',
+        '","partyId":',
         ids["party_id"],
+        ',"assetId":',
+        ids["asset_id"],
         ',"marketId":',
         ids["market_id"],
         ',"accountType":',

@@ -42,6 +42,12 @@ _NAMES: Final = (
 )
 _GROUP: Final = re.compile(r"(filter|pagination|dateRange|date_range)[.\[]")
 
+_UNUSED: Final = 8
+_NUMBERS: Final = {
+    str(place + (place >= _UNUSED)): name for place, name in enumerate(ACCOUNT_TYPES)
+}
+"""The account types by their numbers, which nodes take too; none has the number 8."""
+
 _WORD: Final = re.compile(r"(?<=[a-z])([A-Z])")
 _HEX_ID: Final = re.compile(r"[0-9a-fA-F]{64}")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
@@ -121,8 +127,10 @@ def read_parameters(
 def _filters(
     values: Mapping[str, list[str]], is_known_type: Callable[[str], bool]
 ) -> Filters | None:
-    types = values[TYPES]
+    types = [_NUMBERS.get(value, value) for value in values[TYPES]]
     for name in types:
+        if not name:
+            raise RefusedError(f"{TYPES}={name!r} is no value: leave it out for all account types")
         if name not in ACCOUNT_TYPES and not is_known_type(name):
             raise RefusedError(
                 f"{TYPES}={name!r} is not an account type: send one such as {ACCOUNT_TYPES[-1]}"

@@ -125,7 +125,7 @@ def outcome(function, *args):
 
 def opening_frame(opening):
     """Return {account: (balance, since)} as a frame, without `since` where none has one."""
-    keys = pd.DataFrame(list(opening), columns=list(ACCOUNT_KEY), dtype="str")
+    keys = pd.DataFrame(list(opening), columns=ACCOUNT_KEY, dtype="str")
     held = pd.array([balance for balance, _ in opening.values()], dtype=BALANCE_DTYPE)
     frame = keys.assign(balance=held)
     moments = [since for _, since in opening.values()]

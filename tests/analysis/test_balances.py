@@ -100,7 +100,7 @@ def test_the_balances_at_a_split_open_the_rows_after_it(rows, one, other):
 
 
 def opening_frame(opening, since=None):
-    keys = pd.DataFrame(list(opening), columns=list(ACCOUNT_KEY), dtype="str")
+    keys = pd.DataFrame(list(opening), columns=ACCOUNT_KEY, dtype="str")
     frame = keys.assign(balance=pd.array(list(opening.values()), dtype=BALANCE_DTYPE))
     return frame if since is None else frame.assign(since=since)
 

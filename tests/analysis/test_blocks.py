@@ -74,13 +74,12 @@ def test_the_table_has_several_blocks(table):
     ],
 )
 def test_an_account_is_the_same_alone_and_among_many(table, opening, function):
-    keys = list(ACCOUNT_KEY)
-    whole = function(table, opening).astype(dict.fromkeys(keys, "str"))
+    whole = function(table, opening).astype(dict.fromkeys(ACCOUNT_KEY, "str"))
     alone = [
         function(table[table["party_id"] == party], opening[opening["party_id"] == party])
         for party in [*SIZES, "p7", "p8"]
     ]
-    parts = [part.astype(dict.fromkeys(keys, "str")) for part in alone]
+    parts = [part.astype(dict.fromkeys(ACCOUNT_KEY, "str")) for part in alone]
     pd.testing.assert_frame_equal(whole, pd.concat(parts, ignore_index=True))
 
 

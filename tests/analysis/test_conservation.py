@@ -60,7 +60,7 @@ def report_records(*args, **options):
 
 def flow_frame(entries):
     """Return a list of (account, microseconds, net) as a frame of flows."""
-    keys = pd.DataFrame([key for key, _, _ in entries], columns=list(ACCOUNT_KEY), dtype="str")
+    keys = pd.DataFrame([key for key, _, _ in entries], columns=ACCOUNT_KEY, dtype="str")
     moments = pd.array([instant(time) for _, time, _ in entries], dtype=TIMESTAMP_DTYPE)
     nets = pd.array([net for _, _, net in entries], dtype=BALANCE_DTYPE)
     return keys.assign(timestamp=moments, net=nets)

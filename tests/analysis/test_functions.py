@@ -64,7 +64,7 @@ class Case:
     dtypes: dict[str, Any]
     amounts: Any = signed
     grids: str = "points"
-    by: list[str] = field(default_factory=lambda: list(ACCOUNT_KEY))
+    by: list[str] = field(default_factory=lambda: ACCOUNT_KEY)
 
     def call(self, table, grid=None, opening=None):
         options = {} if grid is None or self.grids == "none" else asked(grid)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis.known import known_of, note_known
-from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
+from balance_analysis.schema import ATTRS_KEY
 from balance_analysis.spans import joined
 from tests.analysis import oracle
 from tests.analysis.tables import (
@@ -29,7 +29,6 @@ from tests.analysis.tables import (
 
 POINTS = range(START - 3, START + 17)
 EDGES = st.integers(START - 2, START + 15)
-NAMES = list(ACCOUNT_KEY)
 BY = ["asset_id", "account_type"]
 
 intervals = st.lists(

@@ -31,7 +31,7 @@ from tests.analysis.tables import (
 def cells(wide):
     """Return a wide series as {(account, time): balance}."""
     assert wide.index.name == "timestamp"
-    assert list(wide.columns.names) == list(ACCOUNT_KEY)
+    assert list(wide.columns.names) == ACCOUNT_KEY
     return {
         (*account, moment(time)): None if pd.isna(value) else int(value)
         for account, column in wide.items()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 from decimal import Decimal
 from fractions import Fraction
 
@@ -9,12 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import balance_analysis as ba
 from balance_analysis.analysis.balances import balance_series
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.units import to_units
+from balance_analysis.assets import note_assets
+from balance_analysis.demo import sample_archive
 from balance_analysis.frame import BALANCE_DTYPE, empty_table
+from balance_analysis.schema import ATTRS_KEY
 from tests.analysis.tables import LARGEST, START, rows, table_of
 
+HOUR = 3_600_000_000
 DECIMALS = {"VOTE": 0, "ea43": 18}
 
 
@@ -54,18 +60,8 @@ def test_every_amount_of_a_summary_is_converted():
 
 
 def test_an_asset_without_decimals_is_named():
-    with pytest.raises(ValueError, match=r"no entry for the assets \['ea43'\]"):
+    with pytest.raises(ValueError, match=r"decimals the assets \['ea43'\]"):
         to_units(frame_of([5]), {"VOTE": 0})
-
-
-def test_decimals_below_zero_are_refused():
-    with pytest.raises(ValueError, match="-1 decimals"):
-        to_units(frame_of([5]), {"ea43": -1})
-
-
-def test_decimals_that_are_no_integer_are_refused():
-    with pytest.raises(TypeError):
-        to_units(frame_of([5]), {"ea43": 1.5})
 
 
 def test_no_rows_need_no_decimals():
@@ -98,34 +94,78 @@ def test_a_series_in_a_wide_layout_is_converted_column_by_column():
     assert found.iloc[-1].tolist() == [1e18, 1.0]
 
 
-FILES = {
-    "a.csv": "symbol,asset_id,decimals\nV,VOTE,0\nE,ea43,18\n",
-    "b.toml": "VOTE = 0\n[ea43]\nsymbol = 'E'\ndecimals = 18\n",
-}
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_decimals_come_from_a_file(name, tmp_path):
-    (tmp_path / name).write_text(FILES[name], encoding="utf-8")
-    found = to_units(frame_of([10**18]), tmp_path / name)
+def test_decimals_come_from_a_file(tmp_path):
+    (tmp_path / "b.toml").write_text("VOTE = 0\n[ea43]\nsymbol = 'E'\ndecimals = 18\n")
+    found = to_units(frame_of([10**18]), tmp_path / "b.toml")
     assert found["balance"].tolist() == [1.0]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
+def test_decimals_of_numpy_are_as_good():
+    decimals = pd.Series({"ea43": 18})
+    assert to_units(frame_of([10**18]), dict(decimals.items()))["balance"].tolist() == [1.0]
+
+
+TABLE = table_of(
     [
-        ("a.csv", "asset_id\nVOTE\n", "no column decimals"),
-        ("a.csv", "asset_id,decimals\nea43,many\n", "'ea43' needs decimals, a whole number"),
-        ("a.csv", "asset_id,decimals\nea43,-1\n", "'ea43' needs decimals, a whole number"),
-        ("a.csv", "asset_id,decimals\nea43,1\nea43,2\n", "'ea43' has 1 and 2 decimals"),
-        ("a.toml", "ea43 = ", "is no TOML"),
-        ("a.toml", "ea43 = 1.5", "'ea43' needs decimals"),
-        ("a.toml", "[ea43]\nsymbol = 'E'", "'ea43' needs decimals"),
-        ("a.txt", "", "a .csv or a .toml file"),
-        ("a.csv", "asset_id,decimals\nother,1\n", r"no entry for the assets \['ea43'\]"),
-    ],
+        (asset, "ACCOUNT_TYPE_GENERAL", party, "", START + at * HOUR, level)
+        for asset in DECIMALS
+        for party, levels in {"a1": [5 * 10**18, 3 * 10**18], "b2": [10**18, 2 * 10**18]}.items()
+        for at, level in enumerate(levels)
+    ]
 )
-def test_a_file_of_decimals_that_is_wrong_is_told_where(name, content, message, tmp_path):
-    (tmp_path / name).write_text(content, encoding="utf-8")
-    with pytest.raises(ValueError, match=message):
-        to_units(frame_of([1]), tmp_path / name)
+ASKED = {
+    "balance_at": {"when": "2024-01-01"},
+    "balance_series": {"freq": "1h"},
+    "concentration": {"when": "2024-01-01"},
+    "deltas": {},
+    "drawdown": {},
+    "flows": {"freq": "1h"},
+    "ohlc": {"freq": "1h"},
+    "reconcile": {"flows": TABLE.assign(net=TABLE["balance"]), "opening": None},
+    "share": {"when": "2024-01-01"},
+    "summarize_accounts": {},
+    "time_weighted_average": {},
+    "top_movers": {},
+    "totals": {},
+}
+
+
+def test_every_function_of_a_table_that_returns_amounts_takes_units():
+    takes = {
+        name
+        for name in ba.__all__
+        if inspect.isfunction(getattr(ba, name))
+        and "units" in inspect.signature(getattr(ba, name)).parameters
+    }
+    assert takes == {*ASKED}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_units_are_the_exact_amounts_divided_once(name):
+    function, asked = getattr(ba, name), ASKED[name]
+    exact, found = function(TABLE, **asked), function(TABLE, **asked, units=DECIMALS)
+    pd.testing.assert_frame_equal(found, to_units(exact, DECIMALS))
+    assert list(found.columns) == list(exact.columns)
+    amounts = [dtype for dtype in exact.dtypes if dtype == BALANCE_DTYPE]
+    assert amounts
+    assert BALANCE_DTYPE not in [*found.dtypes]
+
+
+def test_true_stands_for_the_tables_own_assets():
+    table = TABLE.copy()
+    with pytest.raises(ValueError, match=r"\['VOTE', 'ea43'\] have is not known"):
+        ba.balance_at(table, "2024-01-01", units=True)
+    table.attrs[ATTRS_KEY] = note_assets({}, DECIMALS)
+    found = ba.balance_at(table, "2024-01-01", units=True)
+    assert found["balance"].tolist() == [3e18, 2e18, 3.0, 2.0]
+    assert to_units(ba.balance_at(table, "2024-01-01"))["balance"].equals(found["balance"])
+    assert table.balances.totals(units=False)["total"].dtype == BALANCE_DTYPE
+
+
+def test_an_archive_knows_its_own_units():
+    with sample_archive() as archive:
+        exact = archive.balance_at("2023-04-12")
+        found = archive.balance_at("2023-04-12", units=True)
+        opening = archive.opening_balances(at="2023-04-12", units=True)
+        assert found.equals(to_units(exact, archive.assets()))
+        assert opening["balance"].dtype == "float64"

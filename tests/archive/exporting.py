@@ -154,7 +154,7 @@ def content_of(folder: Path, *names: str) -> dict[str, bytes]:
 def lasting(folder: Path) -> tuple[Any, ...]:
     """Return what two archives of the same rows have in common, byte for byte."""
     state = state_of(folder)
-    files = content_of(folder, "changes/", "checkpoints/", "_archive.json")
+    files = content_of(folder, "changes/", "_checkpoints/", "_archive.json")
     return files, spans_of(folder), state.files, state.checkpoints, state.pending
 
 

@@ -47,7 +47,7 @@ ROWS = spread_history(7, rows=60, accounts=9)
 NOON = END - DAY - 20 * HOUR  # of 1 May, with rows of that day on both sides
 SECOND = "2023-04-29"
 DAY_FILE = f"changes/date={SECOND}/changes.parquet"
-CHECKPOINT = "checkpoints/2023-05-01.parquet"
+CHECKPOINT = "_checkpoints/2023-05-01.parquet"
 PARTY = next(row.party_id for row in ROWS if row.party_id)
 
 
@@ -199,30 +199,30 @@ def test_no_flipped_bit_of_a_file_gives_other_rows(folder, read):
 
 
 def test_limits_that_are_not_what_was_written_are_told_by_all(folder):
-    rows = pq.read_table(folder / "limits.parquet")
-    pq.write_table(pa.concat_tables([rows, rows]), folder / "limits.parquet")
+    rows = pq.read_table(folder / "_limits.parquet")
+    pq.write_table(pa.concat_tables([rows, rows]), folder / "_limits.parquet")
     archive = Archive(folder)
     with pytest.raises(ArchiveDamagedError, match=r"limits\.parquet .* not what was written"):
         archive.limits()
     (problem,) = archive.verify().problems
-    assert (problem.kind, problem.where) == ("limits", "limits.parquet")
+    assert (problem.kind, problem.where) == ("limits", "_limits.parquet")
 
 
 def test_limits_that_a_run_was_about_to_write_are_its_or_those_before(node, folder):
     before = Archive(folder).limits()
-    content = (folder / "limits.parquet").read_bytes()
+    content = (folder / "_limits.parquet").read_bytes()
     run_export(node, folder, end=END)
-    newer, after = (folder / "limits.parquet").read_bytes(), Archive(folder).limits()
+    newer, after = (folder / "_limits.parquet").read_bytes(), Archive(folder).limits()
     writer = Writer(Store(folder))
     noted = writer.state.limits
-    (folder / "limits.parquet").write_bytes(content)
+    (folder / "_limits.parquet").write_bytes(content)
     assert not before.equals(after)
     with pytest.raises(ArchiveDamagedError):
         Archive(folder).limits()
     old = replace(noted, sha256=hashlib.sha256(content).hexdigest())
     writer.amend(replace(writer.state, limits=old, pending_limits=noted))
     assert Archive(folder).limits().equals(before)
-    (folder / "limits.parquet").write_bytes(newer)
+    (folder / "_limits.parquet").write_bytes(newer)
     assert Archive(folder).limits().equals(after)
     writer.recover()
     assert (writer.state.limits, writer.state.pending_limits) == (noted, None)
@@ -276,7 +276,7 @@ def test_of_an_old_archive_size_rows_and_columns_are_checked(folder, put):
 # Links.
 
 
-LINKED = [DAY_FILE, "limits.parquet", "_coverage.json", "_archive.json", "changes", CHECKPOINT]
+LINKED = [DAY_FILE, "_limits.parquet", "_coverage.json", "_archive.json", "changes", CHECKPOINT]
 
 
 def refusal_of(read):

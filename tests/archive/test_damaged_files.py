@@ -12,12 +12,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.archive import layout
 from balance_analysis.archive.coverage import Coverage, LimitsNote
 from balance_analysis.archive.limits import encode_limits, read_limits, to_timeline, with_snapshot
+from balance_analysis.archive.manifest import About
 from balance_analysis.archive.store import Store
 from balance_analysis.cli.settings import resolve
 from balance_analysis.files.atomic import METADATA_KEY
+from balance_analysis.filters import Filters
 from balance_analysis.frame import to_arrow
 from balance_analysis.schema import NetworkLimits
 from tests.analysis.tables import table_of
@@ -102,10 +103,11 @@ def test_a_damaged_snapshot_is_read_or_told(tmp_path, content):
 @given(data=st.data())
 def test_the_damaged_limits_of_an_archive_are_read_or_told(tmp_path, data):
     whole, _ = encode_limits(with_snapshot(to_timeline([]), LIMITS))
-    (tmp_path / layout.LIMITS).write_bytes(data.draw(damaged(whole)))
+    about = About(Filters(), "day")
+    (tmp_path / about.limits).write_bytes(data.draw(damaged(whole)))
     without_digest = Coverage(limits=LimitsNote(1))
     with contextlib.suppress(ba.ArchiveError):
-        read_limits(Store(tmp_path), without_digest)
+        read_limits(Store(tmp_path), about, without_digest)
 
 
 @every_file

@@ -242,7 +242,7 @@ def known(balances):
 
 def without_checkpoints(folder, copy):
     shutil.copytree(folder, copy)
-    for path in (copy / "checkpoints").glob("*"):
+    for path in (copy / "_checkpoints").glob("*"):
         path.unlink()
     edit_coverage(copy, lambda content: content.update(checkpoints={}))
     return copy

@@ -73,8 +73,8 @@ def test_accounts_are_those_of_the_last_checkpoint_and_of_the_files_since(folder
     look = archive.store.open
     monkeypatch.setattr(archive.store, "open", lambda name: opened.append(name) or look(name))
     assert archive.status().accounts == len({row.account for row in ROWS})
-    assert opened[0] == "checkpoints/2023-05-01.parquet"
-    assert all(name >= "changes/date=2023-05-01" for name in opened)
+    assert opened[0] == "_checkpoints/2023-05-01.parquet"
+    assert all(name >= "changes/date=2023-05-01" for name in opened[1:])
 
 
 def test_accounts_are_counted_without_a_checkpoint(tmp_path):
@@ -188,7 +188,7 @@ def test_it_tells_how_much_there_is_and_its_text_is_aligned_and_in_utc(node, fol
     assert found.accounts == len({row.account for row in ROWS})
     assert found.complete == ((from_microseconds(START), from_microseconds(END)),)
     assert (found.files, found.checkpoints) == (len(state.files), 1)
-    assert found.size == sum(map(len, content_of(folder, "changes/", "checkpoints/").values()))
+    assert found.size == sum(map(len, content_of(folder, "changes/", "_checkpoints/").values()))
     assert found.block_height == state.intervals[0].block_height
     assert abs(dt.datetime.now(dt.UTC) - found.asked_at) < dt.timedelta(minutes=5)
     lines = str(found).splitlines()

@@ -443,7 +443,7 @@ class Pandas:
         self.table["balance"] = self.table["balance"].astype("float64")
 
     def series(self) -> pd.DataFrame:
-        key = list(ACCOUNT_KEY)
+        key = ACCOUNT_KEY
         since, until = (pd.Timestamp(moment, unit="us", tz="UTC") for moment in (SINCE, UNTIL))
         grid = pd.date_range(since, until, freq="1h", inclusive="left", name="timestamp")
         hours = self.table.assign(timestamp=self.table["timestamp"].dt.ceil("1h"))

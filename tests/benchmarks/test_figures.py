@@ -36,7 +36,7 @@ TABLE_PLOTS = {
 
 def _longest(table):
     """Return the rows of the account that has most."""
-    numbers = table.groupby(list(ba.ACCOUNT_KEY), observed=True).ngroup()
+    numbers = table.groupby(ba.ACCOUNT_KEY, observed=True).ngroup()
     return table[numbers == numbers.mode()[0]]
 
 

@@ -238,7 +238,7 @@ def test_the_library_writes_nothing_into_an_archive(archive, node):
     with ba.Client(node.url) as client:
         limits = ba.load_network_limits(client)
         for write_it in (
-            lambda: ba.write_parquet(table, archive / "limits.parquet"),
+            lambda: ba.write_parquet(table, archive / "_limits.parquet"),
             lambda: ba.write_network_limits(limits, archive / "limits.json"),
             lambda: ba.write_report(table, archive / "report.html"),
             lambda: ba.load_to_parquet(client, archive / "changes.parquet"),

@@ -131,7 +131,7 @@ def test_the_period_of_flows_fits_the_interval(bounds, freq, tmp_path):
 def test_of_a_quiet_interval_the_asset_of_most_accounts_is_chosen(tmp_path):
     bounds = ("--since", "2023-04-18", "--until", "2023-04-22")
     said = draw("plot", SAMPLE, "-o", tmp_path / "x.png", *bounds)
-    accounts = ba.read_parquet(SAMPLE).drop_duplicates(list(ba.ACCOUNT_KEY))["asset_id"]
+    accounts = ba.read_parquet(SAMPLE).drop_duplicates(ba.ACCOUNT_KEY)["asset_id"]
     assert f"Asset {accounts.mode()[0]}, which has most accounts" in said
 
 

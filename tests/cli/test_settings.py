@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.cli.options import format_duration, parse_duration
+from balance_analysis.cli.options import format_duration
 from balance_analysis.cli.settings import resolve
-from balance_analysis.text import without_credentials
+from balance_analysis.text import to_duration, without_credentials
 from tests.cli.running import run
 
 FILE = """
@@ -48,7 +48,7 @@ def show(*arguments, **options):
     [("90s", 90), ("10m", 600), ("2h", 7200), ("7d", 604_800), ("1w", 604_800), ("0s", 0)],
 )
 def test_a_duration_is_a_number_with_its_unit(text, seconds):
-    assert parse_duration(text) == dt.timedelta(seconds=seconds)
+    assert to_duration(text) == dt.timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_a_duration_is_a_number_with_its_unit(text, seconds):
 )
 def test_what_is_no_duration_is_refused(text):
     with pytest.raises(ValueError, match=r"10m|too long"):
-        parse_duration(text)
+        to_duration(text)
 
 
 @given(st.integers(0, 10**9))
 def test_a_duration_reads_as_it_is_shown(seconds):
     duration = dt.timedelta(seconds=seconds)
-    assert parse_duration(format_duration(duration)) == duration
+    assert to_duration(format_duration(duration)) == duration
 
 
 def test_an_option_wins_over_the_environment_and_that_over_the_file(file):

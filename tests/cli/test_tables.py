@@ -173,7 +173,7 @@ def test_summary_as_parquet_is_the_summary_of_the_library(tmp_path):
     ("arguments", "says"),
     [
         (["--format", "parquet"], "-o FILE.parquet"),
-        (["-o", "{}/x.doc"], ".csv, .json or .parquet"),
+        (["-o", "{}/x.doc"], ".csv, .json, .parquet or .xlsx"),
         (["-o", "{}/x"], "--format"),
         (["-o", "{}/none/x.csv"], "make it first"),
         (["-o", "{}/folder.csv"], "is a folder"),

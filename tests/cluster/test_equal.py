@@ -142,7 +142,7 @@ def test_filters_choose_the_rows_before_anything_is_asked_of_them(pool, case, si
 
 
 @pytest.mark.parametrize("how", [{}, {"start": instant(START + 50)}, {"end": instant(START + 100)}])
-@pytest.mark.parametrize("by", ["asset_id", ["party_id", "asset_id"], list(ba.ACCOUNT_KEY)])
+@pytest.mark.parametrize("by", ["asset_id", ["party_id", "asset_id"], ba.ACCOUNT_KEY])
 def test_totals_at_changes_count_what_is_known_in_other_slices_and_openings(pool, how, by):
     rows = [row for row in many_rows(300) if row[4] > START + 30]
     accounts = sorted({row[:4] for row in rows})

@@ -204,5 +204,5 @@ def test_decimals_may_stand_in_a_file_as_for_to_units(tmp_path):
         assert lines(ax)["general · a1"][0][1] == 1.5
         assert ax.get_ylabel().startswith("balance (whole units)")
     path.write_text("[other]\ndecimals = 18\n")
-    with pytest.raises(ValueError, match="no entry for the assets"):
+    with pytest.raises(ValueError, match="is not known: give"):
         plot_balances(table, decimals=path)

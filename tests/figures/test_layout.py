@@ -62,7 +62,7 @@ TABLES = {
 
 
 def one_account(table):
-    keys = list(ba.ACCOUNT_KEY)
+    keys = ba.ACCOUNT_KEY
     return table.merge(table[keys].head(1), on=keys).astype(dict.fromkeys(keys, "category"))
 
 
@@ -203,8 +203,8 @@ def test_rows_in_any_order_draw_the_same_picture(plot):
     images = []
     for table in (TABLES["a day"], TABLES["a day"].sample(frac=1, random_state=1)):
         ordered = table.sort_values([*ba.ACCOUNT_KEY, "timestamp"])
-        wanted = ordered.head(1)[list(ba.ACCOUNT_KEY)]
-        mine = table.merge(wanted, on=list(ba.ACCOUNT_KEY)) if plot is PLOTS["drawdown"] else table
+        wanted = ordered.head(1)[ba.ACCOUNT_KEY]
+        mine = table.merge(wanted, on=ba.ACCOUNT_KEY) if plot is PLOTS["drawdown"] else table
         ax = plot(mine, axes_of((8, 4)))
         ax.figure.canvas.draw()
         images.append(bytes(ax.figure.canvas.buffer_rgba()))

@@ -165,7 +165,7 @@ def test_an_account_shows_type_party_and_market_if_it_has_one_in_the_order_of_th
         ("VOTE", "ACCOUNT_TYPE_ORDER_MARGIN", PARTY, MARKET),
         ("VOTE", "ACCOUNT_TYPE_GENERAL", "a", ""),
     ]
-    assert account_labels(pd.DataFrame(keys, columns=list(ACCOUNT_KEY))) == [
+    assert account_labels(pd.DataFrame(keys, columns=ACCOUNT_KEY)) == [
         "order margin · c2071f…ed19 · market bda439…4f32",
         "general · a",
     ]

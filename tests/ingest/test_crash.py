@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from balance_analysis.archive.archive import Archive
-from balance_analysis.archive.layout import checkpoint_file
+from balance_analysis.archive.manifest import read_about
 from balance_analysis.errors import ArchiveError
 from balance_analysis.schema import to_microseconds
 from tests.archive.crashing import Crasher
@@ -90,9 +90,9 @@ def assert_whole(folder):
         return
     assert_holds(folder, ROWS)
     Archive(folder).coverage()
-    state = state_of(folder)
+    state, about = state_of(folder), read_about(Archive(folder).store)
     for moment, note in state.checkpoints.items():
-        assert pq.read_metadata(folder / checkpoint_file(moment)).num_rows == note.rows
+        assert pq.read_metadata(folder / about.checkpoint_file(moment)).num_rows == note.rows
     for path in (folder / "changes").glob("*/*.parquet"):
         rows = lines_of_table(pd.read_parquet(path, partitioning=None))
         assert set(rows) <= set(lines_of_rows(ROWS))

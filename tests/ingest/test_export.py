@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance_analysis.archive.archive import Archive
-from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.runs import Run
 from balance_analysis.errors import ArchiveError, DecodeError, IncompleteError, RequestError
 from balance_analysis.ingest.continuity import is_finished
@@ -684,7 +683,7 @@ def test_limits_are_kept_each_time_they_change_with_when_they_were_seen(node, tm
         node.limits = {**allowed, "canProposeAsset": value}
         node.block_height = 100 + number
         run_export(node, tmp_path / "a", start=START, end=END + number)
-    found = read_limits(Archive(tmp_path / "a").store, state_of(tmp_path / "a")).to_pylist()
+    found = Archive(tmp_path / "a").limits().to_dict("records")
     assert [row["can_propose_asset"] for row in found] == [True, False, True]
     assert [row["block_height"] for row in found] == [101, 102, 103]
     assert found[0]["first_seen"] < found[0]["last_seen"] < found[1]["first_seen"]
@@ -692,14 +691,14 @@ def test_limits_are_kept_each_time_they_change_with_when_they_were_seen(node, tm
 
 @pytest.mark.parametrize("content", [b"PAR1", None])
 def test_a_run_goes_on_without_its_limits_and_names_what_is_wrong(node, archive, content, caplog):
-    limits = archive / "limits.parquet"
+    limits = archive / "_limits.parquet"
     if content is None:
         limits.unlink()
     else:
         limits.write_bytes(content)
     run = run_export(node, archive, end=END)
-    assert run.damaged == ["limits.parquet"]
-    assert "limits.parquet" in caplog.text
+    assert run.damaged == ["_limits.parquet"]
+    assert "_limits.parquet" in caplog.text
     assert "put back a copy" in caplog.text
     assert (limits.read_bytes() if limits.exists() else None) == content
     assert_holds(archive, ROWS)
@@ -834,7 +833,7 @@ def test_balances_that_an_earlier_gap_makes_unknown_are_no_checkpoint(node, tmp_
     assert state_of(tmp_path / "a").checkpoints
     run_export(node, tmp_path / "a", start=START, end=START + HOUR)
     assert not state_of(tmp_path / "a").checkpoints
-    assert not list((tmp_path / "a" / "checkpoints").iterdir())
+    assert not list((tmp_path / "a" / "_checkpoints").iterdir())
     assert Archive(tmp_path / "a").verify().is_whole
     run_export(node, tmp_path / "a", end=END, fill_gaps=True)
     assert state_of(tmp_path / "a").checkpoints

@@ -46,7 +46,7 @@ def before(nanoseconds, account, balance=1):
 
 
 def accounts_of(*accounts):
-    return pd.DataFrame(accounts, columns=list(ACCOUNT_KEY), dtype="str")
+    return pd.DataFrame(accounts, columns=ACCOUNT_KEY, dtype="str")
 
 
 def moment(nanoseconds):

@@ -70,7 +70,7 @@ def test_a_damaged_checkpoint_is_not_built_upon(tmp_path, damage):
         (tmp_path / "x" / COVERAGE).write_bytes(noted)
         run_export(node, tmp_path / "x")
         run_export(node, tmp_path / "y", start=START)
-    later = "checkpoints/2023-06-01.parquet"
+    later = "_checkpoints/2023-06-01.parquet"
     assert (tmp_path / "x" / later).read_bytes() == (tmp_path / "y" / later).read_bytes()
 
 
@@ -105,8 +105,8 @@ def test_a_lost_coverage_is_rebuilt_from_the_files_and_proven_by_a_node(
     assert done.is_rebuilt
     assert done.left.is_whole
     assert not any(proven for _, _, proven in spans_of(folder))
-    assert content_of(folder, "changes/", "checkpoints/", "limits") == content_of(
-        undisturbed, "changes/", "checkpoints/", "limits"
+    assert content_of(folder, "changes/", "_checkpoints/", "_limits") == content_of(
+        undisturbed, "changes/", "_checkpoints/", "_limits"
     )
     with pytest.raises(ba.IncompleteError, match="nothing is known to be complete"):
         ba.Archive(folder).read()
@@ -150,7 +150,7 @@ def test_a_rebuilt_archive_of_months_begins_and_ends_with_its_rows(node, tmp_pat
 
 @pytest.mark.parametrize("content", [None, b"PAR1"])
 def test_lost_limits_are_named_and_made_anew_from_the_reports(tmp_path, content):
-    folder, limits = tmp_path / "a", tmp_path / "a" / "limits.parquet"
+    folder, limits = tmp_path / "a", tmp_path / "a" / "_limits.parquet"
     with node_of(ROWS) as node:
         run_export(node, folder, start=START, end=START + DAY)
         node.limits = {**V71_LIMITS, "canProposeAsset": not V71_LIMITS["canProposeAsset"]}
@@ -159,7 +159,7 @@ def test_lost_limits_are_named_and_made_anew_from_the_reports(tmp_path, content)
         before = limits.read_bytes()
         limits.unlink() if content is None else limits.write_bytes(content)
         (problem,) = verify(folder).problems
-        assert (problem.kind, problem.where) == ("limits", "limits.parquet")
+        assert (problem.kind, problem.where) == ("limits", "_limits.parquet")
         assert mend(node, folder).left.is_whole
     assert limits.read_bytes() == before
     assert len(ba.Archive(folder).limits()) == 2

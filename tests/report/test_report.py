@@ -287,8 +287,8 @@ def test_another_process_with_other_hashes_gives_the_same_bytes(vote, tmp_path):
 def test_a_report_that_can_t_be_made_leaves_the_last_one_and_nothing_else(table, tmp_path):
     path = tmp_path / "report.html"
     path.write_text("before", encoding="utf-8")
-    for options in ({"largest": -1}, {"accounts": [("A", "B", "C", "D")]}, {"decimals": "x.json"}):
-        with pytest.raises(ValueError, match=r"largest|accounts|decimals"):
+    for options in ({"largest": -1}, {"accounts": [("A", "B", "C", "D")]}, {"decimals": "x.txt"}):
+        with pytest.raises(ValueError, match=r"largest|accounts|assets"):
             write_report(table, path, **options)
     with pytest.raises(FileNotFoundError):
         write_report(table, tmp_path / "none" / "report.html", largest=0)

@@ -23,7 +23,6 @@ from balance_analysis.schema import (
 from sample_data.generate import ASSETS, TREASURY, build_history, main, write_sample
 
 FOLDER = Path(__file__).parents[2] / "sample_data"
-KEY = list(ACCOUNT_KEY)
 DAY = pd.Timedelta("1D")
 
 
@@ -45,9 +44,9 @@ def history():
 @pytest.fixture(scope="session")
 def rows(table):
     """Plain rows with their delta; a first row's is its balance, since the network began empty."""
-    rows = pd.DataFrame({name: table[name].astype(object) for name in [*KEY, "timestamp"]})
+    rows = pd.DataFrame({name: table[name].astype(object) for name in [*ACCOUNT_KEY, "timestamp"]})
     rows["balance"] = pd.Series([int(balance) for balance in table["balance"]], dtype=object)
-    before = rows.groupby(KEY)["balance"].shift()
+    before = rows.groupby(ACCOUNT_KEY)["balance"].shift()
     rows["first"] = before.isna()
     rows["delta"] = rows["balance"] - before.where(before.notna(), 0)
     return rows
@@ -98,8 +97,8 @@ def test_the_file_has_the_schema_of_the_table(arrow):
 
 
 def test_the_file_is_sorted_as_the_table(arrow, table):
-    ids = [table[name].astype(str).tolist() for name in KEY]
-    assert ids == [arrow[name].to_pylist() for name in KEY]
+    ids = [table[name].astype(str).tolist() for name in ACCOUNT_KEY]
+    assert ids == [arrow[name].to_pylist() for name in ACCOUNT_KEY]
     assert to_arrow(table)["timestamp"].equals(arrow["timestamp"])
 
 
@@ -113,7 +112,7 @@ def test_no_field_is_missing(arrow):
 
 
 def test_an_account_has_at_most_one_row_in_a_block(rows):
-    assert not rows.duplicated([*KEY, "timestamp"]).any()
+    assert not rows.duplicated([*ACCOUNT_KEY, "timestamp"]).any()
 
 
 def test_no_balance_is_negative(rows):
@@ -263,7 +262,7 @@ def test_maker_fees_only_pass_through(of_type):
 
 
 def test_makers_hold_bonds(of_type):
-    assert of_type("BOND").groupby(KEY)["balance"].last().min() > 0
+    assert of_type("BOND").groupby(ACCOUNT_KEY)["balance"].last().min() > 0
 
 
 def test_closed_out_positions_fill_the_insurance_pools(of_type):
@@ -324,7 +323,7 @@ def test_sums_change_in_few_blocks(table, history):
 
 
 def test_traders_both_win_and_lose(of_type):
-    final = of_type("GENERAL").groupby(KEY)["balance"].agg(["last", "max"])
+    final = of_type("GENERAL").groupby(ACCOUNT_KEY)["balance"].agg(["last", "max"])
     share = (final["last"] / final["max"])[final["max"] > 0].astype(float)
     assert (share < 0.5).any()
     assert (share > 0.9).any()

@@ -22,12 +22,13 @@ CHANGES = "/api/v2/balance/changes"
 
 def read_error(body):
     """Code and useful text of an error body, of which all has the interface's form."""
-    assert set(body) == {"code", "message", "details"}, body
     (detail,) = body["details"]
-    assert set(detail) == {"@type", "code", "message", "inner"}, body
     assert (detail["code"], detail["message"]) == (body["code"], body["message"])
     assert isinstance(body["code"], int), body
-    assert all(isinstance(detail[name], str) for name in ("@type", "message", "inner"))
+    assert detail["@type"] == "type.googleapis.com/vega.ErrorDetail"
+    assert re.fullmatch(r"([A-Z][a-z]+)+ error", detail["message"])
+    assert isinstance(detail["inner"], str)
+    assert (*body, *detail) == ("code", "message", "details", "@type", "code", "message", "inner")
     inside = ("Traceback", "/tmp", "parquet", "duckdb", "balance_analysis", '.py"', "Error(")
     assert [word for word in inside if word in str(body)] == []
     return body["code"], detail["inner"]

@@ -57,6 +57,39 @@ class Clock:
         return self.now
 
 
+# The form of answers
+
+
+def test_fields_stand_in_the_order_of_a_node(url):
+    balances = ask(url, params={"pagination.first": 1}).json()["balances"]
+    (edge,) = balances["edges"]
+    assert [*balances, *edge] == ["edges", "pageInfo", "node", "cursor"]
+    assert [*edge["node"]] == [
+        *("timestamp", "balance", "partyId", "assetId", "marketId", "accountType")
+    ]
+
+
+@pytest.mark.parametrize("query", ["pretty", "pretty=", "pretty=true", "x=1&pretty=1"])
+@pytest.mark.parametrize("path", [CHANGES, f"{CHANGES}?pagination.first=0", "/health", "/nothing"])
+def test_an_answer_is_indented_if_asked_for(url, path, query):
+    plain, pretty = ask(url, path), ask(url, f"{path}{'&' if '?' in path else '?'}{query}")
+    content, told = plain.json(), pretty.json()
+    if path == "/health":
+        assert told.pop("age_seconds") >= content.pop("age_seconds")
+    assert (pretty.status_code, told) == (plain.status_code, content)
+    assert plain.text.count("\n") == 0
+    assert pretty.text.startswith('{\n  "')
+
+
+@pytest.mark.parametrize("query", ["x=pretty", "Pretty", "prettyprint"])
+def test_another_word_indents_nothing(url, query):
+    assert ask(url, f"{CHANGES}?{query}").content == ask(url).content
+
+
+def test_a_page_that_is_no_json_stays_as_it_is(url):
+    assert ask(url, "/docs?pretty").content == ask(url, "/docs").content
+
+
 # Methods and addresses
 
 

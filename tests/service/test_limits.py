@@ -136,7 +136,7 @@ def test_the_last_block_is_told_with_the_limits_whatever_the_parameters(node, se
 @pytest.mark.parametrize("content", [b"", b"not Parquet"])
 def test_a_damaged_snapshot_is_an_error_that_tells_nothing_of_the_inside(node, content):
     node.hold([])
-    (node.path / "limits.parquet").write_bytes(content)
+    (node.path / "_limits.parquet").write_bytes(content)
     response = node.get(path=PATH)
     assert response.status_code in (500, 503)
     assert read_error(response.json())[0] in (13, 14)

@@ -99,6 +99,7 @@ def test_schemathesis_had_answers_of_every_kind(run):
 
 def test_the_description_is_openapi():
     validate(describe())
+    assert describe()["security"] == []  # no operation asks who it is
 
 
 def test_every_parameter_of_the_interface_is_described_and_no_other():

@@ -100,7 +100,11 @@ NUMBERS = ("", " ", "x", "1.0", "1e3", "0x10", "1_000", "--1", "NaN", "true", "1
         ("filter.partyIds", "' OR '1'='1", "64 hex digits"),
         ("filter.marketIds", "network", "64 hex digits"),
         ("filter.marketIds", "", "64 hex digits"),
-        ("filter.accountTypes", "", "send one such as ACCOUNT_TYPE_"),
+        ("filter.accountTypes", "", "leave it out for all account types"),
+        *(
+            ("filter.accountTypes", value, "send one such as ")
+            for value in ("8", "35", "-1", "4.0")
+        ),
         ("filter.accountTypes", "GENERAL", "send one such as ACCOUNT_TYPE_"),
         ("filter.accountTypes", "ACCOUNT_TYPE_OF_NOBODY", "send one such as ACCOUNT_TYPE_"),
         ("pagination.first", "5001", "1 to 5000"),
@@ -168,6 +172,26 @@ def test_nanoseconds_are_cut_towards_the_past(nanoseconds, microseconds):
 def test_a_type_that_the_archive_holds_is_known():
     name = "ACCOUNT_TYPE_OF_THE_ARCHIVE"
     assert read([("filter.accountTypes", name)]).filters.account_types == (name,)
+
+
+# Two that the reference says by number, and both ends of the gap at 8.
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [
+        ("1", "INSURANCE"),
+        ("4", "GENERAL"),
+        ("7", "FEES_MAKER"),
+        ("9", "BOND"),
+        ("17", "REWARD_MARKET_PROPOSERS"),
+        ("29", "ORDER_MARGIN"),
+        ("34", "LOCKED_FOR_STAKING"),
+    ],
+)
+def test_a_type_s_number_stands_for_it(number, name):
+    assert read([("filter.accountTypes", number)]).filters.account_types == (
+        f"ACCOUNT_TYPE_{name}",
+    )
+    assert read([("filter.accountTypes", "0")]).filters is None
 
 
 def test_the_unspecified_type_is_that_of_no_row():

@@ -1,0 +1,116 @@
+"""An archive as a database: views of it in DuckDB, which reads its files where they are."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from balance_analysis.archive import layout
+from balance_analysis.archive.catalogue import known_since
+from balance_analysis.archive.limits import read_limits
+from balance_analysis.archive.manifest import lost_files, read_about, read_coverage
+from balance_analysis.errors import ArchiveDamagedError
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, from_microseconds
+from balance_analysis.text import exact_text, list_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from duckdb import DuckDBPyConnection
+
+    from balance_analysis.archive.store import Store
+
+_MOMENT: Final = ARROW_SCHEMA.field("timestamp").with_name("moment")
+_ACCOUNTS: Final = """
+    create view accounts as
+    select {key}, min(timestamp) as first_seen, max(timestamp) as last_seen, count(*) as rows,
+        case when max(timestamp) >= timestamptz '{since}' then arg_max(balance, timestamp) end
+            as balance
+    from changes group by {key}
+"""
+
+
+def connect(store: Store, *, is_locked: bool = False) -> DuckDBPyConnection:
+    """Return a connection to views of an archive: see `Archive.connect`.
+
+    Parameters
+    ----------
+    store
+        The archive's files.
+    is_locked
+        Whether what is asked reaches no other file.
+    """
+    try:
+        duckdb: Any = import_module("duckdb")  # an extra
+    except ModuleNotFoundError as error:
+        said = "SQL needs DuckDB: pip install 'balance-analysis[sql]'"
+        raise ModuleNotFoundError(said, name=error.name) from error
+    about, state = read_about(store), read_coverage(store)
+    if lost := lost_files(store, about, state):
+        raise ArchiveDamagedError(
+            f"{store.uri}: {list_text(lost)} gone, or cut; `verify` tells more"
+        )
+    connection: DuckDBPyConnection = duckdb.connect(
+        config={"temp_directory": tempfile.gettempdir()}
+    )
+    connection.execute("set TimeZone = 'UTC'")
+    changes = [layout.changes_file(period, about.partition) for period in state.files]
+    checkpoints = {about.checkpoint_file(moment): moment for moment in state.checkpoints}
+    _view(connection, store, "changes", dict.fromkeys(changes))
+    _view(connection, store, "checkpoints", checkpoints)
+    intervals = pa.Table.from_pandas(state.to_frame().astype({"state": "str"}))
+    for name, rows in {"coverage": intervals, "limits": read_limits(store, about, state)}.items():
+        connection.from_arrow(rows).create(name)
+    since = exact_text(known_since(state, state.bounds(proven=False)[1]))
+    connection.execute(_ACCOUNTS.format(key=", ".join(ACCOUNT_KEY), since=since))
+    if is_locked:
+        paths = [] if store.folder is None else [_path(store, x) for x in (*changes, *checkpoints)]
+        connection.execute("set allowed_paths = ?", [paths])
+        connection.execute("set enable_external_access = false; set lock_configuration = true")
+    return connection
+
+
+def _view(
+    connection: DuckDBPyConnection, store: Store, view: str, files: Mapping[str, int | None]
+) -> None:
+    """Make a view of files of rows; where these are of a moment, a column more tells it."""
+    if store.folder is None or not files:
+        connection.register(view, _dataset(store, files))
+        return
+    duckdb: Any = import_module("duckdb")
+    parts: dict[int | None, list[str]] = {}
+    for name, moment in files.items():
+        parts.setdefault(moment, []).append(_path(store, name))
+    found = []
+    for moment, paths in parts.items():
+        rows = connection.read_parquet(paths, hive_partitioning=False)
+        if moment is not None:
+            told = duckdb.ConstantExpression(from_microseconds(moment)).alias("moment")
+            rows = rows.select(told, duckdb.StarExpression())
+        found.append(rows)
+    functools.reduce(lambda one, other: one.union(other), found).create_view(view)
+
+
+def _path(store: Store, name: str) -> str:
+    """Return where a file is, from any folder."""
+    return str(Path(store.place(name)[1]).absolute())
+
+
+def _dataset(store: Store, files: Mapping[str, int | None]) -> ds.FileSystemDataset:
+    parquet, (system, _) = ds.ParquetFileFormat(), store.place(layout.CHANGES)
+    fragments = [
+        parquet.make_fragment(
+            store.place(name)[1],
+            system,
+            None if moment is None else ds.field("moment") == pa.scalar(moment, _MOMENT.type),
+        )
+        for name, moment in files.items()
+    ]
+    columns = [*ARROW_SCHEMA] if None in files.values() else [_MOMENT, *ARROW_SCHEMA]
+    return ds.FileSystemDataset(fragments, pa.schema(columns), parquet, system)

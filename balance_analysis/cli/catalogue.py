@@ -1,0 +1,209 @@
+"""Commands that ask what an archive has: its accounts, or whatever SQL asks."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from typer import Argument, Option
+
+import balance_analysis as ba
+from balance_analysis.cli.app import command
+from balance_analysis.cli.options import (
+    AccountOptions,
+    TableFormat,
+    archive_argument,
+    form_option,
+    output_option,
+)
+from balance_analysis.cli.output import Messages, echo, print_table
+from balance_analysis.cli.tables import choose_format, write_exact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pandas as pd
+    import pyarrow as pa
+
+    from balance_analysis.assets import Assets
+
+_WIDTH: Final = 80
+_LONG_ID: Final = re.compile(r"[0-9a-f]{64}")
+
+_Archive = Annotated[str, archive_argument()]
+_Form = Annotated[TableFormat | None, form_option("a table")]
+_Output = Annotated[Path | None, output_option("Write it here: .csv, .json or .parquet.")]
+
+
+@command()
+def accounts(
+    messages: Messages,
+    archive: _Archive,
+    filters: AccountOptions,
+    partial: Annotated[
+        bool, Option("--partial", help="Take what there is where it isn't complete.")
+    ] = False,
+    output: _Output = None,
+    form: _Form = None,
+    limit: Annotated[int, Option(min=0, help="Accounts in a table; 0 for all.")] = 20,
+    wide: Annotated[bool, Option("--wide", help="Show all columns, ids and digits.")] = False,
+) -> None:
+    """List the accounts of an archive, the most active first, and what they hold at its end."""
+    form = choose_format(form, output, source=archive, otherwise="table")
+    held = ba.Archive(archive)
+    assets = held.assets()
+    if filters.assets is not None:
+        assets = assets.updated(ba.read_assets(filters.assets))
+    found = held.accounts(partial=partial, **{**filters.named(), "assets": assets})
+    found = found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
+    if form != "table":
+        write_exact(found, form, output)
+        if output is not None:
+            messages.say(f"{len(found):,} accounts: {output}")
+        return
+    shown = found.head(limit) if limit else found
+    if wide:
+        print_table(
+            {str(name).replace("_", " "): list(map(_text, shown[name])) for name in shown},
+            left=[name.replace("_", " ") for name in ba.ACCOUNT_KEY],
+        )
+    else:
+        _print_narrow(shown, assets)
+    if len(shown) < len(found):
+        echo(f"... the {len(shown)} most active of {len(found):,} accounts")
+
+
+def _print_narrow(shown: pd.DataFrame, assets: Assets) -> None:
+    """Print accounts in 80 columns: short ids, whole units where they are known."""
+    from balance_analysis.figures.styles import type_label
+    from balance_analysis.text import short_ids
+
+    columns: dict[str, list[str]] = {
+        "asset": list(shown["asset_id"].map(assets.labels(shown["asset_id"]))),
+        "type": list(map(type_label, shown["account_type"])),
+        **{
+            name: list(shown[f"{name}_id"].map(short_ids(shown[f"{name}_id"])))
+            for name in ("party", "market")
+        },
+        "rows": list(map("{:,}".format, shown["rows"])),
+        "balance": [
+            _amount(balance, assets, asset_id)
+            for balance, asset_id in zip(shown["balance"], shown["asset_id"], strict=True)
+        ],
+        "last seen": list(shown["last_seen"].dt.strftime("%Y-%m-%d")),
+    }
+    left_out = ["first seen"]
+    for name in ("last seen", "balance"):
+        if sum(2 + max(map(len, [title, *x])) for title, x in columns.items()) - 2 > _WIDTH:
+            del columns[name]
+            left_out.append(name)
+    print_table(columns, left={"asset", "type", "party", "market"})
+    echo(f"... {' and '.join(left_out)}, whole ids and every digit: --wide")
+
+
+def _amount(balance: Any, assets: Assets, asset_id: str) -> str:  # noqa: ANN401 - a cell
+    """Return a balance in whole units where the asset's decimals are known."""
+    if _text(balance) == _UNKNOWN or asset_id not in assets:
+        return _text(balance)
+    return f"{int(balance) / 10 ** assets[asset_id].decimals:,.2f}"
+
+
+_UNKNOWN: Final = "unknown"
+
+
+def _text(value: Any, missing: str = _UNKNOWN) -> str:  # noqa: ANN401 - a cell
+    """Return a cell as it is, every digit of it."""
+    from pandas import isna
+
+    if not isinstance(value, list | dict) and isna(value):
+        return missing
+    if isinstance(value, dt.datetime):
+        return value.replace(tzinfo=None).isoformat(" ")
+    return str(value)
+
+
+@command()
+def sql(
+    messages: Messages,
+    archive: _Archive,
+    query: Annotated[str, Argument(help='A SELECT, such as "select * from coverage".')],
+    output: _Output = None,
+    form: _Form = None,
+    limit: Annotated[int, Option(min=0, help="Rows in a table; 0 for all.")] = 100,
+    wide: Annotated[bool, Option("--wide", help="Show whole ids.")] = False,
+) -> None:
+    """Ask an archive in SQL: of changes, checkpoints, accounts, coverage and limits; by DuckDB.
+
+    Nothing is written but FILE, and no other file is read.
+    """
+    form = choose_format(form, output, source=archive, otherwise="table")
+    found = _ask(archive, query, limit + 1 if form == "table" and limit else None)
+    if form != "table":
+        import pandas as pd
+
+        frame = found.to_pandas(types_mapper=pd.ArrowDtype)
+        texts = {
+            name: "category" for name, kind in frame.dtypes.items() if kind == "string[pyarrow]"
+        }
+        write_exact(frame.astype(texts), form, output)
+        if output is not None:
+            messages.say(f"{len(found):,} rows: {output}")
+        return
+    shown = found.slice(0, limit) if limit else found
+    _print_rows(shown, wide=wide)
+    if len(shown) < len(found):
+        echo(f"... the first {limit} rows; --limit 0 shows all, -o FILE writes them")
+
+
+def _ask(archive: str, query: str, most: int | None) -> pa.Table:
+    """Return what a query finds, or the first rows of it.
+
+    Raises
+    ------
+    ValueError
+        If it is no query, or DuckDB is not installed.
+    """
+    from balance_analysis.archive.sql import connect
+
+    store = ba.Archive(archive).store
+    try:
+        connection = connect(store, is_locked=True)
+    except ModuleNotFoundError as error:
+        raise ValueError(str(error)) from error
+    import duckdb
+
+    try:
+        statements = connection.extract_statements(query)
+        if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
+            raise ValueError("an archive is only asked: give one SELECT")
+        relation = connection.sql(query)
+        found: pa.Table = (relation if most is None else relation.limit(most)).to_arrow_table()
+    except duckdb.Error as error:
+        raise ValueError(str(error).partition("\n\nLINE")[0]) from error
+    twice = [name for name in found.column_names if found.column_names.count(name) > 1]
+    if twice:
+        raise ValueError(f"two columns are called {twice[0]}; name them with `as`")
+    return found
+
+
+def _print_rows(rows: pa.Table, *, wide: bool) -> None:
+    import pyarrow.types as kinds
+
+    columns = {}
+    for name in rows.column_names:
+        texts = [_text(value, "NULL") for value in rows[name].to_pylist()]
+        columns[name] = texts if wide else _shortened(texts)
+    numbers = (kinds.is_integer, kinds.is_floating, kinds.is_decimal)
+    left = [field.name for field in rows.schema if not any(is_(field.type) for is_ in numbers)]
+    print_table(columns, left=left)
+
+
+def _shortened(texts: Iterable[str]) -> list[str]:
+    """Return texts with long ids shortened, as `accounts` shows them."""
+    from balance_analysis.text import short_ids
+
+    texts = list(texts)
+    short = short_ids(text for text in texts if _LONG_ID.fullmatch(text))
+    return [short.get(text, text) for text in texts]

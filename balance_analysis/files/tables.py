@@ -1,0 +1,267 @@
+"""Results as files: Parquet, CSV, JSON and Excel, with every column, row and digit.
+
+A frame becomes rows with one name a column; what each format can't hold as a number or a moment
+stands in it as text.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib
+import json
+import math
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import csv
+
+from balance_analysis.files.atomic import PathLike, check_output, make_note, replacing
+from balance_analysis.frame import to_amounts, to_plain_arrow
+from balance_analysis.schema import ATTRS_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Sequence
+
+EXCEL_ROWS: Final = 1_048_576
+EXCEL_COLUMNS: Final = 16_384
+_EXCEL_DIGITS: Final = 10**15
+_EXCEL_TEXT: Final = 32_767
+"""What a sheet of Excel holds, its header included, a number in it, and a cell."""
+
+_EXCEL_WIDTH: Final = 20
+
+_SPECIAL: Final = re.compile(r'[",\r\n]')
+_RUN: Final = r"^([=+\-@\t\r\n])"
+"""What a spreadsheet takes as the beginning of a formula, or skips before one."""
+
+
+def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
+    """Write a table, or what a function made of one, to a file with every digit of it.
+
+    Parameters
+    ----------
+    frame
+        Any frame or series. An index that has a name, or is not of integers, becomes columns. The
+        names of columns of several levels are joined by slashes.
+    path
+        A .parquet, .csv, .json or .xlsx file; one that stands there is replaced, whole.
+
+        - .parquet: amounts are decimal128(38, 0), moments keep their time zone. A file with a
+          table's columns is read by `read_parquet`, which knows what the table knew.
+        - .csv: moments as ISO 8601. Text that a spreadsheet would run (it begins with =, +, -, @, a
+          tab or a line break) has an apostrophe before it. Nothing stands where a value is unknown.
+        - .json: a list of objects; amounts are text, as JSON's numbers are floats, moments are ISO
+          8601, and what is unknown is null.
+        - .xlsx (extra `excel`): one sheet. Excel keeps 15 digits: a column of whole numbers one of
+          which has more is text. It knows no time zones: moments are in UTC, which the header
+          tells; those finer than milliseconds are ISO 8601 text. Text is never a formula.
+
+    Raises
+    ------
+    ValueError
+        If the name ends otherwise, two columns would have one name, whole numbers have more than 38
+        digits, a sheet is too small for the rows, XlsxWriter is not installed, or the file would
+        lie in an archive.
+    TypeError
+        If it is no frame.
+    OSError
+        If the file can't be written.
+
+    Examples
+    --------
+    >>> import balance_analysis as ba
+    >>> from balance_analysis.demo import sample_data
+    >>> table = ba.read_parquet(sample_data() / "changes.parquet")
+    >>> write_table(ba.balance_at(table, "2023-04-12"), getfixture("tmp_path") / "held.csv")
+    """
+    target = check_output(path, suffixes=[f".{form}" for form in WRITERS])
+    write_as(frame, target.suffix[1:].lower(), target)
+
+
+def write_as(frame: pd.DataFrame | pd.Series[Any], form: str, path: PathLike) -> None:
+    """Write a frame in a format, whatever the file's name: see `write_table`."""
+    check_installed(form)
+    rows = to_rows(frame)
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        WRITERS[form](rows, file)
+
+
+def check_installed(form: str) -> None:
+    """Raise ValueError if a format needs what is not installed."""
+    if form == "xlsx":
+        try:
+            importlib.import_module("xlsxwriter")
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                "an Excel file needs XlsxWriter: pip install 'balance-analysis[excel]'"
+            ) from error
+
+
+def to_rows(frame: pd.DataFrame | pd.Series[Any]) -> pa.Table:
+    """Return a frame as Arrow, its index as columns, each column with a name of its own.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `write_table`.
+    """
+    if isinstance(frame, pd.Series):
+        frame = frame.to_frame()
+    if not isinstance(frame, pd.DataFrame):
+        raise TypeError(f"a frame or series of pandas is written, not {type(frame).__name__}")
+    flat = frame.set_axis([_name(label) for label in frame.columns], axis="columns")
+    names = flat.index.names
+    if any(name is not None for name in names) or not pd.api.types.is_integer_dtype(flat.index):
+        flat.index = flat.index.set_names([_name("index" if n is None else n) for n in names])
+        index = flat.index.to_frame(index=False)
+        flat = pd.concat([index, flat.reset_index(drop=True)], axis="columns")
+    if not flat.columns.is_unique:
+        twice = flat.columns[flat.columns.duplicated()][0]
+        raise ValueError(f"two columns would be called {twice!r}; take the long layout, or rename")
+    for name, column in flat.items():
+        if column.dtype == object and pd.api.types.infer_dtype(column) == "integer":
+            exact = pd.arrays.ArrowExtensionArray(to_amounts(column, may_lack=True))
+            flat = flat.assign(**{str(name): exact})
+    rows = to_plain_arrow(flat)
+    told = frame.attrs.get(ATTRS_KEY)
+    return rows.replace_schema_metadata(make_note({"load": told})) if told else rows
+
+
+def _name(label: Hashable) -> str:
+    return "/".join(map(str, label)) if isinstance(label, tuple) else str(label)
+
+
+def _write_parquet(rows: pa.Table, file: BinaryIO) -> None:
+    pq.write_table(rows, file, compression="zstd")
+
+
+def _write_csv(rows: pa.Table, file: BinaryIO) -> None:
+    texts = [*rows.column_names]
+    for place, field in enumerate(rows.schema):
+        column = rows[field.name]
+        if pa.types.is_timestamp(field.type):
+            rows = rows.set_column(place, field.name, _iso(column))
+        elif _is_text(field.type):
+            distinct = _distinct(column)
+            texts += distinct
+            if any(re.match(_RUN, each) for each in distinct):
+                rows = rows.set_column(place, field.name, _quoted(column.cast(pa.string())))
+    rows = rows.rename_columns(_quoted(pa.array(rows.column_names, pa.string())).to_pylist())
+    quoting = "needed" if any(map(_SPECIAL.search, texts)) else "none"
+    if rows.num_columns == 1:  # of which a missing value would be a blank line, which readers skip
+        filled = rows.column(0).cast(pa.string()).fill_null("")
+        rows, quoting = pa.table([filled], names=rows.column_names), "all_valid"
+    csv.write_csv(rows, file, csv.WriteOptions(quoting_style=quoting, quoting_header=quoting))
+
+
+def _is_text(kind: Any) -> bool:  # noqa: ANN401 - a type of Arrow
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return kind in (pa.string(), pa.large_string())
+
+
+def _distinct(column: pa.ChunkedArray) -> list[str]:
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    return [text for chunk in encoded.chunks for text in chunk.dictionary.to_pylist() if text]
+
+
+def _quoted(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return text with an apostrophe before what a spreadsheet would run."""
+    return pc.replace_substring_regex(column, _RUN, r"'\1")
+
+
+def _iso(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return moments as ISO 8601: Z in UTC, else the offset of their zone, if they have one."""
+    zone = {"UTC": "Z", None: ""}.get(column.type.tz, "%Ez")
+    return pc.strftime(column, f"%Y-%m-%dT%H:%M:%S{zone}")
+
+
+def _write_json(rows: pa.Table, file: BinaryIO) -> None:
+    content = [{name: _to_json(value) for name, value in row.items()} for row in rows.to_pylist()]
+    file.write(f"{json.dumps(content, indent=2, default=str)}\n".encode())
+
+
+def _to_json(value: Any) -> object:  # noqa: ANN401 - a cell of any column
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    return str(value) if isinstance(value, Decimal) else value
+
+
+def _write_excel(rows: pa.Table, file: BinaryIO) -> None:
+    if rows.num_rows >= EXCEL_ROWS or rows.num_columns > EXCEL_COLUMNS:
+        raise ValueError(
+            f"a sheet of Excel has {EXCEL_ROWS - 1:,} rows below its header and {EXCEL_COLUMNS:,} "
+            f"columns, not {rows.num_rows:,} and {rows.num_columns:,}: write .parquet or .csv"
+        )
+    columns = [_to_excel(field.name, rows[field.name]) for field in rows.schema]
+    xlsxwriter = importlib.import_module("xlsxwriter")
+    with xlsxwriter.Workbook(file, {"constant_memory": True}) as book:
+        # The same rows give the same bytes.
+        book.set_properties({"created": dt.datetime(1980, 1, 1)})  # noqa: DTZ001 - as Excel has it
+        whole = book.add_format({"num_format": "0"})
+        moment = book.add_format({"num_format": "yyyy-mm-dd hh:mm:ss"})
+        sheet = book.add_worksheet()
+        sheet.freeze_panes(1, 0)
+        sheet.set_column(0, max(len(columns) - 1, 0), _EXCEL_WIDTH)
+        for row, cells in enumerate(_cells(columns)):
+            for place, value in enumerate(cells):
+                if isinstance(value, bool):
+                    sheet.write_boolean(row, place, value)
+                elif isinstance(value, int):
+                    sheet.write_number(row, place, value, whole)
+                elif isinstance(value, float) and math.isfinite(value):
+                    sheet.write_number(row, place, value)
+                elif isinstance(value, dt.date):
+                    sheet.write_datetime(row, place, value, moment)
+                elif value is not None and value == value:  # noqa: PLR0124 - NaN differs
+                    sheet.write_string(row, place, _fitting(str(value)))
+                else:
+                    sheet.write_blank(row, place, None, whole)
+
+
+def _cells(columns: Sequence[tuple[str, pa.ChunkedArray]]) -> Iterator[Sequence[object]]:
+    """Yield the header, then each row."""
+    names = [name for name, _ in columns]
+    yield names
+    table = pa.table([column for _, column in columns], names=names)
+    for batch in table.to_batches(max_chunksize=10_000):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _fitting(text: str) -> str:
+    if len(text) > _EXCEL_TEXT:
+        raise ValueError(
+            f"a cell of Excel has at most {_EXCEL_TEXT:,} characters, not {len(text):,}: "
+            "write .parquet or .csv"
+        )
+    return text
+
+
+def _to_excel(name: str, column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray]:
+    """Return a column as a sheet can have it without a loss, and its header."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        plain = column.cast(pa.int64()).cast(pa.timestamp(kind.unit))
+        if not pc.all(pc.equal(pc.floor_temporal(plain, unit="millisecond"), plain)).as_py():
+            return name, _iso(column.cast(pa.timestamp(kind.unit, kind.tz and "UTC")))
+        return f"{name} (UTC)" if kind.tz else name, plain.cast(pa.timestamp("us"))
+    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        ends = [x for x in pc.min_max(column).as_py().values() if x is not None]
+        is_short = all(abs(end) < _EXCEL_DIGITS for end in ends)
+        is_whole = pa.types.is_integer(kind) or kind.scale == 0
+        return name, column.cast(pa.int64() if is_short and is_whole else pa.string())
+    return name, column
+
+
+WRITERS: Final[dict[str, Callable[[pa.Table, BinaryIO], None]]] = {
+    "parquet": _write_parquet,
+    "csv": _write_csv,
+    "json": _write_json,
+    "xlsx": _write_excel,
+}

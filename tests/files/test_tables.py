@@ -1,0 +1,224 @@
+"""What is written to a file is there when others read it."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import json
+import sys
+from decimal import Decimal
+
+import numpy as np
+import openpyxl
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+
+import balance_analysis as ba
+from balance_analysis.demo import sample_data
+from balance_analysis.files import tables
+from balance_analysis.files.tables import write_table
+from balance_analysis.known import note_known
+from tests.analysis.tables import LARGEST, START
+from tests.cli.test_tables import tables as spoilt
+
+SAMPLE = ba.read_parquet(sample_data() / "changes.parquet")
+SOME = SAMPLE[SAMPLE["party_id"].isin(SAMPLE["party_id"].drop_duplicates()[:6])]
+ENDINGS = ["parquet", "csv", "json", "xlsx"]
+MAKES = {
+    "table": lambda t: t,
+    "at": lambda t: ba.balance_at(t, "2023-04-12"),
+    "wide": lambda t: ba.balance_series(t, freq="1D"),
+    "berlin": lambda t: ba.balance_series(t, freq="1D", layout="long", tz="Europe/Berlin"),
+    "deltas": lambda t: ba.deltas(t).head(300),
+    "flows": lambda t: ba.flows(t, freq="1D", by="asset_id"),
+    "totals": lambda t: ba.totals(t, freq="1D"),
+    "share": lambda t: ba.share(t, freq="1D"),
+    "summary": ba.summarize_accounts,
+    "averages": lambda t: ba.time_weighted_average(t, freq="7D"),
+    "none": lambda t: ba.summarize_accounts(t[:0]),
+    "described": lambda t: ba.to_units(t, sample_data() / "assets.toml")[["balance"]].describe(),
+    "grouped": lambda t: t.groupby(ba.ACCOUNT_KEY, observed=True)["balance"].max(),
+    "integers": lambda t: t.assign(balance=t["balance"].astype(object).map(int).cumsum()).head(99),
+}
+
+
+def read(path):
+    """Return the header and the rows of a file, as another reader sees them."""
+    match path.suffix:
+        case ".parquet":
+            rows = pq.read_table(path)
+            return rows.column_names, list(zip(*rows.to_pydict().values(), strict=True))
+        case ".csv":
+            with path.open(newline="", encoding="utf-8") as file:
+                header, *rows = csv.reader(file)
+        case ".json":
+            content = json.loads(path.read_text())
+            header = list(content[0]) if content else []
+            rows = [list(row.values()) for row in content]
+        case ".xlsx":
+            header, *rows = openpyxl.load_workbook(path).active.iter_rows(values_only=True)
+    return list(header), rows
+
+
+def check(frame, path):
+    expected = frame.to_frame() if isinstance(frame, pd.Series) else frame
+    if any(name is not None for name in expected.index.names) or "mean" in expected.index:
+        expected = expected.reset_index()
+    header, rows = read(path)
+    names = ["/".join(x).strip("/") if isinstance(x, tuple) else str(x) for x in expected.columns]
+    if rows or path.suffix != ".json":
+        told = [name.removesuffix(" (UTC)").removeprefix("'") for name in header]
+        assert [name.strip("/") for name in told] == names
+    assert len(rows) == len(expected)
+    for name in (name for name in header if name and name.endswith(" (UTC)")):
+        assert path.suffix == ".xlsx", name
+    for row, wanted in zip(rows, expected.itertuples(index=False, name=None), strict=True):
+        for value, cell in zip(row, wanted, strict=True):
+            assert is_same(value, cell), (value, cell)
+
+
+def is_same(value, cell):
+    if not isinstance(cell, str) and pd.isna(cell):
+        return value in (None, "") or pd.isna(value)
+    if isinstance(cell, pd.Timestamp):
+        moment = dt.datetime.fromisoformat(value) if isinstance(value, str) else value
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+        return moment == cell
+    if isinstance(cell, float):
+        return float(value) == pytest.approx(cell, rel=1e-14)
+    if isinstance(cell, int | Decimal | np.integer):
+        return not isinstance(value, float) and int(value) == int(cell)
+    return (value or "") == cell or value == f"'{cell}"
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
+def test_any_result_is_read_back_digit_by_digit(make, ending, tmp_path):
+    frame = make(SOME)
+    write_table(frame, tmp_path / f"x.{ending}")
+    check(frame, tmp_path / f"x.{ending}")
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory):
+    return tmp_path_factory.mktemp("scratch")
+
+
+@settings(max_examples=25)
+@given(table=spoilt())
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_any_text_and_amount_is_read_back(ending, table, scratch):
+    write_table(table, scratch / f"x.{ending}")
+    check(table, scratch / f"x.{ending}")
+
+
+def test_a_table_in_parquet_is_what_write_parquet_writes(tmp_path):
+    table = SAMPLE.copy()
+    note_known(table, [(START, START + 1)])
+    write_table(table, tmp_path / "x.parquet")
+    back = ba.read_parquet(tmp_path / "x.parquet")
+    pd.testing.assert_frame_equal(back, table)
+    assert back.attrs == table.attrs
+
+
+def test_polars_and_pandas_read_what_was_written(tmp_path):
+    polars = pytest.importorskip("polars")
+    held = ba.balance_at(SAMPLE, "2023-04-12").dropna()
+    amounts = [int(balance) for balance in held["balance"]]
+    write_table(held, tmp_path / "x.parquet")
+    write_table(held, tmp_path / "x.csv")
+    write_table(held, tmp_path / "x.xlsx")
+    assert [*map(int, polars.read_parquet(tmp_path / "x.parquet")["balance"])] == amounts
+    text = polars.read_csv(tmp_path / "x.csv", infer_schema=False)["balance"]
+    assert [*map(int, text)] == amounts
+    assert [*map(int, pd.read_excel(tmp_path / "x.xlsx")["balance"])] == amounts
+
+
+@pytest.mark.parametrize(("digits", "kind"), [(15, int), (16, str)])
+def test_excel_has_whole_numbers_of_15_digits_and_text_of_more(digits, kind, tmp_path):
+    write_table(pd.DataFrame({"x": [1, -(10**digits) + 1]}), tmp_path / "x.xlsx")
+    _, rows = read(tmp_path / "x.xlsx")
+    assert [type(value) for (value,) in rows] == [kind, kind]
+    assert [int(value) for (value,) in rows] == [1, -(10**digits) + 1]
+
+
+def test_excel_has_moments_in_utc_and_finer_ones_as_text(tmp_path):
+    # The clocks in Berlin show this time twice.
+    noon = pd.Timestamp("2023-10-29T01:30Z").tz_convert("Europe/Berlin")
+    plain, finer = noon.tz_localize(None), noon + pd.Timedelta("1us")
+    frame = pd.DataFrame({"a": [noon], "b": [finer], "c": [plain]})
+    write_table(frame, tmp_path / "x.xlsx")
+    header, (row,) = read(tmp_path / "x.xlsx")
+    assert header == ["a (UTC)", "b", "c"]
+    assert row == (noon.tz_convert(None), "2023-10-29T01:30:00.000001Z", plain)
+
+
+def test_nothing_in_excel_is_a_formula(tmp_path):
+    write_table(pd.DataFrame({"=a": ["=1+1", "+1", "@x"]}), tmp_path / "x.xlsx")
+    cells = [cell for row in openpyxl.load_workbook(tmp_path / "x.xlsx").active for cell in row]
+    assert {cell.data_type for cell in cells} == {"s"}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_same_rows_give_the_same_bytes(ending, tmp_path):
+    for name in ("a", "b"):
+        write_table(SOME, tmp_path / f"{name}.{ending}")
+    assert (tmp_path / f"a.{ending}").read_bytes() == (tmp_path / f"b.{ending}").read_bytes()
+
+
+def test_what_python_holds_beyond_numbers_of_json_and_excel_is_text(tmp_path):
+    frame = pd.DataFrame({"x": [float("inf"), float("nan"), 0.5], "y": [True, False, True]})
+    for ending in ("json", "xlsx"):
+        write_table(frame, tmp_path / f"x.{ending}")
+        _, rows = read(tmp_path / f"x.{ending}")
+        assert [tuple(row) for row in rows] == [("inf", True), (None, False), (0.5, True)]
+
+
+@pytest.mark.parametrize(
+    ("frame", "name", "says"),
+    [
+        (
+            pd.DataFrame({"x": range(1_048_576)}),
+            "x.xlsx",
+            "1,048,575 rows .* write .parq",
+        ),
+        (pd.DataFrame([range(16_385)]), "x.xlsx", "16,384 columns"),
+        (pd.DataFrame({"x": ["y" * 32_768]}), "x.xlsx", "32,767 characters"),
+        (pd.DataFrame({("a/b", "c"): [1], ("a", "b/c"): [1]}), "x.csv", "two columns .* 'a/b/c'"),
+        (pd.DataFrame({"x": [10**38]}, dtype=object), "x.csv", "more than 38 digits"),
+        (pd.DataFrame({"x": [1]}), "x.xls", "name a .parquet, .csv, .json or .xlsx file"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_the_old_file_stays(frame, name, says, tmp_path):
+    (tmp_path / name).write_text("old")
+    with pytest.raises(ValueError, match=says):
+        write_table(frame, tmp_path / name)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "old")]
+
+
+@pytest.mark.parametrize("wrong", [[1], "x.parquet", None])
+def test_what_is_no_frame_is_refused(wrong, tmp_path):
+    with pytest.raises(TypeError, match="a frame or series of pandas"):
+        write_table(wrong, tmp_path / "x.csv")
+
+
+def test_without_xlsxwriter_what_to_install_is_said(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xlsxwriter", None)
+    with pytest.raises(ValueError, match=r"pip install 'balance-analysis\[excel\]'"):
+        write_table(SOME, tmp_path / "x.xlsx")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_sheet_as_long_as_it_may_be_is_written_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "EXCEL_ROWS", 4)
+    write_table(pd.DataFrame({"x": [1, 2, 3]}), tmp_path / "x.xlsx")
+    assert len(read(tmp_path / "x.xlsx")[1]) == 3
+
+
+def test_largest_amounts_stand_in_each_format(tmp_path):
+    for ending in ENDINGS:
+        frame = pd.DataFrame({"x": [LARGEST, -LARGEST, None]}, dtype=object)
+        write_table(frame, tmp_path / f"x.{ending}")
+        check(frame, tmp_path / f"x.{ending}")
