@@ -39,6 +39,7 @@ from .files.parquet import (
 )
 from .files.tables import write_table
 from .ingest.export import export
+from .ingest.imports import import_segments
 from .load.changes import iter_balance_changes, load_balance_changes
 from .load.opening import load_opening_balances
 from .load.pages import Page, iter_pages
@@ -93,6 +94,7 @@ __all__ = [
     "drawdown",
     "export",
     "flows",
+    "import_segments",
     "iter_balance_changes",
     "iter_pages",
     "load_balance_changes",

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.analysis.units import in_units
+from balance_analysis.archive.blocks import BLOCK_HEIGHT, add_heights, read_blocks_frame
 from balance_analysis.archive.catalogue import count_by, read_accounts
 from balance_analysis.archive.coverage import check_complete, interval_asked
 from balance_analysis.archive.limits import read_limits
@@ -136,7 +137,8 @@ class Archive:
         asset_id, party_ids, market_ids, account_types, assets
             As for `load_balance_changes`; the assets by default those that the archive keeps.
         columns
-            Which columns of the table to return, in this order; fewer are read faster.
+            Which columns of the table to return, in this order; fewer are read faster. There is one
+            more on request: `block_height` (Int64), NA where `blocks` doesn't tell it.
         partial
             Whether to return what there is where the interval is not complete. The default interval
             is then from the first to the last that was asked for.
@@ -156,10 +158,15 @@ class Archive:
             If a filter is malformed, `columns` are not some of the table's, each once, or `start`
             is not before `end`.
         """
-        check_columns(columns)
+        check_columns(columns, (*COLUMNS, BLOCK_HEIGHT))
         scan = self.scan(start=start, end=end, partial=partial, **filters)
-        table = read_frame(scan, columns)
-        if set(columns) == set(COLUMNS):
+        names = [name for name in columns if name != BLOCK_HEIGHT]
+        needed = names if len(names) == len(columns) else dict.fromkeys([*names, "timestamp"])
+        table = read_frame(scan, list(needed))
+        if len(names) < len(columns):
+            add_heights(self.store, table)
+            table = table[list(columns)]
+        if set(names) == set(COLUMNS):
             note_known(table, scan.known, nothing_before=scan.nothing_before)
             self._note_assets(table, filters)
         return table
@@ -354,6 +361,16 @@ class Archive:
         """
         return count_by(self.accounts(partial=partial, **filters), "market_id")
 
+    def blocks(self) -> pd.DataFrame:
+        """Return the network's blocks, as the segments told that were imported; maybe none.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per block, ascending: `height` (int64) and `timestamp` (datetime64[us, UTC]).
+        """
+        return read_blocks_frame(self.store)
+
     def limits(self) -> pd.DataFrame:
         """Return the network's limits over time.
 
@@ -362,7 +379,8 @@ class Archive:
         pandas.DataFrame
             One row for each distinct snapshot, in the order in which they were seen: `first_seen`
             and `last_seen` (datetime64[us, UTC]), `source` (the node), `block_height` (Int64), and
-            the fields of `NetworkLimits`; `extra` as JSON.
+            the fields of `NetworkLimits`; `extra` as JSON. Segments tell each change: there a row
+            holds from the time of its block to that of the next change.
         """
         rows = read_limits(self.store, *self._state())
         frame: pd.DataFrame = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)

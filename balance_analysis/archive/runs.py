@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("balance_analysis")
 
-Kind = Literal["export", "repair"]
+Kind = Literal["export", "import", "repair"]
 Outcome = Literal["incomplete", "complete", "nothing new", "partial", "failed"]
 SUCCESSES: Final = ("complete", "nothing new")
 MOST_CONFLICTS: Final = 100
@@ -144,7 +144,7 @@ class RunReport:
     id
         The run's name; sorted, runs stand in time order.
     kind
-        "export" or "repair".
+        "export", "import" or "repair".
     started, ended
         ISO 8601 in UTC; `ended=None` while it runs, or of one that was killed.
     outcome

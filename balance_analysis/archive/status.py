@@ -254,6 +254,7 @@ Kind = Literal[
     "checkpoint",
     "limits",
     "assets",
+    "blocks",
     "difference",
     "interrupted",
     "leftover",

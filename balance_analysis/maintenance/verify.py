@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
+from balance_analysis.archive.blocks import blocks_files, read_blocks_file
 from balance_analysis.archive.commit import last_rows
 from balance_analysis.archive.coverage import contradictions
 from balance_analysis.archive.datafile import FILE_KEY, FILE_ORDER, wrong_schema
@@ -166,6 +167,7 @@ class _Verification:
             self._check_checkpoint(moment)
         self._check_limits()
         self._check_assets()
+        self._check_blocks()
         self._check_names()
 
     def _add(self, kind: Kind, what: str, where: str, mend: str, *periods: str) -> None:
@@ -265,6 +267,14 @@ class _Verification:
             mend = f"{self._command(' --assets FILE')} writes it anew"
             self._add("assets", str(error), layout.ASSETS, mend)
 
+    def _check_blocks(self) -> None:
+        for name in blocks_files(self.store):
+            try:
+                read_blocks_file(self.store, name)
+            except ArchiveError as error:
+                mend = f"remove it, and `balance-analysis import {self.store.uri} SEGMENT...` again"
+                self._add("blocks", str(error), name, mend)
+
     def _check_names(self) -> None:
         """Look for files that should not be there."""
         links = self.store.links()
@@ -289,7 +299,7 @@ class _Verification:
         if is_leftover(name) or name.startswith(self.about.checkpoints):
             may_be = is_being_written or name.startswith(layout.STAGED)
         else:
-            may_be = name.startswith((layout.RUNS, layout.QUARANTINE))
+            may_be = name.startswith((layout.RUNS, layout.QUARANTINE, layout.BLOCKS))
         return may_be or not self.store.has(name)
 
     def _add_stranger(self, name: str) -> None:

@@ -31,7 +31,7 @@ from balance_analysis.segments.segment import ACCOUNTS, BALANCES, BLOCKS
 from balance_analysis.text import list_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -63,22 +63,25 @@ class Accounts:
 
     Attributes
     ----------
-    ids
-        As text.
+    places
+        Where each stands, by its id.
     keys
         Each column of `ACCOUNT_KEY`, as codes into distinct values.
     filters, wanted
         Which of them are asked for.
     """
 
-    ids: pa.StringArray
+    places: dict[str, int]
     keys: tuple[tuple[NDArray[np.int32], pa.StringArray], ...]
     filters: Filters
     wanted: NDArray[np.bool_]
 
-    def find(self, ids: pa.Array) -> pa.Int32Array:
-        """Return the places of accounts; null where there is none of that id."""
-        return pc.index_in(ids, value_set=self.ids)
+    def find(self, ids: pa.Array) -> NDArray[np.int64]:
+        """Return the places of accounts; -1 where there is none of that id."""
+        encoded = ids.dictionary_encode()
+        places = [self.places.get(each, -1) for each in encoded.dictionary.to_pylist()]
+        found: NDArray[np.int64] = np.array(places, np.int64)[encoded.indices.to_numpy()]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,8 @@ def read_accounts(segment: Segment, filters: Filters = Filters()) -> Accounts:  
         codes, distinct = keys[ACCOUNT_KEY.index(name)]
         is_in = pc.is_in(distinct, pa.array(values, pa.string())).to_numpy(zero_copy_only=False)
         wanted &= is_in[codes]
-    return Accounts(one_chunk(table["id"]), tuple(keys), filters, wanted)
+    places = {each: place for place, each in enumerate(table["id"].to_pylist())}
+    return Accounts(places, tuple(keys), filters, wanted)
 
 
 def _texts(
@@ -231,16 +235,17 @@ def read_rows(segment: Segment, accounts: Accounts) -> SegmentRows:
     table = segment.table(BALANCES, _COLUMNS).combine_chunks()
     ids, moments, balances = (one_chunk(table[name]) for name in _COLUMNS)
     account = accounts.find(ids)
-    if account.null_count:
+    if np.any(account < 0):
         accounts = read_accounts(segment, accounts.filters)
         account = accounts.find(ids)
     block = pc.index_in(moments, value_set=blocks.texts)
     is_whole = _are_balances(balances)
-    is_good = pc.and_(is_whole, pc.and_(account.is_valid(), block.is_valid()))
+    is_good = pc.and_(pc.and_(is_whole, block.is_valid()), pa.array(account >= 0))
     bad_rows = tuple(_bad_rows(table.filter(pc.invert(is_good)), blocks, accounts))
     if bad_rows:
-        account, block, balances = (x.filter(is_good) for x in (account, block, balances))
-    places, heights = account.to_numpy(), block.to_numpy()
+        block, balances = block.filter(is_good), balances.filter(is_good)
+        account = account[is_good.to_numpy(zero_copy_only=False)]
+    places, heights = account, block.to_numpy()
     kept = accounts.wanted[places] & (heights >= segment.begin - segment.first)
     order = np.flatnonzero(kept)
     if np.any(np.diff(heights[order]) < 0):
@@ -254,19 +259,25 @@ def read_rows(segment: Segment, accounts: Accounts) -> SegmentRows:
 
 def _batch(
     accounts: Accounts,
-    places: NDArray[np.int32],
+    places: NDArray[np.int64],
     times: NDArray[np.int64],
     balances: pa.StringArray,
     order: NDArray[np.int64],
 ) -> pa.RecordBatch:
     """Return the rows of accounts at times."""
-    keys = [
-        pa.DictionaryArray.from_arrays(pa.array(codes[places]), dictionary).cast(ID_TYPE)
-        for codes, dictionary in accounts.keys
-    ]
+    keys = [_ids(codes[places], distinct) for codes, distinct in accounts.keys]
     amounts = balances.take(pa.array(order)).cast(pa.decimal128(BALANCE_DIGITS, 0))
     moments = pa.array(times).cast(pa.timestamp("us", "UTC"))
     return pa.RecordBatch.from_arrays([*keys, moments, amounts], schema=ARROW_SCHEMA)
+
+
+def _ids(codes: NDArray[np.int32], distinct: pa.StringArray) -> pa.DictionaryArray:
+    """Return ids by their codes, with those alone that are in use: a network has many more."""
+    used = np.flatnonzero(np.bincount(codes, minlength=len(distinct)))
+    ranks = np.zeros(len(distinct), np.int32)
+    ranks[used] = np.arange(len(used), dtype=np.int32)
+    ids = pa.DictionaryArray.from_arrays(pa.array(ranks[codes]), distinct.take(pa.array(used)))
+    return ids.cast(ID_TYPE)
 
 
 def _are_balances(texts: pa.StringArray) -> pa.BooleanArray:
@@ -282,19 +293,24 @@ def _are_balances(texts: pa.StringArray) -> pa.BooleanArray:
 def _bad_rows(rows: pa.Table, blocks: Blocks, accounts: Accounts) -> Iterator[BadRow]:
     """Yield bad rows with what is wrong with each."""
     times = dict(zip(blocks.texts.to_pylist(), blocks.times.tolist(), strict=True))
-    places = accounts.find(one_chunk(rows["account_id"])) if rows.num_rows else []
-    for row, place in zip(rows.to_pylist(), places, strict=True):
+    for row in rows.to_pylist():
         balance, text = row["balance"], row["vega_time"]
         time = times.get(text)
         if time is None:
             reason = f"vega_time {text!r} is that of none of the segment's blocks"
-        elif not place.is_valid:
+        elif row["account_id"] not in accounts.places:
             reason = f"the table accounts has no {row['account_id']!r}"
         elif re.fullmatch(r"-?[0-9]+", balance, re.ASCII):
             reason = f"balance {balance!r} has more than {BALANCE_DIGITS} digits"
         else:
             reason = f"balance {balance!r} is not an integer"
         yield BadRow(json.dumps(row), reason, time)
+
+
+def raise_bad_row(segment: Segment, bad_rows: Sequence[BadRow]) -> None:
+    """Raise DecodeError for the first bad row of a segment."""
+    for bad in bad_rows:
+        raise DecodeError(f"{segment} has a bad row: {bad.reason}; it is {bad.raw}", row=bad.raw)
 
 
 def one_chunk(column: pa.ChunkedArray) -> pa.Array:

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 import pyarrow as pa
 
 from balance_analysis.assets import note_assets, read_assets
-from balance_analysis.errors import DecodeError, IncompleteError
+from balance_analysis.errors import IncompleteError
 from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
 from balance_analysis.frame import to_frame
 from balance_analysis.known import note_known
 from balance_analysis.schema import ARROW_SCHEMA, ATTRS_KEY
 from balance_analysis.segments.chain import gaps_text, missing_blocks, put_in_order
-from balance_analysis.segments.rows import SegmentRows, read_accounts, read_rows
+from balance_analysis.segments.rows import SegmentRows, raise_bad_row, read_accounts, read_rows
 from balance_analysis.segments.segment import find_segments
 from balance_analysis.segments.state import read_segment_assets
 from balance_analysis.text import iso_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Sequence
 
     import pandas as pd
 
@@ -90,12 +90,14 @@ def read_segments(
     wanted = make_filters(**filters)
     batches, known, bad_rows = [], [], []
     for stretch in stretches:
-        parts = [part for _, part in iter_rows(stretch.segments, wanted)]
+        parts = []
+        for segment, part in iter_rows(stretch.segments, wanted):
+            if on_bad_rows == "raise":
+                raise_bad_row(segment, part.bad_rows)
+            parts.append(part)
         known.append((int(parts[0].times[0]), int(parts[-1].times[-1]) + 1))
         batches += [part.rows for part in parts]
         bad_rows += [bad for part in parts for bad in part.bad_rows]
-    for bad in bad_rows if on_bad_rows == "raise" else ():
-        raise DecodeError(f"a segment has a bad row: {bad.reason}; it is {bad.raw}", row=bad.raw)
     if gaps := missing_blocks(stretches):
         logger.warning(
             "no segment has the blocks %s: what changed there is unknown", gaps_text(gaps)
@@ -116,7 +118,7 @@ def read_segments(
 
 def iter_rows(
     segments: Sequence[Segment], filters: Filters, *, threads: int = THREADS
-) -> Iterator[tuple[Segment, SegmentRows]]:
+) -> Generator[tuple[Segment, SegmentRows]]:
     """Yield segments of one stretch with their rows, in order, reading a few ahead.
 
     Raises

@@ -14,7 +14,7 @@ import balance_analysis as ba
 from balance_analysis.known import known_of
 from tests.loopback import LoopbackNode, Row, histories, random_history
 from tests.node.truth import lines_of_rows, lines_of_table
-from tests.segments.writer import CHAIN, make_segments, pg_time, write_segments
+from tests.segments.writer import CHAIN, flip, make_segments, pg_time, write_segments
 
 ROWS = random_history(5, rows=160, accounts=40, largest_block=9)
 TIMES = sorted({row.timestamp_ns for row in ROWS})
@@ -170,12 +170,7 @@ def cut(share):
 
 
 def flipped(folder):
-    path = write_segments(folder, ROWS)[1]
-    with zipfile.ZipFile(path) as file:
-        place = file.getinfo("history/balances").header_offset + 60
-    content = bytearray(path.read_bytes())
-    content[place] ^= 0xFF
-    path.write_bytes(content)
+    flip(write_segments(folder, ROWS)[1])
 
 
 def without(table):

@@ -151,6 +151,15 @@ def write_segments(folder: Path, rows: Sequence[Row], **how: Any) -> list[Path]:
     return [segment.write(folder) for segment in make_segments(rows, **how)]
 
 
+def flip(path: Path) -> None:
+    """Damage the balances of a zip."""
+    with zipfile.ZipFile(path) as file:
+        place = file.getinfo("history/balances").header_offset + 60
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0xFF
+    path.write_bytes(content)
+
+
 def pg_time(nanoseconds: int) -> str:
     """Return a moment as PostgreSQL prints it: without zeros at the end of its fraction."""
     moment = EPOCH + dt.timedelta(microseconds=nanoseconds // 1000)
