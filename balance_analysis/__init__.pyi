@@ -51,6 +51,7 @@ from .node.doctor.report import Finding, NodeReport
 from .node.limits import load_network_limits
 from .report.report import write_report
 from .schema import ACCOUNT_KEY, ACCOUNT_TYPES, NetworkLimits
+from .segments.report import SegmentsReport, diagnose_segments
 from .segments.table import read_segments
 
 __version__: str
@@ -80,6 +81,7 @@ __all__ = [
     "Repaired",
     "RequestError",
     "Run",
+    "SegmentsReport",
     "TooLargeError",
     "VerifyReport",
     "active_accounts",
@@ -91,6 +93,7 @@ __all__ = [
     "concentration",
     "deltas",
     "diagnose_node",
+    "diagnose_segments",
     "drawdown",
     "export",
     "flows",

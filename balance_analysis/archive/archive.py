@@ -43,7 +43,7 @@ from balance_analysis.spans import clipped
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import dask.dataframe as dd
     from duckdb import DuckDBPyConnection
@@ -426,6 +426,7 @@ class Archive:
         self,
         *,
         against: Client | None = None,
+        segments: PathLike | Iterable[PathLike] | None = None,
         sample: int = 10,
         seed: int | None = None,
         progress: bool | Report | None = False,
@@ -440,6 +441,9 @@ class Archive:
         ----------
         against
             A node to ask again for some windows, and to compare with.
+        segments
+            Network history segments, as for `read_segments`: the rows are compared with theirs, and
+            each account's change in each block with what their ledger moved, exactly and all.
         sample
             How many windows, each about half a page of rows.
         seed
@@ -455,12 +459,17 @@ class Archive:
         Raises
         ------
         RequestError, DecodeError, IncompleteError, CheckError, ValueError
-            As `load_balance_changes`, if a node is asked.
+            As `load_balance_changes`, if a node is asked, or `read_segments`, if these are read.
         """
         # What proves an archive stands above it, as it asks nodes too, and reads it by this class.
         room = import_module("balance_analysis.maintenance.verify")
         report: VerifyReport = room.verify(
-            self, against=against, sample=sample, seed=seed, progress=progress
+            self,
+            against=against,
+            segments=segments,
+            sample=sample,
+            seed=seed,
+            progress=progress,
         )
         return report
 

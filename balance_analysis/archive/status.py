@@ -257,6 +257,7 @@ Kind = Literal[
     "blocks",
     "difference",
     "interrupted",
+    "ledger",
     "leftover",
     "stranger",
 ]

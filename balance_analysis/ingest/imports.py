@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from bisect import bisect_right
 from dataclasses import dataclass, field, replace
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.blocks import (
@@ -25,7 +22,7 @@ from balance_analysis.archive.blocks import (
     read_blocks,
     read_imported,
 )
-from balance_analysis.archive.commit import Writer, within
+from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import (
@@ -42,19 +39,16 @@ from balance_analysis.archive.manifest import (
 from balance_analysis.archive.runs import Run, reported
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import ArchiveError, NetworkMismatchError
-from balance_analysis.filters import FilterKeywords, Filters, takes_filters
-from balance_analysis.ingest.continuity import accounts_of
+from balance_analysis.filters import FilterKeywords, takes_filters
 from balance_analysis.ingest.executor import Pool, load_on_executor
 from balance_analysis.ingest.periods import SpanWriter
+from balance_analysis.ingest.segments import Proven, SegmentsLoad, bounds_of, check_network, step_of
 from balance_analysis.load.request import OnBadRows, reporting
-from balance_analysis.node.walk import Step
-from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
 from balance_analysis.segments.chain import (
     Stretch,
     gaps_text,
     missing_blocks,
     put_in_order,
-    source_text,
 )
 from balance_analysis.segments.rows import raise_bad_row
 from balance_analysis.segments.rows import read_blocks as read_segment_blocks
@@ -63,7 +57,7 @@ from balance_analysis.segments.state import read_segment_assets, read_segment_li
 from balance_analysis.segments.table import iter_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from distributed import Client as Cluster
     from numpy.typing import NDArray
@@ -74,8 +68,8 @@ if TYPE_CHECKING:
     from balance_analysis.archive.store import Store
     from balance_analysis.files.atomic import PathLike
     from balance_analysis.ingest.executor import Executor
-    from balance_analysis.ingest.periods import Loaded
     from balance_analysis.load.request import Report
+    from balance_analysis.node.walk import Step
     from balance_analysis.schema import NetworkLimits
     from balance_analysis.segments.rows import SegmentRows
     from balance_analysis.spans import Span
@@ -270,18 +264,6 @@ class _Import:
             logger.warning("%s", error)
 
 
-class _Proven:
-    """Vouches for segments: they have forgotten nothing."""
-
-    is_sure = True
-
-    def remembered(self, source: str, start: int, end: int) -> int:
-        return start
-
-    def advance(self, rows: pa.Table) -> None:
-        pass
-
-
 _Blocks = tuple[Segment, "NDArray[np.int64]", "NDArray[np.int64]"]
 """The heights and times of a segment's blocks."""
 
@@ -310,9 +292,9 @@ class _Part:
         """Commit their rows, period by period, and keep their blocks."""
         whole, run = self.whole, self.whole.run
         start, end = self._bounds(*bounds_of(self.segments))
-        self._check_network(start, end)
+        check_network(self.writer, self.segments, whole.about.filters, (start, end))
         run.spans.append((start, end))
-        span = SpanWriter(whole.store, self.writer, run, _Proven(), start)
+        span = SpanWriter(whole.store, self.writer, run, Proven(), start)
         try:
             with span.finishing():
                 if whole.pool is None:
@@ -377,68 +359,3 @@ class _Part:
         heights, times = (np.concatenate([each[place] for each in done]) for place in (1, 2))
         keep_blocks(self.whole.store, self.writer.about.partition, heights, times, noted)
         self.imported.update({each.digest: each for each in noted})
-
-    def _check_network(self, start: int, end: int) -> None:
-        """Raise if the archive's last block of the same time is none of the segments'.
-
-        Rows of nodes don't tell their chain; that all accounts of a block are others does.
-        """
-        periods = [
-            period
-            for period, note in self.writer.state.files.items()
-            if note.first < end and note.last >= start
-        ]
-        rows = [within(self.writer.rows_of(period), start, end) for period in periods[-1:]]
-        if not rows or not rows[0].num_rows:
-            return
-        last = pc.max(rows[0]["timestamp"].cast(pa.int64())).as_py()
-        place = bisect_right(
-            self.segments, last, key=lambda each: int(read_segment_blocks(each).times[0])
-        )
-        segment = self.segments[max(place - 1, 0)]
-        [(_, part)] = iter_rows([segment], self.whole.about.filters)
-        found = within(pa.Table.from_batches([part.rows]), last, last + 1)
-        if not accounts_of(found) & accounts_of(within(rows[0], last, last + 1)):
-            raise NetworkMismatchError(
-                f"{self.whole.store.uri} has rows of {from_microseconds(last)}, and {segment} none "
-                "of these accounts then: it is of another network"
-            )
-
-
-def bounds_of(segments: Sequence[Segment]) -> Span:
-    """Return the time of the first block of segments, and that behind their last one."""
-    first, last = segments[0], segments[-1]
-    times = read_segment_blocks(first).times[first.begin - first.first :]
-    return int(times[0]), int(read_segment_blocks(last).times[-1]) + 1
-
-
-def step_of(segment: Segment, part: SegmentRows, start: int, end: int) -> Step:
-    """Return a segment's rows as what settles [start, end)."""
-    source = source_text(segment.chain, segment.begin, segment.last)
-    return Step(
-        start, end, (part.rows,), part.bad_rows, 0, 0, None, source, source,
-        block_height=segment.last,
-    )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentsLoad:
-    """Loads rows from segments, each of which settles what lies between two of the `edges`."""
-
-    segments: tuple[Segment, ...]
-    edges: tuple[int, ...]
-    filters: Filters
-    on_bad_rows: OnBadRows
-
-    def __call__(self, start: int, end: int) -> Loaded:
-        """Load all of [start, end)."""
-        places = [x for x, (a, b) in enumerate(pairwise(self.edges)) if a < end and b > start]
-        steps, rows = list[Step](), [ARROW_SCHEMA.empty_table()]
-        chosen = [self.segments[place] for place in places]
-        for place, (segment, part) in zip(places, iter_rows(chosen, self.filters), strict=True):
-            if self.on_bad_rows == "raise":
-                raise_bad_row(segment, part.bad_rows)
-            begin, stop = max(start, self.edges[place]), min(end, self.edges[place + 1])
-            steps.append(replace(step_of(segment, part, begin, stop), batches=()))
-            rows.append(pa.Table.from_batches([part.rows]))
-        return steps, pa.concat_tables(rows), 0

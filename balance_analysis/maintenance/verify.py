@@ -35,6 +35,7 @@ from balance_analysis.archive.store import is_leftover
 from balance_analysis.errors import ArchiveError
 from balance_analysis.load.request import reporting
 from balance_analysis.maintenance.verify_node import verify_against
+from balance_analysis.maintenance.verify_segments import verify_segments
 from balance_analysis.rows import account_numbers, canonical
 from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.spans import clipped, joined
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.manifest import About
     from balance_analysis.archive.status import Kind
     from balance_analysis.archive.store import Store
+    from balance_analysis.files.atomic import PathLike
     from balance_analysis.load.request import Report
     from balance_analysis.node.client import Client
     from balance_analysis.spans import Span
@@ -67,6 +69,7 @@ def verify(
     archive: Archive,
     *,
     against: Client | None = None,
+    segments: PathLike | Iterable[PathLike] | None = None,
     sample: int = 10,
     seed: int | None = None,
     progress: bool | Report | None = False,
@@ -74,9 +77,13 @@ def verify(
 ) -> VerifyReport:
     """Check that an archive is what it says: see `Archive.verify`; `look` looks at the files."""
     report = verify_store(archive.store, progress=progress, look=look)
-    if against is None or any(problem.kind == "coverage" for problem in report.problems):
+    if any(problem.kind == "coverage" for problem in report.problems):
         return report
-    return verify_against(report, archive, against, sample=sample, seed=seed)
+    if against is not None:
+        report = verify_against(report, archive, against, sample=sample, seed=seed)
+    if segments is not None:
+        report = verify_segments(report, archive, segments, progress=progress)
+    return report
 
 
 def verify_store(

@@ -239,7 +239,7 @@ def read_rows(segment: Segment, accounts: Accounts) -> SegmentRows:
         accounts = read_accounts(segment, accounts.filters)
         account = accounts.find(ids)
     block = pc.index_in(moments, value_set=blocks.texts)
-    is_whole = _are_balances(balances)
+    is_whole = are_balances(balances)
     is_good = pc.and_(pc.and_(is_whole, block.is_valid()), pa.array(account >= 0))
     bad_rows = tuple(_bad_rows(table.filter(pc.invert(is_good)), blocks, accounts))
     if bad_rows:
@@ -250,25 +250,25 @@ def read_rows(segment: Segment, accounts: Accounts) -> SegmentRows:
     order = np.flatnonzero(kept)
     if np.any(np.diff(heights[order]) < 0):
         order = order[np.argsort(heights[order], kind="stable")]
-    rows = _batch(accounts, places[order], blocks.times[heights[order]], balances, order)
+    rows = batch_of(accounts, places[order], blocks.times[heights[order]], balances, order)
     if has_repeats(rows):
         raise CheckError(f"{segment} has two rows of one account in one block")
     since = segment.begin - segment.first
     return SegmentRows(rows, bad_rows, blocks.heights[since:], blocks.times[since:])
 
 
-def _batch(
+def batch_of(
     accounts: Accounts,
     places: NDArray[np.int64],
     times: NDArray[np.int64],
-    balances: pa.StringArray,
+    amounts: pa.Array,
     order: NDArray[np.int64],
 ) -> pa.RecordBatch:
-    """Return the rows of accounts at times."""
+    """Return the rows of accounts at times; `order` is where their amounts stand."""
     keys = [_ids(codes[places], distinct) for codes, distinct in accounts.keys]
-    amounts = balances.take(pa.array(order)).cast(pa.decimal128(BALANCE_DIGITS, 0))
+    balances = amounts.take(pa.array(order)).cast(pa.decimal128(BALANCE_DIGITS, 0))
     moments = pa.array(times).cast(pa.timestamp("us", "UTC"))
-    return pa.RecordBatch.from_arrays([*keys, moments, amounts], schema=ARROW_SCHEMA)
+    return pa.RecordBatch.from_arrays([*keys, moments, balances], schema=ARROW_SCHEMA)
 
 
 def _ids(codes: NDArray[np.int32], distinct: pa.StringArray) -> pa.DictionaryArray:
@@ -280,7 +280,8 @@ def _ids(codes: NDArray[np.int32], distinct: pa.StringArray) -> pa.DictionaryArr
     return ids.cast(ID_TYPE)
 
 
-def _are_balances(texts: pa.StringArray) -> pa.BooleanArray:
+def are_balances(texts: pa.StringArray) -> pa.BooleanArray:
+    """Return which texts are integers of at most 38 digits."""
     # Arrow's cast wraps silently past 38 digits (apache/arrow#49817) and takes "1e5".
     digits = pc.and_(
         pc.ascii_is_decimal(texts), pc.less_equal(pc.binary_length(texts), BALANCE_DIGITS)
