@@ -165,6 +165,28 @@ def add_heights(store: Store, table: pd.DataFrame) -> None:
     table[BLOCK_HEIGHT] = heights.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
 
 
+def time_of_block(store: Store, height: int) -> int:
+    """Return the time of a block, microseconds; of the next one to come, what is behind the last.
+
+    Raises
+    ------
+    ValueError
+        If the archive doesn't know it.
+    """
+    blocks = read_blocks(store)
+    heights = blocks["height"].to_numpy()
+    times: NDArray[np.int64] = blocks["timestamp"].cast(pa.int64()).to_numpy()
+    if not len(heights):
+        raise ValueError(f"{store.uri} knows no blocks: segments tell them, which `import` takes")
+    if height == heights[-1] + 1:
+        return int(times[-1]) + 1
+    place = int(np.searchsorted(heights, height))
+    if place == len(heights) or heights[place] != height:
+        known = f"{heights[0]:,} to {heights[-1]:,}"
+        raise ValueError(f"{store.uri} doesn't know the block {height:,}, of {known}")
+    return int(times[place])
+
+
 def heights_at(blocks: pa.Table, times: NDArray[np.int64]) -> pa.Array:
     """Return the heights of the blocks at moments, microseconds; null where none is known."""
     known = blocks["timestamp"].cast(pa.int64()).to_numpy()

@@ -63,6 +63,8 @@ class Accounts:
 
     Attributes
     ----------
+    ids
+        As text.
     places
         Where each stands, by its id.
     keys
@@ -71,6 +73,7 @@ class Accounts:
         Which of them are asked for.
     """
 
+    ids: pa.StringArray
     places: dict[str, int]
     keys: tuple[tuple[NDArray[np.int32], pa.StringArray], ...]
     filters: Filters
@@ -78,10 +81,14 @@ class Accounts:
 
     def find(self, ids: pa.Array) -> NDArray[np.int64]:
         """Return the places of accounts; -1 where there is none of that id."""
-        encoded = ids.dictionary_encode()
-        places = [self.places.get(each, -1) for each in encoded.dictionary.to_pylist()]
-        found: NDArray[np.int64] = np.array(places, np.int64)[encoded.indices.to_numpy()]
-        return found
+        if len(ids) > len(self.ids) // 4:
+            # A table of all ids is made of them each time, which few rows are not worth.
+            found = pc.fill_null(pc.index_in(ids, value_set=self.ids), -1).to_numpy()
+        else:
+            encoded = ids.dictionary_encode()
+            places = [self.places.get(each, -1) for each in encoded.dictionary.to_pylist()]
+            found = np.array(places, np.int64)[encoded.indices.to_numpy()]
+        return np.asarray(found, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +126,9 @@ def read_accounts(segment: Segment, filters: Filters = Filters()) -> Accounts:  
         codes, distinct = keys[ACCOUNT_KEY.index(name)]
         is_in = pc.is_in(distinct, pa.array(values, pa.string())).to_numpy(zero_copy_only=False)
         wanted &= is_in[codes]
-    places = {each: place for place, each in enumerate(table["id"].to_pylist())}
-    return Accounts(places, tuple(keys), filters, wanted)
+    ids = one_chunk(table["id"])
+    places = {each: place for place, each in enumerate(ids.to_pylist())}
+    return Accounts(ids, places, tuple(keys), filters, wanted)
 
 
 def _texts(

@@ -81,3 +81,23 @@ def test_the_doctor_tells_of_a_folder_of_segments(tmp_path):
     assert "The content ids of segments (Qm...) are not checked." in said
     told = json.loads(run("doctor", tmp_path / "segments", "--format", "json").stdout)
     assert (told["chain"], told["missing"]) == ("vega-test-0011", [])
+
+
+def test_an_interval_is_given_by_blocks_as_by_times(tmp_path):
+    write_segments(tmp_path / "segments", ROWS)
+    archive = tmp_path / "archive"
+    run("import", archive, tmp_path / "segments")
+    blocks = ba.Archive(archive).blocks()
+    since, until = (blocks["timestamp"][place].isoformat() for place in (4, 19))
+    by_time = run("summary", archive, "--since", since, "--until", until).stdout
+    assert run("summary", archive, "--since-block", 5, "--until-block", 20).stdout == by_time
+    whole = run("summary", archive).stdout
+    assert run("summary", archive, "--until-block", len(blocks) + 1).stdout == whole
+    for options, said in (
+        (("--since-block", 999), "doesn't know the block 999, of 1 to"),
+        (("--since-block", 3, "--since", "7d"), "give --since or --since-block, not both"),
+    ):
+        assert said in fails("summary", archive, *options, code=2, folder=tmp_path)
+    ba.write_parquet(ba.Archive(archive).read(), tmp_path / "x.parquet")
+    said = fails("summary", tmp_path / "x.parquet", "--since-block", 3, code=2, folder=tmp_path)
+    assert "--since-block is for archives" in said
