@@ -7,7 +7,7 @@ from .analysis.flows import active_accounts, deltas, flows
 from .analysis.statistics import drawdown, ohlc, time_weighted_average
 from .analysis.summary import summarize_accounts
 from .analysis.totals import totals
-from .analysis.units import to_units
+from .analysis.units import to_integers, to_units
 from .archive.archive import Archive
 from .archive.runs import Run
 from .archive.status import ArchiveStatus, VerifyReport
@@ -122,6 +122,7 @@ __all__ = [
     "share",
     "summarize_accounts",
     "time_weighted_average",
+    "to_integers",
     "to_table",
     "to_units",
     "top_movers",

@@ -6,39 +6,44 @@ soon as a name of it is used beside pandas.
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from balance_analysis.analysis.balances import balance_at, balance_series
-from balance_analysis.analysis.checks import check_table
-from balance_analysis.analysis.concentration import concentration, share, top_movers
-from balance_analysis.analysis.conservation import check_conservation, reconcile
-from balance_analysis.analysis.flows import active_accounts, deltas, flows
-from balance_analysis.analysis.statistics import drawdown, ohlc, time_weighted_average
-from balance_analysis.analysis.summary import summarize_accounts
-from balance_analysis.analysis.totals import totals
-from balance_analysis.analysis.units import to_units
-from balance_analysis.schema import COLUMNS
+import balance_analysis as ba
+from balance_analysis.assets import assets_of
+from balance_analysis.known import known_of
+from balance_analysis.notebook import facts_html
+from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
+from balance_analysis.text import count_text, list_text, moment_text, spans_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
-    from matplotlib.axes import Axes
+KINDS: Final = {
+    "levels": "at series summarize totals time_weighted_average ohlc drawdown",
+    "changes": "deltas flows active_accounts top_movers",
+    "shares": "share concentration",
+    "numbers": "to_units to_integers",
+    "checks": "check check_conservation reconcile to_table",
+    "pictures": "plot plot_activity plot_balances plot_concentration plot_drawdown plot_flows "
+    "plot_totals",
+    "files": "write_parquet write_report write_table",
+}
+"""The methods, by what they are about."""
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _method(
-    function: Callable[Concatenate[pd.DataFrame, P], R],
-) -> Callable[Concatenate[BalancesAccessor, P], R]:
-    def method(self: BalancesAccessor, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return function(self._table, *args, **kwargs)
-
-    functools.update_wrapper(method, function)
-    return method
+_SHORT: Final = {
+    "at": "balance_at",
+    "check": "check_table",
+    "plot": "plot_balances",
+    "series": "balance_series",
+    "summarize": "summarize_accounts",
+}
+METHODS: Final = {
+    name: _SHORT.get(name, name) for names in KINDS.values() for name in names.split()
+}
+"""Of each method the function that it is."""
 
 
 @pd.api.extensions.register_dataframe_accessor("balances")
@@ -73,26 +78,31 @@ class BalancesAccessor:
             )
         self._table = table
 
-    active_accounts = _method(active_accounts)
-    at = _method(balance_at)
-    check = _method(check_table)
-    check_conservation = _method(check_conservation)
-    concentration = _method(concentration)
-    deltas = _method(deltas)
-    drawdown = _method(drawdown)
-    flows = _method(flows)
-    ohlc = _method(ohlc)
-    reconcile = _method(reconcile)
-    series = _method(balance_series)
-    share = _method(share)
-    summarize = _method(summarize_accounts)
-    time_weighted_average = _method(time_weighted_average)
-    to_units = _method(to_units)
-    top_movers = _method(top_movers)
-    totals = _method(totals)
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a function of this package
+        if name not in METHODS:
+            raise AttributeError(f".balances has no {name!r}; it has {', '.join(METHODS)}")
+        return MethodType(getattr(ba, METHODS[name]), self._table)
 
-    def plot(self, **options: Any) -> Axes:  # noqa: ANN401 - those of plot_balances
-        """Plot the balances, as `plot_balances` does and with its options."""
-        from balance_analysis.figures.balances import plot_balances  # noqa: PLC0415 - heavy
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *METHODS]
 
-        return plot_balances(self._table, **options)
+    def __repr__(self) -> str:
+        return "\n".join([self._title(), *(f"{name}: {value}" for name, value in self._facts())])
+
+    def _repr_html_(self) -> str:
+        return facts_html(self._title(), self._facts())
+
+    def _title(self) -> str:
+        accounts = len(self._table.drop_duplicates(ACCOUNT_KEY))
+        rows = count_text(len(self._table), "balance change")
+        return f"{rows} of {count_text(accounts, 'account')}"
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        times, known = self._table["timestamp"], known_of(self._table)
+        ids = self._table["asset_id"].drop_duplicates().astype("str")
+        labels = assets_of(self._table).labels(ids)
+        yield "assets", list_text([*labels.values()], 5) or "none"
+        if not times.empty:
+            yield "from", f"{moment_text(times.min())} to {moment_text(times.max())}"
+        yield "known", "nothing tells" if known is None else spans_text(known) or "nothing"
+        yield from ((kind, names.replace(" ", ", ")) for kind, names in KINDS.items())

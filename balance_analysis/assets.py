@@ -19,6 +19,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from balance_analysis.errors import check_type
 from balance_analysis.notebook import rows_html
 from balance_analysis.schema import ATTRS_KEY
 from balance_analysis.text import short_ids
@@ -186,8 +187,7 @@ def read_assets(source: AssetsLike) -> Assets:
         return source
     if isinstance(source, Mapping):
         return _make(source, "the assets")
-    if not isinstance(source, str | os.PathLike):
-        raise TypeError(f"assets are a mapping by id or the path of a file, not {source!r}")
+    check_type(source, (str, os.PathLike), "a mapping of assets by id or the path of a file")
     file = Path(source)
     read = _READERS.get(file.suffix.lower())
     if read is None:

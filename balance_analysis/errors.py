@@ -178,4 +178,13 @@ class ArchiveLockedError(ArchiveError):
 
     def __init__(self, message: str, *, holder: dict[str, Any] | None = None) -> None:
         super().__init__(message)
-        self.holder = holder or {}
+        self.holder: dict[str, Any] = holder or {}
+
+
+def check_type(
+    value: object, kinds: type | tuple[type, ...], wanted: str, hint: str | None = None
+) -> None:
+    """Raise TypeError, which says what is wanted and what came, unless a value is of a type."""
+    if not isinstance(value, kinds):
+        came = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
+        raise TypeError(f"{wanted} is wanted, not {came}" + (f": {hint}" if hint else ""))

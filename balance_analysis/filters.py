@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
@@ -17,7 +18,7 @@ from balance_analysis.assets import AssetsLike, read_assets
 from balance_analysis.schema import ACCOUNT_TYPES, NETWORK_PARTY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     import pandas as pd
 
@@ -158,6 +159,8 @@ def takes_filters(function: F) -> F:
 
 
 def _texts(values: str | Iterable[str], name: str) -> list[str]:
+    if not isinstance(values, Iterable):
+        raise TypeError(f"{name} must be text, not {values!r}")
     texts = [values] if isinstance(values, str) else list(values)
     for text in texts:
         if not isinstance(text, str):

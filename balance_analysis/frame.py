@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from balance_analysis.errors import check_type
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, BALANCE_DIGITS, COLUMNS, ID_TYPE
 
@@ -36,8 +37,7 @@ def to_arrow(table: pd.DataFrame) -> pa.Table:
         If it is no frame, or a column has a type that its column can't be made of, such as a float
         as a balance.
     """
-    if not isinstance(table, pd.DataFrame):
-        raise TypeError(f"a table must be a pandas DataFrame, not {type(table).__name__}")
+    check_frame(table)
     missing = [name for name in COLUMNS if name not in table]
     if missing:
         raise ValueError(f"not a table of balance changes: it has no column {', '.join(missing)}")
@@ -50,6 +50,12 @@ def to_arrow(table: pd.DataFrame) -> pa.Table:
         to_amounts(table["balance"]),
     ]
     return pa.table(columns, schema=ARROW_SCHEMA)
+
+
+def check_frame(table: pd.DataFrame) -> None:
+    """Raise TypeError, which says how to get a table, unless it is a frame."""
+    hint = "ba.load_balance_changes, ba.read_parquet and Archive.read return one"
+    check_type(table, pd.DataFrame, "a table as a pandas DataFrame", hint)
 
 
 def _to_ids(column: pd.Series[Any]) -> pa.Array[Any]:

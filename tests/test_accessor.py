@@ -6,7 +6,10 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.accessor import BalancesAccessor
+from balance_analysis.accessor import METHODS
+from balance_analysis.assets import note_assets
+from balance_analysis.known import note_known
+from balance_analysis.schema import ATTRS_KEY, from_microseconds
 from tests.analysis.tables import START, table_of
 
 TABLE = table_of(
@@ -15,29 +18,15 @@ TABLE = table_of(
         for at, level in enumerate([5, 7, 3])
     ]
 )
-NAMES = {
-    "at": "balance_at",
-    "check": "check_table",
-    "series": "balance_series",
-    "summarize": "summarize_accounts",
-}
-METHODS = [
-    name for name, _ in inspect.getmembers(BalancesAccessor, inspect.isfunction) if name[0] != "_"
-]
 
 
-def function_of(name):
-    return getattr(ba, NAMES.get(name, name))
-
-
-@pytest.mark.parametrize("name", sorted({*METHODS} - {"plot"}))
+@pytest.mark.parametrize("name", METHODS)
 def test_a_method_tells_of_its_function(name):
-    assert inspect.getdoc(getattr(BalancesAccessor, name)) == inspect.getdoc(function_of(name))
-    own, whole = (
-        list(inspect.signature(function).parameters)
-        for function in (getattr(TABLE.balances, name), function_of(name))
-    )
+    method, function = getattr(TABLE.balances, name), getattr(ba, METHODS[name])
+    assert inspect.getdoc(method) == inspect.getdoc(function)
+    own, whole = (list(inspect.signature(each).parameters) for each in (method, function))
     assert own == whole[1:]
+    assert name in dir(TABLE.balances)
 
 
 @pytest.mark.parametrize(
@@ -46,18 +35,15 @@ def test_a_method_tells_of_its_function(name):
         ("at", {"when": "2023-03-29"}),
         ("at", {"when": "2023-04-29", "known": [("2023-03-01", "2023-04-01")]}),
         ("series", {"freq": "1us", "layout": "long"}),
-        ("series", {"freq": "1us", "known": [("2023-03-01", "2023-03-02")]}),
         ("deltas", {}),
-        ("flows", {"freq": "1us"}),
         ("totals", {"by": "asset_id"}),
         ("summarize", {}),
-        ("ohlc", {"freq": "1us"}),
         ("to_units", {"assets": {"VOTE": 1}}),
     ],
 )
 def test_a_method_gives_what_its_function_gives(name, arguments):
     pd.testing.assert_frame_equal(
-        getattr(TABLE.balances, name)(**arguments), function_of(name)(TABLE, **arguments)
+        getattr(TABLE.balances, name)(**arguments), getattr(ba, METHODS[name])(TABLE, **arguments)
     )
 
 
@@ -71,12 +57,31 @@ def test_every_function_that_takes_a_table_first_is_a_method():
         name
         for name in ba.__all__
         if inspect.isfunction(getattr(ba, name))
-        and next(iter(inspect.signature(getattr(ba, name)).parameters)) in {"table", "data"}
-        and not name.startswith(("write_", "plot_", "to_table"))
+        and next(iter(inspect.signature(getattr(ba, name)).parameters))
+        in {"table", "data", "frame", "source"}
+        and name != "read_assets"
     }
-    assert {NAMES.get(name, name) for name in METHODS} - {"plot"} == first
+    assert {*METHODS.values()} == first
 
 
 def test_a_frame_that_is_no_table_has_none():
     with pytest.raises(AttributeError, match=r"without the columns \['balance'\]"):
         _ = TABLE.drop(columns="balance").balances
+
+
+def test_a_method_that_is_none_is_told_with_those_that_are():
+    with pytest.raises(AttributeError, match=r"no 'att'; it has at, series"):
+        _ = TABLE.balances.att
+
+
+def test_it_shows_what_the_table_is_and_what_it_can_do():
+    table = TABLE.copy()
+    table.attrs[ATTRS_KEY] = note_assets({}, {"VOTE": {"symbol": "<b>", "decimals": 0}})
+    note_known(table, [(START, START + 10**6)])
+    said, page = repr(table.balances), table.balances._repr_html_()
+    assert said.splitlines()[0] == "3 balance changes of 1 account"
+    assert f"known: [{from_microseconds(START):%Y-%m-%d %H:%M}" in said
+    assert "<b>" in said
+    assert "&lt;b&gt;" in page
+    assert all(name in said and name in page for name in METHODS)
+    assert "known: nothing tells" in repr(TABLE[:0].balances)

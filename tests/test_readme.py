@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import matplotlib.pyplot as plt
+import pandas as pd
 import pytest
 import requests
 from typer.testing import CliRunner
@@ -16,7 +20,7 @@ from typer.testing import CliRunner
 import balance_analysis as ba
 from balance_analysis.cli import EXIT_CODES, INTERRUPTED, app
 from balance_analysis.cli.settings import resolve
-from balance_analysis.demo import sample_archive, serve_sample
+from balance_analysis.demo import sample_archive, sample_data, serve_sample
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -46,13 +50,26 @@ def test_a_python_block_runs(block, tmp_path):
         assert not ba.read_parquet(tmp_path / "changes.parquet").empty
 
 
+@contextlib.contextmanager
+def demo_served(line):
+    """Run `serve --demo` as README has it, but on a free port; its address is yielded."""
+    assert line == "balance-analysis serve --demo"
+    command = [sys.executable, "-m", *line.replace("-", "_", 1).split(), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield re.search(r"http://\S+(?=,)", process.stderr.readline())[0]
+        finally:
+            process.terminate()
+
+
 def test_the_command_line_quickstart_runs(tmp_path):
     commands = [line for block in blocks("sh") for line in block.splitlines()]
     commands = [line for line in commands if line.startswith("balance-analysis ")]
-    commands = [line for line in commands if " serve " not in line]
-    assert len(commands) == 13
-    with serve_sample() as url:
-        script = "\n".join(commands).replace("https://node.example.org", url)
+    served, *others = (
+        line for line in commands if " URL" not in line and " serve archive" not in line
+    )
+    with demo_served(served) as url:
+        script = "\n".join(others).replace("http://127.0.0.1:3008", url)
         script = script.replace("balance-analysis ", f"{sys.executable} -m balance_analysis ")
         done = subprocess.run(
             ["bash", "-e", "-c", script], cwd=tmp_path, capture_output=True, text=True
@@ -117,3 +134,44 @@ def test_every_picture_and_link_is_there():
     targets = re.findall(r"\]\(([^)#:]+)\)", README)
     assert targets
     assert all((ROOT / target).is_file() for target in targets)
+
+
+PANDAS = re.findall(r"^\| `(.+?)` \| (fails|rounds) \| (.+) \|$", README, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory):
+    """What stands in the quickstart, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("pandas")
+    table = ba.read_parquet(sample_data() / "changes.parquet")
+    ba.write_parquet(table, folder / "changes.parquet")
+    with contextlib.chdir(folder):
+        yield {
+            "ba": ba,
+            "pd": pd,
+            "table": table,
+            "whole": ba.to_units(table, sample_data() / "assets.toml"),
+            "exact": ba.to_integers(table),
+        }
+    plt.close("all")
+
+
+def test_what_pandas_can_not_do_is_told_in_full():
+    verbs = ["diff", "pct_change", "describe", "nlargest", "/", "*", "cumsum", "hist", "to_excel"]
+    for verb in [*verbs, "to_sql", "read_parquet"]:
+        assert any(verb in code for code, _, _ in PANDAS)
+
+
+@pytest.mark.parametrize(("code", "does", "advice"), PANDAS)
+def test_pandas_still_can_not_do_it_and_what_we_advise_works(code, does, advice, names):
+    def run(text):
+        with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+            return eval(text, {**names, "connection": connection})
+
+    if does == "fails":
+        with pytest.raises(Exception, match=r"."):
+            run(code)
+    for better in re.findall(r"`([^`]+)`", advice):
+        found = run(better)
+        if does == "rounds":
+            assert run(code) != found == names["exact"]["balance"].sum()

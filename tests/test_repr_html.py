@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import doctest
 import re
+import warnings
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis import notebook
 from balance_analysis.archive.status import Problem
+from balance_analysis.load import request
 from balance_analysis.notebook import facts_html, plain, rows_html
 from tests.archive.exporting import END, START, node_of, run_export, spread_history
 from tests.loopback import LoopbackNode, random_history
@@ -189,3 +192,40 @@ def test_a_report_tells_each_problem_and_what_to_do(exported):
     read = Reading(report._repr_html_())
     assert read.rows[1:] == [["a/b", EVIL, "move it"], ["not compared", "[a, b): why", ""]]
     assert "1 problem" in read.titles[0]
+
+
+def test_an_archive_shows_its_status_or_why_it_has_none(exported, tmp_path):
+    _, archive = exported
+    facts = facts_of(archive)
+    assert facts["complete"] == facts_of(archive.status())["complete"]
+    assert "is no archive" in facts_of(ba.Archive(tmp_path / "none"))["state"]
+
+
+def test_the_doctors_report_shows_each_finding_escaped():
+    findings = (ba.Finding("page_size", 5, "note", "all <b>well</b>"),)
+    report = ba.NodeReport("http://x/<i>", dt.datetime(2023, 4, 1, tzinfo=dt.UTC), 7, findings)
+    read = Reading(report._repr_html_())
+    assert read.titles == ["http://x/<i>, 2023-04-01 00:00 UTC, 7 requests"]
+    assert read.rows[1:] == [["note", "page size", "all <b>well</b>"]]
+
+
+def test_a_conservation_report_tells_what_it_tells_as_text(exported):
+    _, archive = exported
+    report = ba.check_conservation(archive.read())
+    read = Reading(report._repr_html_())
+    title, *lines = str(report).splitlines()
+    assert read.titles == [title]
+    assert [
+        f"{a}: {b} blocks, {c} of them with an account's first row" for a, b, c in read.rows[1:]
+    ] == lines
+
+
+@pytest.mark.parametrize("is_notebook", [True, False])
+def test_progress_in_a_notebook_is_not_written_to_stderr(is_notebook, capsys, monkeypatch):
+    monkeypatch.setattr(request, "_is_notebook", lambda: is_notebook)
+    with warnings.catch_warnings(record=True) as warned, request.reporting(True) as report:
+        report(0.5, 7)
+    said = capsys.readouterr()
+    assert "%|" in (said.out if is_notebook else said.err)
+    assert not (said.err if is_notebook else said.out)
+    assert not warned

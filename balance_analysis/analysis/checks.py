@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from balance_analysis.errors import CheckError
-from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_arrow, to_frame
+from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, check_frame, to_arrow, to_frame
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def check_table(table: pd.DataFrame) -> None:
     Traceback (most recent call last):
     balance_analysis.errors.CheckError: the table lacks the columns ['balance']: make ...
     """
+    check_frame(table)
     _check_columns(table)
     missing = table.isna()
     names = [name for name in COLUMNS if missing[name].any()]

@@ -21,6 +21,7 @@ from balance_analysis.analysis.steps import check_fits
 from balance_analysis.analysis.units import in_units
 from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.known import known_of, to_known
+from balance_analysis.notebook import rows_html
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL
 
 if TYPE_CHECKING:
@@ -66,16 +67,26 @@ class ConservationReport:
 
     def __str__(self) -> str:
         """Tell what was found, asset by asset."""
-        found = f"{len(self.moves):,} of {self.blocks:,} blocks move the total of their asset"
         lines = [
-            f"{found}: by a deposit, a withdrawal, a row that is missing, or an account's first row"
+            f"{asset}: {blocks:,} blocks, {first:,} of them with an account's first row"
+            for asset, blocks, first in self._assets()
         ]
-        for asset, moves in self.moves.groupby("asset_id", observed=True):
-            first = int((moves["first_rows"] > 0).sum())
-            lines.append(
-                f"{asset}: {len(moves):,} blocks, {first:,} of them with an account's first row"
-            )
-        return "\n".join(lines)
+        return "\n".join([self._title(), *lines])
+
+    def _repr_html_(self) -> str:
+        names = ["asset", "blocks", "of them with an account's first row"]
+        return rows_html(self._title(), names, self._assets())
+
+    def _title(self) -> str:
+        found = f"{len(self.moves):,} of {self.blocks:,} blocks move the total of their asset"
+        return (
+            f"{found}: by a deposit, a withdrawal, a row that is missing, or an account's first row"
+        )
+
+    def _assets(self) -> list[tuple[str, int, int]]:
+        """Return of each asset how many blocks move it, and how many of them have a first row."""
+        groups = self.moves.groupby("asset_id", observed=True)["first_rows"]
+        return [(str(asset), len(rows), int((rows > 0).sum())) for asset, rows in groups]
 
 
 def check_conservation(

@@ -303,6 +303,8 @@ def to_instants(
     TypeError, ValueError
         If one is no instant.
     """
+    if isinstance(when, pd.DataFrame):
+        raise TypeError("a moment is wanted, not a DataFrame: the table comes first")
     if isinstance(when, str | dt.date) or not isinstance(when, Iterable):
         return np.array([to_microseconds(when, zone=zone)]), True
     return np.array([to_microseconds(each, zone=zone) for each in when], np.int64), False

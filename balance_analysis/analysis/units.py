@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from balance_analysis.analysis.int128 import integers_of, words_of
 from balance_analysis.assets import AssetsLike, assets_of, note_assets
-from balance_analysis.frame import to_amounts
+from balance_analysis.frame import check_frame, to_amounts
 from balance_analysis.schema import ATTRS_KEY
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def to_units(data: pd.DataFrame, assets: AssetsLike | None = None) -> pd.DataFra
     0     USDT      1.5
     1     VEGA      2.0
     """
+    check_frame(data)
     known = assets_of(data, assets)
     if "asset_id" in data.columns.names:
         return _wide_to_units(data, known)
@@ -101,6 +102,44 @@ def to_units(data: pd.DataFrame, assets: AssetsLike | None = None) -> pd.DataFra
             for name, column in amounts.items()
         }
     )
+
+
+def to_integers(data: pd.DataFrame) -> pd.DataFrame:
+    """Return amounts as Python's integers, with which pandas computes exactly.
+
+    Parameters
+    ----------
+    data
+        A table, or any frame with amounts, in the long or the wide layout: see `to_units`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A copy of `data` in which each column of amounts is of object: integers of any size, NA
+        where one is missing.
+
+    Raises
+    ------
+    TypeError
+        If `data` is no frame, or amounts are floats.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from balance_analysis.frame import BALANCE_DTYPE
+    >>> data = pd.DataFrame({"balance": pd.array([10**37, 9 * 10**37], dtype=BALANCE_DTYPE)})
+    >>> to_integers(data)["balance"].sum()
+    100000000000000000000000000000000000000
+    """
+    check_frame(data)
+    exact = data.copy()
+    for place in range(data.shape[1]):
+        column = data.iloc[:, place]
+        if _is_amounts(column):
+            amounts = to_amounts(column, may_lack=True).to_pylist()
+            numbers = [pd.NA if amount is None else int(amount) for amount in amounts]
+            exact.isetitem(place, pd.array(numbers, dtype=object))
+    return exact
 
 
 def _wide_to_units(data: pd.DataFrame, known: Assets) -> pd.DataFrame:

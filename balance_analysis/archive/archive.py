@@ -6,6 +6,7 @@ after it, never half of one.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Unpack
 
@@ -14,8 +15,7 @@ import pyarrow as pa
 
 from balance_analysis.analysis.units import in_units
 from balance_analysis.archive.blocks import BLOCK_HEIGHT, add_heights, read_blocks_frame
-from balance_analysis.archive.catalogue import count_by, read_accounts
-from balance_analysis.archive.coverage import check_complete, interval_asked
+from balance_analysis.archive.catalogue import count_by, read_accounts, read_balances
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.manifest import (
     make_archive_filters,
@@ -23,23 +23,16 @@ from balance_analysis.archive.manifest import (
     read_archive_assets,
     read_coverage,
 )
-from balance_analysis.archive.scan import (
-    Scan,
-    anywhere,
-    check_columns,
-    dask_frame,
-    files_of,
-    read_balances,
-    read_frame,
-)
+from balance_analysis.archive.scan import Scan, check_columns, dask_frame, make_scan, read_frame
 from balance_analysis.archive.sql import connect
 from balance_analysis.archive.status import read_status
 from balance_analysis.archive.store import Store
 from balance_analysis.assets import note_assets
+from balance_analysis.errors import ArchiveError, check_type
 from balance_analysis.filters import FilterKeywords, takes_filters
 from balance_analysis.known import note_known
+from balance_analysis.notebook import facts_html
 from balance_analysis.schema import ATTRS_KEY, COLUMNS, from_microseconds, to_microseconds
-from balance_analysis.spans import clipped
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -57,6 +50,14 @@ if TYPE_CHECKING:
     from balance_analysis.load.request import Report
     from balance_analysis.node.client import Client
     from balance_analysis.schema import Instant
+
+
+def to_archive(archive: Archive | PathLike) -> Archive:
+    """Return an archive that may be named by its path or address."""
+    if isinstance(archive, Archive):
+        return archive
+    check_type(archive, (str, os.PathLike), "an Archive or the path of one")
+    return Archive(archive)
 
 
 class Archive:
@@ -85,11 +86,17 @@ class Archive:
     """
 
     def __init__(self, uri: PathLike) -> None:
-        self.store = Store(uri)
-        self.uri = self.store.uri
+        self.store: Store = Store(uri)
+        self.uri: str = self.store.uri
 
     def __repr__(self) -> str:
         return f"Archive({self.uri!r})"
+
+    def _repr_html_(self) -> str:
+        try:
+            return self.status(count_accounts=False)._repr_html_()
+        except (ArchiveError, OSError) as error:
+            return facts_html("Archive", [("archive", self.uri), ("state", str(error))])
 
     def coverage(self) -> pd.DataFrame:
         """Return which intervals are covered, and what is missing between them.
@@ -214,15 +221,7 @@ class Archive:
         It takes what `read` takes, and raises what it raises.
         """
         accounts = make_archive_filters(self.store, filters)
-        about, state = self._state()
-        about.check_holds(accounts)
-        span = interval_asked(state, start, end, self.uri, partial=partial)
-        if not partial:
-            check_complete(state, *span, self.uri)
-        known = tuple(clipped(state.known(), *span))
-        files = tuple(files_of(about, state, span))
-        is_whole = state.begins_with_first_block and span[0] <= state.intervals[0].start
-        return Scan(anywhere(self.store), accounts, files, known, nothing_before=is_whole)
+        return make_scan(self.store, accounts, start, end, partial=partial)
 
     @takes_filters
     def to_dask(
@@ -323,42 +322,44 @@ class Archive:
         return self.balance_at(before, partial=partial, units=units)
 
     @takes_filters
-    def accounts(self, *, partial: bool = False, **filters: Unpack[FilterKeywords]) -> pd.DataFrame:
-        """Return the accounts of the archive, a row each, without a table of all their rows.
+    def accounts(
+        self,
+        *,
+        partial: bool = False,
+        units: Units | None = None,
+        **filters: Unpack[FilterKeywords],
+    ) -> pd.DataFrame:
+        """Return the accounts, a row each, without a table of all their rows.
 
-        Parameters
-        ----------
-        partial, asset_id, party_ids, market_ids, account_types, assets
-            As for `read`; it raises what that does.
+        It takes and raises what `balance_at` does.
 
         Returns
         -------
         pandas.DataFrame
             Sorted by `ACCOUNT_KEY` (category of str): `first_seen`, `last_seen` (datetime64[us,
-            UTC], of its first and last row), `rows` (int64, how many balance changes it has) and
-            `balance` (decimal128(38, 0), in the asset's smallest unit, at the end of the coverage;
-            NA where it may have changed since it was last seen, as `balance_at` has it).
+            UTC]), `rows` (int64, its balance changes) and `balance` (decimal128(38, 0), at the end
+            of the coverage; NA where it may have changed since it was last seen).
         """
-        return read_accounts(self.store, make_archive_filters(self.store, filters), partial=partial)
+        accounts = make_archive_filters(self.store, filters)
+        found = read_accounts(self.store, accounts, partial=partial)
+        self._note_assets(found, filters)
+        return in_units(found, units, found)
 
     @takes_filters
     def parties(self, *, partial: bool = False, **filters: Unpack[FilterKeywords]) -> pd.DataFrame:
-        """Return the parties of the archive, `network` too; it takes what `accounts` takes.
+        """Return the parties, `network` too: of which accounts, as of `accounts`.
 
         Returns
         -------
         pandas.DataFrame
-            Sorted by `party_id` (category of str): how many `accounts`, `assets` and `markets` it
-            has, `rows` (int64), `first_seen` and `last_seen` (datetime64[us, UTC]).
+            Sorted by `party_id` (category of str): how many `accounts`, `assets`, `markets` and
+            `rows` (int64) it has, `first_seen` and `last_seen` (datetime64[us, UTC]).
         """
         return count_by(self.accounts(partial=partial, **filters), "party_id")
 
     @takes_filters
     def markets(self, *, partial: bool = False, **filters: Unpack[FilterKeywords]) -> pd.DataFrame:
-        """Return the markets of the archive, with the columns of `parties`.
-
-        Accounts without a market are left out. `parties` doesn't count `network`.
-        """
+        """Return the markets as `parties` does, with how many `parties` but `network` they have."""
         return count_by(self.accounts(partial=partial, **filters), "market_id")
 
     def blocks(self) -> pd.DataFrame:
@@ -387,19 +388,13 @@ class Archive:
         return frame
 
     def connect(self) -> DuckDBPyConnection:
-        """Return a DuckDB connection with views of what the archive holds now; UTC.
+        """Return a DuckDB connection, in UTC, with views of what the archive holds, also in part.
 
-        Where the archive is not complete, they show what there is, and `coverage` tells what is
-        known. DuckDB reads the files itself, those that the coverage names, and those of an object
-        store through Arrow. It takes the extra `sql`, or raises ModuleNotFoundError.
-
-        Returns
-        -------
-        duckdb.DuckDBPyConnection
-            With `changes`, of a table's columns; `checkpoints`, the same with the `moment` up to
-            which each row is its account's last one; `accounts`, `coverage` and `limits`, as the
-            methods return them. Results keep all digits in `to_arrow_table()`, `pl()` and
-            `fetchall()`; `df()` makes floats of balances.
+        `changes` has a table's columns; `checkpoints` as well, and the `moment` before which each
+        row is its account's last; `accounts`, `coverage` and `limits` are as the methods return
+        them. DuckDB reads the files that the coverage names, when it is asked. Results are exact in
+        `to_arrow_table()`, `pl()` and `fetchall()`; `df()` makes floats of balances. It takes the
+        extra `sql`, or raises ModuleNotFoundError.
         """
         return connect(self.store)
 

@@ -1,7 +1,7 @@
-"""Which accounts, parties and markets an archive has, without a table of its rows.
+"""What accounts an archive has, and what they hold, without a table of all its rows.
 
-In a file an account's rows stand together, in time order: of each, only where accounts begin and
-end is kept. Balances are read from the last checkpoint on.
+In a file an account's rows stand together, in time order: to list accounts, only where they begin
+and end is kept of each. Balances are read from the last checkpoint on.
 """
 
 from __future__ import annotations
@@ -13,18 +13,27 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from balance_analysis.analysis.balances import balance_at
 from balance_analysis.analysis.grid import to_times
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.archive.coverage import check_complete, interval_asked
 from balance_analysis.archive.datafile import FILE_KEY, Predicate, account_heads, times_of
 from balance_analysis.archive.manifest import read_about, read_coverage
-from balance_analysis.archive.scan import checkpoint_of, files_of, opened
+from balance_analysis.archive.scan import Scan, checkpoint_of, files_of, opened, read_frame
 from balance_analysis.errors import ArchiveDamagedError
+from balance_analysis.known import note_known
 from balance_analysis.rows import account_numbers
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, NETWORK_PARTY, NO_MARKET
+from balance_analysis.schema import (
+    ACCOUNT_KEY,
+    ARROW_SCHEMA,
+    COLUMNS,
+    NETWORK_PARTY,
+    NO_MARKET,
+    to_microseconds,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from numpy.typing import NDArray
@@ -34,6 +43,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.scan import File
     from balance_analysis.archive.store import Store
     from balance_analysis.filters import Filters
+    from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
 
 _AMOUNT: Final = ARROW_SCHEMA.field("balance").type
@@ -54,22 +64,51 @@ _GROUPS: Final = 8
 """So many row groups of a file are read at once: more don't stay in a processor's cache."""
 
 
+def read_balances(store: Store, filters: Filters, when: Instant, *, partial: bool) -> pd.DataFrame:
+    """Return the balance of every account at an instant: see `Archive.balance_at`."""
+    moment = to_microseconds(when)
+
+    def read(about: About, state: Coverage) -> pd.DataFrame:
+        if not partial:
+            # A row at that very instant would count.
+            check_complete(state, min(state.bounds()[0], moment), moment + 1, store.uri)
+        begins = [begin for begin in state.checkpoints if begin <= moment]
+        since = max(begins, default=min(state.bounds()[0], moment))
+        # An account's rows stand in time order from file to file: the balances come first.
+        files = [checkpoint_of(about, since, state.checkpoints[since])] if begins else []
+        files += files_of(about, state, (since, moment + 1))
+        table = read_frame(Scan(store, filters, tuple(files), state.known()), COLUMNS)
+        note_known(table, state.known(), nothing_before=state.begins_with_first_block)
+        return balance_at(table, when)
+
+    return _read_at_once(store, filters, read)
+
+
 def read_accounts(store: Store, filters: Filters, *, partial: bool) -> pd.DataFrame:
     """Return the accounts of an archive: see `Archive.accounts`."""
-    while True:
-        about, state = read_about(store), read_coverage(store)
-        about.check_holds(filters)
+
+    def read(about: About, state: Coverage) -> pd.DataFrame:
         span = interval_asked(state, None, None, store.uri, partial=partial)
         if not partial:
             check_complete(state, *span, store.uri)
+        return _frame(_read(store, about, state, filters, span), known_since(state, span[1]))
+
+    return _read_at_once(store, filters, read)
+
+
+def _read_at_once(
+    store: Store, filters: Filters, read: Callable[[About, Coverage], pd.DataFrame]
+) -> pd.DataFrame:
+    """Return what is read by a state, whatever an export does away with of it meanwhile."""
+    while True:
+        about, state = read_about(store), read_coverage(store)
+        about.check_holds(filters)
         try:
-            seen = _read(store, about, state, filters, span)
+            return read(about, state)
         except ArchiveDamagedError:
-            # An export may have done away with the balances at the month's start meanwhile.
+            # Balances at a month's start go where rows come before it.
             if read_coverage(store) == state:
                 raise
-        else:
-            return _frame(seen, known_since(state, span[1]))
 
 
 def known_since(state: Coverage, end: int) -> int:

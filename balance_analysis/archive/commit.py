@@ -47,10 +47,11 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from balance_analysis.archive.coverage import Coverage, FileNote, Interval
+    from balance_analysis.archive.manifest import About
     from balance_analysis.archive.store import Store
     from balance_analysis.schema import NetworkLimits
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 _KEY: Final = [*ACCOUNT_KEY, "timestamp"]
 
@@ -93,8 +94,8 @@ class Writer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.about = read_about(store)
-        self.state = read_coverage(store)
+        self.about: About = read_about(store)
+        self.state: Coverage = read_coverage(store)
 
     def recover(self) -> None:
         """Finish or forget what an interrupted writer announced, and sweep up after it.

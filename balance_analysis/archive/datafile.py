@@ -113,7 +113,7 @@ class Footer:
     """What the end of a Parquet file tells: its row groups, and what each of them may have."""
 
     def __init__(self, content: bytes) -> None:
-        self.digest = hashlib.sha256(content).hexdigest()
+        self.digest: str = hashlib.sha256(content).hexdigest()
         self._content = content
         self._bounds: dict[tuple[int, str], tuple[Any, Any] | None] = {}
 

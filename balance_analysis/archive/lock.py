@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.store import Store
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 SECONDS: Final = 60.0
 """How long a lease lasts that is not renewed."""

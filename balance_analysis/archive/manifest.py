@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from balance_analysis.filters import FilterKeywords
 
 FORMAT_VERSION: Final = 2
-"""What is made. In archives of version 1, which keep it for life, some names have no underscore."""
+"""What is made. An archive keeps its version for life; in version 1, what holds no rows has names
+that other engines, pointed at the archive, take as rows."""
 
 _EQUAL: Final = (
     "put back a copy of it; an export of the same query into an empty folder makes one that is "
@@ -45,21 +46,20 @@ class About:
     @property
     def limits(self) -> str:
         """The name of the file of the network's limits."""
-        return f"{self._mark}limits.parquet"
+        return "_limits.parquet" if self.version > 1 else "limits.parquet"
 
     @property
     def checkpoints(self) -> str:
         """The folder of the balances at months' starts."""
-        return f"{self._mark}checkpoints/"
-
-    @property
-    def _mark(self) -> str:
-        """What engines that read a whole folder leave out begins with it."""
-        return "_" if self.version > 1 else ""
+        return "_checkpoints/" if self.version > 1 else "checkpoints/"
 
     def checkpoint_file(self, moment: int) -> str:
-        """Return the name of the file of the balances at a month's start, in microseconds."""
-        return f"{self.checkpoints}{from_microseconds(moment):%Y-%m-%d}.parquet"
+        """Return the name of the file of the balances at a month's start, in microseconds.
+
+        It is Parquet. Engines that take names with an underscore go by its ending.
+        """
+        ending = "pq" if self.version > 1 else "parquet"
+        return f"{self.checkpoints}{from_microseconds(moment):%Y-%m-%d}.{ending}"
 
     def describe(self) -> str:
         """Return it in words."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from balance_analysis.schema import NetworkLimits
     from balance_analysis.spans import Span
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 Kind = Literal["export", "import", "repair"]
 Outcome = Literal["incomplete", "complete", "nothing new", "partial", "failed"]

@@ -17,9 +17,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from balance_analysis.analysis.balances import balance_at
 from balance_analysis.archive import layout
-from balance_analysis.archive.coverage import check_complete
+from balance_analysis.archive.coverage import check_complete, interval_asked
 from balance_analysis.archive.datafile import (
     FILE_KEY,
     DataFile,
@@ -39,7 +38,6 @@ from balance_analysis.schema import (
     ARROW_SCHEMA,
     COLUMNS,
     from_microseconds,
-    to_microseconds,
 )
 from balance_analysis.spans import clipped, joined
 
@@ -245,6 +243,21 @@ def checkpoint_of(about: About, moment: int, note: FileNote) -> File:
     return File(about.checkpoint_file(moment), (note,), *span, (span,))
 
 
+def make_scan(
+    store: Store, filters: Filters, start: Instant | None, end: Instant | None, *, partial: bool
+) -> Scan:
+    """Return what is asked for of an archive, fixed at this moment: see `Archive.scan`."""
+    about, state = read_about(store), read_coverage(store)
+    about.check_holds(filters)
+    span = interval_asked(state, start, end, store.uri, partial=partial)
+    if not partial:
+        check_complete(state, *span, store.uri)
+    known = tuple(clipped(state.known(), *span))
+    is_whole = state.begins_with_first_block and span[0] <= state.intervals[0].start
+    files = tuple(files_of(about, state, span))
+    return Scan(anywhere(store), filters, files, known, nothing_before=is_whole)
+
+
 def add_counts(counts: Iterable[pa.Table]) -> pa.Table:
     """Return each account once, in the order of files, with the sum of its counts."""
     total, waiting, size = _NOTHING, [_NOTHING], 0
@@ -343,31 +356,6 @@ def read_frame(scan: Scan, columns: Sequence[str]) -> pd.DataFrame:
         return to_columns(rows)
     # An account's rows stand in time order, in each file and from file to file.
     return frame_of(canonical(rows, is_by_time=True))[list(columns)]
-
-
-def read_balances(store: Store, filters: Filters, when: Instant, *, partial: bool) -> pd.DataFrame:
-    """Return the balance of every account at an instant: see `Archive.balance_at`."""
-    moment = to_microseconds(when)
-    while True:
-        about, state = read_about(store), read_coverage(store)
-        about.check_holds(filters)
-        if not partial:
-            # A row at that very instant would count.
-            check_complete(state, min(state.bounds()[0], moment), moment + 1, store.uri)
-        begins = [begin for begin in state.checkpoints if begin <= moment]
-        since = max(begins, default=min(state.bounds()[0], moment))
-        # An account's rows stand in time order from file to file: the balances come first.
-        files = [checkpoint_of(about, since, state.checkpoints[since])] if begins else []
-        files += files_of(about, state, (since, moment + 1))
-        try:
-            table = read_frame(Scan(store, filters, tuple(files), state.known()), COLUMNS)
-        except ArchiveDamagedError:
-            # An export may have done away with the balances at the month's start meanwhile.
-            if read_coverage(store) == state:
-                raise
-        else:
-            note_known(table, state.known(), nothing_before=state.begins_with_first_block)
-            return balance_at(table, when)
 
 
 def dask_frame(scan: Scan, columns: Sequence[str]) -> dd.DataFrame:

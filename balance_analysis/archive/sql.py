@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import tempfile
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.store import Store
 
 _MOMENT: Final = ARROW_SCHEMA.field("timestamp").with_name("moment")
+_COLUMNS: Final = {"changes": ARROW_SCHEMA, "checkpoints": pa.schema([_MOMENT, *ARROW_SCHEMA])}
 _ACCOUNTS: Final = """
     create view accounts as
     select {key}, min(timestamp) as first_seen, max(timestamp) as last_seen, count(*) as rows,
@@ -44,7 +44,7 @@ def connect(store: Store, *, is_locked: bool = False) -> DuckDBPyConnection:
     store
         The archive's files.
     is_locked
-        Whether what is asked reaches no other file.
+        Whether what is asked reaches no other file, and nothing is spilled to one either.
     """
     try:
         duckdb: Any = import_module("duckdb")  # an extra
@@ -53,12 +53,9 @@ def connect(store: Store, *, is_locked: bool = False) -> DuckDBPyConnection:
         raise ModuleNotFoundError(said, name=error.name) from error
     about, state = read_about(store), read_coverage(store)
     if lost := lost_files(store, about, state):
-        raise ArchiveDamagedError(
-            f"{store.uri}: {list_text(lost)} gone, or cut; `verify` tells more"
-        )
-    connection: DuckDBPyConnection = duckdb.connect(
-        config={"temp_directory": tempfile.gettempdir()}
-    )
+        said = f"{store.uri} lacks {list_text(lost)}, or parts of it; `verify` tells more"
+        raise ArchiveDamagedError(said)
+    connection: DuckDBPyConnection = duckdb.connect()
     connection.execute("set TimeZone = 'UTC'")
     changes = [layout.changes_file(period, about.partition) for period in state.files]
     checkpoints = {about.checkpoint_file(moment): moment for moment in state.checkpoints}
@@ -70,10 +67,18 @@ def connect(store: Store, *, is_locked: bool = False) -> DuckDBPyConnection:
     since = exact_text(known_since(state, state.bounds(proven=False)[1]))
     connection.execute(_ACCOUNTS.format(key=", ".join(ACCOUNT_KEY), since=since))
     if is_locked:
-        paths = [] if store.folder is None else [_path(store, x) for x in (*changes, *checkpoints)]
-        connection.execute("set allowed_paths = ?", [paths])
-        connection.execute("set enable_external_access = false; set lock_configuration = true")
+        files = [*changes, *checkpoints] if store.folder is not None else []
+        _lock(connection, [_path(store, name) for name in files])
     return connection
+
+
+def _lock(connection: DuckDBPyConnection, paths: list[str]) -> None:
+    """Let a connection reach these files alone."""
+    connection.execute("set allowed_paths = ?", [paths])
+    # DuckDB leaves the folder open that it spills to.
+    connection.execute("set temp_directory = ''")
+    connection.execute("set enable_external_access = false")
+    connection.execute("set lock_configuration = true")
 
 
 def _view(
@@ -81,7 +86,7 @@ def _view(
 ) -> None:
     """Make a view of files of rows; where these are of a moment, a column more tells it."""
     if store.folder is None or not files:
-        connection.register(view, _dataset(store, files))
+        connection.register(view, _dataset(store, files, _COLUMNS[view]))
         return
     duckdb: Any = import_module("duckdb")
     parts: dict[int | None, list[str]] = {}
@@ -102,7 +107,9 @@ def _path(store: Store, name: str) -> str:
     return str(Path(store.place(name)[1]).absolute())
 
 
-def _dataset(store: Store, files: Mapping[str, int | None]) -> ds.FileSystemDataset:
+def _dataset(
+    store: Store, files: Mapping[str, int | None], columns: pa.Schema
+) -> ds.FileSystemDataset:
     parquet, (system, _) = ds.ParquetFileFormat(), store.place(layout.CHANGES)
     fragments = [
         parquet.make_fragment(
@@ -112,5 +119,4 @@ def _dataset(store: Store, files: Mapping[str, int | None]) -> ds.FileSystemData
         )
         for name, moment in files.items()
     ]
-    columns = [*ARROW_SCHEMA] if None in files.values() else [_MOMENT, *ARROW_SCHEMA]
-    return ds.FileSystemDataset(fragments, pa.schema(columns), parquet, system)
+    return ds.FileSystemDataset(fragments, columns, parquet, system)

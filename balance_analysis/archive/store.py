@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from balance_analysis.errors import ArchiveDamagedError, ArchiveError
+from balance_analysis.errors import ArchiveDamagedError, ArchiveError, check_type
 from balance_analysis.files.atomic import PathLike, flush, replacing_file
 
 if TYPE_CHECKING:
@@ -50,8 +50,9 @@ class Store:
     """
 
     def __init__(self, uri: PathLike) -> None:
+        check_type(uri, (str, os.PathLike), "the path or address of an archive")
         address = self._address = os.fspath(uri)
-        self.uri = address.partition("?")[0]
+        self.uri: str = address.partition("?")[0]
         self.folder: Path | None = None
         self.guard: Callable[[], None] | None = None
         if _SCHEME.match(address) and not address.lower().startswith("file://"):
@@ -67,6 +68,8 @@ class Store:
         else:
             self.uri = address
             self.folder = Path(re.sub(r"^file://", "", address, flags=re.IGNORECASE))
+            if self.folder.is_file():
+                raise ArchiveError(f"{address} is a file, not an archive; ba.read_parquet reads it")
             self._files, self._root = pafs.LocalFileSystem(), str(self.folder)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -44,7 +44,7 @@ class _Grouped(TyperGroup):
                 formatter.write_dl(rows)
 
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     name="balance-analysis",
     cls=_Grouped,
     help="Load, keep, reconstruct and plot the history of account balances of a trading network.",

@@ -68,8 +68,6 @@ def status(
         messages.fail(f"{lost} of it gone, or not as written; `{told}` tells more", BAD)
     if oldest is not None and found.is_older_than(oldest):
         messages.fail(f"what is complete ends more than {max_age} ago", PARTIAL)
-    if fail_on_gaps and not found.complete:
-        messages.fail("nothing of it is known to be complete", PARTIAL)
     if fail_on_gaps and (found.gaps or found.unproven):
         from balance_analysis.archive.manifest import export_command
         from balance_analysis.archive.status import stretches_text
@@ -79,6 +77,8 @@ def status(
         messages.fail(
             f"missing or unproven: {parts}; `{mend}` asks a node that still remembers it", PARTIAL
         )
+    if fail_on_gaps and not found.complete:
+        messages.fail("nothing of it is known to be complete", PARTIAL)
 
 
 @command(panel=ARCHIVE)
@@ -200,7 +200,7 @@ def connected(address: str | None) -> Iterator[Client | None]:
     for name in ("asyncio", "distributed", "distributed.client", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        client = Client(address, timeout=SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
+        client = Client(address, timeout=SECONDS, set_as_default=False)
     except OSError as error:
         raise _failed(address, f"the scheduler can't be reached: {error}") from error
     except (TypeError, ValueError, ImportError, RuntimeError) as error:

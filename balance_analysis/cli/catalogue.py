@@ -15,26 +15,23 @@ from balance_analysis.cli.options import (
     AccountOptions,
     TableFormat,
     archive_argument,
+    check_is,
     form_option,
     output_option,
 )
-from balance_analysis.cli.output import Messages, echo, print_table
-from balance_analysis.cli.tables import choose_format, write_exact
+from balance_analysis.cli.output import UNKNOWN, Messages, echo, print_table
+from balance_analysis.cli.tables import choose_format, print_accounts, write_exact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import pandas as pd
     import pyarrow as pa
 
-    from balance_analysis.assets import Assets
-
-_WIDTH: Final = 80
 _LONG_ID: Final = re.compile(r"[0-9a-f]{64}")
 
 _Archive = Annotated[str, archive_argument()]
 _Form = Annotated[TableFormat | None, form_option("a table")]
-_Output = Annotated[Path | None, output_option("Write it here: .csv, .json or .parquet.")]
+_Output = Annotated[Path | None, output_option("Write it here: .csv, .json, .parquet or .xlsx.")]
 
 
 @command()
@@ -51,6 +48,7 @@ def accounts(
     wide: Annotated[bool, Option("--wide", help="Show all columns, ids and digits.")] = False,
 ) -> None:
     """List the accounts of an archive, the most active first, and what they hold at its end."""
+    check_is("archive", archive)
     form = choose_format(form, output, source=archive, otherwise="table")
     held = ba.Archive(archive)
     assets = held.assets()
@@ -66,54 +64,17 @@ def accounts(
     shown = found.head(limit) if limit else found
     if wide:
         print_table(
-            {str(name).replace("_", " "): list(map(_text, shown[name])) for name in shown},
+            {name.replace("_", " "): list(map(_text, shown[name])) for name in map(str, shown)},
             left=[name.replace("_", " ") for name in ba.ACCOUNT_KEY],
         )
     else:
-        _print_narrow(shown, assets)
+        names = ("rows", "balance", "last seen")
+        print_accounts(shown, assets, names, ("balance", "rows", "last seen"))
     if len(shown) < len(found):
         echo(f"... the {len(shown)} most active of {len(found):,} accounts")
 
 
-def _print_narrow(shown: pd.DataFrame, assets: Assets) -> None:
-    """Print accounts in 80 columns: short ids, whole units where they are known."""
-    from balance_analysis.figures.styles import type_label
-    from balance_analysis.text import short_ids
-
-    columns: dict[str, list[str]] = {
-        "asset": list(shown["asset_id"].map(assets.labels(shown["asset_id"]))),
-        "type": list(map(type_label, shown["account_type"])),
-        **{
-            name: list(shown[f"{name}_id"].map(short_ids(shown[f"{name}_id"])))
-            for name in ("party", "market")
-        },
-        "rows": list(map("{:,}".format, shown["rows"])),
-        "balance": [
-            _amount(balance, assets, asset_id)
-            for balance, asset_id in zip(shown["balance"], shown["asset_id"], strict=True)
-        ],
-        "last seen": list(shown["last_seen"].dt.strftime("%Y-%m-%d")),
-    }
-    left_out = ["first seen"]
-    for name in ("last seen", "balance"):
-        if sum(2 + max(map(len, [title, *x])) for title, x in columns.items()) - 2 > _WIDTH:
-            del columns[name]
-            left_out.append(name)
-    print_table(columns, left={"asset", "type", "party", "market"})
-    echo(f"... {' and '.join(left_out)}, whole ids and every digit: --wide")
-
-
-def _amount(balance: Any, assets: Assets, asset_id: str) -> str:  # noqa: ANN401 - a cell
-    """Return a balance in whole units where the asset's decimals are known."""
-    if _text(balance) == _UNKNOWN or asset_id not in assets:
-        return _text(balance)
-    return f"{int(balance) / 10 ** assets[asset_id].decimals:,.2f}"
-
-
-_UNKNOWN: Final = "unknown"
-
-
-def _text(value: Any, missing: str = _UNKNOWN) -> str:  # noqa: ANN401 - a cell
+def _text(value: Any, missing: str = UNKNOWN) -> str:  # noqa: ANN401 - a cell
     """Return a cell as it is, every digit of it."""
     from pandas import isna
 
@@ -138,16 +99,13 @@ def sql(
 
     Nothing is written but FILE, and no other file is read.
     """
+    check_is("archive", archive)
     form = choose_format(form, output, source=archive, otherwise="table")
     found = _ask(archive, query, limit + 1 if form == "table" and limit else None)
     if form != "table":
         import pandas as pd
 
-        frame = found.to_pandas(types_mapper=pd.ArrowDtype)
-        texts = {
-            name: "category" for name, kind in frame.dtypes.items() if kind == "string[pyarrow]"
-        }
-        write_exact(frame.astype(texts), form, output)
+        write_exact(found.to_pandas(types_mapper=pd.ArrowDtype), form, output)
         if output is not None:
             messages.say(f"{len(found):,} rows: {output}")
         return

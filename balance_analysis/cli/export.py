@@ -85,7 +85,9 @@ def export(
         Texts, Argument(metavar="URL... ARCHIVE", help="Addresses; with --config a NAME.")
     ] = None,
     config: _Config = None,
-    dry_run: Annotated[bool, Option("--dry-run", help="Print the plan; write nothing.")] = False,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Print and estimate the plan; write nothing.")
+    ] = False,
     repair: Annotated[bool, Option("--repair", help="Mend what `verify` finds.")] = False,
 ) -> None:
     """Bring an archive up to date with a node; the first run makes it."""
@@ -129,6 +131,7 @@ class Export:
     def plan(self, client: ba.Client) -> int:
         """Print what would be asked for."""
         from balance_analysis.archive.layout import periods_between
+        from balance_analysis.cli.estimate import estimate
 
         partition, spans = self._partition(), self._export(client, dry_run=True).spans
         counts = [sum(1 for _ in periods_between(*span, partition)) for span in spans]
@@ -139,6 +142,9 @@ class Export:
         }
         if spans:
             print_table(columns, left={"start", "end"})
+            how = ("page_size", "workers", "max_requests_per_second")
+            limits = {name: self._settings[name] for name in how}
+            echo(estimate(client, spans, self._filters(), **limits))
         else:
             echo("Nothing to ask for")
         return 0
@@ -209,20 +215,27 @@ class Export:
 
     def _export(self, client: ba.Client, **how: Any) -> ba.Run:  # noqa: ANN401 - as of `export`
         settings = self._settings
-        names = ("asset_id", "lag", "overlap", "settle", "fill_gaps", "on_bad_rows")
+        names = ("lag", "overlap", "settle", "fill_gaps", "on_bad_rows")
         return ba.export(
             client,
             self._archive,
             partition=self._partition(),
             progress=self._messages.shows_progress,
-            party_ids=settings["party_id"] or (),
-            market_ids=settings["market_id"] or (),
-            account_types=settings["account_type"] or (),
-            assets=settings["assets"],
+            **self._filters(),
             **{name: settings[name] for name in names},
             **self._how(),
             **how,
         )
+
+    def _filters(self) -> Any:  # noqa: ANN401 - keywords
+        settings = self._settings
+        return {
+            "asset_id": settings["asset_id"],
+            "party_ids": settings["party_id"] or (),
+            "market_ids": settings["market_id"] or (),
+            "account_types": settings["account_type"] or (),
+            "assets": settings["assets"],
+        }
 
     def _how(self) -> dict[str, Any]:
         """Return the arguments that `export` and `repair` have in common."""

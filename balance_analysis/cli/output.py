@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import json
 import logging
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING, Final
@@ -16,7 +17,7 @@ from balance_analysis import errors
 from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 DISK: Final = 74
 LOCKED: Final = 75
@@ -47,7 +48,10 @@ EXIT_CODES: Final[dict[type[Exception], int]] = {
     OverflowError: BAD,
 }
 
-logger = logging.getLogger("balance_analysis")
+UNKNOWN: Final = "unknown"
+WIDTH: Final = 80
+
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
@@ -71,14 +75,43 @@ def _code(character: str) -> str:
 
 
 def print_table(columns: Mapping[str, list[str]], *, left: Collection[str]) -> None:
-    """Print columns of text, the header first; those that are named in `left` to the left."""
-    cells = []
+    """Print columns of text, the header first; those that are named in `left` to the left.
+
+    On a terminal the header is bold, and what is not known is dim.
+    """
+    cells, is_plain = [], not sys.stdout.isatty() or bool(os.environ.get("NO_COLOR"))
     for name, column in columns.items():
         texts = [name, *map(printable, column)]
         width = max(map(len, texts))
-        cells.append([f"{text:{'<' if name in left else '>'}{width}}" for text in texts])
+        padded = [f"{text:{'<' if name in left else '>'}{width}}" for text in texts]
+        if not is_plain:
+            padded = [
+                typer.style(text, dim=True) if text.strip() == UNKNOWN else text for text in padded
+            ]
+            padded[0] = typer.style(padded[0], bold=True)
+        cells.append(padded)
     for line in zip(*cells, strict=True):
-        echo("  ".join(line).rstrip())
+        typer.echo("  ".join(line).rstrip())
+
+
+def narrowed(columns: Mapping[str, list[str]], names: Sequence[str]) -> dict[str, list[str]]:
+    """Return as many columns as fit 80 characters side by side, in their order.
+
+    Parameters
+    ----------
+    columns
+        Columns of text.
+    names
+        Of the columns, the most important first.
+    """
+    room, kept = WIDTH + 2, set[str]()
+    for name in names:
+        width = 2 + max(map(len, (name, *map(printable, columns[name]))))
+        if width > room:
+            break
+        kept.add(name)
+        room -= width
+    return {name: column for name, column in columns.items() if name in kept}
 
 
 class Messages(logging.Formatter):

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import io
 import sys
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast, get_args
 
 from typer import Option
 
 import balance_analysis as ba
 from balance_analysis.cli.app import command
 from balance_analysis.cli.options import ExactFormat, TableFormat, Text, form_option, output_option
-from balance_analysis.cli.output import Messages, echo, print_table
+from balance_analysis.cli.output import UNKNOWN, Messages, echo, narrowed, print_table
 from balance_analysis.cli.selection import Selection
 from balance_analysis.files.atomic import check_output
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
     from balance_analysis.assets import Asset, Assets
 
+
+_MOST: Final = {"asset": 11, "type": 19}
+"""Characters of symbols and types in a narrow table, so that ids and an amount always fit."""
+
+_LONGEST: Final = 12
+"""Characters of an amount in a narrow table; a longer one is rounded to four digits."""
 
 _Output = Annotated[
     Path | None,
@@ -44,13 +53,17 @@ def summary(
     limit: Annotated[
         int, Option(min=0, help="Accounts in a table, the most active first; 0 for all.")
     ] = 20,
+    wide: Annotated[bool, Option("--wide", help="All columns of a table, exact amounts.")] = False,
 ) -> None:
-    """Summarise the accounts of a file or archive: a row each, in smallest units, exact."""
+    """Summarise the accounts of a file or archive: a row each, in smallest units, exact.
+
+    A table is 80 characters wide: some columns, of large amounts four digits (1.234e+22).
+    """
     form = choose_format(form, output, source=selection.file, otherwise="table")
     rows = selection.read(messages, into=output)
     accounts = ba.summarize_accounts(rows.table, **selection.bounds, opening=rows.opening)
     if form == "table":
-        print_summary(accounts, limit=limit, assets=selection.known_assets)
+        print_summary(accounts, limit=limit, assets=selection.known_assets, wide=wide)
         return
     write_exact(accounts, form, output)
     if output is not None:
@@ -129,40 +142,69 @@ def write_exact(rows: pd.DataFrame, form: TableFormat, output: Path | None) -> N
         WRITERS[form](to_rows(rows), sys.stdout.buffer)
 
 
-def print_summary(accounts: pd.DataFrame, *, limit: int, assets: Assets) -> None:
+def print_summary(
+    accounts: pd.DataFrame, *, limit: int, assets: Assets, wide: bool = False
+) -> None:
     """Print the most active accounts, a line each: short ids, whole units if they are known."""
-    from balance_analysis.figures.styles import type_label
-    from balance_analysis.text import short_ids
-
     shown = accounts.sort_values(["changes", "rows"], ascending=False, kind="stable")
     shown = shown.head(limit) if limit else shown
-    names = {name: short_ids(shown[name]) for name in ("asset_id", "party_id", "market_id")}
-    names["asset_id"] = assets.labels(names["asset_id"])
-    seen = shown["last_seen"].dt.strftime("%Y-%m-%d %H:%M:%S").fillna("quiet")
-    columns = {
-        "asset": shown["asset_id"].map(names["asset_id"]),
-        "type": shown["account_type"].map(type_label),
-        "party": shown["party_id"].map(names["party_id"]),
-        "market": shown["market_id"].map(names["market_id"]),
-        "rows": shown["rows"].map("{:,}".format),
-        "changes": shown["changes"].map("{:,}".format),
-        **{
-            name: list(map(_amount, shown[name], shown["asset_id"].map(assets.get)))
-            for name in ("minimum", "maximum", "closing")
-        },
-        "last seen, UTC": seen,
-    }
-    print_table(
-        {name: list(texts) for name, texts in columns.items()},
-        left={"asset", "type", "party", "market"},
-    )
+    names = ("rows", "changes", "minimum", "maximum", "closing", "last seen")
+    first = ("closing", "changes", "last seen", "maximum", "minimum", "rows")
+    print_accounts(shown, assets, names, None if wide else first)
     if len(shown) < len(accounts):
         echo(f"... the {len(shown)} most active of {len(accounts):,} accounts")
 
 
-def _amount(value: Any, asset: Asset | None) -> str:  # noqa: ANN401 - a cell
+def print_accounts(
+    shown: pd.DataFrame, assets: Assets, names: Sequence[str], first: Sequence[str] | None
+) -> None:
+    """Print accounts, a line each: short ids, whole units if they are known.
+
+    Parameters
+    ----------
+    names
+        What to show of them besides.
+    first
+        The same, the most important first, to show what fits 80 characters; `None` for all.
+    """
+    from balance_analysis.figures.styles import type_label
+    from balance_analysis.text import short_ids
+
+    columns = {
+        "asset": list(shown["asset_id"].map(assets.labels(shown["asset_id"]))),
+        "type": list(map(type_label, shown["account_type"])),
+        "party": list(shown["party_id"].map(short_ids(shown["party_id"]))),
+        "market": list(shown["market_id"].map(short_ids(shown["market_id"]))),
+    }
+    ids, known = tuple(columns), shown["asset_id"].map(assets.get)
+    for name in names:
+        column = shown[name.replace(" ", "_")]
+        if name == "last seen":
+            seen = column.dt.strftime("%Y-%m-%d" if first else "%Y-%m-%d %H:%M:%S")
+            columns[name if first else f"{name}, UTC"] = list(seen.fillna("quiet"))
+        elif name in ("rows", "changes"):
+            columns[name] = list(map("{:,}".format, column))
+        else:
+            amounts = zip(column, known, strict=True)
+            columns[name] = [_amount(*each, wide=first is None) for each in amounts]
+    if first:
+        columns |= {
+            name: [_clipped(x, most) for x in columns[name]] for name, most in _MOST.items()
+        }
+        columns = narrowed(columns, (*ids, *first))
+    print_table(columns, left=ids)
+
+
+def _clipped(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _amount(value: Any, asset: Asset | None, *, wide: bool) -> str:  # noqa: ANN401 - a cell
     from pandas import isna
 
     if isna(value):
-        return "unknown"
-    return f"{value:,}" if asset is None else f"{int(value) / 10**asset.decimals:,.2f}"
+        return UNKNOWN
+    text = f"{value:,}" if asset is None else f"{int(value) / 10**asset.decimals:,.2f}"
+    if wide or len(text) <= _LONGEST:
+        return text
+    return f"{Decimal(value).scaleb(0 if asset is None else -asset.decimals):.3e}"

@@ -18,7 +18,7 @@ import pyarrow as pa
 from balance_analysis.analysis.grid import check_cells, make_grid
 from balance_analysis.analysis.history import check_opening
 from balance_analysis.analysis.steps import in_one_thread
-from balance_analysis.archive.archive import Archive
+from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.datafile import FILE_KEY, Slice
 from balance_analysis.archive.scan import Scan, add_counts, cut
 from balance_analysis.cluster.combine import in_order, write_frames
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from distributed import Client
 
+    from balance_analysis.archive.archive import Archive
     from balance_analysis.load.request import Report
 
 ROWS: Final = 3_000_000
@@ -193,8 +194,7 @@ def make_job(
     TypeError
         If it is no archive, or an option is unknown.
     """
-    if not isinstance(archive, Archive):
-        raise TypeError(f"an Archive is wanted, as ba.Archive(path), not {archive!r:.80}")
+    archive = to_archive(archive)
     how: dict[str, Any] = {**options}
     client, progress = how.pop("client", None), how.pop("progress", None)
     rows = how.pop("rows_per_task", ROWS)

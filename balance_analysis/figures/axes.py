@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter, ScalarFormatter
 
 from balance_analysis.analysis.units import to_units
+from balance_analysis.errors import check_type
 from balance_analysis.schema import to_microseconds
 from balance_analysis.text import moment_text, short_ids
 
@@ -67,6 +68,7 @@ def check_columns(frame: pd.DataFrame, source: str, names: Sequence[str]) -> Non
     ValueError
         It says which.
     """
+    check_type(frame, pd.DataFrame, f"the frame of {source}")
     missing = [name for name in names if name not in frame]
     if missing:
         raise ValueError(

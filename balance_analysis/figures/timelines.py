@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.patches import Patch
 
+from balance_analysis.archive.archive import Archive, to_archive
 from balance_analysis.figures import axes
 from balance_analysis.figures.styles import BLUE, ORANGE, VERMILION
 from balance_analysis.figures.times import format_times, to_dates, unknown_style
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-    from balance_analysis.archive.archive import Archive
+    from balance_analysis.files.atomic import PathLike
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
 
@@ -222,7 +223,7 @@ def _microseconds(times: pd.Series[pd.Timestamp]) -> list[int]:
     return found
 
 
-def plot_coverage(coverage: pd.DataFrame | Archive, *, ax: Axes | None = None) -> Axes:
+def plot_coverage(coverage: pd.DataFrame | Archive | PathLike, *, ax: Axes | None = None) -> Axes:
     r"""Draw which stretches of time an archive holds, as bars in a row for each state.
 
     Each bar has an edge, so that a gap of an hour is seen among years.
@@ -230,7 +231,7 @@ def plot_coverage(coverage: pd.DataFrame | Archive, *, ax: Axes | None = None) -
     Parameters
     ----------
     coverage
-        The frame of `Archive.coverage()`, or an archive.
+        The frame of `Archive.coverage()`, or an archive, or the path of one.
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
 
@@ -242,7 +243,7 @@ def plot_coverage(coverage: pd.DataFrame | Archive, *, ax: Axes | None = None) -
     Raises
     ------
     TypeError
-        If it is neither.
+        If it is none of these.
     ValueError
         If the frame is another one.
     ArchiveError
@@ -261,12 +262,7 @@ def plot_coverage(coverage: pd.DataFrame | Archive, *, ax: Axes | None = None) -
     ['complete\n3 days', 'gap\n1 day']
     """
     if not isinstance(coverage, pd.DataFrame):
-        if not callable(getattr(coverage, "coverage", None)):
-            raise TypeError(
-                "a coverage is the frame of Archive.coverage(), or an Archive, such as "
-                f"Archive('path'); not {coverage!r}"
-            )
-        coverage = coverage.coverage()
+        coverage = to_archive(coverage).coverage()
     axes.check_columns(coverage, "Archive.coverage()", ("start", "end", "state"))
     ax = axes.new_axes(ax, size=(10, 2.4))
     if coverage.empty:

@@ -15,6 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from balance_analysis.errors import check_type
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
@@ -59,6 +61,7 @@ def check_outside(path: PathLike) -> Path:
     ValueError
         If it is an archive, or lies in one: what stands there belongs to the archive.
     """
+    check_type(path, (str, os.PathLike), "the path of a file")
     target = Path(os.path.realpath(path))
     spelled = Path(os.path.abspath(path))  # noqa: PTH100 - a folder of an archive may be a link
     for folder in (target, *target.parents, *spelled.parents):
@@ -93,11 +96,11 @@ def check_output(
     OSError
         If no file can be written there.
     """
+    target = check_outside(path)
     if suffixes and Path(path).suffix.lower() not in suffixes:
         *others, last = filter(None, suffixes)
         names = f"{', '.join(others)} or {last}" if others else last
         raise ValueError(f"{os.fspath(path)}: name a {names} file")
-    target = check_outside(path)
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder; name a file in it", str(path))
     if target.exists() and not target.is_file():

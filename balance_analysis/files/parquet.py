@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from dataclasses import asdict
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from balance_analysis.assets import Assets, AssetsLike, note_assets, told_assets
-from balance_analysis.errors import ArchiveError
+from balance_analysis.errors import ArchiveError, check_type
 from balance_analysis.files.atomic import (
     DAMAGES,
     PARTIAL,
@@ -81,6 +82,10 @@ def read_parquet(path: PathLike, *, assets: AssetsLike | None = None) -> pd.Data
     OSError
         If the file can't be opened.
     """
+    check_type(path, (str, os.PathLike), "the path of a file")
+    if Path(path).is_dir():
+        said = "is a folder; an archive is read with ba.Archive(...).read()"
+        raise IsADirectoryError(errno.EISDIR, said, os.fspath(path))
     with Path(path).open("rb") as source:
         try:
             file = pq.ParquetFile(source)
@@ -154,6 +159,7 @@ def write_network_limits(limits: NetworkLimits, path: PathLike) -> None:
     OSError
         If it can't be written.
     """
+    check_type(limits, NetworkLimits, "a NetworkLimits", "load_network_limits returns one")
     with replacing(path) as temporary:
         temporary.write_text(limits_to_json(limits), encoding="utf-8")
 
@@ -178,6 +184,7 @@ def read_network_limits(path: PathLike) -> NetworkLimits:
     OSError
         If the file can't be opened.
     """
+    check_type(path, (str, os.PathLike), "the path of a file")
     text = Path(path).read_bytes()
     try:
         content = json.loads(text)

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import csv
 
+from balance_analysis.errors import check_type
 from balance_analysis.files.atomic import PathLike, check_output, make_note, replacing
 from balance_analysis.frame import to_amounts, to_plain_arrow
 from balance_analysis.schema import ATTRS_KEY
@@ -112,8 +113,7 @@ def to_rows(frame: pd.DataFrame | pd.Series[Any]) -> pa.Table:
     """
     if isinstance(frame, pd.Series):
         frame = frame.to_frame()
-    if not isinstance(frame, pd.DataFrame):
-        raise TypeError(f"a frame or series of pandas is written, not {type(frame).__name__}")
+    check_type(frame, pd.DataFrame, "a frame or series of pandas")
     flat = frame.set_axis([_name(label) for label in frame.columns], axis="columns")
     names = flat.index.names
     if any(name is not None for name in names) or not pd.api.types.is_integer_dtype(flat.index):
@@ -201,28 +201,35 @@ def _write_excel(rows: pa.Table, file: BinaryIO) -> None:
         )
     columns = [_to_excel(field.name, rows[field.name]) for field in rows.schema]
     xlsxwriter = importlib.import_module("xlsxwriter")
-    with xlsxwriter.Workbook(file, {"constant_memory": True}) as book:
-        # The same rows give the same bytes.
-        book.set_properties({"created": dt.datetime(1980, 1, 1)})  # noqa: DTZ001 - as Excel has it
-        whole = book.add_format({"num_format": "0"})
-        moment = book.add_format({"num_format": "yyyy-mm-dd hh:mm:ss"})
-        sheet = book.add_worksheet()
-        sheet.freeze_panes(1, 0)
-        sheet.set_column(0, max(len(columns) - 1, 0), _EXCEL_WIDTH)
-        for row, cells in enumerate(_cells(columns)):
-            for place, value in enumerate(cells):
-                if isinstance(value, bool):
-                    sheet.write_boolean(row, place, value)
-                elif isinstance(value, int):
-                    sheet.write_number(row, place, value, whole)
-                elif isinstance(value, float) and math.isfinite(value):
-                    sheet.write_number(row, place, value)
-                elif isinstance(value, dt.date):
-                    sheet.write_datetime(row, place, value, moment)
-                elif value is not None and value == value:  # noqa: PLR0124 - NaN differs
-                    sheet.write_string(row, place, _fitting(str(value)))
-                else:
-                    sheet.write_blank(row, place, None, whole)
+    try:
+        with xlsxwriter.Workbook(file, {"constant_memory": True}) as book:
+            _fill_book(book, columns)
+    except xlsxwriter.exceptions.FileCreateError as error:
+        raise error.args[0] from error  # what the disk said
+
+
+def _fill_book(book: Any, columns: Sequence[tuple[str, pa.ChunkedArray]]) -> None:  # noqa: ANN401
+    # The same rows give the same bytes.
+    book.set_properties({"created": dt.datetime(1980, 1, 1)})  # noqa: DTZ001 - as Excel has it
+    whole = book.add_format({"num_format": "0"})
+    moment = book.add_format({"num_format": "yyyy-mm-dd hh:mm:ss"})
+    sheet = book.add_worksheet()
+    sheet.freeze_panes(1, 0)
+    sheet.set_column(0, max(len(columns) - 1, 0), _EXCEL_WIDTH)
+    for row, cells in enumerate(_cells(columns)):
+        for place, value in enumerate(cells):
+            if isinstance(value, bool):
+                sheet.write_boolean(row, place, value)
+            elif isinstance(value, int):
+                sheet.write_number(row, place, value, whole)
+            elif isinstance(value, float) and math.isfinite(value):
+                sheet.write_number(row, place, value)
+            elif isinstance(value, dt.date):
+                sheet.write_datetime(row, place, value, moment)
+            elif value is not None and value == value:  # noqa: PLR0124 - NaN differs
+                sheet.write_string(row, place, _fitting(str(value)))
+            else:
+                sheet.write_blank(row, place, None, whole)
 
 
 def _cells(columns: Sequence[tuple[str, pa.ChunkedArray]]) -> Iterator[Sequence[object]]:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from balance_analysis.node.exchange import Answer
     from balance_analysis.node.window import Ask
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 _NO_LIMITS: Final = (404, 501)
 
@@ -69,7 +69,7 @@ class Continuity:
     """
 
     def __init__(self, client: Client, request: LoadRequest, run: Run, *rows: pa.Table) -> None:
-        self.nodes = NodePool(client, request.on_bad_rows)
+        self.nodes: NodePool = NodePool(client, request.on_bad_rows)
         self._open = contextlib.ExitStack()
         # Kept open for the run: a new connection takes longer than the question.
         self._fresh = [self._open.enter_context(client.fresh()) for _ in range(FRESH)]
@@ -77,7 +77,7 @@ class Continuity:
         self._last: tuple[int, Accounts] | None = None
         for each in rows:
             self.advance(each)
-        self.is_sure = self._last is None
+        self.is_sure: bool = self._last is None
 
     def close(self) -> None:
         """Close the connections over which it asks, and count what was asked."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from balance_analysis.load.request import LoadRequest, Report
     from balance_analysis.node.client import Client
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 _LOOK: Final = 60.0
 """After so many seconds without news a cluster is looked at."""

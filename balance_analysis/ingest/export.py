@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Unpack
 
+from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.lock import one_writer
@@ -35,6 +36,7 @@ from balance_analysis.ingest.periods import SpanWriter, until_behind
 from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
 from balance_analysis.load.stream import Load
+from balance_analysis.node.client import check_client
 from balance_analysis.schema import to_microseconds
 from balance_analysis.text import to_duration
 
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.layout import Partition
     from balance_analysis.archive.runs import RunReport
     from balance_analysis.archive.store import Store
+    from balance_analysis.files.atomic import PathLike
     from balance_analysis.ingest.executor import Executor
     from balance_analysis.load.request import Report
     from balance_analysis.node.client import Client
@@ -54,7 +57,7 @@ if TYPE_CHECKING:
     from balance_analysis.spans import Span
     from balance_analysis.text import Duration
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 LAG: Final = dt.timedelta(minutes=1)
 OVERLAP: Final = dt.timedelta(minutes=10)
@@ -66,7 +69,7 @@ _DAY: Final = 86_400_000_000
 @takes_filters
 def export(
     client: Client,
-    archive: Archive,
+    archive: Archive | PathLike,
     *,
     start: Instant | None = None,
     end: Instant | None = None,
@@ -91,7 +94,8 @@ def export(
     client
         The node, or several nodes of one network.
     archive
-        Where to. It is bound to the filters and the partition of its first run.
+        Where to: an Archive, or its path. It is bound to the filters and the partition of its first
+        run.
     start
         From where on, where the archive doesn't reach back so far; without a time zone UTC. By
         default from the end of its coverage; for the first run from the oldest row that the node
@@ -153,20 +157,22 @@ def export(
     TypeError
         If `executor` is none.
     """
+    check_client(client)
+    store = to_archive(archive).store
     pool = None if executor is None else Pool.of(executor)
     assets = read_assets(filters.get("assets") or {})
     lagging = dt.datetime.now(dt.UTC) - to_duration(lag)
     request = make_request(
         start,
         lagging if end is None else end,
-        make_archive_filters(archive.store, filters),
+        make_archive_filters(store, filters),
         page_size=page_size,
         workers=workers,
         on_bad_rows=on_bad_rows,
     )
     exporting = _Export(
         client=client,
-        store=archive.store,
+        store=store,
         about=About(request.filters.sorted(), partition),
         assets=assets,
         request=request,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 
 from balance_analysis.archive import layout
+from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.blocks import (
     Imported,
     heights_at,
@@ -79,7 +80,7 @@ logger = logging.getLogger("balance_analysis")
 
 @takes_filters
 def import_segments(
-    archive: Archive,
+    archive: Archive | PathLike,
     paths: PathLike | Iterable[PathLike],
     *,
     partition: Partition | None = None,
@@ -99,7 +100,8 @@ def import_segments(
     Parameters
     ----------
     archive
-        Where to. It is bound to the filters and the partition of its first run.
+        Where to: an Archive, or its path. It is bound to the filters and the partition of its first
+        run.
     paths
         The segments: zips, unpacked ones, folders of such, and patterns such as `history/*.zip`.
         Their order doesn't matter.
@@ -142,7 +144,7 @@ def import_segments(
     OSError
         If a file can't be written.
     """
-    store = archive.store
+    store = to_archive(archive).store
     pool = None if executor is None else Pool.of(executor)
     stretches = put_in_order(find_segments(paths))
     last = stretches[-1].segments[-1]

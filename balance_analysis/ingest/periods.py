@@ -48,7 +48,7 @@ PATIENCE: Final = 3.0
 
 _NEVER: Final = 1 << 62
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 @dataclass(frozen=True, slots=True)

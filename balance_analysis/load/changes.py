@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from balance_analysis.node.client import Client
 
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 @takes_filters

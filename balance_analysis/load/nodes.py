@@ -18,6 +18,7 @@ from balance_analysis.node.client import (
     ONCE,
     Client,
     Retry,
+    check_client,
 )
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
 from balance_analysis.node.exchange import Tally
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 FRESH: Final = 3
 """Connections over which a node is asked for its oldest row: behind one address may be several."""
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 _decoding = threading.Lock()
 
@@ -134,10 +135,11 @@ class NodePool:
     """
 
     def __init__(self, client: Client, on_bad_rows: OnBadRows) -> None:
+        check_client(client)
         self.client = client
-        self.tally = Tally()
-        self.heads = {base_url: Head() for base_url in client.base_urls}
-        self.sources = {base_url: base_url for base_url in client.base_urls}
+        self.tally: Tally = Tally()
+        self.heads: dict[str, Head] = {base_url: Head() for base_url in client.base_urls}
+        self.sources: dict[str, str] = {base_url: base_url for base_url in client.base_urls}
         self._raises = on_bad_rows == "raise"
         self._order = list(client.base_urls)
         self._failed: set[str] = set()

@@ -37,7 +37,7 @@ _TYPE_PREFIX: Final = "ACCOUNT_TYPE_"
 _STATES: Final = pd.CategoricalDtype(pd.Index(["known", "none", "pruned"], dtype="str"))
 
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 def load_opening_balances(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -94,14 +95,22 @@ def reporting(progress: bool | Report | None) -> Iterator[Report]:
 
 
 def _is_seen() -> bool:
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
+    return sys.stderr.isatty() or _is_notebook()
+
+
+def _is_notebook() -> bool:
+    return "ipykernel" in sys.modules
 
 
 @contextlib.contextmanager
 def _bar() -> Iterator[Report]:
-    from tqdm import tqdm  # noqa: PLC0415 - only where a bar is shown
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # without ipywidgets a line of text does
+        from tqdm.auto import tqdm  # noqa: PLC0415 - only where a bar is shown
 
-    with tqdm(total=1.0, bar_format=_FORM, leave=False) as bar:
+    # What is written to stderr stands in red in a notebook.
+    file = sys.stdout if _is_notebook() else sys.stderr
+    with tqdm(total=1.0, bar_format=_FORM, leave=False, file=file) as bar:
 
         def show(share: float, rows: int) -> None:
             elapsed = bar.format_dict["elapsed"] or 1e-9

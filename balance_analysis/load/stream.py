@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from balance_analysis.node.client import Client
     from balance_analysis.node.walk import Step
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 FILL: Final = 0.9
 """How full a window's one page should be: fuller ones leave rests, emptier ones cost requests."""

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
+from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import (
     Coverage,
@@ -40,6 +41,7 @@ from balance_analysis.maintenance.verify import (
     check_file,
     verify_store,
 )
+from balance_analysis.node.client import check_client
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
 from balance_analysis.spans import clipped, joined
 
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.runs import RunReport
     from balance_analysis.archive.status import VerifyReport
     from balance_analysis.archive.store import Store
+    from balance_analysis.files.atomic import PathLike
     from balance_analysis.ingest.periods import LoadedPeriod
     from balance_analysis.load.request import LoadRequest
     from balance_analysis.node.client import Client
@@ -59,7 +62,7 @@ if TYPE_CHECKING:
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 _NEIGHBOURS: Final = 3
 """How many sound files are compared with a node, to see whether it is of the same network."""
@@ -96,7 +99,7 @@ class Repaired:
 
 def repair(
     client: Client,
-    archive: Archive,
+    archive: Archive | PathLike,
     *,
     start: Instant | None = None,
     end: Instant | None = None,
@@ -116,7 +119,7 @@ def repair(
     client
         The node, or several nodes of one network.
     archive
-        The archive.
+        The archive, or its path.
     start, end
         Ask again for the periods in this interval too, sound or not: for what differs from a node.
     page_size, workers
@@ -144,7 +147,8 @@ def repair(
     OSError
         If a file can't be written.
     """
-    store, run = archive.store, Run()
+    check_client(client)
+    store, run = to_archive(archive).store, Run()
     request = make_request(
         start=start, end=end, page_size=page_size, workers=workers, on_bad_rows="quarantine"
     )

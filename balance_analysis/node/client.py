@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlencode, urlsplit
 import stamina
 
 from balance_analysis import __version__
-from balance_analysis.errors import RequestError
+from balance_analysis.errors import RequestError, check_type
 from balance_analysis.node.exchange import LONGEST_WAIT, Get, Tally, exchange, new_session
 from balance_analysis.text import without_credentials
 
@@ -47,12 +47,11 @@ PAUSES: Final = 5
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
 _TOO_MANY = 429
-
 _SLOWER, _FASTER = 2.0, 0.99
 _FIRST_RATE: Final = 16.0
 """Requests a second to go on with after a first refusal: real nodes refill 20 a second."""
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 logger.addHandler(logging.NullHandler())
 # Without this, stamina's notice of each retry reaches stderr in programs that never set up logging.
 logging.getLogger("stamina").addHandler(logging.NullHandler())
@@ -172,8 +171,7 @@ class Client:
         The caller's own `requests.Session`, with its proxies, certificates and adapters. It is not
         closed here. What headers it has of its own, and where these are sent, is up to it.
     max_answer_bytes
-        The largest answer, decompressed; of a larger one a `TooLargeError` tells, and a load asks
-        for less.
+        The largest answer, decompressed; a larger one is a `TooLargeError`: a load asks for less.
 
     Raises
     ------
@@ -183,10 +181,8 @@ class Client:
     Notes
     -----
     Behind one address there may be several nodes. Of what they know, the least is believed: each
-    answer tells its last block, and the oldest row is asked for over three fresh connections. What
-    stays undetectable is a node that remembers less, sends rows over other connections, and is met
-    by none of these. With the caller's own session, fresh connections are as that session makes
-    them.
+    answer tells its last block, and the oldest row is asked for over three fresh connections (as a
+    caller's session makes them). A node that remembers less, met by none of these, is undetectable.
 
     Examples
     --------
@@ -205,10 +201,9 @@ class Client:
         session: requests.Session | None = None,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
-        if not timeout > 0:
-            raise ValueError(f"timeout must be more than 0 seconds, not {timeout!r}")
-        if not max_answer_bytes > 0:
-            raise ValueError(f"max_answer_bytes must be more than 0, not {max_answer_bytes!r}")
+        for name, number in {"timeout": timeout, "max_answer_bytes": max_answer_bytes}.items():
+            if not number > 0:
+                raise ValueError(f"{name} must be more than 0, not {number!r}")
         is_several = isinstance(base_url, Iterable) and not isinstance(base_url, str | bytes)
         urls: list[Any] = list(base_url) if is_several else [base_url]
         if not urls:
@@ -218,7 +213,7 @@ class Client:
         for url in urls:
             base, user = _split(url)
             self._users.setdefault(base, user)
-        self.base_urls = tuple(self._users)
+        self.base_urls: tuple[str, ...] = tuple(self._users)
         self.timeout = timeout
         self.max_requests_per_second = max_requests_per_second
         self.max_answer_bytes = max_answer_bytes
@@ -398,3 +393,8 @@ def _is_throttling(error: RequestError) -> bool:
     if error.retry_after is not None:
         return error.retryable and error.retry_after <= LONGEST_WAIT
     return error.status == _TOO_MANY and error.retryable
+
+
+def check_client(client: Client) -> None:
+    """Raise TypeError unless it is one: an address is none, as somebody must close it."""
+    check_type(client, Client, "a Client", "make it with ba.Client('https://node.example.org')")

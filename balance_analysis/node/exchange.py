@@ -44,7 +44,7 @@ _TOO_LARGE: Final = "larger than max"
 _INTEGER_DIGITS: Final = 19
 _STRETCH: Final = re.compile(r"(-?\d{1,19})-(-?\d{1,19})")
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from balance_analysis.errors import DecodeError
 from balance_analysis.node import wire
-from balance_analysis.node.client import NETWORK_LIMITS, Client
+from balance_analysis.node.client import NETWORK_LIMITS, Client, check_client
 from balance_analysis.schema import NetworkLimits
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def load_network_limits(client: Client) -> NetworkLimits:
     DecodeError
         If the answer is not what the interface describes.
     """
+    check_client(client)
     fetched_at = pd.Timestamp.now("UTC")
     return network_limits(client.get(NETWORK_LIMITS, [], decode_limits), fetched_at)
 

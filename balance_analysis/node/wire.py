@@ -208,9 +208,15 @@ def _check_pairs(pairs: list[tuple[str, Any]]) -> None:
         raise DecodeError(f"the answer has the key {key!r} twice in one object")
 
 
-page_decoder = msgspec.json.Decoder(BalanceChanges[Edge])
-raw_page_decoder = msgspec.json.Decoder(BalanceChanges[RawEdge])
-row_decoder = msgspec.json.Decoder(Row)
-timestamp_decoder = msgspec.json.Decoder(RowTime)
-limits_decoder = msgspec.json.Decoder(NetworkLimitsAnswer)
-error_decoder = msgspec.json.Decoder(ErrorBody)
+page_decoder: msgspec.json.Decoder[BalanceChanges[Edge]] = msgspec.json.Decoder(
+    BalanceChanges[Edge]
+)
+raw_page_decoder: msgspec.json.Decoder[BalanceChanges[RawEdge]] = msgspec.json.Decoder(
+    BalanceChanges[RawEdge]
+)
+row_decoder: msgspec.json.Decoder[Row] = msgspec.json.Decoder(Row)
+timestamp_decoder: msgspec.json.Decoder[RowTime] = msgspec.json.Decoder(RowTime)
+limits_decoder: msgspec.json.Decoder[NetworkLimitsAnswer] = msgspec.json.Decoder(
+    NetworkLimitsAnswer
+)
+error_decoder: msgspec.json.Decoder[ErrorBody] = msgspec.json.Decoder(ErrorBody)

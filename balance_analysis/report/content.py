@@ -17,7 +17,7 @@ from balance_analysis.analysis.concentration import concentration, top_movers
 from balance_analysis.analysis.flows import count_active, sum_flows
 from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.summary import summarize_accounts
-from balance_analysis.archive.archive import Archive
+from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.manifest import read_about
 from balance_analysis.errors import CheckError
 from balance_analysis.known import known_of, note_known
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from balance_analysis.analysis.history import History
+    from balance_analysis.archive.archive import Archive
+    from balance_analysis.files.atomic import PathLike
     from balance_analysis.schema import Instant
 
 
@@ -88,16 +90,14 @@ class Source:
 
 
 def read_source(
-    source: Archive | pd.DataFrame, *, start: Instant | None, end: Instant | None
+    source: Archive | PathLike | pd.DataFrame, *, start: Instant | None, end: Instant | None
 ) -> Source:
     """Read what a report is made of: see `write_report`."""
     bounds = to_bounds(start, end)
     begin, stop = (None if bound is None else from_microseconds(bound) for bound in bounds)
-    if isinstance(source, Archive):
-        return _of_archive(source, begin, stop)
     if isinstance(source, pd.DataFrame):
         return _of_table(source, begin, stop)
-    raise TypeError(f"a report is of an Archive or a table, not {type(source).__name__}")
+    return _of_archive(to_archive(source), begin, stop)
 
 
 def _of_archive(archive: Archive, start: Bound, end: Bound) -> Source:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def write_report(
-    source: Archive | pd.DataFrame,
+    source: Archive | PathLike | pd.DataFrame,
     path: PathLike,
     *,
     start: Instant | None = None,

@@ -41,7 +41,7 @@ SHOWN: Final = 3
 _MOST: Final = 50
 """Stretches that a header has room for."""
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,8 @@ class RefusedError(Exception):
         self, message: str, *, code: Code = Code.INVALID_ARGUMENT, status: int | None = None
     ) -> None:
         super().__init__(message)
-        self.code, self.status = code, status or code.status
+        self.code: Code = code
+        self.status: int = status or code.status
 
     def response(self) -> JSONResponse:
         """Return the error body of a node, with the useful text in `details[0].inner`."""

@@ -48,7 +48,7 @@ _SITE: Final = 64
 _SHOWN: Final = 200
 """Characters of a path and query that the log shows."""
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,20 +127,22 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
-        self.requests = Counter(
+        self.requests: Counter = Counter(
             f"{_PREFIX}requests",
             "Requests that are done with.",
             ["path", "status"],
             registry=registry,
         )
-        self.seconds = Histogram(
+        self.seconds: Histogram = Histogram(
             f"{_PREFIX}request_seconds",
             "How long requests took until their answer was handed over.",
             ["path"],
             registry=registry,
         )
-        self.rows = Counter(f"{_PREFIX}rows", "Rows served.", registry=registry)
-        self.in_flight = Gauge(f"{_PREFIX}in_flight", "Requests under way.", registry=registry)
+        self.rows: Counter = Counter(f"{_PREFIX}rows", "Rows served.", registry=registry)
+        self.in_flight: Gauge = Gauge(
+            f"{_PREFIX}in_flight", "Requests under way.", registry=registry
+        )
 
     def text(self, status: ArchiveStatus | None) -> bytes:
         """Return all of it, and what the archive holds, in Prometheus' text format.

@@ -128,7 +128,7 @@ class ServerConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, and make room for it."""
         super().connection_made(transport)
-        self.made = time.monotonic()
+        self.made: float = time.monotonic()
         if len(self.connections) > most_connections():
             # This one is among them: where all others are busy, it is the one that goes.
             held: set[ServerConnection] = self.connections  # type: ignore[assignment]

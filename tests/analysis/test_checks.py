@@ -181,7 +181,7 @@ def test_what_no_table_can_be_made_of_is_told_with_its_column_and_row(columns, e
 
 @pytest.mark.parametrize("table", [None, [1], pa.table({})])
 def test_what_is_no_frame_is_refused(table):
-    with pytest.raises(TypeError, match="must be a pandas DataFrame"):
+    with pytest.raises(TypeError, match="a table as a pandas DataFrame is wanted"):
         to_table(table)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis.analysis.balances import balance_series
 from balance_analysis.analysis.summary import summarize_accounts
-from balance_analysis.analysis.units import to_units
+from balance_analysis.analysis.units import to_integers, to_units
 from balance_analysis.assets import note_assets
 from balance_analysis.demo import sample_archive
 from balance_analysis.frame import BALANCE_DTYPE, empty_table
@@ -169,3 +169,20 @@ def test_an_archive_knows_its_own_units():
         opening = archive.opening_balances(at="2023-04-12", units=True)
         assert found.equals(to_units(exact, archive.assets()))
         assert opening["balance"].dtype == "float64"
+
+
+@given(rows)
+def test_integers_are_the_exact_amounts_and_their_sum_is_python_s(rows):
+    table = table_of(rows)
+    exact = to_integers(table)["balance"]
+    assert exact.tolist() == [int(balance) for balance in table["balance"]]
+    assert exact.sum() == sum(int(balance) for balance in table["balance"])
+    assert exact.dtype == object
+
+
+def test_integers_of_a_wide_series_are_missing_where_the_balance_is_unknown():
+    wide = balance_series(TABLE, freq="1h", start="2023-03-01")
+    exact = to_integers(wide)
+    assert exact.columns.equals(wide.columns)
+    assert exact.isna().equals(wide.isna())
+    assert [*exact.iloc[-1]] == [*map(int, wide.iloc[-1])]

@@ -47,7 +47,7 @@ ROWS = spread_history(7, rows=60, accounts=9)
 NOON = END - DAY - 20 * HOUR  # of 1 May, with rows of that day on both sides
 SECOND = "2023-04-29"
 DAY_FILE = f"changes/date={SECOND}/changes.parquet"
-CHECKPOINT = "_checkpoints/2023-05-01.parquet"
+CHECKPOINT = "_checkpoints/2023-05-01.pq"
 PARTY = next(row.party_id for row in ROWS if row.party_id)
 
 

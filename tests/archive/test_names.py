@@ -32,6 +32,8 @@ def made_before(folder):
     """Make an archive one of the first format, which has other names."""
     for name, old in OLD.items():
         (folder / name).rename(folder / old)
+    for path in (folder / "checkpoints").iterdir():
+        path.rename(path.with_suffix(".parquet"))
     about = folder / "_archive.json"
     about.write_text(json.dumps({**json.loads(about.read_text()), "format_version": 1}))
 
@@ -53,7 +55,7 @@ def folder(node, tmp_path_factory):
 def test_what_is_no_row_has_a_name_that_engines_leave_out(folder):
     files = {path.relative_to(folder).parts[0] for path in folder.rglob("*") if path.is_file()}
     assert {name for name in files if not name.startswith(("_", "."))} == {"changes"}
-    assert (folder / "_checkpoints" / "2023-05-01.parquet").exists()
+    assert (folder / "_checkpoints" / "2023-05-01.pq").exists()
     assert (folder / "_limits.parquet").exists()
 
 
@@ -62,10 +64,17 @@ def test_arrow_reads_the_rows_and_nothing_else_wherever_it_is_pointed(folder, pl
     assert ds.dataset(folder / place, format="parquet").count_rows() == len(ROWS)
 
 
-def test_duckdb_reads_every_row_and_digit_of_the_folder_of_changes(folder):
-    found = duckdb.sql(f"select * from read_parquet('{folder}/changes/**/*.parquet')")
-    rows = found.project("* exclude (date)").to_arrow_table().to_pylist()
-    assert sorted(row["balance"] for row in rows) == sorted(int(row.balance) for row in ROWS)
+@pytest.mark.parametrize("place", ["changes/**/*.parquet", "changes", "**/*.parquet"])
+def test_duckdb_reads_every_row_and_digit_and_no_checkpoint(folder, tmp_path, place):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / "_limits.parquet").unlink()  # or it is told of that, where it looks at all files
+    found = duckdb.sql(f"select balance from read_parquet('{copy}/{place}')").fetchall()
+    assert sorted(found) == sorted((int(row.balance),) for row in ROWS)
+
+
+def test_duckdb_does_not_mix_the_limits_in_without_a_word(folder):
+    with pytest.raises(duckdb.Error, match="schema mismatch"):
+        duckdb.sql(f"from read_parquet('{folder}/**/*.parquet')").to_arrow_table()
 
 
 def test_an_archive_of_before_goes_on_under_its_names_as_one_that_never_stopped(

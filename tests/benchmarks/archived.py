@@ -83,6 +83,10 @@ def total_at_by_full_scan(folder: Path, _: str) -> int:
     return sum(map(int, ba.balance_at(table, WHEN)[BALANCE].dropna()))
 
 
+def list_accounts(folder: Path, _: str) -> int:
+    return int(ba.Archive(folder / ARCHIVE).accounts()["rows"].sum())
+
+
 WORKS: Final[dict[str, Callable[[Path, str], int]]] = {
     work.__name__: work
     for work in (
@@ -91,6 +95,7 @@ WORKS: Final[dict[str, Callable[[Path, str], int]]] = {
         read_party_with_pandas_filters,
         total_at,
         total_at_by_full_scan,
+        list_accounts,
     )
 }
 

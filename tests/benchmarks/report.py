@@ -24,6 +24,7 @@ DECODE = "decode_page, rows a second"
 EXPORT = "2,000,000 rows, 5,000 a page"
 WAITING = "an export that finds nothing new, 2,000,000 rows held"
 PARTY = "one party's history out of 20,000,000 rows"
+ACCOUNTS_OF = "the accounts of 20,000,000 rows"
 SCAN = "balances at an instant out of 20,000,000 rows"
 
 Key = tuple[str, str]
@@ -86,6 +87,7 @@ TARGETS = (
         for other in ("pandas, day files sorted by time", "pandas with filters")
     ),
     Target("archive, one party, MB", (PARTY, "archive"), None, "peak", 300, True),
+    Target("accounts of 20,000,000 rows, s", (ACCOUNTS_OF, "archive"), None, "seconds", 2, True),
     Target("full scan / archive", (SCAN, "full scan"), (SCAN, "archive"), "seconds", 5, False),
 )
 

@@ -12,7 +12,7 @@ import balance_analysis as ba
 from tests.benchmarks.archived import ARCHIVE, PLAIN, make_archive
 from tests.benchmarks.contestants import Node, fetch_command, loaded, serve
 from tests.benchmarks.processes import Cost, environment, run
-from tests.benchmarks.report import EXPORT, PARTY, SCAN, WAITING
+from tests.benchmarks.report import ACCOUNTS_OF, EXPORT, PARTY, SCAN, WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,12 +70,15 @@ def test_an_export_that_finds_nothing_new_asks_little(large_node, tmp_path, repo
         (PARTY, "pandas with filters", "read_party_with_pandas_filters"),
         (SCAN, "archive", "total_at"),
         (SCAN, "full scan", "total_at_by_full_scan"),
+        (ACCOUNTS_OF, "archive", "list_accounts"),
     ],
 )
 def test_a_reader_takes_some_time(group, name, work, made, report):
     folder, party = made
     found, cost = _ask(work, folder, party)
 
+    if group == ACCOUNTS_OF:
+        assert found == str(ROWS)
     if group == PARTY:
         assert found == str(len(ba.Archive(folder / ARCHIVE).read(party_ids=[party])))
     report.add(group, name, cost)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 
@@ -29,6 +30,11 @@ def fails(*arguments, code, folder):
 
 def _content(folder):
     return {path: path.is_file() and path.read_bytes() for path in sorted(folder.rglob("*"))}
+
+
+def printed_commands(said):
+    """Arguments of the commands that a message names, as a shell would take them from there."""
+    return [shlex.split(line)[1:] for line in re.findall("`(balance-analysis [^`]+)`", said)]
 
 
 def child(*arguments, **options):

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 import signal
 import time
+from decimal import Decimal
 
 import pandas as pd
 import pytest
 import stamina
+from hypothesis import given
+from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis.cli import app
+from balance_analysis.cli.tables import print_summary
 from balance_analysis.demo import sample_data
 from tests.cli.running import child, fails, run
 from tests.loopback import Fault, LoopbackNode, random_history
@@ -82,7 +88,38 @@ def test_summary_prints_the_most_active_accounts(tmp_path):
     assert lines[0].split()[:4] == ["asset", "type", "party", "market"]
     assert len(lines) == 7
     assert "5 most active of 686" in lines[-1]
-    assert max(map(len, lines)) < 200
+    assert max(map(len, lines)) <= 80
+    wide = run("summary", SAMPLE, "--limit", 5, "--wide").stdout.splitlines()
+    assert {*lines[0].split()} < {*wide[0].split()}
+    assert max(map(len, wide)) > 80
+
+
+@given(
+    ids=st.lists(st.text("0123456789abcdef", min_size=64, max_size=64), min_size=1, max_size=5),
+    symbol=st.text(max_size=30),
+    balance=st.integers(0, 10**38 - 1),
+    changes=st.integers(0, 10**7),
+)
+def test_a_summary_of_any_accounts_fits_80_columns(ids, symbol, balance, changes):
+    rows = pd.DataFrame(
+        {
+            **dict.fromkeys(("asset_id", "party_id", "market_id"), ids),
+            "account_type": "ACCOUNT_TYPE_LIQUIDITY_FEES_BONUS_DISTRIBUTION",
+            **dict.fromkeys(("rows", "changes"), changes),
+            **dict.fromkeys(("minimum", "maximum", "closing"), Decimal(balance)),
+            "last_seen": pd.Timestamp("2023-04-01", tz="UTC"),
+        }
+    )
+    symbol = symbol if symbol.isprintable() else "x"
+    assets = ba.read_assets({ids[0]: {"symbol": symbol, "decimals": 0}})
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        print_summary(rows, limit=0, assets=assets)
+    header, *lines = said.getvalue().splitlines()
+    assert max(map(len, [header, *lines])) <= 80
+    assert {"asset", "type", "party", "market", "closing"} <= {*header.split()}
+    for line in lines:
+        shown = line.split()[header.split().index("closing") - len(header.split())]
+        assert float(shown.replace(",", "")) == pytest.approx(balance, rel=1e-3)
 
 
 def test_limits_are_shown_and_written(node, tmp_path):
@@ -203,7 +240,7 @@ def test_ctrl_c_ends_a_fetch_at_once_and_writes_nothing(tmp_path):
 
 def test_summary_of_days_without_rows_is_a_table():
     bounds = ("--since", "2023-03-01", "--until", "2023-03-22")
-    lines = run("summary", SAMPLE, *bounds).stdout.splitlines()
+    lines = run("summary", SAMPLE, *bounds, "--wide").stdout.splitlines()
     assert len(lines) == 22
     assert all("unknown" in line and line.endswith("quiet") for line in lines[1:-1])
 

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import time
+from dataclasses import replace
 
 import pytest
 import stamina
@@ -15,7 +16,7 @@ from balance_analysis.archive.runs import iter_reports
 from balance_analysis.archive.store import Store
 from balance_analysis.node.client import Pace
 from tests.archive.exporting import DAY, END, START, node_of, spread_history, state_of
-from tests.cli.running import child, run
+from tests.cli.running import child, printed_commands, run
 from tests.loopback import Fault, LoopbackNode
 
 ROWS = spread_history(7, rows=200, accounts=15)
@@ -106,11 +107,33 @@ def test_a_later_run_keeps_the_partition_of_the_first(node, tmp_path):
 def test_a_dry_run_prints_the_plan_and_writes_nothing(node, tmp_path):
     metrics = tmp_path / "x.prom"
     said = run("export", node.url, tmp_path / "a", "--dry-run", "--metrics-file", metrics).stdout
-    header, line = said.splitlines()
+    header, line, told = said.splitlines()
     assert header.split() == ["start", "end", "days"]
+    assert told.startswith(f"{len(ROWS)} rows, at least 1 request and ")
     assert line.split() == ["2023-04-28T20:00:00+00:00", "2023-05-03T08:00:00.000001+00:00", "6"]
     assert list(tmp_path.iterdir()) == []
-    assert len(node.requests) < 10
+    assert len(node.requests) < 15
+
+
+def test_a_dry_run_makes_up_nothing_where_a_page_is_one_block(tmp_path):
+    row = replace(ROWS[0], timestamp_ns=START * 1000)
+    rows = [replace(row, party_id=f"{number:064x}") for number in range(6000)]
+    later = replace(rows[0], timestamp_ns=(START + DAY) * 1000)
+    with node_of([*rows, later]) as node:
+        *_, told = run("export", node.url, tmp_path / "a", "--dry-run").stdout.splitlines()
+    assert told == "How many rows can't be told: 5,000 or more at 2023-04-28 20:00:00 UTC alone"
+
+
+def test_a_dry_run_estimates_what_it_does_not_count(tmp_path):
+    rows = spread_history(11, rows=30_000, accounts=40)
+    with node_of(rows) as node:
+        arguments = ("export", node.url, tmp_path / "a", "--dry-run", "--page-size", 1000)
+        *_, told = run(*arguments, "--max-requests-per-second", 100).stdout.splitlines()
+    found = re.match(r"About ([\d,]+) rows, at least (\d+) requests and ([\d.]+) s: ", told)
+    estimated, requests = (int(found[place].replace(",", "")) for place in (1, 2))
+    assert estimated == pytest.approx(len(rows), rel=0.1)
+    assert requests == pytest.approx(len(rows) / 1000, rel=0.2)
+    assert float(found[3]) >= requests / 101
 
 
 def test_settings_come_from_a_file_and_an_option_wins(node, tmp_path):
@@ -133,7 +156,8 @@ def test_settings_come_from_the_environment(node, tmp_path):
     ("arguments", "says"),
     [
         ([], "the setting url is missing"),
-        (["http://127.0.0.1:1"], "URL... ARCHIVE"),
+        (["http://127.0.0.1:1"], "name the archive after the address"),
+        (["archive"], "URL... ARCHIVE"),
         (["http://127.0.0.1:1", "{a}", "--lag", "5"], "--lag: '5' is no duration"),
         (["http://127.0.0.1:1", "{a}", "--since", "soon"], "ISO 8601"),
         (["http://127.0.0.1:1", "{a}", "--on-bad-rows", "eat"], "'quarantine', 'raise'"),
@@ -345,24 +369,47 @@ def test_status_of_an_archive_with_gaps_ends_with_3_when_asked(node, tmp_path):
     before = ("--since", "2023-04-28T21:00", "--until", "2023-04-28T22:00")
     run("export", node.url, tmp_path / "a", *before)
     run("status", tmp_path / "a")
-    assert "--fill-gaps" in run("status", tmp_path / "a", "--fail-on-gaps", code=3).stderr
-    run("export", node.url, tmp_path / "a", "--fill-gaps")
+    said = run("status", tmp_path / "a", "--fail-on-gaps", code=3).stderr
+    assert "unproven: 2023-04-28 22:00:00 UTC to 2023-04-29 00:00:00 UTC; " in said
+    (fill,) = printed_commands(said)
+    run(*fill)
     run("status", tmp_path / "a", "--fail-on-gaps")
 
 
-def test_what_a_node_had_forgotten_before_the_beginning_is_no_gap(node, tmp_path):
+def test_what_a_node_had_forgotten_before_the_beginning_is_unproven_too(node, tmp_path):
     run("export", node.url, tmp_path / "a", "--since", "2023-01-01", "--until", "2023-05-01")
-    said = run("status", tmp_path / "a", "--fail-on-gaps").stdout
-    assert re.search(r"^unproven +2023-01-01 ", said, re.MULTILINE)
+    found = run("status", tmp_path / "a", "--fail-on-gaps", code=3)
+    assert re.search(r"^unproven +2023-01-01 ", found.stdout, re.MULTILINE)
+    assert "unproven: 2023-01-01 00:00:00 UTC to 2023-04-28 20:00:00 UTC; " in found.stderr
+
+
+def test_a_quiet_status_prints_nothing_but_what_is_wrong(node, tmp_path):
+    run("export", node.url, tmp_path / "a")
+    for form in ("table", "json"):
+        assert run("status", tmp_path / "a", "-q", "--format", form).output == ""
+    found = run("status", tmp_path / "a", "-q", "--max-age", "1h", code=3)
+    assert (found.stdout, found.stderr.count("\n")) == ("", 1)
+
+
+def test_what_mends_an_archive_of_some_accounts_names_them_and_its_folder(node, tmp_path):
+    folder, row = tmp_path / "my archive", ROWS[0]
+    of_it = ("--asset-id", row.asset_id, "--party-id", row.party_id, "--party-id", "network")
+    run("export", node.url, folder, *of_it, "--account-type", row.account_type)
+    (folder / "_coverage.json").unlink()
+    (repair,) = printed_commands(run("status", folder, code=5).stderr)
+    (fill,) = printed_commands(run(*repair).stderr)
+    run(*fill)
+    run("status", folder, "--fail-on-gaps")
 
 
 def test_a_lost_coverage_is_rebuilt_and_proven(node, tmp_path):
     run("export", node.url, tmp_path / "a")
     (tmp_path / "a" / "_coverage.json").write_text("{")
-    assert "`export --repair`" in run("status", tmp_path / "a", code=5).stderr
-    assert "`export --fill-gaps`" in run("export", node.url, tmp_path / "a", "--repair").stderr
+    (repair,) = printed_commands(run("status", tmp_path / "a", code=5).stderr)
+    assert repair == ["export", node.url, str(tmp_path / "a"), "--repair"]
+    (fill,) = printed_commands(run(*repair).stderr)
     run("status", tmp_path / "a", "--fail-on-gaps", code=3)
-    run("export", node.url, tmp_path / "a", "--fill-gaps")
+    run(*fill)
     run("status", tmp_path / "a", "--fail-on-gaps")
     run("verify", tmp_path / "a")
 
@@ -406,8 +453,9 @@ def test_verify_names_a_damaged_file_and_repair_mends_it(node, tmp_path):
     damaged.write_bytes(content[:-9])
     assert damaged.parent.name in run("verify", tmp_path / "a", code=5).stdout
     assert "gone, or not as written" in run("status", tmp_path / "a", code=5).stderr
-    assert "`export --repair`" in run("export", node.url, tmp_path / "a", code=5).stderr
-    said = run("export", node.url, tmp_path / "a", "--repair").stderr
+    tell, mend = printed_commands(run("export", node.url, tmp_path / "a", code=5).stderr)
+    run(*tell, code=5)
+    said = run(*mend).stderr
     assert "1 period: 1 file written anew, 0 with other rows" in said
     assert damaged.read_bytes() == content
     run("verify", tmp_path / "a")

@@ -41,6 +41,8 @@ WRITERS = {
     "plot --output": (["plot", "{source}", "--kind", "activity"], ".png"),
     "report --output": (["report", "{source}", "--largest", "0"], ".html"),
     "export --metrics-file": (["export", "main", "--config", "{source}"], ".prom"),
+    "accounts --output": (["accounts", "{archive}"], ".csv"),
+    "sql --output": (["sql", "{archive}", "select 1 as one"], ".xlsx"),
     "demo --out": (["demo"], ""),
 }
 """How each command that writes is asked to, and what its files end with."""
@@ -130,7 +132,8 @@ def world(name, node, archive, tmp_path, monkeypatch):
 def write(name, world, place, code=0, source=None):
     """Let a command write to a place."""
     words = [
-        word.format(url=world.node.url, source=source or world.source) for word in WRITERS[name][0]
+        word.format(url=world.node.url, source=source or world.source, archive=world.archive)
+        for word in WRITERS[name][0]
     ]
     return run(*words, name.split()[1], place, code=code)
 

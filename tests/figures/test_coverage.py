@@ -8,6 +8,7 @@ from matplotlib import pyplot as plt
 
 import balance_analysis as ba
 from balance_analysis.archive.coverage import Coverage, Interval
+from balance_analysis.demo import sample_archive
 from tests.analysis.tables import table_of
 from tests.figures.drawn import GENERAL, HOUR, micros, us
 
@@ -75,12 +76,10 @@ def test_a_gap_of_an_hour_is_seen_among_years():
     assert reds > 20
 
 
-def test_an_archive_is_drawn_by_its_coverage(tmp_path):
-    class Covered:
-        def coverage(self):
-            return frame_of([(START, START + HOUR, True)])
-
-    assert bars(ba.plot_coverage(Covered())) == {"complete": [(START, START + HOUR)]}
+def test_an_archive_is_drawn_by_its_coverage():
+    with sample_archive() as archive:
+        expected = bars(ba.plot_coverage(archive.coverage()))
+        assert bars(ba.plot_coverage(archive)) == bars(ba.plot_coverage(archive.uri)) == expected
 
 
 def test_nothing_covered_gives_axes_that_say_so():
@@ -88,9 +87,9 @@ def test_nothing_covered_gives_axes_that_say_so():
     assert [text.get_text() for text in ax.texts] == ["nothing is covered yet"]
 
 
-@pytest.mark.parametrize("wrong", ["demo/archive", 5, None])
+@pytest.mark.parametrize("wrong", [[], 5, None])
 def test_what_is_neither_frame_nor_archive_is_refused(wrong):
-    with pytest.raises(TypeError, match="an Archive, such as"):
+    with pytest.raises(TypeError, match="an Archive or the path of one is wanted"):
         ba.plot_coverage(wrong)
 
 

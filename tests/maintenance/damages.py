@@ -24,7 +24,7 @@ from tests.archive.exporting import (
 
 ROWS = spread_history(5, rows=400, accounts=20)
 FIRST, SECOND, THIRD = "2023-04-28", "2023-04-29", "2023-05-01"
-CHECKPOINT = "_checkpoints/2023-05-01.parquet"
+CHECKPOINT = "_checkpoints/2023-05-01.pq"
 COVERAGE = "_coverage.json"
 
 

@@ -70,7 +70,7 @@ def test_a_damaged_checkpoint_is_not_built_upon(tmp_path, damage):
         (tmp_path / "x" / COVERAGE).write_bytes(noted)
         run_export(node, tmp_path / "x")
         run_export(node, tmp_path / "y", start=START)
-    later = "_checkpoints/2023-06-01.parquet"
+    later = "_checkpoints/2023-06-01.pq"
     assert (tmp_path / "x" / later).read_bytes() == (tmp_path / "y" / later).read_bytes()
 
 
@@ -99,7 +99,7 @@ def test_a_lost_coverage_is_rebuilt_from_the_files_and_proven_by_a_node(
 ):
     coverage = folder / COVERAGE
     coverage.unlink() if content is None else coverage.write_bytes(content)
-    assert "export --repair" in verify(folder).problems[0].mend
+    assert " --repair` rebuilds it" in verify(folder).problems[0].mend
 
     done = mend(node, folder)
     assert done.is_rebuilt

@@ -55,7 +55,7 @@ def test_digits_are_grouped_by_three(values):
 
 
 def test_decimals_are_a_mapping_or_a_file():
-    with pytest.raises(TypeError, match="assets are a mapping"):
+    with pytest.raises(TypeError, match="a mapping of assets"):
         read_units(["A"], 18)
 
 

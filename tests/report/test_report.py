@@ -8,7 +8,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from decimal import Decimal
-from pathlib import Path
 
 import matplotlib as mpl
 import pandas as pd
@@ -362,8 +361,8 @@ def test_a_turned_interval_is_refused(table, tmp_path):
 
 
 def test_only_an_archive_or_a_table_is_reported_on(tmp_path):
-    with pytest.raises(TypeError, match="an Archive or a table, not PosixPath"):
-        write_report(Path("archive"), tmp_path / "report.html")
+    with pytest.raises(TypeError, match="an Archive or the path of one is wanted, not 5"):
+        write_report(5, tmp_path / "report.html")
 
 
 @pytest.mark.usefixtures("words_only")

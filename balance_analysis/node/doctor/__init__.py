@@ -12,6 +12,7 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 from balance_analysis.errors import BalanceAnalysisError, RequestError
+from balance_analysis.node.client import check_client
 from balance_analysis.node.doctor.checks import CHECKS, failure
 from balance_analysis.node.doctor.probe import Probe, is_range_refusal
 from balance_analysis.node.doctor.report import Finding, NodeReport, sentence
@@ -48,6 +49,7 @@ def diagnose_node(client: Client, *, max_requests_per_second: float = 10.0) -> N
     ValueError
         If the rate is not positive.
     """
+    check_client(client)
     asked_at = dt.datetime.now(dt.UTC)
     rate = min(max_requests_per_second, client.max_requests_per_second or max_requests_per_second)
     with client.paced(rate) as own:

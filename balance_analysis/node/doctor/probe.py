@@ -157,13 +157,15 @@ class Probe:
     """
 
     def __init__(self, client: Client) -> None:
-        self.client, self.allowance = client, _Allowance(client.base_url)
+        self.client: Client = client
+        self.allowance: _Allowance = _Allowance(client.base_url)
         self.answers: list[Answer[Any]] = []
         self.pages: list[SentPage] = []
         self.kept: dict[str, Future[Any]] = {}
-        self.unit, self.size = "ns", SAMPLE_SIZES[0]
+        self.unit: str = "ns"
+        self.size: int = SAMPLE_SIZES[0]
         self.cut_at: int | None = None
-        self.out_of_order = False
+        self.out_of_order: bool = False
         self.ended: RequestError | None = None
         self._unanswered = Counter[bool]()
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from balance_analysis.notebook import rows_html
 from balance_analysis.text import count_text, list_text
 
 if TYPE_CHECKING:
@@ -81,6 +82,13 @@ class NodeReport:
 
     def __str__(self) -> str:
         return "\n".join(_table(self))
+
+    def _repr_html_(self) -> str:
+        title = f"{self.node}, {self.asked_at:%Y-%m-%d %H:%M} UTC, {self.requests} requests"
+        rows = [
+            (each.verdict, each.name.replace("_", " "), each.explanation) for each in self.findings
+        ]
+        return rows_html(title, ["verdict", "what", "found"], rows)
 
 
 def _table(report: NodeReport) -> Iterator[str]:

@@ -1,0 +1,72 @@
+"""How much an export will be, by a few pages of the node."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import statistics
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import balance_analysis as ba
+from balance_analysis.schema import from_microseconds, to_microseconds
+from balance_analysis.text import count_text, duration_text, moment_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from balance_analysis.spans import Span
+
+_PAGES: Final = 5
+"""So many are asked for; more for several years, since nodes answer for one at most."""
+
+_ROWS: Final = 5000
+"""Of such a page: the most that nodes send, since a few may be one block's alone."""
+
+_YEAR: Final = 365 * 86_400_000_000
+_MINUTE: Final = 60
+
+
+def estimate(
+    client: ba.Client,
+    spans: Sequence[Span],
+    filters: Mapping[str, Any],
+    *,
+    page_size: int,
+    workers: int,
+    max_requests_per_second: float | None,
+) -> str:
+    """Return how many rows, requests and seconds it takes to load some spans, in words.
+
+    A few parts are asked for a page each: where it isn't all, the rest is taken to be as dense.
+    """
+    width = min(sum(end - start for start, end in spans) // _PAGES + 1, _YEAR)
+    parts = [
+        (begin, min(begin + width, end))
+        for start, end in spans
+        for begin in range(start, end, width)
+    ]
+    rows, seconds, is_counted = 0, [], True
+    for start, end in parts:
+        bounds: Any = {"start": from_microseconds(start), "end": from_microseconds(end)}
+        began = time.perf_counter()
+        page = next(ba.iter_pages(client, first=_ROWS, newest_first=False, **bounds, **filters))
+        seconds.append(time.perf_counter() - began)
+        count = len(page.table)
+        if page.has_next_page and count:
+            first, last = map(to_microseconds, page.table["timestamp"].iloc[[0, -1]])
+            if first == last:
+                return (
+                    f"How many rows can't be told: {count:,} or more at {moment_text(first)} alone"
+                )
+            is_counted, count = False, count * (end - start) // (last - start)
+        rows += count
+    requests = max(math.ceil(rows / page_size), len(spans))
+    each = statistics.median(seconds) / min(workers, requests)
+    took = requests * max(each, 1 / (max_requests_per_second or math.inf))
+    least = f"{took:.2g} s" if took < _MINUTE else duration_text(dt.timedelta(seconds=took))
+    told = count_text(rows if is_counted else round(rows, 2 - len(str(rows))), "row")
+    return (
+        f"{'' if is_counted else 'About '}{told}, at least {count_text(requests, 'request')} and "
+        f"{least}: estimated from {count_text(len(parts), 'page')} of the node"
+    )

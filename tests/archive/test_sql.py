@@ -1,0 +1,143 @@
+"""SQL over an archive tells what its methods tell, and touches nothing."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import duckdb
+import pandas as pd
+import pytest
+
+import balance_analysis as ba
+from balance_analysis.archive.sql import connect
+from balance_analysis.archive.store import Store
+from balance_analysis.errors import ArchiveDamagedError
+from balance_analysis.frame import to_frame
+from tests.archive.exporting import (
+    DAY,
+    END,
+    MONTH,
+    START,
+    content_of,
+    node_of,
+    run_export,
+    spread_history,
+)
+from tests.node.truth import lines_of_table
+
+ROWS = spread_history(5, rows=90, accounts=40)
+WRITES = [
+    "copy (select 1) to '{folder}/x.csv'",
+    "attach '{folder}/x.db'",
+    "select * from read_csv('{folder}/_coverage.json')",
+    "set enable_external_access = true",
+]
+
+
+@pytest.fixture(scope="module", params=["it's a folder", "it's [a] *.folder"])
+def folder(request, tmp_path_factory):
+    """An archive with an unproven beginning and a gap, in a folder of an awkward name."""
+    made = tmp_path_factory.mktemp("sql") / request.param
+    with node_of([row for row in ROWS if row.timestamp_ns >= (MONTH - DAY) * 1000]) as node:
+        run_export(node, made, start=MONTH - DAY, end=END)
+    with node_of(ROWS) as node:
+        run_export(node, made, start=START, end=MONTH - DAY - DAY // 2)
+    return made
+
+
+def read(connection, view):
+    return connection.sql(f"from {view}").to_arrow_table()
+
+
+def cells(columns):
+    """Return the rows of some columns, sorted, each cell as text that tells all of it."""
+    return sorted(zip(*([_text(x) for x in column] for column in columns), strict=True))
+
+
+def _text(cell):
+    if pd.isna(cell):
+        return ""
+    return str(pd.Timestamp(cell).value) if hasattr(cell, "timestamp") else str(cell)
+
+
+def test_changes_are_what_is_read_and_accounts_coverage_and_limits_what_the_methods_return(folder):
+    archive = ba.Archive(folder)
+    connection = archive.connect()
+    changes = read(connection, "changes")
+    assert changes.column_names == [*ba.ACCOUNT_KEY, "timestamp", "balance"]
+    wanted = archive.read(partial=True)
+    assert lines_of_table(to_frame(changes)) == lines_of_table(wanted)
+    accounts = archive.accounts(partial=True)
+    assert accounts["balance"].isna().any()
+    for view, frame in (
+        ("accounts", accounts),
+        ("coverage", archive.coverage()),
+        ("limits", archive.limits()),
+    ):
+        found = read(connection, view)
+        assert found.column_names == list(frame.columns)
+        told = cells(column.to_pylist() for column in found.columns)
+        assert told == cells(frame[name] for name in frame.columns)
+    zone = "select current_setting('TimeZone'), min(timestamp)::text from changes"
+    first = f"{wanted['timestamp'].min():%Y-%m-%d %H:%M:%S.%f}".rstrip("0").rstrip(".")
+    assert connection.sql(zone).fetchall() == [("UTC", f"{first}+00")]
+
+
+def test_checkpoints_are_each_accounts_last_row_before_their_moment(tmp_path):
+    with node_of(ROWS) as node:
+        run_export(node, tmp_path / "a", start=START, end=END)
+    found = read(ba.Archive(tmp_path / "a").connect(), "checkpoints").to_pandas()
+    assert set(found.pop("moment")) == {pd.Timestamp(MONTH, unit="us", tz="UTC")}
+    rows = ba.Archive(tmp_path / "a").read(end="2023-05-01")
+    last = rows.drop_duplicates(list(ba.ACCOUNT_KEY), keep="last")
+    assert sorted(lines_of_table(ba.to_table(found))) == sorted(lines_of_table(last))
+
+
+def test_an_archive_in_s3_is_asked_in_the_same_way(folder, address):
+    store = Store(address)
+    for name in (local := ba.Archive(folder).store).names():
+        store.write(name, local.read(name))
+    one, other = connect(local, is_locked=True), connect(store, is_locked=True)
+    for view in ("changes", "accounts", "checkpoints", "coverage", "limits"):
+        told = [read(each, view) for each in (one, other)]
+        assert told[0].schema == told[1].schema
+        both = [cells(column.to_pylist() for column in table.columns) for table in told]
+        assert both[0] == both[1]
+
+
+def test_an_archive_of_nothing_has_all_views(tmp_path):
+    with node_of([]) as node:
+        run_export(node, tmp_path / "a", start=START, end=END)
+    connection = ba.Archive(tmp_path / "a").connect()
+    for view in ("changes", "accounts", "checkpoints"):
+        assert read(connection, view).num_rows == 0
+    assert read(connection, "changes").column_names == [*ba.ACCOUNT_KEY, "timestamp", "balance"]
+    assert read(connection, "coverage").num_rows == 1
+
+
+def test_files_that_the_coverage_does_not_name_are_not_read(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    name = min((copy / "changes").iterdir())
+    shutil.copytree(name, copy / "changes" / "date=2023-01-01")
+    found = ba.Archive(copy).connect().sql("select count(*) from changes").fetchall()
+    assert found == [(len(ba.Archive(copy).read(partial=True)),)]
+    (name / "changes.parquet").unlink()
+    with pytest.raises(ArchiveDamagedError, match=f"lacks changes/{name.name}/changes.parquet"):
+        ba.Archive(copy).connect()
+
+
+@pytest.mark.parametrize("query", WRITES)
+def test_a_locked_connection_reaches_no_other_file(folder, query):
+    connection = connect(ba.Archive(folder).store, is_locked=True)
+    before = content_of(folder)
+    with pytest.raises(duckdb.Error):
+        connection.execute(query.format(folder=str(folder).replace("'", "''")))
+    assert content_of(folder) == before
+    assert connection.sql("select count(*) > 0 from changes").fetchall() == [(True,)]
+
+
+def test_without_duckdb_it_is_told_what_to_install(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'balance-analysis\[sql\]'"):
+        ba.Archive(folder).connect()

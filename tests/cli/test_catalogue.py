@@ -1,0 +1,155 @@
+"""`accounts` lists what an archive has in 80 columns, and `sql` asks it without touching it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import balance_analysis as ba
+from balance_analysis.demo import serve_sample
+from tests.archive.exporting import (
+    DAY,
+    END,
+    in_spans,
+    node_of,
+    run_export,
+    spans_of,
+    spread_history,
+)
+from tests.archive.exporting import START as BEGIN
+from tests.cli.running import fails, run
+
+ROWS = spread_history(7, rows=200, accounts=30)
+ASSETS = Path(__file__).parents[2] / "sample_data" / "assets.toml"
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli") / "archive"
+    with node_of(ROWS) as node:
+        run_export(node, folder, start=BEGIN + DAY, end=END)
+        run_export(node, folder, start=BEGIN, end=BEGIN + DAY // 2)
+    return folder
+
+
+def lines(result):
+    return result.stdout.rstrip("\n").split("\n")
+
+
+def accounts_of(archive):
+    found = ba.Archive(archive).accounts(partial=True)
+    return found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
+
+
+def test_accounts_fit_80_columns_the_most_active_first(archive):
+    told = lines(run("accounts", archive, "--partial", "--limit", "5"))
+    assert max(map(len, told)) <= 80
+    assert told[-1] == "... the 5 most active of 30 accounts"
+    header, *rows = [line.split() for line in told[:6]]
+    assert header[:5] == ["asset", "type", "party", "market", "rows"]
+    counts = [f"{count:,}" for count in accounts_of(archive)["rows"].head(5)]
+    assert all(count in row for count, row in zip(counts, rows, strict=True))
+    assert len(lines(run("accounts", archive, "--partial", "--limit", "0"))) == 31
+
+
+def test_wide_shows_whole_ids_and_every_digit(archive):
+    told = run("accounts", archive, "--partial", "--wide", "--limit", "0").stdout
+    for row in accounts_of(archive).itertuples(index=False):
+        held = "unknown" if pd.isna(row.balance) else str(row.balance)
+        line = next(x for x in told.split("\n") if f" {row.party_id} " in x and held in x.split())
+        assert row.asset_id in line
+
+
+def test_balances_stand_in_whole_units_where_assets_are_known(tmp_path):
+    folder = tmp_path / "a"
+    with serve_sample() as url, ba.Client(url) as client:
+        ba.export(client, ba.Archive(folder), start="2023-04-01", end="2023-04-03")
+    told = lines(run("accounts", folder, "--asset-id", "tUSD", "--assets", ASSETS, "--limit", "1"))
+    (held,) = (
+        ba.Archive(folder).accounts(asset_id="tUSD", assets=ASSETS).nlargest(1, "rows")["balance"]
+    )
+    assert told[1].startswith("tUSD ")
+    assert f"{int(held) / 10**6:,.2f}" in told[1].split()
+
+
+def test_accounts_are_written_with_every_digit(archive, tmp_path):
+    wanted = accounts_of(archive)
+    told = run("accounts", archive, "--partial", "--format", "csv").stdout
+    rows = list(csv.DictReader(io.StringIO(told)))
+    assert [row["balance"] for row in rows] == [
+        "" if pd.isna(x) else str(x) for x in wanted["balance"]
+    ]
+    result = run("accounts", archive, "--partial", "-o", tmp_path / "a.parquet")
+    assert result.stderr == f"30 accounts: {tmp_path / 'a.parquet'}\n"
+    held = pq.read_table(tmp_path / "a.parquet")["balance"].to_pylist()
+    assert held == [None if pd.isna(x) else x for x in wanted["balance"]]
+
+
+def test_accounts_of_an_incomplete_archive_want_partial(archive):
+    assert "is not covered" in fails("accounts", archive, code=3, folder=archive)
+
+
+def test_sql_prints_a_table_with_every_digit(archive):
+    query = (
+        "select party_id, timestamp, balance from changes order by balance desc, timestamp limit 2"
+    )
+    header, *rows = lines(run("sql", archive, query))
+    assert header.split() == ["party_id", "timestamp", "balance"]
+    largest = sorted((int(row.balance) for row in _covered(archive)), reverse=True)[:2]
+    assert [int(row.split()[-1]) for row in rows] == largest
+    assert all(len(row.split()[0]) <= 12 for row in rows)
+    whole = run("sql", archive, "select distinct party_id from changes", "--wide").stdout
+    assert set(whole.split()) == {"party_id"} | {row.party_id for row in _covered(archive)}
+
+
+def test_sql_shows_the_first_rows_of_many_and_says_so(archive):
+    told = lines(run("sql", archive, "from changes", "--limit", "3"))
+    assert len(told) == 5
+    assert told[-1] == "... the first 3 rows; --limit 0 shows all, -o FILE writes them"
+    assert lines(run("sql", archive, "select null as a"))[1] == "NULL"
+
+
+@pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
+def test_sql_writes_every_row_and_digit(archive, tmp_path, ending):
+    target = tmp_path / f"x.{ending}"
+    run("sql", archive, "select balance, asset_id from changes", "-o", target)
+    read = {
+        "csv": lambda: list(csv.DictReader(io.StringIO(target.read_text()))),
+        "json": lambda: json.loads(target.read_text()),
+        "parquet": lambda: pq.read_table(target).to_pylist(),
+    }[ending]()
+    wanted = sorted((int(row.balance), row.asset_id) for row in _covered(archive))
+    assert sorted((int(row["balance"]), row["asset_id"]) for row in read) == wanted
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("select no from changes", 'Referenced column "no" not found'),
+        ("selec 1", 'syntax error at or near "selec"'),
+        ("select 1; select 2", "give one SELECT"),
+        ("copy (select 1) to 'x.csv'", "give one SELECT"),
+        ("", "give one SELECT"),
+        ("from '/etc/passwd'", "/etc/passwd"),
+        ("select 1 as a, 2 as a", "two columns are called a"),
+    ],
+)
+def test_what_sql_refuses_is_told_in_one_line(archive, query, said):
+    assert said in fails("sql", archive, query, "--format", "csv", code=2, folder=archive)
+
+
+def test_without_duckdb_sql_tells_what_to_install(archive, monkeypatch):
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    said = fails("sql", archive, "select 1", code=2, folder=archive)
+    assert "pip install 'balance-analysis[sql]'" in said
+
+
+def _covered(archive):
+    return in_spans(ROWS, spans_of(archive))

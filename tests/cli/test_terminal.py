@@ -1,0 +1,202 @@
+"""The command line in a terminal, in a pipe and in a shell, and what it says to swapped words."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import balance_analysis as ba
+from balance_analysis.cli import app
+from balance_analysis.cli.app import PANELS
+from balance_analysis.demo import sample_archive, sample_data, serve_sample
+from tests.cli.running import child, fails, printed_commands, run
+
+SAMPLE = str(sample_data() / "changes.parquet")
+NODE = "http://127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kept") / "archive"
+    with sample_archive() as archive:
+        shutil.copytree(archive.uri, folder)
+    return str(folder)
+
+
+# In a pipe
+
+PRINTING = [
+    "--help",
+    "summary --help",
+    "--version",
+    f"summary {SAMPLE}",
+    f"summary {SAMPLE} --limit 0 --wide",
+    f"summary {SAMPLE} --format csv",
+    f"summary {SAMPLE} --format json",
+    f"series {SAMPLE}",
+    f"series {SAMPLE} --freq 1h --layout wide",
+    "status {archive}",
+    "verify {archive} --format json",
+    "config show",
+    "doctor {node}",
+    "limits {node}",
+    "export {node} {archive}2 --dry-run",
+]
+
+
+@pytest.fixture(scope="module")
+def sample_node():
+    with serve_sample() as url:
+        yield url
+
+
+@pytest.mark.parametrize("command", PRINTING)
+@pytest.mark.parametrize("taken", [0, 1])
+def test_a_reader_that_leaves_early_is_no_error(command, taken, archive, sample_node):
+    words = command.format(archive=archive, node=sample_node).split()
+    with child(*words) as process:
+        for _ in range(taken):
+            process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read()
+    assert said == ""
+    # What fits into a pipe's buffer has been written before the reader left.
+    assert process.returncode in ((141,) if taken == 0 else (0, 141))
+
+
+def test_a_shell_is_told_that_the_reader_left():
+    line = f"set -o pipefail; {sys.executable} -m balance_analysis series {SAMPLE} | head -1"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.count("\n"), done.stderr) == (141, 1, "")
+
+
+# On a terminal
+
+
+def on_a_terminal(*words, **environment):
+    """What a command writes to a terminal."""
+    leader, follower = os.openpty()
+    command = [sys.executable, "-m", "balance_analysis", *words]
+    process = subprocess.Popen(command, stdout=follower, env={**os.environ, **environment})
+    os.close(follower)
+    shown = b""
+    with contextlib.suppress(OSError):  # its other end is closed
+        while part := os.read(leader, 1 << 16):
+            shown += part
+    os.close(leader)
+    assert process.wait() == 0
+    return shown.decode().replace("\r\n", "\n")
+
+
+QUIET_DAYS = ("summary", SAMPLE, "--until", "2023-03-22", "--since", "2023-03-01", "--wide")
+
+
+def test_colours_are_for_terminals_and_only_if_wanted():
+    plain, shown = run(*QUIET_DAYS).stdout, on_a_terminal(*QUIET_DAYS, NO_COLOR="")
+    assert "\033" not in plain
+    assert shown.startswith("\033[1masset")
+    assert "\033[2m" in shown.splitlines()[1]
+    bare = re.sub(r"\033\[\d+m", "", shown)
+    assert [*map(str.rstrip, bare.splitlines())] == [*map(str.rstrip, plain.splitlines())]
+    assert on_a_terminal(*QUIET_DAYS, NO_COLOR="1") == plain
+
+
+# Help and completion
+
+
+def test_help_lists_every_command_once_under_what_it_is_about():
+    said = run("--help").stdout
+    named = [one.name or one.callback.__name__ for one in app.registered_commands]
+    named += [group.name for group in app.registered_groups]
+    lines = said.splitlines()
+    assert all(f"{panel}:" in lines for panel in PANELS)
+    starts = [line.split()[0] for line in lines if line[:2] == "  " and line[2:3].strip()]
+    assert {name: starts.count(name) for name in named} == dict.fromkeys(named, 1)
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("verif", "verify"),
+        ("config s", "show"),
+        ("plot --ki", "--kind"),
+        ("plot --kind cov", "coverage"),
+        ("summary some_fi", ""),  # bash itself completes files
+    ],
+)
+def test_bash_completes_commands_options_and_values(typed, completed, tmp_path):
+    program = tmp_path / "balance-analysis"
+    program.write_text(f"#!{sys.executable}\nfrom balance_analysis.cli import main\nmain()\n")
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    environment["PYTHONPATH"] = str(Path(ba.__file__).parents[1])
+    script = f"""
+        source <(_BALANCE_ANALYSIS_COMPLETE=source_bash balance-analysis)
+        COMP_WORDS=(balance-analysis {typed}) COMP_CWORD={len(typed.split())}
+        _balance_analysis_completion balance-analysis
+        echo "${{COMPREPLY[*]}}"; complete -p balance-analysis
+    """
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True)
+    replied, registered = done.stdout.splitlines()
+    assert (replied, done.stderr) == (completed, "")
+    assert registered.startswith("complete -o default ")
+
+
+# Swapped words
+
+EXPORTED = ("export", NODE, "archive")
+FETCHED = ("fetch", NODE, "-o", "changes.parquet")
+
+
+@pytest.mark.parametrize(
+    ("command", "says", "instead"),
+    [
+        (("export", "{archive}", NODE), "the archive comes last", ("export", NODE, "{archive}")),
+        (("export", NODE), "name the archive", EXPORTED),
+        (
+            ("export", NODE, "http://b:2"),
+            "name the archive",
+            ("export", NODE, "http://b:2", "archive"),
+        ),
+        (("export", NODE, SAMPLE), "is a file, not an archive", ("summary", SAMPLE)),
+        (("export", NODE, "{archive}", "other"), "is an archive, not", ("status", "{archive}")),
+        (("fetch", SAMPLE, "-o", "x"), "is a file, not the address", ("summary", SAMPLE)),
+        (("fetch", NODE, "{archive}", "-o", "x"), "is an archive", ("status", "{archive}")),
+        (("limits", "{archive}"), "is an archive, not", ("status", "{archive}")),
+        (("doctor", SAMPLE), "is a file, not", ("summary", SAMPLE)),
+        (("status", NODE), "is the address of a node, not an archive", EXPORTED),
+        (("status", SAMPLE), "is a file, not an archive", ("summary", SAMPLE)),
+        (("verify", SAMPLE), "is a file, not an archive", ("summary", SAMPLE)),
+        (
+            ("verify", "{archive}", "--against", "{archive}"),
+            "not the address",
+            ("status", "{archive}"),
+        ),
+        (("serve", NODE), "is the address of a node", EXPORTED),
+        (("serve", SAMPLE), "is a file, not an archive", ("summary", SAMPLE)),
+        (("summary", NODE), "not a file or an archive", FETCHED),
+        (("series", NODE), "not a file or an archive", FETCHED),
+        (("plot", NODE, "-o", "x.png"), "not a file or an archive", FETCHED),
+        (("report", NODE, "-o", "x.html"), "not a file or an archive", FETCHED),
+    ],
+)
+def test_what_is_swapped_is_told_with_what_to_write_instead(
+    command, says, instead, archive, tmp_path
+):
+    words = [word.format(archive=archive) for word in command]
+    said = fails(*words, code=2, folder=tmp_path)
+    assert says in said
+    assert printed_commands(said) == [[word.format(archive=archive) for word in instead]]
+
+
+def test_an_archive_without_a_node_names_the_one_that_filled_it(sample_node, tmp_path):
+    run("export", sample_node, tmp_path / "a", "--until", "2023-04-02")
+    said = fails("export", tmp_path / "a", code=2, folder=tmp_path)
+    assert printed_commands(said) == [["export", sample_node, str(tmp_path / "a")]]

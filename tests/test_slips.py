@@ -1,0 +1,105 @@
+"""What users mistake for one another is told apart in a sentence, by every function alike."""
+
+from __future__ import annotations
+
+import inspect
+
+import matplotlib.pyplot as plt
+import pytest
+
+import balance_analysis as ba
+from balance_analysis.demo import sample_archive, sample_data, serve_sample
+
+URL = "http://127.0.0.1:1"
+FILE = sample_data() / "changes.parquet"
+TABLE = ba.read_parquet(FILE).head(50)
+REST = {
+    "accounts": TABLE,
+    "archive": "nowhere",
+    "at": "2023-04-02",
+    "flows": TABLE,
+    "freq": "1D",
+    "path": "nowhere.parquet",
+    "when": "2023-04-02",
+}
+
+
+def functions(first):
+    """Return the public functions of a first argument, each with what else it needs."""
+    for name in ba.__all__:
+        function = getattr(ba, name)
+        if inspect.isfunction(function):
+            head, *others = inspect.signature(function).parameters.values()
+            if head.name in first:
+                needed = [
+                    each.name
+                    for each in others
+                    if each.default is each.empty or each.name == "when"
+                ]
+                yield pytest.param(function, {n: REST[n] for n in needed if n in REST}, id=name)
+
+
+def run(function, argument, rest):
+    found = function(argument, **rest)
+    return next(iter(found)) if inspect.isgenerator(found) else found
+
+
+@pytest.mark.parametrize("wrong", [URL, FILE, None, TABLE])
+@pytest.mark.parametrize(("function", "rest"), [*functions({"client"})])
+def test_what_is_no_client_is_told(function, rest, wrong, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TypeError, match=r"a Client is wanted, not .* ba\.Client\('http"):
+        run(function, wrong, rest)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("wrong", [str(FILE), None, TABLE["balance"], ba.Archive("x"), [TABLE]])
+@pytest.mark.parametrize(("function", "rest"), [*functions({"table", "data"})])
+def test_what_is_no_table_is_told(function, rest, wrong, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TypeError, match=r"a pandas DataFrame is wanted, not .*Archive\.r"):
+        run(function, wrong, rest)
+    assert not [*tmp_path.iterdir()]
+    plt.close("all")
+
+
+def test_the_path_of_an_archive_is_an_archive(tmp_path):
+    with sample_archive() as archive:
+        ba.write_report(archive.uri, tmp_path / "r.html", largest=0)
+        assert ba.plot_coverage(archive.uri).has_data()
+        assert len(ba.cluster.totals(archive.uri, by="asset_id")) > 0
+    plt.close("all")
+    with serve_sample() as url, ba.Client(url) as client:
+        ba.export(client, tmp_path / "a", end="2023-04-03")
+    assert len(ba.Archive(tmp_path / "a").read()) > 0
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda: ba.Archive(TABLE), TypeError, "path or address of an archive is wanted"),
+        (lambda: ba.Archive(FILE), ba.ArchiveError, "is a file, .* ba.read_parquet"),
+        (lambda: ba.write_report(FILE, "x.html"), ba.ArchiveError, "ba.read_parquet"),
+        (lambda: ba.read_parquet(FILE.parent), OSError, r"is a folder; .* ba.Archive\(...\).read"),
+        (lambda: ba.read_parquet(ba.Archive("x")), TypeError, "path of a file is wanted, not Arch"),
+        (lambda: ba.write_table("x.csv", TABLE), TypeError, "path of a file is wanted, not DataF"),
+        (
+            lambda: ba.write_network_limits("x", "y"),
+            TypeError,
+            "NetworkLimits is wanted, not 'x'",
+        ),
+        (lambda: ba.balance_at("2023-04-02", TABLE), TypeError, "the table comes first"),
+        (
+            lambda: ba.plot_limits(ba.Archive("x")),
+            TypeError,
+            r"frame of Archive.limits\(\) is w",
+        ),
+        (lambda: ba.read_assets(TABLE), TypeError, "path of a file is wanted, not DataFrame"),
+        (lambda: ba.Archive("x").read(party_ids=5), TypeError, "party_ids must be text, not 5"),
+    ],
+)
+def test_other_slips_are_told(call, error, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=says):
+        call()
+    assert not [*tmp_path.iterdir()]
