@@ -143,7 +143,7 @@ def read_imported(store: Store) -> dict[str, Imported]:
 
 def blocks_files(store: Store) -> list[str]:
     """Return the files of blocks, in time order."""
-    return [name for name in store.names(layout.BLOCKS) if name.endswith(".parquet")]
+    return [name for name in store.names(layout.BLOCKS) if name.endswith(".pq")]
 
 
 def read_blocks_frame(store: Store) -> pd.DataFrame:

@@ -75,7 +75,7 @@ def changes_file(period: str, partition: Partition) -> str:
 
 def blocks_file(period: str) -> str:
     """Return the name of the file of a period's blocks."""
-    return f"{BLOCKS}{period}.parquet"
+    return f"{BLOCKS}{period}.pq"
 
 
 def period_named(name: str, partition: Partition) -> str | None:
