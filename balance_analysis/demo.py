@@ -178,16 +178,16 @@ def _draw(table: pd.DataFrame, out: Path) -> Iterator[Path]:
     import matplotlib.pyplot as plt  # noqa: PLC0415 - it chooses a backend when it is imported
 
     end = table["timestamp"].max().ceil("D")
-    for asset, about in sample_assets().items():
+    assets = sample_assets()
+    for asset, about in assets.items():
         figure, ax = plt.subplots(figsize=(10, 4.5), layout="constrained")
         plot_balances(
             _busiest_traders(table[table["asset_id"] == asset]),
             ax=ax,
-            decimals=about.decimals,
-            unit=about.symbol,
+            assets=assets,
             end=end,
+            title=f"What the busiest traders held in {about.symbol}",
         )
-        ax.set_title(f"What the busiest traders held in {about.symbol}")
         path = out / f"balances-{about.symbol}.png"
         with replacing(path) as temporary:
             figure.savefig(temporary, format="png", dpi=150)

@@ -24,35 +24,29 @@ def draw(folder: Path) -> list[Path]:
     """Draw all pictures into a folder, which is made where it doesn't exist, and return them."""
     folder.mkdir(parents=True, exist_ok=True)
     table = ba.read_parquet(sample_data() / "changes.parquet")
-    asset = next(key for key, about in sample_assets().items() if about["symbol"] == "tUSD")
-    usd = table[table["asset_id"] == asset]
-    unit = {"decimals": {asset: int(sample_assets()[asset]["decimals"])}, "unit": "tUSD"}
+    assets = sample_assets()
+    usd = table[table["asset_id"] == assets.find("tUSD").asset_id]
     is_maker = usd["party_id"].isin(usd.loc[usd["account_type"] == "ACCOUNT_TYPE_BOND", "party_id"])
     traders = usd[(usd["account_type"] == "ACCOUNT_TYPE_GENERAL") & ~is_maker]
     busiest = traders["party_id"].value_counts().index[:3]
     some = traders[traders["party_id"].isin(busiest)]
 
     figure, axes = plt.subplots(2, 2, figsize=(15, 7.5), layout="constrained")
-    ba.plot_balances(some, ax=axes[0, 0], end=END, **unit)
-    ba.plot_totals(usd, ax=axes[0, 1], freq="1h", end=END, **unit)
-    ba.plot_flows(traders, ax=axes[1, 0], **unit)
-    ba.plot_activity(table, ax=axes[1, 1], kind="week")
-    titles = (
-        "What three traders held",
-        "What the asset consists of",
-        "What came to traders and left them",
-        "When things happen",
-    )
-    for ax, title in zip(axes.flat, titles, strict=True):
-        ax.set_title(title, loc="left")
+    shown = {"end": END, "assets": assets}
+    ba.plot_balances(some, ax=axes[0, 0], title="What three traders held", **shown)
+    ba.plot_totals(usd, ax=axes[0, 1], freq="1h", title="What the asset consists of", **shown)
+    words = "What came to traders and left them"
+    ba.plot_flows(traders, ax=axes[1, 0], assets=assets, title=words)
+    ba.plot_activity(table, ax=axes[1, 1], kind="week", title="When things happen")
     light = save(figure, folder / "gallery.png")
 
     with mpl.rc_context(ba.DARK_STYLE):
         figure, axes = plt.subplots(1, 2, figsize=(15, 3.9), layout="constrained")
-        ba.plot_drawdown(some[some["party_id"] == busiest[0]], ax=axes[0], end=END, **unit)
-        ba.plot_concentration(traders, ax=axes[1], kind="largest", n=5)
-        axes[0].set_title("How far a balance lies below its peak", loc="left")
-        axes[1].set_title("Who holds the most", loc="left")
+        one = some[some["party_id"] == busiest[0]]
+        words = "How far a balance lies below its peak"
+        ba.plot_drawdown(one, ax=axes[0], title=words, **shown)
+        words = "Who holds the most"
+        ba.plot_concentration(traders, ax=axes[1], kind="largest", n=5, title=words, assets=assets)
         dark = save(figure, folder / "gallery-dark.png")
     return [light, dark]
 

@@ -10,6 +10,7 @@ from typer import Option
 import balance_analysis as ba
 from balance_analysis.cli.app import command
 from balance_analysis.cli.options import (
+    AssetsFile,
     Since,
     Source,
     Text,
@@ -29,11 +30,10 @@ if TYPE_CHECKING:
 
     from balance_analysis.cli.selection import Rows
 
-_WithAmounts = Literal["balances", "totals", "flows", "drawdown"]
+_OfOneAsset = Literal["balances", "totals", "flows", "drawdown", "concentration"]
 _OfArchives = Literal["coverage", "limits"]
-PictureKind = Literal[_WithAmounts, "activity", "concentration", _OfArchives]
-_WITH_AMOUNTS: Final = {*get_args(_WithAmounts)}
-_OF_ONE_ASSET: Final = {*_WITH_AMOUNTS, "concentration"}
+PictureKind = Literal[_OfOneAsset, "activity", _OfArchives]
+_OF_ONE_ASSET: Final = {*get_args(_OfOneAsset)}
 _OF_ARCHIVES: Final = {*get_args(_OfArchives)}
 _WITH_FREQ: Final = {"totals", "flows", "activity", "concentration"}
 
@@ -63,8 +63,7 @@ def plot(
             "MS; of activity 1h for hours of the week."
         ),
     ] = None,
-    decimals: Annotated[int | None, Option(min=0, help="Of the asset, for whole units.")] = None,
-    unit: Annotated[Text, Option(help="What a whole unit is called.")] = None,
+    title: Annotated[Text, Option(help="Instead of one that says what is seen.")] = None,
     dark: Annotated[bool, Option("--dark", help="Light on dark.")] = False,
 ) -> None:
     """Draw a picture of a file or an archive.
@@ -72,9 +71,7 @@ def plot(
     What the options leave open is chosen, and said.
     """
     check_output(output, inputs=[selection.file], suffixes=(".png", ".svg", ".pdf"))
-    units = {"decimals": decimals, "unit": unit}
-    has_units = decimals is not None or unit is not None
-    _check_kind(kind, freq, selection, has_units=has_units)
+    _check_kind(kind, freq, selection)
     import matplotlib.pyplot as plt
 
     plt.switch_backend("Agg")
@@ -82,12 +79,12 @@ def plot(
     style: Any = {**(ba.DARK_STYLE if dark else {}), "svg.hashsalt": "balance_analysis"}
     with plt.rc_context(style):
         if kind in _OF_ARCHIVES:
-            axes = _plot_archive(kind, selection)
+            axes = _plot_archive(kind, selection, title)
         else:
             rows = selection.read(messages, into=output)
             if kind in _OF_ONE_ASSET:
-                rows = _one_asset(rows, selection, messages, has_units=has_units)
-            axes = _plot_rows(kind, rows, freq, units, selection, messages)
+                rows = _one_asset(rows, selection, messages)
+            axes = _plot_rows(kind, rows, freq, title, selection, messages)
         figure: Any = axes.get_figure(root=True)
         with replacing(output) as temporary:
             figure.savefig(temporary, format=form, dpi=150, metadata=_UNDATED.get(form))
@@ -95,9 +92,7 @@ def plot(
     messages.say(f"Wrote {output}")
 
 
-def _check_kind(
-    kind: PictureKind, freq: str | None, selection: Selection, *, has_units: bool
-) -> None:
+def _check_kind(kind: PictureKind, freq: str | None, selection: Selection) -> None:
     """Raise before any work if an option or the source doesn't go with a kind."""
     if freq is not None and kind not in _WITH_FREQ:
         raise ValueError(f"--kind {kind} has no periods; leave out --freq")
@@ -106,21 +101,20 @@ def _check_kind(
             f"--kind activity counts by day, or with --freq {_WEEK} by hour of the week; "
             f"not by {freq}"
         )
-    if kind not in _OF_ONE_ASSET and has_units:
-        raise ValueError(f"--kind {kind} has no amounts; leave out --decimals and --unit")
     if kind in _OF_ARCHIVES and selection.filters.allowed():
         raise ValueError(f"--kind {kind} is of all accounts; leave out what selects some")
     if kind in _OF_ARCHIVES and not selection.is_archive:
         raise ArchiveError(f"{selection.name} is a file; only an archive has {kind} over time")
 
 
-def _plot_archive(kind: PictureKind, selection: Selection) -> Axes:
+def _plot_archive(kind: PictureKind, selection: Selection, title: str | None) -> Axes:
     """Draw what only an archive has, as far as it lies in the interval."""
     archive, bounds = ba.Archive(selection.file), selection.bounds
     if kind == "coverage":
-        return ba.plot_coverage(_clip(archive.coverage(), "start", "end", **bounds))
+        coverage = _clip(archive.coverage(), "start", "end", **bounds)
+        return ba.plot_coverage(coverage, title=title)
     limits = _clip(archive.limits(), "first_seen", "last_seen", **bounds)
-    return ba.plot_limits(limits, **bounds)
+    return ba.plot_limits(limits, **bounds, title=title)
 
 
 def _clip(frame: pd.DataFrame, begin: str, stop: str, *, start: Any, end: Any) -> pd.DataFrame:  # noqa: ANN401 - moments
@@ -137,29 +131,30 @@ def _plot_rows(
     kind: PictureKind,
     rows: Rows,
     freq: str | None,
-    units: dict[str, Any],
+    title: str | None,
     selection: Selection,
     messages: Messages,
 ) -> Axes:
     how: dict[str, Any] = {**selection.bounds, "opening": rows.opening}
+    look: dict[str, Any] = {"title": title, "assets": selection.known_assets}
     if kind == "drawdown":
         rows = _one_account(rows, how, messages)
         how["opening"] = rows.opening
     if kind == "flows" and freq is None:
         freq = _fitting_freq(rows, how, messages)
     if kind == "activity":
-        return ba.plot_activity(rows.table, kind="week" if freq == _WEEK else "calendar", **how)
+        return ba.plot_activity(
+            rows.table, **how, **look, kind="week" if freq == _WEEK else "calendar"
+        )
     if kind == "concentration":
         how["kind"] = "largest" if freq else "lorenz"
-    if kind in _WITH_AMOUNTS:
-        how |= units
     if kind in _WITH_FREQ:
         how["freq"] = freq
-    axes: Axes = getattr(ba, f"plot_{kind}")(rows.table, **how)
+    axes: Axes = getattr(ba, f"plot_{kind}")(rows.table, **how, **look)
     return axes
 
 
-def _one_asset(rows: Rows, selection: Selection, messages: Messages, *, has_units: bool) -> Rows:
+def _one_asset(rows: Rows, selection: Selection, messages: Messages) -> Rows:
     """Return the rows of the asset that has most."""
     from balance_analysis.filters import Filters
 
@@ -167,11 +162,6 @@ def _one_asset(rows: Rows, selection: Selection, messages: Messages, *, has_unit
     assets = accounts["asset_id"].nunique()
     if assets <= 1:
         return rows
-    if has_units:
-        raise ValueError(
-            f"--decimals and --unit are of one asset, and there are {assets}: "
-            "choose one with --asset-id"
-        )
     times, (start, end) = rows.table["timestamp"], selection.bounds.values()
     is_inside = (times >= (start or times.min())) & (times < end if end else True)
     inside, what = rows.table[is_inside], "rows"
@@ -223,19 +213,13 @@ def report(
     until: UntilLast = None,
     largest: Annotated[int, Option(min=0, help="Accounts of an asset with a section.")] = 10,
     party_id: Annotated[Texts, id_option("party", "Sections for its accounts; repeatable.")] = None,
-    assets: Annotated[
-        Path | None,
-        Option(
-            metavar="TOML",
-            help="What a whole unit of each asset is: [ID] with decimals = 18, symbol = 'VOTE'.",
-        ),
-    ] = None,
+    assets: AssetsFile = None,
 ) -> None:
     """Write a page on what a file or an archive holds.
 
     It tells how complete that is, and needs no network.
     """
-    selection = Selection(file=file, since=since, until=until, party_id=party_id)
+    selection = Selection(file=file, since=since, until=until, party_id=party_id, assets=assets)
     check_output(output, inputs=[file, assets], suffixes=(".html", ".htm"))
     ba.write_report(
         selection.whole(),
@@ -243,6 +227,6 @@ def report(
         **selection.bounds,
         accounts=selection.accounts() if party_id else (),
         largest=largest,
-        decimals=assets,
+        assets=selection.known_assets,
     )
     messages.say(f"Wrote {output}")

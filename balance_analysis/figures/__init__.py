@@ -17,6 +17,6 @@ other settings::
 For an SVG on a page of its own background, make the figure with `facecolor="none"` and save it with
 `transparent=True`; draw it once in each theme.
 
-Legends stand to the right of the Axes. Give the figure `layout="constrained"`, or save it with
-`bbox_inches="tight"`, so that they stay in it.
+Words keep to their room, in any size and with any layout engine or none: legends and the names of
+lines stand inside the Axes, above and beside the data.
 """

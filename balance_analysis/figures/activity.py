@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.collections import PolyCollection
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
 from balance_analysis.analysis.history import are_known
 from balance_analysis.figures import axes
+from balance_analysis.figures.layout import finish
+from balance_analysis.figures.styles import looks
 from balance_analysis.figures.times import (
     INCOMPLETE,
     incomplete_style,
@@ -23,9 +24,11 @@ from balance_analysis.figures.times import (
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
+    from balance_analysis.assets import AssetsLike
     from balance_analysis.figures.times import Extent
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
@@ -41,8 +44,14 @@ _DARK: Final = (0.15, 0.35, 0.55, 0.78)
 """Where in a map of colours the classes of counts lie: on dark, each is about 1.5 times as light
 as the one below it."""
 
+_ROWS: Final = 8.5
+"""Days that the height of a calendar has, with the room for its legend."""
+
 _LEAST_SQUARE: Final = 0.05
 """Of so many inches are the smallest cells that are still drawn as squares."""
+
+_NAME: Final = 0.19
+"""Of so many inches is the name of a day."""
 
 _HALF: Final = 0.46
 """Half the width of a cell; the rest is the gap between cells."""
@@ -57,6 +66,9 @@ def plot_activity(
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
+    assets: AssetsLike | None = None,
+    title: str | None = None,
+    **style: Any,  # noqa: ANN401 - of the cells
 ) -> Axes:
     """Draw how many balance changes there were, as a map of coloured cells.
 
@@ -66,8 +78,7 @@ def plot_activity(
         A table of balance changes, its rows in any order. Rows are counted, not amounts, so it may
         be of several assets.
     ax
-        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`. The legend
-        stands to the right of it.
+        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
     kind
         "calendar": each day of the interval, a column for each week. "week": the hours of the week,
         all weeks added up. Days and hours are those of UTC.
@@ -80,6 +91,13 @@ def plot_activity(
         Intervals [start, end) in which the table has every change, by default those that its attrs
         tell: see `balance_at`. A day of the interval of which a part is not known is hatched; of
         hours of the week the legend says that there are such.
+    assets
+        What assets are called, as `read_assets` takes it, for the title where the table is of one;
+        by default what the table's attrs tell.
+    title
+        Instead of one that says what is seen; "" for none.
+    **style
+        Arguments of matplotlib for the cells: `color` is that of the most changes.
 
     Returns
     -------
@@ -115,17 +133,29 @@ def plot_activity(
     if interval is not None:
         times = times[(interval.start <= times) & (times < interval.before)]
     if interval is None or not len(times):
-        return axes.explain(ax, "no balance changes", start=start, end=end)
-    (_draw_calendar if kind == "calendar" else _draw_week)(ax, times, interval)
-    ax.yaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 3, 6, 10]))
-    ax.yaxis.set_major_formatter(lambda day, _: _WEEK_DAYS[int(day) % 7])
+        return axes.explain(ax, "no balance changes", title, start=start, end=end)
+    (style,) = looks(style, 1)
+    draw = _draw_calendar if kind == "calendar" else _draw_week
+    cells, notes, words = draw(ax, times, interval, style)
+    says = ["not all hours are known"] * bool(interval.gaps and kind == "week")
+    width, height = axes.inches(ax)
+    low, high = ax.get_xlim()
+    row = height / _ROWS if ax.get_aspect() == "auto" else width / (high - low) * 7
+    step = next((step for step in (1, 2, 3) if row * step > _NAME), 6)
+    ax.set_yticks(range(0, 7, step), _WEEK_DAYS[::step])
     ax.set_ylim(6.5, -0.5)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    return ax
+    if title is None:
+        is_one = steps.accounts["asset_id"].nunique() == 1
+        unit = axes.unit_of(data, steps.accounts, assets) if is_one else axes.Unit()
+        title = unit.title(words)
+    return finish(ax, title, cells, notes=notes, says=says)
 
 
-def _draw_calendar(ax: Axes, times: NDArray[np.int64], interval: Extent) -> None:
+def _draw_calendar(
+    ax: Axes, times: NDArray[np.int64], interval: Extent, style: dict[str, Any]
+) -> tuple[list[Artist], list[Artist], str]:
     first, last = interval.start // _DAY, (interval.before - 1) // _DAY
     days = np.arange(first, last + 1)
     counts = np.bincount(times // _DAY - first, minlength=len(days))
@@ -133,27 +163,41 @@ def _draw_calendar(ax: Axes, times: NDArray[np.int64], interval: Extent) -> None
     is_known = are_known(interval.known, begins, np.minimum(ends, interval.before))
     weekdays = (days + _EPOCH_DAY) % 7
     mondays = days - weekdays
-    title = "balance changes a day"
-    _draw_cells(ax, to_dates(mondays * _DAY), weekdays, counts, title, width=7, is_known=is_known)
+    patches = _draw_cells(ax, to_dates(mondays * _DAY), weekdays, counts, style, width=7)
     low, high = to_dates(mondays[[0, -1]] * _DAY)
-    ax.set_xlim(low - 3.5, high + 3.5)
+    notes: list[Artist] = []
+    if not is_known.all():
+        look = {**incomplete_style(ax), "linewidth": 0}
+        cells = _cells(to_dates(mondays * _DAY), weekdays, width=7)[~is_known]
+        ax.add_collection(PolyCollection(list(cells), **look))
+        notes = [Patch(**look, label=INCOMPLETE)]
+    set_ticks(ax, of_weeks=True, until=high + 3.5)
     width, height = axes.inches(ax)
-    cell = width / ((high - low) / 7 + 1)
-    if _LEAST_SQUARE < cell < height / 7:
+    # No more than about twice as wide as high: the rest of the Axes stays empty.
+    weeks = max((high - low) / 7 + 1, width / height * _ROWS / 2)
+    ax.set_xlim(low - 3.5, low - 3.5 + 7 * weeks)
+    if _LEAST_SQUARE < width / weeks < height / _ROWS:
         ax.set_aspect(7, anchor="NW")
-    set_ticks(ax, of_weeks=True)
+    return patches, notes, "balance changes per day"
 
 
-def _draw_week(ax: Axes, times: NDArray[np.int64], interval: Extent) -> None:
+def _draw_week(
+    ax: Axes, times: NDArray[np.int64], interval: Extent, style: dict[str, Any]
+) -> tuple[list[Artist], list[Artist], str]:
     hours = (times // _HOUR + 24 * _EPOCH_DAY) % (7 * 24)
     counts = np.bincount(hours, minlength=7 * 24)
     weekday, hour = np.divmod(np.arange(7 * 24), 24)
-    title = "balance changes\nin that hour of all weeks"
-    if interval.gaps:
-        title += ";\nnot all hours are known"
-    _draw_cells(ax, hour + 0.5, weekday, counts, title)
+    patches = _draw_cells(ax, hour + 0.5, weekday, counts, style)
     ax.set_xticks(range(0, 25, 6), [f"{hour:02}:00" for hour in range(0, 25, 6)])
     ax.set_xlim(0, 24)
+    return patches, [], "balance changes per hour of the week"
+
+
+def _cells(
+    columns: NDArray[np.floating[Any]], rows: NDArray[np.int64], *, width: float
+) -> NDArray[np.float64]:
+    corners = np.array([(-1, -1), (-1, 1), (1, 1), (1, -1)]) * _HALF * (width, 1)
+    return np.asarray(np.stack([columns, rows], 1)[:, None] + corners)
 
 
 def _draw_cells(
@@ -161,32 +205,28 @@ def _draw_cells(
     columns: NDArray[np.floating[Any]],
     rows: NDArray[np.int64],
     counts: NDArray[np.int64],
-    title: str,
+    style: dict[str, Any],
     *,
     width: float = 1,
-    is_known: NDArray[np.bool_] | None = None,
-) -> None:
-    """Draw a cell for each count, coloured by its class, hatched where it may lack some."""
+) -> list[Artist]:
+    """Draw a cell for each count, coloured by its class; return what a legend shows for it."""
     bounds = class_bounds(counts)
-    colours = _scale(ax, len(bounds))
-    corners = np.array([(-1, -1), (-1, 1), (1, 1), (1, -1)]) * _HALF * (width, 1)
-    cells = np.stack([columns, rows], 1)[:, None] + corners
+    colours = _scale(ax, len(bounds), style.pop("color", None))
     shades = [colours[each] for each in np.searchsorted(bounds, counts, side="right")]
-    ax.add_collection(PolyCollection(list(cells), facecolor=shades, linewidth=0))
+    look = {"facecolor": shades, "linewidth": 0, **style}
+    ax.add_collection(PolyCollection(list(_cells(columns, rows, width=width)), **look))
     names = ["0", *_class_names(bounds, int(counts.max()))]
-    patches = [Patch(facecolor=c, label=name) for c, name in zip(colours, names, strict=True)]
-    if is_known is not None and not is_known.all():
-        style = {**incomplete_style(ax), "linewidth": 0}
-        ax.add_collection(PolyCollection(list(cells[~is_known]), **style))
-        patches.append(Patch(**style, label=INCOMPLETE))
-    axes.legend_beside(ax, patches, title=title)
+    return [Patch(facecolor=c, label=name) for c, name in zip(colours, names, strict=True)]
 
 
-def _scale(ax: Axes, classes: int) -> list[str]:
+def _scale(ax: Axes, classes: int, colour: Any) -> list[str]:  # noqa: ANN401 - or none
     """Return the colours of none and of each class, ever further from the paper."""
     paper, text = to_rgb(ax.get_facecolor()), to_rgb(axes.ink(ax))
     is_dark = sum(paper) < sum(text)
-    shades = colormaps["Blues_r" if is_dark else "Blues"](_DARK if is_dark else _LIGHT)
+    chosen = colormaps["Blues_r" if is_dark else "Blues"]
+    if colour is not None:
+        chosen = LinearSegmentedColormap.from_list("", [paper, colour])
+    shades = chosen(_DARK if is_dark and colour is None else _LIGHT)
     empty = np.average([paper, text], axis=0, weights=(0.86, 0.14) if is_dark else (0.94, 0.06))
     return [to_hex(tuple(colour)) for colour in (empty, *shades[-classes:])]
 

@@ -1,42 +1,45 @@
-"""What every figure has: its Axes, a legend beside it, and a y axis of amounts or shares."""
+"""What every figure has: its Axes, what amounts are called, and a y axis of amounts or shares."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pandas as pd
-from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter, ScalarFormatter
+from matplotlib.ticker import (
+    EngFormatter,
+    FixedLocator,
+    MaxNLocator,
+    NullLocator,
+    PercentFormatter,
+    ScalarFormatter,
+)
 
 from balance_analysis.analysis.units import to_units
+from balance_analysis.assets import assets_of
 from balance_analysis.errors import check_type
 from balance_analysis.schema import to_microseconds
-from balance_analysis.text import moment_text, short_ids
+from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
     from balance_analysis.assets import AssetsLike
     from balance_analysis.schema import Instant
 
-Decimals: TypeAlias = "int | AssetsLike"
-"""How many decimals the asset of a figure has, or what `to_units` takes."""
-
 _READABLE: Final = (1e3, 1e15)
 """From 1 k to 1000 T: prefixes beyond, such as Z or m, are not what people expect of amounts."""
 
-_LINE_HEIGHT: Final = 1.75
-"""Of a line in a legend, in sizes of its font."""
+_DOMINANT: Final = 50
+"""How many times as much as half of the others have makes these invisible beside it."""
 
-_SMALL, _SMALLEST = 8.5, 5.0
+
+_TICKS: Final = 3
+"""Of an inch: powers of ten on a logarithmic axis."""
 
 
 def new_axes(ax: Axes | None, *, size: tuple[float, float] = (10, 4.5)) -> Axes:
@@ -45,7 +48,8 @@ def new_axes(ax: Axes | None, *, size: tuple[float, float] = (10, 4.5)) -> Axes:
         import matplotlib.pyplot as plt  # noqa: PLC0415 - it chooses a backend when it is imported
 
         ax = plt.subplots(figsize=size, layout="constrained")[1]
-    ax.set_xlabel("UTC", loc="left")  # short: the date of the ticks stands on its right
+    if ax.xaxis.get_visible() and ax.xaxis.get_tick_params().get("labelbottom", True):
+        ax.set_xlabel("UTC", loc="left")  # short: the date of the ticks stands on its right
     return ax
 
 
@@ -77,7 +81,12 @@ def check_columns(frame: pd.DataFrame, source: str, names: Sequence[str]) -> Non
 
 
 def explain(
-    ax: Axes, words: str, *, start: Instant | None = None, end: Instant | None = None
+    ax: Axes,
+    words: str,
+    title: str | None,
+    *,
+    start: Instant | None = None,
+    end: Instant | None = None,
 ) -> Axes:
     """Say why there is nothing to see between two moments, as far as they are given."""
     bounds = " ".join(
@@ -88,6 +97,7 @@ def explain(
     words = f"{words}\n{bounds}" if bounds else words
     ax.text(0.5, 0.5, words, ha="center", va="center", transform=ax.transAxes)
     ax.set(xticks=[], yticks=[])
+    ax.set_title(title or "", loc="left", parse_math=False)
     return ax
 
 
@@ -97,33 +107,6 @@ def date_text(microseconds: int) -> str:
     return text if microseconds % 86_400_000_000 else text.removesuffix(" 00:00:00 UTC")
 
 
-def note(words: str) -> Line2D:
-    """Return an entry of a legend that has words only."""
-    return Line2D([], [], linestyle="none", label=words)
-
-
-def legend_beside(ax: Axes, handles: Sequence[Artist], *, title: str = "") -> None:
-    """Put a legend to the right of an Axes, in letters small enough for its height."""
-    title, *labels = (
-        words.replace(" · market", "\nmarket")
-        for words in (title, *(str(handle.get_label()) for handle in handles))
-    )
-    lines = sum(words.count("\n") + 1 for words in (*labels, title))
-    size = min(_SMALL, max(_SMALLEST, 72 * inches(ax)[1] / lines / _LINE_HEIGHT))
-    ax.legend(
-        handles,
-        labels,
-        title=title,
-        loc="upper left",
-        bbox_to_anchor=(1.01, 1),
-        borderaxespad=0,
-        fontsize=size,
-        title_fontsize=size,
-        alignment="left",
-        frameon=False,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Unit:
     """In what amounts of an asset are drawn, and how that is called.
@@ -131,83 +114,100 @@ class Unit:
     Attributes
     ----------
     asset
-        The asset; `None` where there is no account.
+        The asset; "" where there is no account.
     decimals
-        For whole units, as the functions take it; `None` for the smallest unit.
-    symbol
-        What a whole unit is called, if that is known.
+        For whole units; `None`, where it isn't known, for the smallest unit.
+    label
+        What the asset is called: its symbol, or its id, shortened.
     """
 
-    asset: str | None
-    decimals: Decimals | None = None
-    symbol: str | None = None
+    asset: str = ""
+    decimals: int | None = None
+    label: str = ""
 
     def scale(
         self, amounts: pd.api.extensions.ExtensionArray | pd.Series[Any]
     ) -> NDArray[np.float64]:
-        """Return amounts for drawing: the one place where they are floats; NA becomes NaN.
-
-        Raises
-        ------
-        ValueError
-            If the decimals lack the asset, or their file isn't as described in `to_units`.
-        OSError
-            If that can't be read.
-        """
-        places = self.decimals
-        if not isinstance(places, Mapping | str | os.PathLike):
-            places = {str(self.asset): places or 0}
+        """Return amounts for drawing: the one place where they are floats; NA becomes NaN."""
         column = pd.DataFrame({"amount": amounts})
         column.insert(0, "asset_id", pd.Series(self.asset, index=column.index, dtype="str"))
-        return to_units(column, places)["amount"].to_numpy(np.float64)
+        return to_units(column, {self.asset: self.decimals or 0})["amount"].to_numpy(np.float64)
 
     def axis_label(self, measure: str) -> str:
-        """Return what an axis of amounts shows: a measure in which unit, and of which asset.
+        """Return what an axis of amounts shows: a measure, and in which unit.
 
         Examples
         --------
-        >>> print(Unit("993ed98f4f770d91a796faab17385511", 6, "USDT").axis_label("total"))
-        total (USDT)
-        asset 993ed9…5511
+        >>> Unit("993ed98f4f770d91", 6, "USDT").axis_label("total")
+        'total (USDT)'
+        >>> print(Unit("993ed98f4f770d91", None, "993ed9…0d91").axis_label("total"))
+        total
+        (smallest unit of 993ed9…0d91)
         """
-        name = self.symbol or "whole units"
-        if self.decimals is None:
-            name = f"smallest unit of {self.symbol}" if self.symbol else "smallest unit"
-        return f"{measure} ({name})\nasset {self._asset}" if self.asset else measure
+        if self.decimals is not None:
+            return f"{measure} ({self.label})"
+        return f"{measure}\n(smallest unit of {self.label})" if self.asset else measure
 
-    def share_label(self, measure: str) -> str:
-        """Return what an axis of shares shows, and of which asset."""
-        return f"{measure}\nasset {self.symbol or self._asset}" if self.asset else measure
-
-    @property
-    def _asset(self) -> str:
-        return short_ids([self.asset])[self.asset] if self.asset else ""
+    def title(self, words: str) -> str:
+        """Return a title of words that follow the name of the asset, such as `USDT balances`."""
+        return f"{self.label} {words}" if self.asset else words.capitalize()
 
 
-def only_asset(accounts: pd.DataFrame) -> str | None:
-    """Return the asset of some accounts, or `None` where there are none.
+def unit_of(data: pd.DataFrame, accounts: pd.DataFrame, assets: AssetsLike | None) -> Unit:
+    """Return the unit of the one asset that some accounts are of.
+
+    Parameters
+    ----------
+    data
+        The table, whose attrs may tell assets.
+    assets
+        What assets are called instead.
 
     Raises
     ------
     ValueError
         If there is more than one: amounts of different assets never share an axis.
     """
-    assets = sorted(accounts["asset_id"].astype("str").unique())
-    if len(assets) > 1:
+    ids, known = sorted(accounts["asset_id"].astype("str").unique()), assets_of(data, assets)
+    if len(ids) > 1:
         raise ValueError(
-            f"one plot shows one asset, but the table has {len(assets)}: {assets}; "
-            f'select one with table[table["asset_id"] == {assets[0]!r}]'
+            f"one plot shows one asset, but the table has {len(ids)}: "
+            f"{', '.join(known.labels(ids).values())}; "
+            f'select one with table[table["asset_id"] == {ids[0]!r}]'
         )
-    return assets[0] if assets else None
+    if not ids:
+        return Unit()
+    decimals = known[ids[0]].decimals if ids[0] in known else None
+    return Unit(ids[0], decimals, known.label(ids[0]))
 
 
-def format_amounts(ax: Axes, unit: Unit) -> None:
-    """Let the y axis show amounts, with a grid."""
+def format_amounts(ax: Axes, unit: Unit, *, tops: Sequence[float] = ()) -> None:
+    """Let the y axis show amounts, with a grid.
+
+    Parameters
+    ----------
+    tops
+        The largest amount of each line: where one of them hides others, the axis is logarithmic,
+        and says so.
+    """
     low, high = ax.dataLim.intervaly
     top = max(abs(low), abs(high))
-    ax.yaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=not unit.decimals))
+    is_readable = _READABLE[0] <= top < _READABLE[1]
+    if least := _least_seen(tops):
+        measure, *unit_line = ax.get_ylabel().split("\n")
+        ax.set_ylabel("\n".join([f"{measure}, log scale", *unit_line]))
+        powers = np.arange(np.log10(least).round(), np.log10(top) + 1)
+        step = int(len(powers) // (inches(ax)[1] * _TICKS) + 1)
+        ax.set_yscale("symlog", linthresh=least, linscale=step)
+        ax.yaxis.set_major_locator(FixedLocator([0, *10.0 ** powers[::step]]))
+        ax.yaxis.set_minor_locator(NullLocator())
+    else:
+        whole = not unit.decimals
+        ax.yaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=whole))
     # k, M, G and T where people read them and they tell ticks apart, else powers of ten.
-    if _READABLE[0] <= top < _READABLE[1] and (low == high or high - low > top / 1e3):
+    if least:
+        ax.yaxis.set_major_formatter(lambda amount, _: _power(amount))
+    elif is_readable and (low == high or high - low > top / 1e3):
         ax.yaxis.set_major_formatter(EngFormatter())
     else:
         formatter = ScalarFormatter(useMathText=True)
@@ -218,8 +218,26 @@ def format_amounts(ax: Axes, unit: Unit) -> None:
     draw_grid(ax)
 
 
+def _power(amount: float) -> str:
+    if amount == 0 or _READABLE[0] <= amount < _READABLE[1] or 0.01 <= amount < 1000:  # noqa: PLR2004 - as people write them
+        return f"{amount:g}" if amount < _READABLE[0] else EngFormatter()(amount)
+    return f"$10^{{{np.log10(amount):.0f}}}$"
+
+
+def _least_seen(tops: Sequence[float]) -> float:
+    """Return the power of ten below the tops that show, if the largest hides others, else 0.
+
+    What is a billionth of the largest, or less, is dust, which stays at 0.
+    """
+    seen = sorted(top for top in tops if top > 0)
+    if len(seen) < 2 or np.median(seen[:-1]) * _DOMINANT > seen[-1]:  # noqa: PLR2004 - others
+        return 0
+    return float(10.0 ** np.floor(np.log10(max(seen[0], seen[-1] / 1e9))))
+
+
 def format_shares(ax: Axes) -> None:
     """Let the y axis show parts of a whole, with a grid."""
+    ax.set_yticks(np.linspace(0, 1, 5))
     ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     ax.set_ylim(0, 1)
     draw_grid(ax)
@@ -229,11 +247,12 @@ def draw_grid(ax: Axes, axis: Literal["both", "x"] = "both") -> None:
     """Draw faint lines behind the data."""
     ax.grid(visible=True, axis=axis, alpha=0.3)
     ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
 
 
 def format_lanes(ax: Axes, names: Sequence[str]) -> None:
     """Let the y axis show a lane for each name, from top to bottom."""
-    ax.set_yticks(range(len(names)), names)
+    ax.set_yticks(range(len(names)), names, fontsize=8)
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.tick_params(axis="y", length=0)
     draw_grid(ax, "x")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.steps import check_fits
 from balance_analysis.figures import axes
+from balance_analysis.figures.layout import finish
 from balance_analysis.figures.steps import (
     broken,
     count_columns,
@@ -19,10 +20,18 @@ from balance_analysis.figures.steps import (
     sort_keys,
     thin,
 )
-from balance_analysis.figures.styles import VERMILION, account_labels, account_styles, type_style
+from balance_analysis.figures.styles import (
+    VERMILION,
+    account_labels,
+    account_styles,
+    looks,
+    split_labels,
+    type_style,
+)
 from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import open_figure, show_interval
 from balance_analysis.schema import from_microseconds
+from balance_analysis.text import count_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +40,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
     from balance_analysis.analysis.steps import Steps
+    from balance_analysis.assets import AssetsLike
     from balance_analysis.figures.steps import Level
     from balance_analysis.figures.times import Extent
     from balance_analysis.known import Stated
@@ -43,36 +53,34 @@ def plot_balances(
     data: pd.DataFrame,
     *,
     ax: Axes | None = None,
-    decimals: axes.Decimals | None = None,
-    unit: str | None = None,
+    assets: AssetsLike | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     limits: pd.DataFrame | None = None,
+    title: str | None = None,
+    **style: Any,  # noqa: ANN401 - of a line
 ) -> Axes:
-    """Draw the balances of accounts of one asset over time, as steps.
+    r"""Draw the balances of accounts of one asset over time, as steps.
 
     A balance holds from its row until the account's next row, the last one until `end`, as far as
     every change is known. Before an account's first row its balance is unknown, unless `opening`
     tells it, and no line is drawn; where no account's balance is known, it is hatched. Of more than
     eight accounts, the eight with the largest maximum are drawn, and the legend says how many are
-    not.
+    not. Where one account holds so much that others would lie flat on zero, the axis is
+    logarithmic, and says so.
 
     Parameters
     ----------
     data
         A table of balance changes of one asset, its rows in any order.
     ax
-        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`. The legend
-        stands to the right of it, two inches wide: give the figure `layout="constrained"`, or save
-        it with `bbox_inches="tight"`.
-    decimals
-        How many decimals the asset has, as a number, {asset_id: decimals} or the path of a file of
-        that, see `to_units`: amounts are then in whole units. By default they are in the asset's
-        smallest unit.
-    unit
-        What a whole unit of the asset is called, for the axis.
+        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
+    assets
+        What assets are called and how many decimals they have, as `read_assets` takes it; by
+        default what the table's attrs tell. Amounts are in whole units; of an asset that isn't
+        told, in its smallest unit.
     start, end
         The interval, half-open; without a time zone UTC. By default from the first timestamp of
         `data` to the end of what is known, else to its last, whose row is still drawn.
@@ -83,6 +91,10 @@ def plot_balances(
         tell: see `balance_at`. What may have changed outside of them is not drawn, but hatched.
     limits
         The frame of `Archive.limits()`: shades when proposals were enabled.
+    title
+        Instead of one that says what is seen; "" for none.
+    **style
+        Arguments of matplotlib for the lines, such as `linewidth=2`; `color` may be a list.
 
     Returns
     -------
@@ -92,7 +104,7 @@ def plot_balances(
     Raises
     ------
     ValueError
-        If there is more than one asset, `decimals` lacks the asset, or `start` is not before `end`.
+        If there is more than one asset, `assets` is malformed, or `start` is not before `end`.
     CheckError
         If rows contradict each other or `opening`: see `balance_at`.
 
@@ -107,68 +119,77 @@ def plot_balances(
     ...     "balance": [5, 7],
     ... })
     >>> ax = plot_balances(table, end="2023-04-05")
-    >>> print(ax.get_ylabel())
-    balance (smallest unit)
-    asset VOTE
+    >>> ax.get_title("left"), ax.get_ylabel()
+    ('VOTE balance of general · a1', 'balance\n(smallest unit of VOTE)')
     """
     steps, interval = open_figure(data, opening=opening, known=known, start=start, end=end)
-    asset = axes.Unit(axes.only_asset(steps.accounts), decimals, unit)
+    unit = axes.unit_of(data, steps.accounts, assets)
     ax = axes.new_axes(ax)
-    ax.set_ylabel(asset.axis_label("balance"))
+    ax.set_ylabel(unit.axis_label("balance"))
     if interval is None:
-        return axes.explain(ax, "no balance changes", start=start, end=end)
+        return axes.explain(ax, "no balance changes", title, start=start, end=end)
     levels = levels_in(steps, interval)
     seen = [level for level in levels if len(level.times)]
     if not seen:
-        return axes.explain(ax, "no balance is known", start=start, end=end)
+        return axes.explain(ax, "no balance is known", title, start=start, end=end)
     drawn = sorted(seen, key=lambda level: -float(sort_keys(level.words).max()))[:MOST_LINES]
-    lines = _draw_lines(ax, steps, drawn, interval, asset)
-    axes.format_amounts(ax, asset)
+    who, labels = split_labels(steps.accounts.iloc[[level.account for level in drawn]])
+    lines = _draw_lines(ax, steps, drawn, interval, unit=unit, labels=labels, style=style)
+    axes.format_amounts(ax, unit, tops=[float(np.nanmax(line.get_ydata())) for line in lines])
     first = min(int(level.times[0]) for level in seen)
     hatches = show_interval(ax, interval, unknown=[(interval.start, first)])
-    handles = [*lines, *hatches, *shade_limits(ax, limits)]
-    axes.legend_beside(ax, handles, title=_title(len(drawn), len(seen), len(levels)))
-    return ax
+    notes = [*hatches, *shade_limits(ax, limits)]
+    says = _counts(len(drawn), len(seen), len(levels))
+    if title is None:
+        title = unit.title(f"balance{'s' * (len(lines) > 1)} of {who}")
+        lines = lines if len(lines) > 1 else []
+    return finish(ax, title, lines, notes=notes, says=says, ends=True)
 
 
 def _draw_lines(
-    ax: Axes, steps: Steps, levels: list[Level], interval: Extent, unit: axes.Unit
+    ax: Axes,
+    steps: Steps,
+    levels: list[Level],
+    interval: Extent,
+    *,
+    unit: axes.Unit,
+    labels: list[str],
+    style: dict[str, Any],
 ) -> list[Line2D]:
-    accounts = steps.accounts.iloc[[level.account for level in levels]]
-    labels, styles = account_labels(accounts), account_styles(accounts["account_type"])
+    styles = account_styles(steps.accounts["account_type"].iloc[[each.account for each in levels]])
     lines = []
-    for level, label, style in zip(levels, labels, styles, strict=True):
+    for level, label, own, told in zip(
+        levels, labels, styles, looks(style, len(levels)), strict=True
+    ):
         places = thin(level.times, sort_keys(level.words), columns=count_columns(ax))
         amounts = unit.scale(int128.to_balances(int128.take(level.words, places)))
-        look = {"color": style.colour, "linestyle": style.dashes, "label": label}
+        look = {"color": own.colour, "linestyle": own.dashes, "label": label, **told}
         times, ceases = level.times[places], level.ceases[places]
         lines.append(draw_line(ax, times, amounts, ceases, interval, **look))
     return lines
 
 
-def _title(drawn: int, known: int, total: int) -> str:
+def _counts(drawn: int, known: int, total: int) -> list[str]:
     """Return what a legend of some of the accounts says of the others."""
     words = []
     if known > drawn:
-        words.append(
-            f"{drawn} of {known:,} accounts: those with\n"
-            f"the largest maximum; {known - drawn:,} are not drawn"
-        )
+        words.append(f"and {count_text(known - drawn, 'other')} with smaller maxima, not drawn")
     if total > known:
-        words.append(f"{total - known:,} more are unknown throughout")
-    return "\n".join(words)
+        words.append(f"and {total - known:,} unknown throughout")
+    return words
 
 
 def plot_drawdown(
     data: pd.DataFrame,
     *,
     ax: Axes | None = None,
-    decimals: axes.Decimals | None = None,
-    unit: str | None = None,
+    assets: AssetsLike | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
+    title: str | None = None,
+    **style: Any,  # noqa: ANN401 - of a line
 ) -> Axes:
     """Draw one account's balance, and below zero how far it lies under its peak so far.
 
@@ -177,10 +198,11 @@ def plot_drawdown(
     data
         A table of balance changes of one account, its rows in any order.
     ax
-        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`. The legend
-        stands to the right of it, with the deepest fall.
-    decimals, unit
-        As for `plot_balances`.
+        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
+    assets
+        What assets are called and how many decimals they have, as `read_assets` takes it; by
+        default what the table's attrs tell. Amounts are in whole units; of an asset that isn't
+        told, in its smallest unit.
     start, end
         The interval, half-open; without a time zone UTC. By default from the first timestamp of
         `data` to the end of what is known, else to its last, whose row is still drawn. What the
@@ -190,6 +212,10 @@ def plot_drawdown(
     known
         Intervals [start, end) in which the table has every change, by default those that its attrs
         tell: see `balance_at`. What may have changed outside of them is not drawn, but hatched.
+    title
+        Instead of one that says what is seen; "" for none.
+    **style
+        Arguments of matplotlib for the line of the balance, such as `color="k"`.
 
     Returns
     -------
@@ -199,7 +225,7 @@ def plot_drawdown(
     Raises
     ------
     ValueError
-        If there is more than one account, or `decimals` lacks the asset.
+        If there is more than one account, or `assets` is malformed.
     OverflowError
         If a depth has more than 38 digits.
     CheckError
@@ -216,10 +242,8 @@ def plot_drawdown(
     ...     "balance": [8, 6],
     ... })
     >>> ax = plot_drawdown(table, end="2023-04-05")
-    >>> print(ax.get_legend().get_texts()[-1].get_text())
-    below its peak; deepest:
-    2 (25%)
-    2023-04-03
+    >>> ax.get_legend().get_title().get_text()
+    'deepest: 2 (25%), 2023-04-03'
     """
     steps, interval = open_figure(data, opening=opening, known=known, start=start, end=end)
     if len(steps) > 1:
@@ -227,25 +251,26 @@ def plot_drawdown(
             f"a drawdown is of one account, but the table has {len(steps):,}: select one, such as "
             f"that of {steps.name(0)}"
         )
-    asset = axes.Unit(axes.only_asset(steps.accounts), decimals, unit)
+    unit = axes.unit_of(data, steps.accounts, assets)
     ax = axes.new_axes(ax)
-    ax.set_ylabel(asset.axis_label("balance"))
+    ax.set_ylabel(unit.axis_label("balance"))
     if interval is None:
-        return axes.explain(ax, "no balance changes", start=start, end=end)
+        return axes.explain(ax, "no balance changes", title, start=start, end=end)
     (level,) = levels_in(steps, interval)
     if not len(level.times):
-        return axes.explain(ax, "no balance is known", start=start, end=end)
+        return axes.explain(ax, "no balance is known", title, start=start, end=end)
     colour = type_style(str(steps.accounts["account_type"].iloc[0])).colour
-    drawn = _draw_depths(ax, level, colour, interval, asset)
-    axes.format_amounts(ax, asset)
+    drawn, said = _draw_depths(ax, level, interval, unit, {"color": colour, **looks(style, 1)[0]})
+    axes.format_amounts(ax, unit)
     hatches = show_interval(ax, interval, unknown=[(interval.start, int(level.times[0]))])
-    axes.legend_beside(ax, [*drawn, *hatches], title=account_labels(steps.accounts)[0])
-    return ax
+    if title is None:
+        title = unit.title(f"balance and drawdown of {account_labels(steps.accounts)[0]}")
+    return finish(ax, title, drawn, notes=hatches, says=[said])
 
 
 def _draw_depths(
-    ax: Axes, level: Level, colour: str, interval: Extent, unit: axes.Unit
-) -> list[Artist]:
+    ax: Axes, level: Level, interval: Extent, unit: axes.Unit, style: dict[str, Any]
+) -> tuple[list[Artist], str]:
     peaks = int128.take(level.words, int128.running_maxima(level.words, np.array([0])))
     depths, too_large = int128.subtract(peaks, level.words)
     moments = level.times.tolist()
@@ -257,17 +282,17 @@ def _draw_depths(
         unit.scale(int128.to_balances(int128.take(words, places)))
         for words in (level.words, peaks, depths)
     )
-    line = draw_line(ax, times, balance, ceases, interval, color=colour, label="balance")
+    line = draw_line(ax, times, balance, ceases, interval, **{"label": "balance", **style})
     dashed = {"color": axes.ink(ax), "linestyle": (0, (4, 3)), "linewidth": 0.8, "marker": None}
     label = "its peak so far"
     top = draw_line(ax, times, peak, ceases, interval, **dashed, zorder=1.9, label=label)
-    label = "never below its peak"
+    said = "never below its peak"
     if depth.max() > 0:
         deepest = int(depth.argmax())
         part = f" ({axes.percent(depth[deepest] / peak[deepest])})" if peak[deepest] else ""
         moment = axes.date_text(int(times[deepest]))
-        label = f"below its peak; deepest:\n{axes.short_amount(depth[deepest])}{part}\n{moment}"
+        said = f"deepest: {axes.short_amount(depth[deepest])}{part}, {moment}"
     edges, levels = broken(times, -depth, ceases, last_edge(times, interval))
-    area = draw_area(ax, edges, levels, color=VERMILION, alpha=0.45, label=label)
+    area = draw_area(ax, edges, levels, color=VERMILION, alpha=0.45, label="below its peak")
     ax.axhline(0, color=axes.ink(ax), linewidth=0.8)
-    return [line, top, area]
+    return [line, top, area], said

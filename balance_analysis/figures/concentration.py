@@ -13,18 +13,22 @@ from balance_analysis.analysis.balances import balance_at
 from balance_analysis.analysis.concentration import concentration
 from balance_analysis.analysis.totals import make_groups
 from balance_analysis.figures import axes
-from balance_analysis.figures.styles import BLUE
+from balance_analysis.figures.layout import finish
+from balance_analysis.figures.styles import BLUE, looks
 from balance_analysis.figures.times import open_figure
 from balance_analysis.figures.totals import draw_stack, grid_points, largest_groups
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds, to_microseconds
 from balance_analysis.text import count_text
 
 if TYPE_CHECKING:
+    import datetime as dt
+
     import pandas as pd
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.grid import Frequency
+    from balance_analysis.assets import AssetsLike
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
@@ -46,6 +50,9 @@ def plot_concentration(
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
+    assets: AssetsLike | None = None,
+    title: str | None = None,
+    **style: Any,  # noqa: ANN401 - of a line, or of patches
 ) -> Axes:
     """Draw how unevenly the balances of one asset are spread over the accounts that hold some.
 
@@ -56,8 +63,7 @@ def plot_concentration(
     data
         A table of balance changes of one asset, its rows in any order.
     ax
-        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`. The legend
-        stands to the right of it.
+        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
     kind
         "lorenz": the part of the total that the smallest holders have together, against how many
         they are, with the Gini coefficient. "largest": the shares of the `n` holders that held most
@@ -76,6 +82,12 @@ def plot_concentration(
     known
         Intervals [start, end) in which the table has every change, by default those that its attrs
         tell: see `balance_at`. What may have changed outside of them is not drawn, but hatched.
+    assets
+        What assets are called, as `read_assets` takes it; by default what the table's attrs tell.
+    title
+        Instead of one that says what is seen; "" for none.
+    **style
+        Arguments of matplotlib for the curve or the areas; `color` may be a list.
 
     Returns
     -------
@@ -113,63 +125,70 @@ def plot_concentration(
         raise ValueError(f"n must be at least 1, not {n}")
     told: Any = {"opening": opening, "known": known}
     steps, interval = open_figure(data, **told, start=start, end=end)
-    unit = axes.Unit(axes.only_asset(steps.accounts))
+    unit = axes.unit_of(data, steps.accounts, assets)
     ax = axes.new_axes(ax, size=(7, 4.5) if kind == "lorenz" else (10, 4.5))
     if interval is None:
-        return axes.explain(ax, "no balance changes", start=start, end=end)
+        return axes.explain(ax, "no balance changes", title, start=start, end=end)
     if kind == "lorenz":
         instant, named = interval.before - 1, interval.end
         if when is not None:
             instant = named = to_microseconds(when)
         words = f"at {axes.date_text(named)}"
-        return _draw_lorenz(ax, data, told, unit, instant, words=words, n=n)
-    stack = largest_groups(steps, make_groups(steps.accounts, ACCOUNT_KEY), interval, n=n)
+        told |= {"when": from_microseconds(instant), "words": words, "n": n}
+        told |= {"label": unit.label, "title": title}
+        return _draw_lorenz(ax, data, looks(style, 1)[0], **told)
+    groups = make_groups(steps.accounts, ACCOUNT_KEY)
+    stack = largest_groups(steps, groups, interval, n=n, shares=True)
     points = grid_points(interval, freq, start=start, end=end)
-    handles = draw_stack(ax, stack, steps, interval, points, unit=unit, shares=True)
-    if not handles:
-        return axes.explain(ax, NOBODY)
-    ax.set_ylabel(unit.share_label("share of the known total"))
-    drawn = min(n, len(stack.labels))
-    axes.legend_beside(
-        ax, handles, title=f"the {drawn} that held most on average,\nand their shares at the end:"
+    drawn, notes, says = draw_stack(
+        ax, stack, steps, interval, points, unit=unit, shares=True, style=style
     )
-    return ax
+    if not drawn:
+        return axes.explain(ax, NOBODY, title)
+    ax.set_ylabel("share of the known total")
+    if title is None:
+        count = min(n, len(stack.labels))
+        most = f"shares of the {count} that" if count > 1 else "share of the one that"
+        title = unit.title(f"{most} held most on average")
+    return finish(ax, title, drawn, notes=notes, says=says)
 
 
 def _draw_lorenz(
     ax: Axes,
     data: pd.DataFrame,
-    told: dict[str, Any],
-    unit: axes.Unit,
-    when: int,
+    style: dict[str, Any],
     *,
+    label: str,
+    title: str | None,
+    when: dt.datetime,
     words: str,
     n: int,
+    **told: Any,  # noqa: ANN401 - what is known besides
 ) -> Axes:
-    moment = from_microseconds(when)
-    found = concentration(data, moment, n=n, **told).iloc[0]
+    found = concentration(data, when, n=n, **told).iloc[0]
     if not found["holders"]:
-        return axes.explain(ax, f"{NOBODY}\n{words}")
-    amounts = balance_at(data, moment, **told)["balance"].dropna()
+        return axes.explain(ax, f"{NOBODY}\n{words}", title)
+    amounts = balance_at(data, when, **told)["balance"].dropna()
     held = sorted(int(amount) for amount in amounts if amount > 0)
     holders, parts = lorenz(held)
-    ax.fill_between(holders, parts, holders, color=BLUE, alpha=0.15, linewidth=0)
-    ax.plot(holders, parts, color=BLUE, label=f"Lorenz curve, Gini {_gini(found['gini'])}")
-    ax.plot(
-        [0, 1], [0, 1], color=axes.ink(ax), linestyle="--", linewidth=0.8, label="all hold the same"
-    )
+    colour = style.get("color", BLUE)
+    ax.fill_between(holders, parts, holders, color=colour, alpha=0.15, linewidth=0)
+    look = {"color": BLUE, "label": f"Lorenz curve, Gini {_gini(found['gini'])}", **style}
+    curve = ax.plot(holders, parts, **look)
+    dashed: Any = {"color": axes.ink(ax), "linestyle": "--", "linewidth": 0.8}
+    curve += ax.plot([0, 1], [0, 1], label="all hold the same", **dashed)
     ax.set_xlabel(f"share of the {count_text(len(held), 'holder')}, smallest first", loc="center")
-    ax.set_ylabel(unit.share_label("share of what they hold"))
+    ax.set_ylabel("share of what they hold")
     ax.set_xlim(0, 1)
     ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.format_shares(ax)
     shown = min(n, len(held))
     largest = "the largest holds" if shown == 1 else f"the {shown} largest hold"
-    notes = [f"{largest} {axes.percent(found['largest'])}"]
+    says = [f"{largest} {axes.percent(found['largest'])}"]
     if found["unknown"]:
-        notes.append(f"unknown: {count_text(int(found['unknown']), 'more account')}")
-    axes.legend_beside(ax, [*ax.lines, *(axes.note(each) for each in notes)], title=words)
-    return ax
+        says.append(f"unknown: {count_text(int(found['unknown']), 'more account')}")
+    title = f"How unevenly {label} is held {words}" if title is None else title
+    return finish(ax, title, curve, says=says)
 
 
 def _gini(gini: float) -> str:

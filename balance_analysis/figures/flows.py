@@ -10,8 +10,9 @@ from matplotlib.collections import PolyCollection
 from balance_analysis.analysis.flows import sum_flows
 from balance_analysis.analysis.history import are_known, make_history
 from balance_analysis.figures import axes
+from balance_analysis.figures.layout import finish
 from balance_analysis.figures.steps import count_columns, thin
-from balance_analysis.figures.styles import BLUE, VERMILION
+from balance_analysis.figures.styles import BLUE, VERMILION, looks
 from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import Extent, show_interval, to_dates
 from balance_analysis.spans import joined
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.analysis.grid import Frequency
     from balance_analysis.analysis.history import History
+    from balance_analysis.assets import AssetsLike
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
@@ -44,11 +46,12 @@ def plot_flows(
     freq: Frequency | None = "1D",
     start: Instant | None = None,
     end: Instant | None = None,
-    decimals: axes.Decimals | None = None,
-    unit: str | None = None,
+    assets: AssetsLike | None = None,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     limits: pd.DataFrame | None = None,
+    title: str | None = None,
+    **style: Any,  # noqa: ANN401 - of the bars
 ) -> Axes:
     """Draw what flowed into and out of the accounts of one asset in each period, and the net.
 
@@ -63,16 +66,17 @@ def plot_flows(
     data
         A table of balance changes of one asset, its rows in any order.
     ax
-        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`. The legend
-        stands to the right of it.
+        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
     freq
         How long a period is, see `flows`; `None` for a single one.
     start, end
         The interval, half-open; without a time zone UTC. By default from the period of the first
         row to the end of what is known, else of the rows. Rows before it tell what came with the
         first row in it.
-    decimals, unit
-        As for `plot_balances`.
+    assets
+        What assets are called and how many decimals they have, as `read_assets` takes it; by
+        default what the table's attrs tell. Amounts are in whole units; of an asset that isn't
+        told, in its smallest unit.
     opening
         What accounts held before the table's rows: see `balance_at`.
     known
@@ -80,6 +84,11 @@ def plot_flows(
         tell: see `balance_at`. What may have changed outside of them is not drawn, but hatched.
     limits
         The frame of `Archive.limits()`: shades when proposals were enabled.
+    title
+        Instead of one that says what is seen; "" for none.
+    **style
+        Arguments of matplotlib for the bars, such as `alpha=0.8`; `color` may be a list of that of
+        inflows and that of outflows.
 
     Returns
     -------
@@ -89,7 +98,7 @@ def plot_flows(
     Raises
     ------
     ValueError
-        If there is more than one asset, `decimals` lacks the asset, or `freq` is none.
+        If there is more than one asset, `assets` is malformed, or `freq` is none.
     OverflowError
         If a delta or a sum has more than 38 digits.
     CheckError
@@ -110,10 +119,10 @@ def plot_flows(
     ['inflow', 'outflow', 'net']
     """
     history = make_history(data, opening, known, freq=freq, start=start, end=end)
-    asset = axes.Unit(axes.only_asset(history.steps.accounts), decimals, unit)
+    unit = axes.unit_of(data, history.steps.accounts, assets)
     found = sum_flows(history, "asset_id")
-    options: Any = {"ax": ax, "freq": freq, "unit": asset, "limits": limits}
-    return draw_flows(history, found, **options, start=start, end=end)
+    options: Any = {"ax": ax, "freq": freq, "unit": unit, "limits": limits, "title": title}
+    return draw_flows(history, found, **options, start=start, end=end, **style)
 
 
 def draw_flows(
@@ -126,13 +135,15 @@ def draw_flows(
     limits: pd.DataFrame | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
+    title: str | None = None,
+    **style: Any,  # noqa: ANN401 - of the bars
 ) -> Axes:
     """Draw the flows of one asset that were found in a history."""
     ax = axes.new_axes(ax)
-    measure = "flow" if freq is None else f"flow per {period_name(freq)}"
+    measure = "flows" if freq is None else f"flows per {period_name(freq)}"
     ax.set_ylabel(unit.axis_label(measure))
     if found.empty:
-        return axes.explain(ax, "no balance changes", start=start, end=end)
+        return axes.explain(ax, "no balance changes", title, start=start, end=end)
     grid, spans = history.grid, history.known
     is_whole = are_known(spans, grid.edges[:-1], grid.edges[1:])
     starts, ends = grid.edges[:-1][is_whole].tolist(), grid.edges[1:][is_whole].tolist()
@@ -140,18 +151,20 @@ def draw_flows(
     first, *_, last = grid.edges.tolist()
     interval = Extent(first, last, last, whole)
     hatches = show_interval(ax, interval)
-    _draw_bars(ax, found, unit)
+    drawn = _draw_bars(ax, found, unit, style)
     axes.format_amounts(ax, unit)
-    handles: list[Artist] = [*ax.collections, *hatches, *shade_limits(ax, limits)]
-    unknown = int(found["unknown"].sum())
+    notes = [*hatches, *shade_limits(ax, limits)]
+    says, unknown = [], int(found["unknown"].sum())
     if unknown:
         rows = count_text(unknown, "first row")
-        handles.append(axes.note(f"in no bar, since unknown: what\ncame with {rows}"))
-    axes.legend_beside(ax, handles)
-    return ax
+        says = [f"without what came with {rows}, as unknown"]
+    title = unit.title(measure) if title is None else title
+    return finish(ax, title, drawn, notes=notes, says=says)
 
 
-def _draw_bars(ax: Axes, found: pd.DataFrame, unit: axes.Unit) -> None:
+def _draw_bars(
+    ax: Axes, found: pd.DataFrame, unit: axes.Unit, style: dict[str, Any]
+) -> list[Artist]:
     starts, ends = (found[name].to_numpy("M8[us]").view(np.int64) for name in ("start", "end"))
     amounts = [unit.scale(found[name].array) for name in ("inflow", "outflow", "net")]
     places = thin(starts, *amounts, columns=count_columns(ax) // 4)
@@ -161,16 +174,21 @@ def _draw_bars(ax: Axes, found: pd.DataFrame, unit: axes.Unit) -> None:
     low, high = ax.get_xlim()
     point = (high - low) / (axes.inches(ax)[0] * _POINTS_PER_INCH)
     is_narrow = right - left < (1 + _GAP) * _NARROWEST * point
-    for height, colour, label in ((inflow, BLUE, "inflow"), (-outflow, VERMILION, "outflow")):
+    drawn: list[Artist] = []
+    sides = ((inflow, BLUE, "inflow"), (-outflow, VERMILION, "outflow"))
+    for (height, colour, label), told in zip(sides, looks(style, 2, PolyCollection), strict=True):
         bars = _rectangles(left + margin, right - margin, height)
         edges = np.where(is_narrow & (height != 0), _NARROWEST, 0)
-        ax.add_collection(PolyCollection(list(bars), color=colour, linewidth=edges, label=label))
+        bar = {"facecolor": colour, "edgecolor": "face", "linewidth": edges, "label": label}
+        drawn.append(ax.add_collection(PolyCollection(list(bars), **{**bar, **told})))
     cap, width = ("projecting", _NARROWEST) if is_narrow.any() else ("butt", 1.8)
-    ax.hlines(net, left, right, color=axes.ink(ax), capstyle=cap, linewidth=width, label="net")
+    look: Any = {"color": axes.ink(ax), "capstyle": cap, "linewidth": width, "label": "net"}
+    drawn.append(ax.hlines(net, left, right, **look))
     ax.axhline(0, color=axes.ink(ax), linewidth=0.8)
     # Those that matplotlib finds are a little off, even where all is zero.
     ax.dataLim.intervaly = -np.nanmax(outflow, initial=0), np.nanmax(inflow, initial=0)
     ax.autoscale_view(scalex=False)
+    return drawn
 
 
 def _rectangles(

@@ -10,15 +10,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib import cbook
+from matplotlib.colors import is_color_like, to_hex, to_rgb
+from matplotlib.lines import Line2D
 
 from balance_analysis.schema import ACCOUNT_KEY, NO_MARKET
 from balance_analysis.text import short_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     import pandas as pd
+    from matplotlib.artist import Artist
 
 
 BLUE: Final = "#0072B2"
@@ -141,27 +144,21 @@ def type_style(account_type: str) -> Style:
 def account_styles(account_types: Iterable[str]) -> list[Style]:
     """Return how accounts are drawn that share an Axes, all told apart.
 
-    The first account of a type is drawn as the type is in every figure; each further one as the
-    next variant of the hue that nothing else in the Axes has. Where all are of one type, its hue
-    says nothing, and each account has another.
+    The first account of a type is drawn as the type is in every figure; each further one in a hue
+    that nothing else in the Axes has, and when these are used up with other dashes or hatches.
     """
     types = list(account_types)
-    if len(set(types)) == 1:
-        own = type_style(types[0])
-        return [own, *(style for style in _hues(len(types)) if style != own)][: len(types)]
-    of_types = {type_style(each) for each in types}
+    used = {type_style(each) for each in types}
     styles: list[Style] = []
-    for account_type in types:
-        own = type_style(account_type)
-        is_free = own not in styles
-        styles.append(own if is_free else _next_free(account_type, of_types.union(styles)))
+    for place, account_type in enumerate(types):
+        if account_type not in types[:place]:
+            styles.append(type_style(account_type))
+            continue
+        hues = {style.colour for style in used}
+        free = [style for style in _hues(2 * len(types) + len(_HUES)) if style not in used]
+        styles.append(next((style for style in free if style.colour not in hues), free[0]))
+        used.add(styles[-1])
     return styles
-
-
-def _next_free(account_type: str, used: Collection[Style]) -> Style:
-    hue, place = _place(account_type)
-    variants = (_variant(hue, place + more) for more in range(len(_SHADES) * len(_HATCHES)))
-    return next((style for style in variants if style not in used), type_style(account_type))
 
 
 def group_styles(groups: pd.DataFrame) -> list[Style]:
@@ -171,9 +168,38 @@ def group_styles(groups: pd.DataFrame) -> list[Style]:
     return _hues(len(groups))
 
 
+_HUES: Final = tuple(hue.lower() for hue in (BLUE, ORANGE, GREEN, VERMILION, SKY, PINK))
+"""In an order in which neighbours differ most; grey is the others'."""
+
+
 def _hues(count: int) -> list[Style]:
-    hues = [hue for hue in _FAMILIES if hue != GREY]  # that is the others'
-    return [_variant(hues[n % len(hues)], n // len(hues)) for n in range(count)]
+    """Return different styles: all hues, then these with other hatches and dashes."""
+    turns = [divmod(number, len(_HUES)) for number in range(count)]
+    return [
+        Style(_HUES[hue], _HATCHES[turn % len(_HATCHES)], _DASHES[turn % len(_DASHES)])
+        for turn, hue in turns
+    ]
+
+
+def looks(
+    style: Mapping[str, Any], count: int, kind: type[Artist] = Line2D
+) -> list[dict[str, Any]]:
+    """Return what a caller wants of each of some artists: a `color` may be one for each.
+
+    Parameters
+    ----------
+    style
+        Arguments of matplotlib, by any of their names there.
+    kind
+        The artists; those that have a face as well are filled with their `color`.
+    """
+    wanted = cbook.normalize_kwargs(dict(style), kind)
+    colour = wanted.pop("color", None)
+    if colour is None:
+        return [wanted] * count
+    colours = [colour] if is_color_like(colour) else list(colour)
+    name = "color" if kind is Line2D else "facecolor"
+    return [{**wanted, name: colours[place % len(colours)]} for place in range(count)]
 
 
 def account_labels(accounts: pd.DataFrame) -> list[str]:
@@ -187,11 +213,6 @@ def account_labels(accounts: pd.DataFrame) -> list[str]:
         One row per account, with the columns of `ACCOUNT_KEY`; all accounts that are to be told
         apart.
 
-    Returns
-    -------
-    list of str
-        One label per row, in the order of the rows.
-
     Examples
     --------
     >>> import pandas as pd
@@ -201,7 +222,7 @@ def account_labels(accounts: pd.DataFrame) -> list[str]:
     ...     "party_id": ["033acc4e3803f1160cb399b7e041735c92576db9dc4d7d94", "network"],
     ...     "market_id": ["bda439ade276efe1567fedec94ea5b9c040c5f89f72382ef", ""],
     ... }))
-    ['margin · 033acc…7d94 · market bda439…82ef', 'global reward · network']
+    ['margin · 033acc…7d94 · bda439…82ef', 'global reward · network']
     """
     return group_labels(accounts[ACCOUNT_KEY])
 
@@ -229,11 +250,41 @@ def group_labels(groups: pd.DataFrame) -> list[str]:
     for ids in keys.to_dict("records"):
         parts = [type_label(ids["account_type"])] if "account_type" in ids else []
         if "party_id" in ids:
-            parts.append(short["party_id"][ids["party_id"]])
+            parts.append(short["party_id"][ids["party_id"]] or "no party")
         if ids.get("market_id", NO_MARKET) != NO_MARKET:
-            parts.append(f"market {short['market_id'][ids['market_id']]}")
-        labels.append(" · ".join(parts) or ("no market" if "market_id" in ids else "all accounts"))
+            word = "" if "party_id" in ids else "market "
+            parts.append(f"{word}{short['market_id'][ids['market_id']]}")
+        label = " · ".join(parts) or ("no market" if "market_id" in ids else "all accounts")
+        # Matplotlib leaves out what begins with an underscore; a line break would break a legend.
+        label = "".join(letter if letter.isprintable() else "\ufffd" for letter in label)
+        labels.append(f" {label}" if label.startswith("_") else label)
     return labels
+
+
+def split_labels(accounts: pd.DataFrame) -> tuple[str, list[str]]:
+    """Return what some accounts are called together, and each of them beside the others.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> split_labels(pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_MARGIN", "party_id": "a1",
+    ...     "market_id": ["m1", "m2"],
+    ... }))
+    ('2 margin accounts of a1', ['market m1', 'market m2'])
+    """
+    if len(accounts) == 1:
+        return account_labels(accounts)[0], account_labels(accounts)
+    differ = [name for name in ACCOUNT_KEY[1:] if accounts[name].nunique() > 1]
+    said = {
+        name: group_labels(accounts[[name]])[0]
+        for name in ACCOUNT_KEY[1:]
+        if name not in differ and accounts[name].iloc[0]
+    }
+    kind = f"{said['account_type']} " if "account_type" in said else ""
+    party = f" of {said['party_id']}" if "party_id" in said else ""
+    market = f" in {said['market_id']}" if "market_id" in said else ""
+    return f"{len(accounts):,} {kind}accounts{party}{market}", group_labels(accounts[differ])
 
 
 def type_label(account_type: str) -> str:

@@ -11,7 +11,8 @@ from matplotlib.patches import Patch
 
 from balance_analysis.archive.archive import Archive, to_archive
 from balance_analysis.figures import axes
-from balance_analysis.figures.styles import BLUE, ORANGE, VERMILION
+from balance_analysis.figures.layout import finish
+from balance_analysis.figures.styles import BLUE, ORANGE, VERMILION, looks
 from balance_analysis.figures.times import format_times, to_dates, unknown_style
 from balance_analysis.schema import to_microseconds
 from balance_analysis.spans import between, joined
@@ -41,7 +42,7 @@ _DAY: Final = 86_400_000_000
 
 _STATES: Final = {
     "yes": "yes",
-    "told": "yes, as a later\nsnapshot tells",
+    "told": "yes, as a later snapshot tells",
     "no": "no",
     "unknown": "unknown",
 }
@@ -56,6 +57,8 @@ def plot_limits(
     ax: Axes | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
+    title: str | None = None,
+    **style: Any,  # noqa: ANN401 - of the bars
 ) -> Axes:
     """Draw what the network's limits were, as a timeline of each.
 
@@ -69,11 +72,14 @@ def plot_limits(
     limits
         The frame of `Archive.limits()`.
     ax
-        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`. The legend
-        stands to the right of it.
+        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
     start, end
         The timeline; without a time zone UTC. By default from when proposals were enabled, as far
         as that takes no more than half of it, to when the newest snapshot was last seen.
+    title
+        Instead of one that says what is seen; "" for none.
+    **style
+        Arguments of matplotlib for the bars, such as `alpha=0.8`.
 
     Returns
     -------
@@ -103,7 +109,7 @@ def plot_limits(
     axes.check_columns(limits, "Archive.limits()", ("first_seen", "last_seen", *_FLAGS))
     ax = axes.new_axes(ax, size=(10, 2.8))
     if limits.empty:
-        return axes.explain(ax, "no snapshot of the limits")
+        return axes.explain(ax, "no snapshot of the limits", title)
     frame = limits.sort_values("first_seen", kind="stable")
     firsts, lasts = (_microseconds(frame[name]) for name in ("first_seen", "last_seen"))
     stop = max(lasts[-1], to_microseconds(end) if end is not None else 0)
@@ -111,7 +117,7 @@ def plot_limits(
     begin = _begin(firsts[0], stop, told.values()) if start is None else to_microseconds(start)
     if begin > stop:
         raise ValueError(f"start is after the end, {axes.date_text(stop)}: {start!r}")
-    drawn = set()
+    drawn, (wanted,) = set(), looks(style, 1, Patch)
     for lane, flag in enumerate(_FLAGS):
         spans: dict[str, list[Span]] = {"yes": [], "no": []}
         for is_set, first, last in zip(frame[flag], firsts, lasts, strict=True):
@@ -123,14 +129,17 @@ def plot_limits(
         spans["unknown"] = between(seen, firsts[0], stop)
         for state, stretches in spans.items():
             if stretches:
-                _draw(ax, lane, stretches, state)
+                look = {**_look(ax, state), **(wanted if state == "yes" else {})}
+                _draw(ax, lane, stretches, look)
                 drawn.add(state)
         _tell_earlier(ax, lane, spans["told"], begin)
     axes.format_lanes(ax, [flag.replace("_", " ") for flag in _FLAGS])
     format_times(ax, begin, stop)
-    looks = {state: {**_look(ax, state), "zorder": 1} for state in _STATES if state in drawn}
-    axes.legend_beside(ax, [Patch(**look, label=_STATES[state]) for state, look in looks.items()])
-    return ax
+    handles = []
+    for state in (state for state in _STATES if state in drawn):
+        look = {**_look(ax, state), "zorder": 1, **(wanted if state == "yes" else {})}
+        handles.append(Patch(**look, label=_STATES[state]))
+    return finish(ax, "Limits of the network" if title is None else title, notes=handles)
 
 
 def _begin(first: int, stop: int, told: Iterable[list[Span]]) -> int:
@@ -147,10 +156,10 @@ def _tell_earlier(ax: Axes, lane: int, spans: Sequence[Span], begin: int) -> Non
             ax.text(0, lane, words, transform=place, va="center", fontsize=7, clip_on=True)
 
 
-def _draw(ax: Axes, lane: int, spans: Sequence[Span], state: str) -> None:
+def _draw(ax: Axes, lane: int, spans: Sequence[Span], look: dict[str, Any]) -> None:
     """Draw what a limit was in some stretches, microseconds, as bars in its lane."""
     bars = [(start, end - start) for start, end in map(to_dates, spans)]
-    ax.broken_barh(bars, (lane - _HEIGHT / 2, _HEIGHT), **_look(ax, state))
+    ax.broken_barh(bars, (lane - _HEIGHT / 2, _HEIGHT), **look)
 
 
 def _look(ax: Axes, state: str) -> dict[str, Any]:
@@ -209,7 +218,7 @@ def shade_limits(ax: Axes, limits: pd.DataFrame | None) -> list[Artist]:
     for kind, alpha in _SHADES.items():
         spans = np.clip([to_dates(span) for span in proposal_spans(limits, kind)], low, high)
         shade, edge = to_rgba(axes.ink(ax), alpha), to_rgba(axes.ink(ax), 0.3)
-        label = f"{kind} proposals\nenabled"
+        label = f"{kind} proposals enabled"
         seen = [span for span in spans if span[0] < span[1]]
         for span in seen:
             ax.axvspan(*span, color=shade, linewidth=0, zorder=0.2, label=label)
@@ -223,7 +232,13 @@ def _microseconds(times: pd.Series[pd.Timestamp]) -> list[int]:
     return found
 
 
-def plot_coverage(coverage: pd.DataFrame | Archive | PathLike, *, ax: Axes | None = None) -> Axes:
+def plot_coverage(
+    coverage: pd.DataFrame | Archive | PathLike,
+    *,
+    ax: Axes | None = None,
+    title: str | None = None,
+    **style: Any,  # noqa: ANN401 - of the bars
+) -> Axes:
     r"""Draw which stretches of time an archive holds, as bars in a row for each state.
 
     Each bar has an edge, so that a gap of an hour is seen among years.
@@ -234,6 +249,10 @@ def plot_coverage(coverage: pd.DataFrame | Archive | PathLike, *, ax: Axes | Non
         The frame of `Archive.coverage()`, or an archive, or the path of one.
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
+    title
+        Instead of one that says what is seen; "" for none.
+    **style
+        Arguments of matplotlib for the bars, such as `alpha=0.8`; `color` may be a list.
 
     Returns
     -------
@@ -266,19 +285,22 @@ def plot_coverage(coverage: pd.DataFrame | Archive | PathLike, *, ax: Axes | Non
     axes.check_columns(coverage, "Archive.coverage()", ("start", "end", "state"))
     ax = axes.new_axes(ax, size=(10, 2.4))
     if coverage.empty:
-        return axes.explain(ax, "nothing is covered yet")
+        return axes.explain(ax, "nothing is covered yet", title)
     labels: list[str] = []
-    for state, colour in _COVERAGE.items():
+    wanted = looks(style, len(_COVERAGE), Patch)
+    for (state, colour), told in zip(_COVERAGE.items(), wanted, strict=True):
         spans = coverage[coverage["state"] == state]
         if spans.empty:
             continue
         starts, ends = (to_dates(_microseconds(spans[name])) for name in ("start", "end"))
         bars = list(zip(starts, ends - starts, strict=True))
         lane = (len(labels) - _HEIGHT / 2, _HEIGHT)
-        ax.broken_barh(bars, lane, facecolor=colour, edgecolor=colour, linewidth=1)
+        ax.broken_barh(
+            bars, lane, **{"facecolor": colour, "edgecolor": "face", "linewidth": 1, **told}
+        )
         length = pd.Timedelta((spans["end"] - spans["start"]).sum())
         labels.append(f"{state}\n{duration_text(length)}")
     axes.format_lanes(ax, labels)
     first, last = coverage["start"].min(), coverage["end"].max()
     format_times(ax, to_microseconds(first), to_microseconds(last))
-    return ax
+    return finish(ax, "What the archive covers" if title is None else title)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
 
-INCOMPLETE: Final = "not known to be complete:\nchanges may be missing"
+INCOMPLETE: Final = "changes may be missing"
 """What a legend says of a stretch in which changes may be missing."""
 
 _LABEL_WIDTH: Final = 2
@@ -178,15 +178,20 @@ def incomplete_style(ax: Axes) -> dict[str, Any]:
 
 def format_times(ax: Axes, start: int, end: int) -> None:
     """Let the x axis show [start, end], microseconds; of a single moment its day."""
-    set_ticks(ax)
     first, last = float(to_dates(start)), float(to_dates(end))
     margin = (_shown(start, end) / _DAY - (last - first)) / 2
-    ax.set_xlim(first - margin, last + margin)
+    low, high = first - margin, last + margin
+    others = [each for each in ax.get_shared_x_axes().get_siblings(ax) if each is not ax]
+    if any(isinstance(each.xaxis.get_major_locator(), _FittingDateLocator) for each in others):
+        left, right = ax.get_xlim()  # of a figure that shares this axis, and shall stay in sight
+        low, high = min(low, left), max(high, right)
+    set_ticks(ax, until=high)
+    ax.set_xlim(low, high)
 
 
-def set_ticks(ax: Axes, *, of_weeks: bool = False) -> None:
+def set_ticks(ax: Axes, *, until: float, of_weeks: bool = False) -> None:
     """Let the x axis have ticks at round times in UTC, as many as there is room for."""
-    locator = _FittingDateLocator(of_weeks=of_weeks)
+    locator = _FittingDateLocator(until=until, of_weeks=of_weeks)
     ax.xaxis.set_major_locator(locator)
     formatter = _DateFormatter(  # type: ignore[no-untyped-call]
         locator,
@@ -213,27 +218,36 @@ def _shown(start: int, end: int) -> float:
 class _DateFormatter(dates.ConciseDateFormatter):
     """Short dates; of a single tick the whole of it, since no other tells what it has in common."""
 
-    _is_single = False
+    _labels: Sequence[str] = ()
 
     def format_ticks(self, values: Sequence[float]) -> list[str]:
         labels: list[str] = super().format_ticks(values)  # type: ignore[no-untyped-call]
-        self._is_single = len(values) == 1
-        if not self._is_single:
-            return labels
-        moment: dt.datetime = dates.num2date(values[0], tz=dt.UTC)  # type: ignore[no-untyped-call]
+        self._labels = labels
+        moments = [dates.num2date(value, tz=dt.UTC) for value in values]  # type: ignore[no-untyped-call]
+        if len(values) != 1:
+            # The name of a month is followed by the year where it stands for those of two years.
+            return [
+                f"{label}\n{moment:%Y}" if is_month and labels.count(label) > 1 else label
+                for label, moment in zip(labels, moments, strict=True)
+                for is_month in [label == f"{moment:%b}"]
+            ]
+        moment: dt.datetime = moments[0]
         date = f"{moment:%d %b}\n{moment:%Y}"
         return [date if moment.time() == dt.time() else f"{moment:%H:%M:%S}\n{date}"]
 
     def get_offset(self) -> str:
-        return "" if self._is_single else str(super().get_offset())  # type: ignore[no-untyped-call]
+        offset = "" if len(self._labels) == 1 else str(super().get_offset())  # type: ignore[no-untyped-call]
+        for label in filter(None, self._labels):
+            offset = offset.replace(label, "").strip()  # a tick says it already
+        return offset
 
 
 class _FittingDateLocator(dates.AutoDateLocator):
     """Ticks at round times, as many as the axis has room for when it is drawn."""
 
-    def __init__(self, *, of_weeks: bool) -> None:
+    def __init__(self, *, until: float, of_weeks: bool) -> None:
         super().__init__(tz=dt.UTC)  # type: ignore[no-untyped-call]
-        self._of_weeks = of_weeks
+        self._until, self._of_weeks = until, of_weeks
         for frequency, steps in _STEPS.items():
             self.intervald[frequency] = list(steps)
 
@@ -243,19 +257,24 @@ class _FittingDateLocator(dates.AutoDateLocator):
         Matplotlib begins each month anew, so that the 29th and the 1st may be neighbours.
         """
         ticks = np.asarray(super().__call__())  # type: ignore[no-untyped-call]
+        ticks = ticks[ticks <= self._until]  # what lies beyond is room for words
         distances = np.diff(ticks)
         is_far = distances > _LEAST_DISTANCE * distances.max(initial=0)
         return ticks[np.append(is_far, True)] if len(ticks) else ticks
 
     def get_locator(self, dmin: dt.datetime, dmax: dt.datetime) -> dates.DateLocator:
-        room = cast("Axis", self.axis).get_tick_space() // _LABEL_WIDTH
-        most = min(max(room, _FEWEST_TICKS), _MOST_TICKS)
+        axis = cast("Axis", self.axis)
+        low, high = axis.get_view_interval()
+        part = min((self._until - low) / (high - low), 1) if high > low else 1
+        room = int(axis.get_tick_space() * part) // _LABEL_WIDTH
+        dmax = dmin + (dmax - dmin) * part
+        most = min(max(room, _FEWEST_TICKS if room > 1 else 2), _MOST_TICKS)
         weeks = -(-(dmax - dmin) // dt.timedelta(weeks=most))
         if self._of_weeks and weeks <= _MOST_WEEKS:
             mondays = dates.WeekdayLocator(dates.MO, weeks, tz=dt.UTC)  # type: ignore[no-untyped-call]
             mondays.set_axis(self.axis)
             return mondays
-        self.minticks = min(most - 1, 4)
+        self.minticks = max(min(most - 1, 4), 1)
         self.maxticks = dict.fromkeys(self.maxticks, most)
         if (dmax - dmin).days > 7 * most:  # 14 days are half a month, so there are fewer
             self.maxticks[dates.DAILY] += 1

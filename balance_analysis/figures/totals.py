@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
+from matplotlib.patches import StepPatch
 
 from balance_analysis.analysis.grid import make_grid
 from balance_analysis.analysis.steps import cut
 from balance_analysis.analysis.totals import Groups, events, make_groups, sum_at
 from balance_analysis.figures import axes
+from balance_analysis.figures.layout import finish
 from balance_analysis.figures.steps import count_columns, draw_area, last_edge, sort_keys, thin
-from balance_analysis.figures.styles import OTHERS, group_labels, group_styles
+from balance_analysis.figures.styles import OTHERS, group_labels, group_styles, looks
 from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import open_figure, show_interval
 from balance_analysis.text import count_text
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.analysis.grid import Frequency
     from balance_analysis.analysis.steps import Steps
+    from balance_analysis.assets import AssetsLike
     from balance_analysis.figures.styles import Style
     from balance_analysis.figures.times import Extent
     from balance_analysis.known import Stated
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
     from balance_analysis.spans import Span
 
 MOST_BANDS: Final = 9
+
+_THINNEST: Final = 0.01
+"""Of the height of an Axes: an area that is thinner cannot be seen."""
 
 
 def plot_totals(
@@ -47,24 +53,25 @@ def plot_totals(
     shares: bool = False,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
-    decimals: axes.Decimals | None = None,
-    unit: str | None = None,
+    assets: AssetsLike | None = None,
     limits: pd.DataFrame | None = None,
+    title: str | None = None,
+    **style: Any,  # noqa: ANN401 - of a patch
 ) -> Axes:
     """Draw the sums of balances of groups of accounts of one asset, stacked, as steps.
 
     A balance that is unknown is in no sum: the legend says of how many accounts that is so. Where
     nothing is known, nothing is drawn, but the figure is hatched. Groups that never hold anything
-    are left out; of more than nine, those that hold most on average are drawn, and the others as
-    one.
+    are left out. Of more than nine, those that hold most on average are drawn, and the others as
+    one, with those that are too thin to see. Where one group holds so much that no other would be
+    seen on top of it, groups are lines beside each other on a logarithmic axis, which says so.
 
     Parameters
     ----------
     data
         A table of balance changes of one asset, its rows in any order.
     ax
-        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`. The legend
-        stands to the right of it, with what each group holds at the end, whatever `freq` is.
+        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
     by
         The columns of `ACCOUNT_KEY` that make a group, "asset_id" among them.
     freq
@@ -79,10 +86,16 @@ def plot_totals(
     known
         Intervals [start, end) in which the table has every change, by default those that its attrs
         tell: see `balance_at`. What may have changed outside of them is not drawn, but hatched.
-    decimals, unit
-        As for `plot_balances`.
+    assets
+        What assets are called and how many decimals they have, as `read_assets` takes it; by
+        default what the table's attrs tell. Amounts are in whole units; of an asset that isn't
+        told, in its smallest unit.
     limits
         The frame of `Archive.limits()`: shades when proposals were enabled.
+    title
+        Instead of one that says what is seen; "" for none.
+    **style
+        Arguments of matplotlib for the areas, such as `alpha=0.8`; `color` may be a list.
 
     Returns
     -------
@@ -92,7 +105,7 @@ def plot_totals(
     Raises
     ------
     ValueError
-        If there is more than one asset, `decimals` lacks the asset, `by` lacks "asset_id", or the
+        If there is more than one asset, `assets` is malformed, `by` lacks "asset_id", or the
         interval or `freq` is none.
     OverflowError
         If a total has more than 38 digits.
@@ -111,25 +124,32 @@ def plot_totals(
     ... })
     >>> ax = plot_totals(table, end="2023-04-05")
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['general, 5', 'margin, 7']
+    ['margin 7', 'general 5']
     """
     steps, interval = open_figure(data, opening=opening, known=known, start=start, end=end)
-    asset = axes.Unit(axes.only_asset(steps.accounts), decimals, unit)
+    unit = axes.unit_of(data, steps.accounts, assets)
     groups = make_groups(steps.accounts, by)
     ax = axes.new_axes(ax)
-    label = asset.share_label("share of the known total") if shares else asset.axis_label("total")
-    ax.set_ylabel(label)
+    ax.set_ylabel("share of the known total" if shares else unit.axis_label("total"))
     if interval is None:
-        return axes.explain(ax, "no balance changes", start=start, end=end)
-    stack = largest_groups(steps, groups, interval, n=MOST_BANDS)
+        return axes.explain(ax, "no balance changes", title, start=start, end=end)
+    stack = largest_groups(steps, groups, interval, n=MOST_BANDS, shares=shares)
     points = grid_points(interval, freq, start=start, end=end)
-    handles = draw_stack(ax, stack, steps, interval, points, unit=asset, shares=shares)
-    if not handles:
+    drawn, notes, says = draw_stack(
+        ax, stack, steps, interval, points, unit=unit, shares=shares, style=style
+    )
+    if not drawn:
         words = "nothing is held, so there are no shares" if shares else "no balance is known"
-        return axes.explain(ax, words, start=start, end=end)
-    handles[-1:-1] = shade_limits(ax, limits)
-    axes.legend_beside(ax, handles, title="at the end:")
-    return ax
+        return axes.explain(ax, words, title, start=start, end=end)
+    if title is None:
+        keys = [by] if isinstance(by, str) else [*by]
+        told = [_BY[name] for name in keys if name in _BY]
+        measure = "shares" if shares else "total"
+        title = unit.title(" by ".join([measure, " and ".join(told)] if told else [measure]))
+    return finish(ax, title, drawn, notes=[*notes, *shade_limits(ax, limits)], says=says)
+
+
+_BY: Final = {"account_type": "account type", "party_id": "party", "market_id": "market"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,17 +162,24 @@ class Stack:
         What each area is called, and how it is drawn.
     numbers
         The area of each account; behind the last one for those that never hold anything.
+    is_stacked
+        Whether the areas lie on each other; else they are lines, as one group holds so much that
+        nobody would see the others on top of it.
     """
 
     labels: list[str]
     styles: list[Style]
     numbers: NDArray[np.int64]
+    is_stacked: bool
 
 
-def largest_groups(steps: Steps, groups: Groups, interval: Extent, *, n: int) -> Stack:
+def largest_groups(
+    steps: Steps, groups: Groups, interval: Extent, *, n: int, shares: bool
+) -> Stack:
     """Return the groups that hold most on average, the largest first, and all others as one.
 
-    Of groups that never hold anything none is drawn, or one where there is no other.
+    Groups that are never large enough to be seen are others. Of groups that never hold anything
+    none is drawn, or one where there is no other.
     """
     changes = _changes(steps, interval)
     changes["group"] = groups.numbers[changes["number"]]
@@ -161,17 +188,24 @@ def largest_groups(steps: Steps, groups: Groups, interval: Extent, *, n: int) ->
     lengths = by_group["time"].diff(-1).rsub(0).fillna(interval.before - changes["time"])
     areas = (levels * lengths).groupby(changes["group"]).sum()
     sizes = areas.reindex(range(len(groups)), fill_value=0).to_numpy()
+    whole = changes.sort_values("time", kind="stable")["delta"].cumsum()
+    peaks = levels / (whole[levels.index].clip(lower=1) if shares else max(whole.max(), 1))
+    parts = peaks.groupby(changes["group"]).max().reindex(range(len(groups)), fill_value=0)
     order = np.argsort(-sizes, kind="stable")
     held = order[sizes[order] > 0] if sizes.any() else order[:1]
-    most, rest = held[:n], held[n:]
-    labels = group_labels(groups.ids.iloc[held])[: len(most)]
+    is_seen = parts.to_numpy()[held] > _THINNEST
+    is_seen[:1] = True
+    is_stacked = shares or is_seen.sum() > 1 or len(held) == 1
+    is_seen |= not is_stacked
+    most, rest = held[is_seen][:n], np.append(held[is_seen][n:], held[~is_seen])
+    labels = group_labels(groups.ids.iloc[[*most, *rest]])[: len(most)]
     styles = group_styles(groups.ids.iloc[most])
     areas_of = np.full(len(groups), len(most) + min(len(rest), 1))
     areas_of[most], areas_of[rest] = np.arange(len(most)), len(most)
     if len(rest):
         labels.append(count_text(len(rest), "other"))
         styles.append(OTHERS)
-    return Stack(labels, styles, areas_of[groups.numbers])
+    return Stack(labels, styles, areas_of[groups.numbers], is_stacked)
 
 
 def _changes(steps: Steps, interval: Extent) -> pd.DataFrame:
@@ -207,7 +241,8 @@ def draw_stack(
     *,
     unit: axes.Unit,
     shares: bool,
-) -> list[Artist]:
+    style: dict[str, Any],
+) -> tuple[list[Artist], list[Artist], list[str]]:
     """Draw the sums of groups on top of each other, format both axes and hatch what is unknown.
 
     Parameters
@@ -220,33 +255,38 @@ def draw_stack(
     Returns
     -------
     list
-        What a legend shows for it, with what each group holds at the end, and last what is said of
-        unknown balances. Nothing where nothing is drawn.
+        The areas, labelled with what each group holds at the end: none where nothing is drawn.
+    list, list
+        What a legend shows and says besides.
     """
     if points is None:
         points = _change_points(steps, stack, interval, columns=count_columns(ax), shares=shares)
     amounts, is_known = _sums(steps, stack, points, unit, shares=shares)
     if np.isnan(amounts).all():
-        return []
+        return [], [], []
     edges = np.append(points, last_edge(points, interval))
     last = _sums(steps, stack, np.array([interval.before - 1]), unit, shares=shares)[0][:, 0]
     write = axes.percent if shares else axes.short_amount
     labels = [
-        f"{label}, {'unknown' if np.isnan(amount) else write(amount)}"
+        f"{label} {'unknown' if np.isnan(amount) else write(amount)}"
         for label, amount in zip(stack.labels, last, strict=True)
     ]
-    tops = np.where(is_known, np.cumsum(np.nan_to_num(amounts), axis=0), np.nan)
-    if shares:
-        tops[:, np.isnan(amounts).all(axis=0)] = np.nan
-    areas = _draw_areas(ax, edges, tops, stack.styles, labels)
+    words = "shares at the end" if shares else "amounts at the end"
+    says = [words, *["not stacked"] * (not stack.is_stacked), *_lacks(steps, interval)]
+    if stack.is_stacked and not shares:
+        amounts = np.where(is_known, np.nan_to_num(amounts), np.nan)
+    draw = _draw_areas if stack.is_stacked else _draw_lines
+    drawn = draw(ax, edges, amounts, list(zip(stack.styles, labels, strict=True)), style)
     if shares:
         axes.format_shares(ax)
     else:
-        axes.format_amounts(ax, unit)
+        tops = () if stack.is_stacked else np.nanmax(amounts, axis=1)
+        axes.format_amounts(ax, unit, tops=tops)
+    if stack.is_stacked and not shares:
         ax.set_ylim(bottom=min(ax.dataLim.y0, 0))
     unknown = _unknown_spans(edges, is_known, interval.start)
     hatches = show_interval(ax, interval, unknown=unknown)
-    return [*areas[::-1], *hatches, *_lacks(steps, interval)]
+    return drawn, hatches, says
 
 
 def _change_points(
@@ -258,10 +298,11 @@ def _change_points(
     cells = stack.numbers[changes["number"]] * len(times) + places
     count = len(stack.labels)
     deltas = np.bincount(cells, changes["delta"], (count + 1) * len(times))
-    tops = np.cumsum(deltas.reshape(count + 1, -1)[:count], axis=1).cumsum(axis=0)
-    if shares:
-        tops /= np.where(tops[-1], tops[-1], 1)
-    return times[thin(times, *tops, columns=columns)]
+    tops = np.cumsum(deltas.reshape(count + 1, -1)[:count], axis=1)
+    if stack.is_stacked:
+        tops = tops.cumsum(axis=0)
+    parts = tops / np.where(tops[-1], tops[-1], 1) if shares else tops
+    return times[thin(times, *parts, columns=columns)]
 
 
 def _sums(
@@ -281,26 +322,44 @@ def _sums(
 def _draw_areas(
     ax: Axes,
     edges: NDArray[np.int64],
-    tops: NDArray[np.float64],
-    styles: list[Style],
-    labels: list[str],
+    amounts: NDArray[np.float64],
+    named: list[tuple[Style, str]],
+    style: dict[str, Any],
 ) -> list[Artist]:
-    """Draw areas from zero to their tops, lower ones over higher ones, so that there is no seam."""
+    """Draw areas on each other from zero, lower ones over higher ones, so that there is no seam."""
+    tops = np.cumsum(np.nan_to_num(amounts), axis=0)
+    tops[:, np.isnan(amounts).all(axis=0)] = np.nan
     areas: list[Artist] = []
-    for number, (top, style, label) in enumerate(zip(tops, styles, labels, strict=True)):
+    wanted = looks(style, len(named), StepPatch)
+    for number, (top, (own, label), told) in enumerate(zip(tops, named, wanted, strict=True)):
         places = thin(edges[:-1], np.nan_to_num(top), columns=count_columns(ax))
-        area = draw_area(
-            ax,
-            np.append(edges[places], edges[-1]),
-            top[places],
-            facecolor=style.colour,
-            edgecolor=ax.get_facecolor(),
-            hatch=style.hatch,
-            label=label,
-            zorder=1 - number / 1000,
-        )
-        areas.append(area)
+        look = {
+            "facecolor": own.colour,
+            "edgecolor": ax.get_facecolor(),
+            "hatch": own.hatch,
+            "label": label,
+            "zorder": 1 - number / 1000,
+            **told,
+        }
+        areas.append(draw_area(ax, edges[[*places, -1]], top[places], **look))
     return areas
+
+
+def _draw_lines(
+    ax: Axes,
+    edges: NDArray[np.int64],
+    amounts: NDArray[np.float64],
+    named: list[tuple[Style, str]],
+    style: dict[str, Any],
+) -> list[Artist]:
+    """Draw a line of steps for each group."""
+    lines: list[Artist] = []
+    for levels, (own, label), told in zip(amounts, named, looks(style, len(named)), strict=True):
+        places = thin(edges[:-1], np.nan_to_num(levels), columns=count_columns(ax))
+        look = {"color": own.colour, "linestyle": own.dashes, "label": label, **told}
+        times, drawn = edges[[*places, -1]].view("M8[us]"), levels[[*places, places[-1]]]
+        lines += ax.plot(times, drawn, drawstyle="steps-post", **look)
+    return lines
 
 
 def _unknown_spans(edges: NDArray[np.int64], is_known: NDArray[np.bool_], start: int) -> list[Span]:
@@ -312,10 +371,8 @@ def _unknown_spans(edges: NDArray[np.int64], is_known: NDArray[np.bool_], start:
     return list(zip(first, last, strict=True))
 
 
-def _lacks(steps: Steps, interval: Extent) -> list[Artist]:
+def _lacks(steps: Steps, interval: Extent) -> list[str]:
     """Return what the legend says of balances that are in no sum."""
     pieces = cut(steps, np.array([interval.start, interval.before]))
     late = int((~pieces.known_throughout).sum())
-    return [axes.note(f"not in it while unknown:\n{late:,} of {len(steps):,} accounts")] * (
-        late > 0
-    )
+    return [f"without {late:,} of {len(steps):,} accounts while unknown"] * (late > 0)

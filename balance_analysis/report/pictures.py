@@ -10,6 +10,7 @@ import datetime as dt
 import io
 import re
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -21,18 +22,19 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
-from balance_analysis.figures.axes import Unit
+from balance_analysis.figures.axes import unit_of
 from balance_analysis.figures.balances import plot_drawdown
 from balance_analysis.figures.concentration import plot_concentration
 from balance_analysis.figures.flows import draw_flows, period_name
 from balance_analysis.figures.totals import plot_totals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import pandas as pd
     from matplotlib.axes import Axes
 
+    from balance_analysis.assets import Assets
     from balance_analysis.report.content import AssetContent, Content
     from balance_analysis.report.tables import AssetUnit
 
@@ -66,7 +68,8 @@ class Picture:
 class Pictures:
     """Draws the pictures of one page, whose ids are all different."""
 
-    def __init__(self, content: Content) -> None:
+    def __init__(self, content: Content, assets: Assets) -> None:
+        self._assets = assets
         self._numbers = count(1)
         self._freq = content.freq
         start, end = content.source.start, content.source.end
@@ -77,13 +80,13 @@ class Pictures:
         """Draw what is there and flowed, and who holds it."""
         draw, freq, table = self.draw, self._freq, asset.table
         shown: dict[str, Any] = {"opening": asset.opening, **self._span}
-        amount = Unit(asset.asset_id, unit.decimals, unit.symbol)
+        amount = unit_of(table, asset.summary, self._assets)
         totals = f"Totals by account type, {unit.label}"
         flows = f"Inflow, outflow and net by {period_name(freq)}, {unit.label}"
         unevenly, largest = "How unevenly it is held at the end", "The largest holders over time"
         return [
             (
-                draw(totals, plot_totals, table, **_in(unit), **shown),
+                draw(totals, plot_totals, table, assets=self._assets, **shown),
                 draw(flows, draw_flows, asset.history, asset.flows, freq=freq, unit=amount),
             ),
             (
@@ -97,7 +100,8 @@ class Pictures:
     ) -> Picture:
         """Draw the balance of one account, of which these are the rows and the opening."""
         caption = f"Balance and, below zero, how far it lies under its peak so far, {unit.label}"
-        return self.draw(caption, plot_drawdown, rows, opening=opening, **_in(unit), **self._span)
+        shown = {"opening": opening, "assets": self._assets, **self._span}
+        return self.draw(caption, plot_drawdown, rows, **shown)
 
     def draw(
         self,
@@ -109,12 +113,17 @@ class Pictures:
     ) -> Picture:
         """Draw what a function of `figures` makes of some data."""
         figure = Figure(figsize=_FLAT if is_flat else _SIZE)
-        plot(*data, ax=figure.add_subplot(), **options)
+        with _any_letters():
+            plot(*data, ax=figure.add_subplot(), title="", **options)
         return Picture(caption, to_svg(figure, key=str(next(self._numbers)), label=caption))
 
 
-def _in(unit: AssetUnit) -> dict[str, Any]:
-    return {"decimals": unit.decimals, "unit": unit.symbol}
+@contextmanager
+def _any_letters() -> Iterator[None]:
+    """Let words have letters that the page's font has, and matplotlib's, which measures, lacks."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font", append=False)
+        yield
 
 
 def to_svg(figure: Figure, *, key: str, label: str) -> Markup:
@@ -132,9 +141,7 @@ def to_svg(figure: Figure, *, key: str, label: str) -> Markup:
     sink = io.StringIO()
     # Text stays text: that is smaller, and can be found and copied.
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": key}
-    with mpl.rc_context(settings), warnings.catch_warnings():
-        # The page's font has letters that matplotlib's, by which room is measured, lacks.
-        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font", append=False)
+    with mpl.rc_context(settings), _any_letters():
         _fit(figure)
         figure.savefig(sink, format="svg", metadata=_METADATA, transparent=True)
     width, height = (72 * length for length in figure.get_size_inches())

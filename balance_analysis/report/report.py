@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 from markupsafe import Markup
 
+from balance_analysis.assets import assets_of
 from balance_analysis.files.atomic import check_output, replacing
 from balance_analysis.report.content import make_content, read_source
 from balance_analysis.report.sections import make_page
-from balance_analysis.report.tables import read_units
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,7 +37,7 @@ def write_report(
     end: Instant | None = None,
     accounts: pd.DataFrame | Iterable[Account] = (),
     largest: int = 10,
-    decimals: AssetsLike | None = None,
+    assets: AssetsLike | None = None,
 ) -> None:
     """Write a report on an archive or a table: one HTML file that needs no network.
 
@@ -65,10 +65,10 @@ def write_report(
     largest
         How many accounts of each asset have one, by their balance at the end. Of more than twelve
         assets only those with most rows have any, and pictures.
-    decimals
-        How many decimals each asset has, as `to_units` takes it. A TOML file may tell the `symbol`
-        of each asset as well. Amounts of an asset that it doesn't tell, or without it of all, are
-        in the smallest unit.
+    assets
+        What assets are called and how many decimals they have, as `read_assets` takes it; by
+        default what the archive or the table tells. Amounts of an asset that isn't told are in its
+        smallest unit.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def write_report(
         If a sum has more than 38 digits.
     ValueError, TypeError
         If an account is not in the data, an option is malformed, or `start` is not before the end;
-        or if the file would lie in an archive, or replace that of `decimals`.
+        or if the file would lie in an archive, or replace that of `assets`.
     OSError
         If a file can't be read or written.
 
@@ -99,11 +99,11 @@ def write_report(
     ...     page.read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
-    check_output(path, inputs=[decimals] if isinstance(decimals, str | os.PathLike) else ())
+    check_output(path, inputs=[assets] if isinstance(assets, str | os.PathLike) else ())
     found = read_source(source, start=start, end=end)
     content = make_content(found, accounts=accounts, largest=largest)
-    units = read_units([asset.asset_id for asset in content.assets], decimals)
-    page = render(make_page(content, units))
+    known = assets_of(found.table, assets)
+    page = render(make_page(content, known))
     with replacing(path) as temporary:
         temporary.write_bytes(page.encode())
 

@@ -18,8 +18,9 @@ from balance_analysis.schema import ACCOUNT_KEY, NO_MARKET
 from balance_analysis.text import count_text, short_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
+    from balance_analysis.assets import Assets
     from balance_analysis.report.content import Account, AssetContent, Bound, Content, Source
     from balance_analysis.report.pictures import Picture
 
@@ -45,12 +46,12 @@ class Part:
     folded: tuple[tables.Sheet, ...] = ()
 
 
-def make_page(content: Content, units: Mapping[str, tables.AssetUnit]) -> dict[str, Any]:
+def make_page(content: Content, assets: Assets) -> dict[str, Any]:
     """Return what `report.html` shows, by its names, each asset in its unit."""
     with mpl.rc_context():
         mpl.rcdefaults()  # what the caller has set is for the caller's figures
         mpl.rcParams["text.parse_math"] = False  # a dollar in an id begins no formula
-        source, pictures = content.source, Pictures(content)
+        source, pictures = content.source, Pictures(content, assets)
         parts = {"complete": _completeness(source, pictures)}
         if source.limits is not None and not source.limits.empty:
             parts["limits"] = _limits(source.limits, pictures, source.end)
@@ -61,7 +62,7 @@ def make_page(content: Content, units: Mapping[str, tables.AssetUnit]) -> dict[s
             "warnings": list(_warnings(source)),
             "facts": list(_facts(content)),
             "parts": parts,
-            "assets": list(_Assets(content, units, pictures).sections()),
+            "assets": list(_Assets(content, assets, pictures).sections()),
         }
 
 
@@ -145,11 +146,9 @@ def _limit(label: str, values: pd.Series[Any]) -> tables.Column:
 class _Assets:
     """Makes the sections of the assets of one report."""
 
-    def __init__(
-        self, content: Content, units: Mapping[str, tables.AssetUnit], pictures: Pictures
-    ) -> None:
+    def __init__(self, content: Content, assets: Assets, pictures: Pictures) -> None:
         self._content = content
-        self._units = units
+        self._units = tables.units_of([asset.asset_id for asset in content.assets], assets)
         self._pictures = pictures
         frames = [asset.summary[name].astype("str") for asset in content.assets for name in _IDS]
         self._short = short_ids(value for frame in frames for value in frame)

@@ -11,13 +11,12 @@ import pyarrow as pa
 from markupsafe import Markup
 
 from balance_analysis.analysis.int128 import integers_of, words_of
-from balance_analysis.assets import read_assets
 from balance_analysis.figures.styles import type_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from balance_analysis.assets import AssetsLike
+    from balance_analysis.assets import Assets
 
 UNKNOWN: Final = "unknown"
 NOTHING: Final = "\N{EN DASH}"
@@ -64,22 +63,12 @@ def _write(amount: int, decimals: int, needed: int) -> str:
     return f"{'-' if amount < 0 else ''}{whole:,}{point}"
 
 
-def read_units(assets: Iterable[str], decimals: AssetsLike | None) -> dict[str, AssetUnit]:
-    """Return what each asset is shown in; `decimals` is as `to_units` takes it.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If it is malformed.
-    OSError
-        If the file can't be read.
-    """
-    known = read_assets(decimals or {})
+def units_of(ids: Iterable[str], assets: Assets) -> dict[str, AssetUnit]:
+    """Return what each asset is shown in."""
+    labels = assets.labels(ids)
     return {
-        asset: AssetUnit(known[asset].decimals, known[asset].symbol or None)
-        if asset in known
-        else AssetUnit(None, None)
-        for asset in assets
+        one: AssetUnit(assets[one].decimals, label) if one in assets else AssetUnit()
+        for one, label in labels.items()
     }
 
 

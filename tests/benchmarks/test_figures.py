@@ -19,12 +19,12 @@ POINTS = 1_000_000
 DAY = 86_400_000_000
 
 TABLE_PLOTS = {
-    "balances": lambda table, ax: ba.plot_balances(table, ax=ax, decimals=6),
-    "totals": lambda table, ax: ba.plot_totals(table, ax=ax, decimals=6),
+    "balances": lambda table, ax: ba.plot_balances(table, ax=ax, assets={"VOTE": 6}),
+    "totals": lambda table, ax: ba.plot_totals(table, ax=ax, assets={"VOTE": 6}),
     "totals an hour, shares": lambda table, ax: ba.plot_totals(
         table, ax=ax, freq="1h", shares=True
     ),
-    "flows a day": lambda table, ax: ba.plot_flows(table, ax=ax, decimals=6),
+    "flows a day": lambda table, ax: ba.plot_flows(table, ax=ax, assets={"VOTE": 6}),
     "flows a minute": lambda table, ax: ba.plot_flows(table, ax=ax, freq="1min"),
     "drawdown": lambda table, ax: ba.plot_drawdown(_longest(table), ax=ax),
     "calendar": lambda table, ax: ba.plot_activity(table, ax=ax),

@@ -19,11 +19,11 @@ SOURCES = {
 def test_report(benchmark, tmp_path, name):
     table = SOURCES[name]()
     path = tmp_path / "report.html"
-    decimals = dict.fromkeys(table["asset_id"].cat.categories, 18)
+    assets = dict.fromkeys(table["asset_id"].cat.categories, 18)
 
     def write():
         path.unlink(missing_ok=True)
-        ba.write_report(table, path, decimals=decimals)
+        ba.write_report(table, path, assets=assets)
 
     benchmark.pedantic(write, rounds=3, warmup_rounds=1)
     benchmark.extra_info["bytes"] = path.stat().st_size

@@ -196,7 +196,7 @@ def test_a_report_does_not_replace_what_tells_its_units(name, world):
     assert world.content() == before
     table = ba.read_parquet(world.source)
     with pytest.raises(ValueError, match="the same file as"):
-        ba.write_report(table, "assets.html", decimals=world.folder / "assets.html")
+        ba.write_report(table, "assets.html", assets=world.folder / "assets.html")
 
 
 @pytest.mark.parametrize("name", [name for name in WRITERS if name != "demo --out"])

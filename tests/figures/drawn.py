@@ -66,13 +66,9 @@ def entries(ax):
     return [text.get_text() for text in ax.get_legend().get_texts()]
 
 
-def title(ax):
+def said(ax):
+    """Return the words above the entries of a legend."""
     return ax.get_legend().get_title().get_text()
-
-
-def extents(artists):
-    boxes = [artist.get_window_extent() for artist in artists if artist.get_text()]
-    return sorted((box.extents for box in boxes), key=tuple)
 
 
 def visible_labels(axis):

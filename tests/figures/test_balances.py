@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import json
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from balance_analysis.assets import note_assets, read_assets
 from balance_analysis.figures.balances import MOST_LINES, plot_balances
 from balance_analysis.frame import empty_table
+from balance_analysis.schema import ATTRS_KEY
 from tests.analysis.tables import LARGEST, START, by_account, opening_frame, table_of
 from tests.figures.drawn import (
     DAY,
@@ -17,8 +21,8 @@ from tests.figures.drawn import (
     entries,
     history,
     lines,
+    said,
     shaded,
-    title,
     us,
     visible_labels,
 )
@@ -36,7 +40,9 @@ from tests.figures.drawn import (
 def test_each_line_has_the_rows_of_its_account_and_ends_with_the_interval(levels):
     rows = [(*account, time, balance) for (account, time), balance in levels.items()]
     last = max(row[4] for row in rows)
-    names = {GENERAL: "general · a1", MARGIN: "margin · a1 · market m1"}
+    names = {GENERAL: "general · a1", MARGIN: "margin · a1 · m1"}
+    if len(by_account(rows)) > 1:
+        names = {GENERAL: "general", MARGIN: "margin · market m1"}
     expected = {
         names[account]: [
             *((time, float(balance)) for time, balance in changes),
@@ -60,12 +66,28 @@ def test_an_end_after_the_last_row_is_drawn_to():
     assert lines(ax)["general · a1"] == [(START, 5.0), (19452 * DAY, 5.0)]
 
 
-@pytest.mark.parametrize("decimals", [18, {"VOTE": 18, "other": 6}])
-def test_decimals_turn_amounts_into_whole_units(decimals):
+VEGA = {"VOTE": {"symbol": "VEGA", "decimals": 18}}
+
+
+def test_an_asset_that_is_told_is_drawn_in_whole_units_by_its_symbol(tmp_path):
     table = table_of([(*GENERAL, START, 15 * 10**17)])
-    ax = plot_balances(table, decimals=decimals, unit="VEGA")
-    assert lines(ax)["general · a1"][0][1] == 1.5
-    assert ax.get_ylabel() == "balance (VEGA)\nasset VOTE"
+    path = tmp_path / "assets.json"
+    path.write_text(json.dumps(VEGA))
+    noted = table.copy()
+    noted.attrs[ATTRS_KEY] = note_assets({}, VEGA)
+    for data, assets in ((table, VEGA), (table, path), (table, read_assets(VEGA)), (noted, None)):
+        ax = plot_balances(data, assets=assets)
+        assert lines(ax)["general · a1"][0][1] == 1.5
+        assert ax.get_ylabel() == "balance (VEGA)"
+        assert ax.get_title("left") == "VEGA balance of general · a1"
+
+
+def test_an_asset_that_is_not_told_is_drawn_in_its_smallest_unit_which_the_axis_says():
+    asset = "e46bed5b0745e4778e9be69108c8d9e81eedd6f92271ef8af77cff45d48a55b1"
+    ax = plot_balances(table_of([(asset, *GENERAL[1:], START, 15)]), assets=VEGA)
+    assert lines(ax)["general · a1"][0][1] == 15
+    assert ax.get_ylabel() == "balance\n(smallest unit of e46bed…55b1)"
+    assert ax.get_title("left") == "e46bed…55b1 balance of general · a1"
 
 
 def test_two_assets_are_refused_with_the_way_to_select_one():
@@ -82,9 +104,8 @@ def test_a_balance_of_one_moment_is_marked():
 def test_the_largest_of_many_accounts_are_drawn_and_the_rest_counted():
     rows = [("VOTE", "ACCOUNT_TYPE_GENERAL", f"p{i:02}", "", START + i, i) for i in range(20)]
     ax = plot_balances(table_of(rows))
-    assert list(lines(ax)) == [f"general · p{i:02}" for i in range(19, 19 - MOST_LINES, -1)]
-    assert "8 of 20 accounts" in ax.get_legend().get_title().get_text()
-    assert "12 are not drawn" in ax.get_legend().get_title().get_text()
+    assert list(lines(ax)) == [f"p{i:02}" for i in range(19, 19 - MOST_LINES, -1)]
+    assert said(ax) == "and 12 others with smaller maxima, not drawn"
 
 
 def test_each_line_is_drawn_in_a_way_of_its_own():
@@ -116,7 +137,7 @@ LEVELS = st.lists(
 @settings(max_examples=15)
 def test_any_history_draws_with_amounts_that_can_be_told_apart(levels, decimals, step):
     rows = [(*GENERAL, START + at * step, level) for at, level in enumerate(levels)]
-    ax = plot_balances(table_of(rows), decimals=decimals)
+    ax = plot_balances(table_of(rows), assets={} if decimals is None else {"VOTE": decimals})
     ax.figure.canvas.draw()
     texts = [label.get_text() for label in visible_labels(ax.yaxis)]
     assert texts
@@ -130,7 +151,7 @@ def test_an_account_that_is_always_empty_lies_at_the_bottom_of_an_axis_from_0_to
 
 
 def test_large_amounts_have_si_prefixes():
-    ax = plot_balances(history(50, scale=10**12), decimals=6)
+    ax = plot_balances(history(50, scale=10**12), assets={"VOTE": 6})
     ax.figure.canvas.draw()
     assert {label.get_text()[-1] for label in visible_labels(ax.yaxis)} <= {"k", "M", "0"}
 
@@ -164,7 +185,7 @@ def test_the_time_before_the_first_row_is_hatched_from_the_start_on():
     table = table_of([(*GENERAL, us("2023-04-05"), 6)])
     ax = plot_balances(table, start="2023-04-03", end="2023-04-07")
     assert shaded(ax, "////") == [("unknown", us("2023-04-03"), us("2023-04-05"))]
-    assert entries(ax) == ["general · a1", "unknown"]
+    assert entries(ax) == ["unknown"]
 
 
 def test_an_opening_balance_holds_until_the_first_row():
@@ -187,7 +208,7 @@ def test_accounts_that_stay_unknown_are_counted():
     table = table_of([(*GENERAL, us("2023-04-01"), 6), (*MARGIN, us("2023-04-09"), 6)])
     ax = plot_balances(table, end="2023-04-07")
     assert list(lines(ax)) == ["general · a1"]
-    assert title(ax) == "1 more are unknown throughout"
+    assert said(ax) == "and 1 unknown throughout"
 
 
 def test_a_start_that_is_not_before_the_end_is_refused():
@@ -195,14 +216,29 @@ def test_a_start_that_is_not_before_the_end_is_refused():
         plot_balances(table_of([(*GENERAL, START, 5)]), start="2023-04-07", end="2023-04-07")
 
 
-def test_decimals_may_stand_in_a_file_as_for_to_units(tmp_path):
-    path = tmp_path / "assets.toml"
-    path.write_text("[VOTE]\ndecimals = 18\n")
-    table = table_of([(*GENERAL, START, 15 * 10**17)])
-    for given_path in (path, str(path)):
-        ax = plot_balances(table, decimals=given_path)
-        assert lines(ax)["general · a1"][0][1] == 1.5
-        assert ax.get_ylabel().startswith("balance (whole units)")
-    path.write_text("[other]\ndecimals = 18\n")
-    with pytest.raises(ValueError, match="is not known: give"):
-        plot_balances(table, decimals=path)
+def test_one_that_holds_far_more_than_the_others_does_not_hide_them():
+    rows = [
+        (*GENERAL[:2], f"p{held}", "", START + day * DAY, held + day)
+        for held in (10**25, 9000, 5000)
+        for day in (0, 1)
+    ]
+    ax = plot_balances(table_of(rows))
+    ax.figure.canvas.draw()
+    assert ax.get_yscale() == "symlog"
+    assert "log scale" in ax.get_ylabel()
+    low, high = ax.get_window_extent().intervaly
+    ends = [line.get_window_extent().y0 for line in ax.lines]
+    assert all(low + (high - low) / 50 < end for end in ends)
+    assert plot_balances(table_of(rows[2:])).get_yscale() == "linear"
+
+
+def test_what_a_caller_wants_of_a_title_and_of_lines_is_done():
+    rows = [(*GENERAL[:2], f"p{i}", "", START + i, 5) for i in range(3)]
+    ax = plot_balances(table_of(rows), title="Mine: $5", color=["r", "g"], lw=3)
+    assert ax.get_title("left") == "Mine: $5"
+    assert [(line.get_color(), line.get_linewidth()) for line in ax.lines] == [
+        ("r", 3),
+        ("g", 3),
+        ("r", 3),
+    ]
+    assert not plot_balances(table_of(rows), title="").get_title("left")

@@ -10,7 +10,7 @@ import balance_analysis as ba
 from balance_analysis.figures.concentration import lorenz
 from balance_analysis.frame import empty_table
 from tests.analysis.tables import START, table_of
-from tests.figures.drawn import HOUR, areas, entries, shaded, title, us
+from tests.figures.drawn import HOUR, areas, entries, said, shaded, us
 
 
 def holders(balances, *, time=START):
@@ -37,17 +37,18 @@ def test_a_curve_of_many_holders_has_fewer_points_on_the_same_curve():
     assert np.allclose(shares, sums[places] / sums[-1])
 
 
-def test_the_legend_tells_the_moment_the_coefficient_and_the_largest():
+def test_words_tell_the_moment_the_coefficient_and_the_largest():
     ax = ba.plot_concentration(holders([1, 3], time=us("2023-04-01T12:00")), n=1)
-    assert title(ax) == "at 2023-04-01 12:00:00 UTC"
-    assert entries(ax) == ["Lorenz curve, Gini 0.25", "all hold the same", "the largest holds 75%"]
+    assert ax.get_title("left") == "How unevenly VOTE is held at 2023-04-01 12:00:00 UTC"
+    assert entries(ax) == ["Lorenz curve, Gini 0.25", "all hold the same"]
+    assert said(ax) == "the largest holds 75%"
 
 
 def test_unknown_accounts_are_counted():
     rows = holders([1, 2])
     rows.loc[0, "timestamp"] += np.timedelta64(5, "D")
     ax = ba.plot_concentration(rows, when="2023-04-02")
-    assert entries(ax)[-1] == "unknown: 1 more account"
+    assert said(ax).endswith("unknown: 1 more account")
 
 
 def test_before_any_row_nobody_is_known_to_hold_anything():
@@ -60,7 +61,7 @@ def test_before_any_row_nobody_is_known_to_hold_anything():
 def test_what_is_nearly_all_is_not_said_to_be_all():
     ax = ba.plot_concentration(holders([1, *[1] * 300, 10**9]), n=1)
     assert entries(ax)[0] == "Lorenz curve, Gini >0.99"
-    assert entries(ax)[-1] == "the largest holds >99%"
+    assert said(ax) == "the largest holds >99%"
 
 
 @given(
@@ -94,9 +95,10 @@ def test_those_that_hold_most_on_average_are_drawn_and_the_others_together():
         for i, b in enumerate([50, 30, 15, 5])
     ]
     ax = ba.plot_concentration(table_of(rows), kind="largest", n=2)
-    assert entries(ax) == ["2 others, 20%", "general · p1, 30%", "general · p0, 50%"]
+    assert entries(ax) == ["general · p0 50%", "general · p1 30%", "2 others 20%"]
     assert [steps[0][1] for steps in areas(ax).values()] == [0.5, 0.8, 1.0]
-    assert title(ax) == "the 2 that held most on average,\nand their shares at the end:"
+    assert ax.get_title("left") == "VOTE shares of the 2 that held most on average"
+    assert said(ax) == "shares at the end"
 
 
 @pytest.mark.parametrize(

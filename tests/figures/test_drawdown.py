@@ -8,7 +8,7 @@ from matplotlib import pyplot as plt
 import balance_analysis as ba
 from balance_analysis.frame import empty_table
 from tests.analysis.tables import START, table_of
-from tests.figures.drawn import DAY, GENERAL, HOUR, MARGIN, areas, entries, lines, title, us
+from tests.figures.drawn import DAY, GENERAL, HOUR, MARGIN, areas, lines, said, us
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=12))
@@ -27,16 +27,16 @@ def test_the_curve_lies_under_zero_by_what_the_balance_lacks_to_its_peak(levels)
     plt.close(ax.figure)
 
 
-def test_the_legend_names_the_account_and_its_deepest_fall():
+def test_words_name_the_account_and_its_deepest_fall():
     rows = [(us("2023-04-01"), 8), (us("2023-04-02"), 2), (us("2023-04-03T12:00"), 6)]
-    ax = ba.plot_drawdown(table_of([(*MARGIN, *row) for row in rows]), decimals=0)
-    assert title(ax) == "margin · a1\nmarket m1"
-    assert entries(ax)[-1] == "below its peak; deepest:\n6 (75%)\n2023-04-02"
+    ax = ba.plot_drawdown(table_of([(*MARGIN, *row) for row in rows]), assets={"VOTE": 0})
+    assert ax.get_title("left") == "VOTE balance and drawdown of margin · a1 · m1"
+    assert said(ax) == "deepest: 6 (75%), 2023-04-02"
 
 
 def test_an_account_that_only_grew_is_said_to_have():
     ax = ba.plot_drawdown(table_of([(*GENERAL, START, 1), (*GENERAL, START + DAY, 2)]))
-    assert entries(ax)[-1] == "never below its peak"
+    assert said(ax) == "never below its peak"
 
 
 def test_several_accounts_are_refused_with_the_way_to_select_one():

@@ -18,13 +18,14 @@ from tests.figures.drawn import (
     entries,
     lines,
     micros,
+    said,
     shaded,
     us,
 )
 
 START = us("2023-04-01")
 HATCH = "\\\\\\\\"
-INCOMPLETE = "not known to be complete:\nchanges may be missing"
+INCOMPLETE = "changes may be missing"
 OF_TIME = [
     ba.plot_balances,
     ba.plot_totals,
@@ -141,13 +142,13 @@ def test_an_opening_alone_is_drawn_as_far_as_is_known():
 def test_a_group_that_only_an_opening_tells_is_in_the_totals():
     opening = opening_frame({MARGIN: (3, None)})
     ax = ba.plot_totals(told((0, 8)), opening=opening)
-    assert [*areas(ax)] == ["general, 4", "margin, 3"]
+    assert [*areas(ax)] == ["general 4", "margin 3"]
 
 
 def test_totals_say_of_what_is_unknown_at_the_end():
     ax = ba.plot_totals(told((0, 3)), end=from_microseconds(START + 5 * DAY))
-    assert "general, unknown" in entries(ax)
-    assert "not in it while unknown:\n1 of 1 accounts" in entries(ax)
+    assert "general unknown" in entries(ax)
+    assert "without 1 of 1 accounts while unknown" in said(ax)
 
 
 def test_an_interval_of_which_nothing_is_known_says_so():
@@ -158,12 +159,13 @@ def test_an_interval_of_which_nothing_is_known_says_so():
 
 def test_the_lorenz_curve_is_of_the_last_moment_that_is_known():
     table = told((0, 30))
-    assert ba.plot_concentration(table).get_legend().get_title().get_text() == ("at 2023-05-01")
+    title = ba.plot_concentration(table).get_title("left")
+    assert title == "How unevenly VOTE is held at 2023-05-01"
     late = ba.plot_concentration(table, when=from_microseconds(START + 31 * DAY))
     assert late.texts[0].get_text() == "nobody is known to hold anything\nat 2023-05-02"
     held = opening_frame({MARGIN: (12, None)})
     ax = ba.plot_concentration(told((0, 30), rows=ROWS[:1]), opening=held, n=1)
-    assert "the largest holds 71%" in entries(ax)
+    assert said(ax) == "the largest holds 71%"
 
 
 def test_days_of_which_a_part_is_not_known_are_hatched_in_the_calendar():

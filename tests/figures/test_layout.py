@@ -1,31 +1,34 @@
-"""What must never be, in any figure: labels over labels, words outside, a legend over data."""
+"""What must never be, in any figure: words over words, words outside, a legend over data."""
 
 from __future__ import annotations
 
+import io
 from itertools import combinations
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 import balance_analysis as ba
 from balance_analysis.archive.coverage import Coverage, Interval
+from balance_analysis.figures.legends import fit_legend, spread
 from tests.analysis.tables import START, table_of
 from tests.figures.drawn import (
     DAY,
     GENERAL,
-    extents,
+    entries,
     history,
     snapshots,
     us,
     visible_labels,
 )
 
+VEGA = {"VOTE": {"symbol": "VEGA", "decimals": 6}}
 TYPES = ("GENERAL", "MARGIN", "BOND", "INSURANCE", "REWARD_LP_RECEIVED_FEES", "SETTLEMENT")
 LIMITS = snapshots(
     ("2023-03-20", "2023-04-02", False, True),
@@ -71,13 +74,11 @@ PLOTS = {
         table, ax=ax, start="2017-01-01" if len(table) == 1 else None, limits=LIMITS
     ),
     "balances from a start": lambda table, ax: ba.plot_balances(table, ax=ax, start="2023-03-27"),
-    "totals": lambda table, ax: ba.plot_totals(
-        table, ax=ax, decimals=6, unit="VEGA", limits=LIMITS
-    ),
+    "totals": lambda table, ax: ba.plot_totals(table, ax=ax, assets=VEGA, limits=LIMITS),
     "shares by party": lambda table, ax: ba.plot_totals(
         table, ax=ax, by=("asset_id", "party_id"), shares=True
     ),
-    "flows": lambda table, ax: ba.plot_flows(table, ax=ax, decimals=18, limits=LIMITS),
+    "flows": lambda table, ax: ba.plot_flows(table, ax=ax, assets=VEGA, limits=LIMITS),
     "drawdown": lambda table, ax: ba.plot_drawdown(one_account(table), ax=ax),
     "calendar": lambda table, ax: ba.plot_activity(table, ax=ax),
     "week": lambda table, ax: ba.plot_activity(table, ax=ax, kind="week"),
@@ -89,66 +90,218 @@ SNAPSHOT_PLOTS = {
     "limits": lambda ax: ba.plot_limits(LIMITS, ax=ax, end="2023-05-01"),
     "limits seen once": lambda ax: ba.plot_limits(LIMITS[2:], ax=ax),
 }
-SIZES = [(5, 3), (10, 4.5)]
+SIZES = [(10, 4), (6.4, 4.8), (3.3, 2.5)]
 
 
 def check_layout(ax):
+    """Check each word of a figure, and that no data lies behind the legend of an Axes."""
     figure = ax.figure
     figure.canvas.draw()
-    for axis in (ax.xaxis, ax.yaxis):
-        words = [*visible_labels(axis), axis.get_offset_text(), axis.label]
-        for one, other in combinations(extents(words), 2):
-            assert not overlap(one, other), (axis.axis_name, one, other)
-    outside = figure.bbox.padded(1)
-    for text in figure.findobj(Text):
-        if text.get_text() and text.get_visible() and is_shown(text, ax):
-            box = text.get_window_extent()
-            assert outside.x0 <= box.x0, text
-            assert box.x1 <= outside.x1, text
-            assert outside.y0 <= box.y0, text
-            assert box.y1 <= outside.y1, text
-    legend = ax.get_legend()
-    if legend is not None:
-        assert not overlap(legend.get_window_extent().extents, ax.get_window_extent().extents)
+    found = []
+    for each in figure.axes:
+        legend = each.get_legend()
+        found += [text for text in each.findobj(Text) if is_seen(text, each)]
+        if legend is not None:
+            assert inside(legend.get_window_extent(), each.bbox)
+            assert not any(overlap(top, legend.get_window_extent()) for top in drawn(each))
+    for text in found:
+        assert inside(text.get_window_extent(), figure.bbox), text
+    for one, other in combinations(found, 2):
+        assert not overlap(box_of(one), box_of(other)), (one, other)
+
+
+def is_seen(text, ax):
+    return text.get_text().strip() and text.get_visible() and is_shown(text, ax)
+
+
+def box_of(text):
+    """Return where a text is, without the line that leads to it."""
+    return Text.get_window_extent(text)
+
+
+def inside(box, other):
+    return (
+        other.x0 - 1 <= box.x0
+        and box.x1 <= other.x1 + 1
+        and other.y0 - 1 <= box.y0
+        and box.y1 <= other.y1 + 1
+    )
+
+
+def drawn(ax):
+    """Return the boxes of the data of an Axes: of lines, areas, bars and cells."""
+    low, high = ax.dataLim.intervaly
+    ends = ax.transData.transform([(0, low), (0, high)])[:, 1]
+    return [Bbox.from_extents(ax.bbox.x0, min(ends), ax.bbox.x1, max(ends))]
 
 
 def is_shown(text, ax):
     """Whether a text is drawn: matplotlib keeps ticks beyond an axis, which it doesn't draw."""
-    ticks = {
-        tick.label1
-        for axis in (ax.xaxis, ax.yaxis)
-        for tick in [*axis.majorTicks, *axis.minorTicks]
-    }
-    return text not in ticks or text in {*visible_labels(ax.xaxis), *visible_labels(ax.yaxis)}
+    for axis in (ax.xaxis, ax.yaxis):
+        low, high = sorted(axis.get_view_interval())
+        for tick in [*axis.majorTicks, *axis.minorTicks]:
+            if text in (tick.label1, tick.label2):
+                return axis.get_visible() and low <= tick.get_loc() <= high
+    return True
 
 
 def overlap(one, other):
     return (
-        one[0] < other[2] - 0.5
-        and other[0] < one[2] - 0.5
-        and one[1] < other[3] - 0.5
-        and other[1] < one[3] - 0.5
+        one.x0 < other.x1 - 1
+        and other.x0 < one.x1 - 1
+        and one.y0 < other.y1 - 1
+        and other.y0 < one.y1 - 1
     )
 
 
-def axes_of(size):
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure.subplots()
+def axes_of(size, **layout):
+    return plt.subplots(figsize=size, **layout)[1]
 
 
-@pytest.mark.parametrize(
-    ("table", "size"), [(name, SIZES[0]) for name in TABLES if name != "a day"], ids=str
-)
+ALL = {
+    **PLOTS,
+    **{name: lambda _, ax, plot=plot: plot(ax) for name, plot in SNAPSHOT_PLOTS.items()},
+}
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("plot", ALL.values(), ids=ALL)
+def test_words_stand_apart_in_the_figure_and_the_legend_above_the_data(plot, size):
+    check_layout(plot(TABLES["a month"], axes_of(size)))
+
+
+@pytest.mark.parametrize("table", [name for name in TABLES if name != "a month"])
 @pytest.mark.parametrize("plot", PLOTS.values(), ids=PLOTS)
-def test_words_stand_apart_within_the_figure_and_the_legend_beside_the_data(plot, table, size):
-    check_layout(plot(TABLES[table], axes_of(size)))
+def test_so_they_do_whatever_the_data_is(plot, table):
+    check_layout(plot(TABLES[table], axes_of((5, 3))))
 
 
-@pytest.mark.parametrize("size", [*SIZES, (6, 2)], ids=str)
-@pytest.mark.parametrize("plot", SNAPSHOT_PLOTS.values(), ids=SNAPSHOT_PLOTS)
-def test_so_they_do_where_an_archive_is_drawn(plot, size):
-    check_layout(plot(axes_of(size)))
+@pytest.mark.parametrize("layout", [None, "constrained", "tight"])
+@pytest.mark.parametrize("first", range(0, len(ALL), 4))
+def test_so_they_do_in_subplots(first, layout):
+    _, axes = plt.subplots(2, 2, figsize=(10, 8), layout=layout)
+    for plot, ax in zip(list(ALL.values())[first : first + 4], axes.flat, strict=False):
+        plot(TABLES["a month"], ax)
+    check_layout(axes[0, 0])
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("count", [1, 4, 8, 20])
+def test_so_they_do_however_many_lines_there_are(count, size):
+    ax = ba.plot_balances(history(20, parties=count, types=TYPES[:2]), ax=axes_of(size))
+    check_layout(ax)
+    assert len(ax.lines) == min(count, 8)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("is_first", [True, False], ids=["before", "after"])
+def test_so_they_do_beside_a_second_axis(is_first, size):
+    ax = axes_of(size)
+    twin = ax.twinx() if is_first else None
+    ba.plot_balances(history(20, parties=4), ax=ax)
+    twin = twin or ax.twinx()
+    ba.plot_totals(history(20, parties=4, types=TYPES), ax=twin, assets=VEGA)
+    twin.set_ylabel("total (VEGA)")
+    check_layout(ax)
+    assert ax.bbox.bounds == pytest.approx(twin.bbox.bounds)
+    assert not overlap(*(each.get_legend().get_window_extent() for each in (ax, twin)))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_a_figure_saved_in_a_tight_box_has_the_same_legend(size):
+    ax = ba.plot_totals(TABLES["a month"], ax=axes_of(size))
+    ax.figure.canvas.draw()
+    before = entries(ax)
+    ax.figure.savefig(io.BytesIO(), bbox_inches="tight")
+    assert entries(ax) == before
+    check_layout(ax)
+
+
+def test_an_inset_keeps_its_words_within():
+    inset = axes_of((8, 6)).inset_axes((0.2, 0.3, 0.7, 0.5))
+    ba.plot_totals(TABLES["a month"], ax=inset)
+    inset.figure.canvas.draw()
+    assert inside(inset.get_legend().get_window_extent(), inset.bbox)
+
+
+def test_lines_are_named_at_their_ends_where_there_is_room():
+    ax = ba.plot_balances(history(20, parties=8), ax=axes_of((10, 4)))
+    check_layout(ax)
+    assert ax.get_legend() is None
+    names = {text.get_text(): text.xy[1] for text in ax.texts}
+    assert names == {line.get_label(): line.get_ydata()[-1] for line in ax.lines}
+    ax.figure.set_size_inches(3.3, 2.5)
+    check_layout(ax)
+    assert not ax.texts
+    assert ax.get_legend() is not None
+
+
+@given(st.lists(st.floats(-50, 150), max_size=12), st.floats(1, 8), st.floats(-20, 0))
+def test_names_are_spread_in_their_order_and_no_farther_than_needed(places, distance, low):
+    found = spread(np.array(places), distance, low, 120)
+    order = np.argsort(places, kind="stable")
+    assert (np.diff(found[order]) >= distance - 1e-6).all()
+    assert (found >= low - 1e-6).all()
+    assert (found <= 120 + 1e-6).all()
+    if (np.diff(np.sort(places)) >= distance).all() and (np.array(places) >= low).all():
+        assert np.allclose(found, np.minimum(places, found))
+
+
+@given(
+    st.lists(
+        st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=60), max_size=20
+    ),
+    st.floats(60, 800),
+    st.floats(40, 600),
+)
+@settings(max_examples=30)
+def test_a_legend_has_room_or_says_how_many_have_none(labels, width, height):
+    found = fit_legend(labels, ["unknown"], "", width, height)
+    if found is not None:
+        size, columns, shown, texts, _ = found
+        rows = -(-len(texts) // columns)
+        assert rows * size < height
+        assert len(texts) == shown + 1 + (shown < len(labels))
+        if shown < len(labels):
+            more = len(labels) - shown
+            assert texts[shown] == f"and {more} other{'s' * (more > 1)}"
+
+
+def test_limits_and_legends_that_a_caller_sets_stay():
+    ax = ba.plot_totals(TABLES["a day"], ax=axes_of((6, 4)))
+    ax.set_ylim(0, 7)
+    ax.set_xlim(0, 1)
+    ax.set_title("Mine")
+    ax.get_legend().remove()
+    ax.figure.set_size_inches(9, 3)
+    ax.figure.canvas.draw()
+    assert ax.get_ylim() == (0, 7)
+    assert ax.get_xlim() == (0, 1)
+    assert ax.get_legend() is None
+    assert [
+        text.get_text()
+        for text in ax.findobj(Text)
+        if "total by" in text.get_text() and text.get_visible()
+    ] == []
+
+
+def test_ids_with_any_letters_are_written_as_they_are():
+    party, asset = "_a$b$^x", "$VO_TE$"
+    rows = [(asset, GENERAL[1], name, "", START, 5) for name in (party, "line\nbreak")]
+    ax = ba.plot_totals(table_of(rows), ax=axes_of((8, 4)), by=("asset_id", "party_id"))
+    check_layout(ax)
+    assert entries(ax) == [f" {party} 5", "line\ufffdbreak 5"]
+    assert ax.get_title("left") == f"{asset} total by party"
+
+
+@pytest.mark.parametrize("days", [1 / 24, 1, 3, 30, 400, 2000])
+def test_no_date_stands_twice_under_an_axis(days):
+    ax = ba.plot_balances(history(20, days=days), ax=axes_of((10, 4)))
+    ax.figure.canvas.draw()
+    words = [label.get_text() for label in visible_labels(ax.xaxis)]
+    dates = [word for word in words if ":" not in word]
+    assert len(set(dates)) == len(dates)
+    assert not any(word in ax.xaxis.get_offset_text().get_text() for word in dates)
 
 
 @given(
@@ -162,6 +315,7 @@ def test_so_they_do_where_an_archive_is_drawn(plot, size):
 def test_so_they_do_in_any_size_and_over_any_time(name, width, height, days, parties):
     table = history(30, days=days, parties=parties, types=TYPES)
     check_layout(PLOTS[name](table, axes_of((width, height))))
+    plt.close("all")
 
 
 @pytest.mark.parametrize("plot", PLOTS.values(), ids=PLOTS)
@@ -227,5 +381,5 @@ def test_microseconds_are_an_axis_like_any_other(plot, length):
 
 def test_flows_of_nothing_have_an_axis_of_nothing():
     for freq in ("1D", "1h", None):
-        ax = ba.plot_flows(table_of([(*GENERAL, START + 7, 5)]), freq=freq, decimals=6)
-        assert ax.get_ylim() == (-0.05, 1.05)
+        ax = ba.plot_flows(table_of([(*GENERAL, START + 7, 5)]), freq=freq, assets=VEGA)
+        assert ax.get_ylim()[0] == -0.05

@@ -166,7 +166,7 @@ def test_an_account_shows_type_party_and_market_if_it_has_one_in_the_order_of_th
         ("VOTE", "ACCOUNT_TYPE_GENERAL", "a", ""),
     ]
     assert account_labels(pd.DataFrame(keys, columns=ACCOUNT_KEY)) == [
-        "order margin · c2071f…ed19 · market bda439…4f32",
+        "order margin · c2071f…ed19 · bda439…4f32",
         "general · a",
     ]
 

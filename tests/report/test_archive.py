@@ -63,14 +63,14 @@ def test_what_flowed_is_unknown_where_a_part_of_a_period_is_a_gap(folder, tmp_pa
 
 
 def test_pictures_of_a_time_with_a_gap_say_so(folder, archived, tmp_path):
-    assert archived.text("text", "tspan").count("not known to be complete") >= 2
+    assert archived.text("text", "tspan").count("changes may be missing") >= 2
     assert GAPS_NOTE in archived.text("p")
     write_report(
         Archive(folder), tmp_path / "r.html", end=from_microseconds(START + DAY), largest=1
     )
     whole = read_page(tmp_path / "r.html")
     assert "Part of the time" not in whole.text("figcaption", "p")
-    assert whole.text("text", "tspan").count("not known to be complete") == 0
+    assert whole.text("text", "tspan").count("changes may be missing") == 0
 
 
 @pytest.mark.usefixtures("words_only")

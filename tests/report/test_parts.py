@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
+from balance_analysis.assets import read_assets
 from balance_analysis.report import report, tables
 from balance_analysis.report.pictures import to_svg
-from balance_analysis.report.tables import AssetUnit, ratio_text, read_units, write_moment
+from balance_analysis.report.tables import AssetUnit, ratio_text, units_of, write_moment
 from tests.report.reading import read_page
 
 LARGEST = 10**38 - 1
@@ -54,15 +55,13 @@ def test_digits_are_grouped_by_three(values):
         assert text == "unknown" or re.fullmatch(r"-?\d{1,3}(,\d{3})*", text)
 
 
-def test_decimals_are_a_mapping_or_a_file():
-    with pytest.raises(TypeError, match="a mapping of assets"):
-        read_units(["A"], 18)
-
-
-def test_a_csv_tells_decimals_without_symbols(tmp_path):
-    file = tmp_path / "assets.csv"
-    file.write_text("asset_id,decimals\nA,6\n", encoding="utf-8")
-    assert read_units(["A", "B"], file) == {"A": AssetUnit(6), "B": AssetUnit()}
+def test_an_asset_is_shown_in_whole_units_by_its_symbol_or_its_short_id():
+    assets = read_assets({"A": {"decimals": 6, "symbol": "tA"}, "B": 2})
+    assert units_of(["A", "B", "C"], assets) == {
+        "A": AssetUnit(6, "tA"),
+        "B": AssetUnit(2, "B"),
+        "C": AssetUnit(),
+    }
 
 
 @pytest.mark.parametrize(

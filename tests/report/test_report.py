@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
+from balance_analysis.assets import Assets
 from balance_analysis.known import note_known
 from balance_analysis.report.content import make_content, read_source
 from balance_analysis.report.report import write_report
 from balance_analysis.report.sections import make_page
-from balance_analysis.report.tables import read_units
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from tests.analysis.tables import DAY, GENERAL, HOUR, MARGIN, OTHER, START, table_of
 from tests.report.reading import number, read_page
@@ -168,7 +168,7 @@ def test_an_account_has_every_fact_of_its_summary(table, page):
 def test_with_decimals_amounts_are_in_whole_units_to_the_last_digit(vote, tmp_path):
     file = tmp_path / "assets.toml"
     file.write_text('[VOTE]\nsymbol = "VT"\ndecimals = 18\n', encoding="utf-8")
-    page = read_page(write(vote, tmp_path, decimals=file, largest=0))
+    page = read_page(write(vote, tmp_path, assets=file, largest=0))
     closing = ba.summarize_accounts(vote)["closing"]
     caption = "All 2 accounts, by balance"
     assert "closing VT" in page.heads[caption]
@@ -178,9 +178,9 @@ def test_with_decimals_amounts_are_in_whole_units_to_the_last_digit(vote, tmp_pa
 
 @pytest.mark.usefixtures("words_only")
 def test_an_asset_without_decimals_stays_in_its_smallest_unit(table, tmp_path):
-    text = read_page(write(table, tmp_path, decimals={"VOTE": 2}, largest=1)).text()
+    text = read_page(write(table, tmp_path, assets={"VOTE": 2}, largest=1)).text()
     assert "closing, smallest unit" in text
-    assert "closing, whole units" in text
+    assert "closing, VOTE" in text
 
 
 @pytest.mark.usefixtures("words_only")
@@ -286,7 +286,7 @@ def test_another_process_with_other_hashes_gives_the_same_bytes(vote, tmp_path):
 def test_a_report_that_can_t_be_made_leaves_the_last_one_and_nothing_else(table, tmp_path):
     path = tmp_path / "report.html"
     path.write_text("before", encoding="utf-8")
-    for options in ({"largest": -1}, {"accounts": [("A", "B", "C", "D")]}, {"decimals": "x.txt"}):
+    for options in ({"largest": -1}, {"accounts": [("A", "B", "C", "D")]}, {"assets": "x.xml"}):
         with pytest.raises(ValueError, match=r"largest|accounts|assets"):
             write_report(table, path, **options)
     with pytest.raises(FileNotFoundError):
@@ -332,7 +332,7 @@ def test_of_many_assets_those_with_most_rows_are_drawn_and_the_others_say_so():
     assert {asset.asset_id for asset in content.assets} - {*drawn} == {"asset03", "asset07"}
     assert [len(asset.chosen) for asset in content.assets].count(1) == 12
     others = replace(content, assets=tuple(asset for asset in content.assets if not asset.is_drawn))
-    report = make_page(others, read_units(["asset03", "asset07"], None))
+    report = make_page(others, Assets({}))
     assert not any(part.pictures for asset in report["assets"] for part in asset["parts"])
     assert all("It has no pictures" in asset["words"] for asset in report["assets"])
 
@@ -346,7 +346,7 @@ def test_no_more_than_5000_accounts_are_listed_and_the_page_says_so():
     source = read_source(table_of(rows), start=None, end=None)
     content = make_content(source, accounts=(), largest=0)
     content = replace(content, assets=tuple(replace(a, is_drawn=False) for a in content.assets))
-    report = make_page(content, read_units(["few", "many"], None))
+    report = make_page(content, Assets({}))
     parts = (part for asset in report["assets"] for part in asset["parts"])
     few, many = (part for part in parts if part.title == "Accounts")
     assert len(few.sheets[0]) == 3
