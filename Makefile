@@ -1,7 +1,7 @@
 PYTHON ?= python3
 RUN := .venv/bin
 
-.PHONY: demo test lint size pictures
+.PHONY: demo test lint size reference pictures
 
 demo: .venv/installed ## the main job on sample data: files and pictures in demo/
 	$(RUN)/balance-analysis demo --out demo
@@ -18,6 +18,9 @@ lint: .venv/installed-dev ## style, types and the import contract
 
 size: .venv/installed ## how many lines, modules and import circles, room by room
 	$(RUN)/python -m tests.size
+
+reference: .venv/installed-dev ## every public name with its docstring: build/reference/index.html
+	$(RUN)/python -W error -m tests.reference build/reference
 
 pictures: demo ## README's pictures, from sample data
 	cp demo/balances-tUSD.png notebooks/balances.png

@@ -1,15 +1,17 @@
 """Load, keep, reconstruct and plot the history of account balances of a trading network.
 
-::
-
     import balance_analysis as ba
 
     with ba.Client("https://node.example.org") as client:
         table = ba.load_balance_changes(client, start="2023-04-01", end="2023-04-08")
 
-The public names stand in `__init__.pyi`. Each is imported from its module when it is first used, so
-that importing this package, or asking the command line for help, costs nothing.
+A table is a pandas frame. What takes one is a method of it as well: `table.balances.at(...)`.
+`balance_analysis.cluster` works on archives of any size, `balance_analysis.service.app` serves one,
+and `balance_analysis.demo` has sample data.
 """
+
+# The public names stand in `__init__.pyi`. Each is imported from its module when it is first used,
+# so that importing this package, or asking the command line for help, costs nothing.
 
 import importlib
 import sys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -160,9 +161,11 @@ def run_demo(out: Path, *, say: Callable[[str], None]) -> DemoResult:
     say(f"Imported {imported.rows:,} balance changes from network history segments: {history.uri}")
     _check(history.verify(segments=segments), say)
     table, status = archive.read(), archive.status()
-    files = [out / "changes.parquet", out / "network_limits.json"]
+    files = [out / "changes.parquet", out / "network_limits.json", out / "assets.toml"]
     write_parquet(table, files[0])
     write_network_limits(limits, files[1])
+    with replacing(files[2]) as temporary:
+        shutil.copyfile(sample_data() / "assets.toml", temporary)
     files += _draw(table, out)
     return DemoResult(table, limits, status, summarize_accounts(table), tuple(files))
 

@@ -1,7 +1,5 @@
 """Every error that this package raises on purpose.
 
-::
-
     BalanceAnalysisError
     ├── RequestError        a node could not be asked, or refused
     │   └── TooLargeError   its answer would have been larger than it can send

@@ -86,6 +86,7 @@ LATER_ACCOUNT_TYPES: Final = (
 """Account types of later releases, up to v0.79, which the interface document doesn't list."""
 
 ACCOUNT_TYPES: Final = INTERFACE_ACCOUNT_TYPES + LATER_ACCOUNT_TYPES
+"""The names of all account types that this release knows."""
 
 ID_TYPE = pa.dictionary(pa.int32(), pa.string())
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import threading
 import time
 import zipfile
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -68,8 +71,12 @@ def test_the_segments_are_those_of_the_sample(tmp_path):
             }
 
 
+def test_the_assets_beside_it_are_those_of_the_archive(result):
+    assert ba.read_assets(result.files[2]) == sample_assets()
+
+
 def test_there_is_a_picture_of_every_asset(result):
-    pictures = result.files[2:]
+    pictures = result.files[3:]
     assert len(pictures) == len(sample_assets())
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
 
@@ -92,3 +99,15 @@ def test_the_server_is_gone_when_its_block_is_interrupted():
     assert threading.active_count() <= before
     with pytest.raises(requests.ConnectionError):
         requests.get(urls[0], timeout=5)
+
+
+def test_what_the_command_names_to_open_next_is_there_and_runs(tmp_path):
+    command = [sys.executable, "-m", "balance_analysis", "demo", "--out", "a demo"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    _, said = done.stderr.split("Open next:\n")
+    picture, report, plot, serve, notebook = (line.strip() for line in said.splitlines())
+    assert (tmp_path / picture.partition(",")[0]).is_file()
+    assert Path(notebook.partition(",")[0]).is_file()
+    assert (" report " in report, " serve " in serve) == (True, True)
+    subprocess.run(plot, shell=True, cwd=tmp_path, check=True)
+    assert (tmp_path / "a demo" / "totals.png").is_file()

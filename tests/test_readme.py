@@ -12,6 +12,7 @@ import textwrap
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import nbformat
 import pandas as pd
 import pytest
 import requests
@@ -20,10 +21,16 @@ from typer.testing import CliRunner
 import balance_analysis as ba
 from balance_analysis.cli import EXIT_CODES, INTERRUPTED, app
 from balance_analysis.cli.settings import resolve
-from balance_analysis.demo import sample_archive, sample_data, serve_sample
+from balance_analysis.demo import sample_assets, sample_data, serve_sample
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+NOTEBOOKS = "\n".join(
+    cell.source
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
+    for cell in nbformat.read(path, as_version=4).cells
+    if cell.cell_type == "markdown"
+)
 
 
 def blocks(language):
@@ -31,14 +38,12 @@ def blocks(language):
     return [textwrap.dedent(block) for _, block in found]
 
 
-BLOCKS = ["quickstart", "archive", "pictures", "resume", "analysis", "cluster"]
+def test_readme_is_read_in_one_sitting():
+    assert len(README.encode()) <= 10_000
 
 
-@pytest.mark.parametrize("block", blocks("python"), ids=BLOCKS)
-def test_a_python_block_runs(block, tmp_path):
-    if "demo/archive" in block:
-        with sample_archive() as archive:
-            shutil.copytree(archive.uri, tmp_path / "demo" / "archive")
+def test_the_python_quickstart_runs(tmp_path):
+    (block,) = blocks("python")
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "import matplotlib; matplotlib.use('Agg')\n" + block],
         cwd=tmp_path,
@@ -46,8 +51,12 @@ def test_a_python_block_runs(block, tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    if "write_parquet" in block:
-        assert not ba.read_parquet(tmp_path / "changes.parquet").empty
+    assert not ba.read_parquet(tmp_path / "changes.parquet").empty
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "changes.parquet",
+        "noon.csv",
+        "pools.png",
+    }
 
 
 @contextlib.contextmanager
@@ -63,33 +72,32 @@ def demo_served(line):
 
 
 def test_the_command_line_quickstart_runs(tmp_path):
-    commands = [line for block in blocks("sh") for line in block.splitlines()]
-    commands = [line for line in commands if line.startswith("balance-analysis ")]
-    served, *others = (
-        line for line in commands if " URL" not in line and " serve archive" not in line
-    )
-    with demo_served(served) as url:
-        script = "\n".join(others).replace("http://127.0.0.1:3008", url)
-        script = script.replace("balance-analysis ", f"{sys.executable} -m balance_analysis ")
+    (_, _, served, script) = blocks("sh")
+    script = script.replace("balance-analysis ", f"{sys.executable} -m balance_analysis ")
+    (tmp_path / "demo").mkdir()
+    shutil.copy(sample_data() / "assets.toml", tmp_path / "demo")
+    with demo_served(served.strip()) as url:
         done = subprocess.run(
-            ["bash", "-e", "-c", script], cwd=tmp_path, capture_output=True, text=True
+            ["bash", "-e", "-c", script.replace("http://127.0.0.1:3008", url)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
         )
     assert done.returncode == 0, done.stderr
-    made = {path.name for path in tmp_path.iterdir()}
-    assert made == {
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "demo",
         "changes.parquet",
-        "accounts.csv",
-        "pools.png",
+        "accounts.xlsx",
         "pools.csv",
+        "pools.png",
+        "archive",
         "totals.svg",
         "report.html",
-        "network_limits.json",
-        "archive",
     }
 
 
 def test_what_is_asked_of_a_served_archive_is_answered():
-    (asked,) = re.findall(r"curl 'http://127\.0\.0\.1:3008(.*)'", README)
+    (asked,) = re.findall(r"curl 'http://127\.0\.0\.1:3008(.*)'", NOTEBOOKS)
     with serve_sample() as url:
         answer = requests.get(url + asked, timeout=10).json()
     assert len(answer["balances"]["edges"]) == 5
@@ -97,9 +105,9 @@ def test_what_is_asked_of_a_served_archive_is_answered():
 
 def test_the_set_up_commands_are_make_targets():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert {"make demo", "make test"} <= set(re.findall(r"make \w+", README))
-    assert re.search(r"^demo:", makefile, re.MULTILINE)
-    assert re.search(r"^test:", makefile, re.MULTILINE)
+    assert {"demo", "test", "reference"} == set(re.findall(r"make (\w+)", README))
+    for target in ("demo", "test", "reference"):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
 
 
 def test_every_exit_code_is_documented():
@@ -114,13 +122,7 @@ def test_every_command_is_documented():
     ]
     for prefix, group in groups:
         for command in group.registered_commands:
-            assert f"balance-analysis {prefix}{command.callback.__name__}" in README
-
-
-def test_the_settings_in_readme_are_settings(tmp_path):
-    (block,) = blocks("toml")
-    (tmp_path / "export.toml").write_text(block)
-    assert resolve({}, environ={}, config=tmp_path / "export.toml")["archive"].value
+            assert f"balance-analysis {prefix}{command.callback.__name__}" in README + NOTEBOOKS
 
 
 def test_every_setting_is_an_option_of_export():
@@ -130,10 +132,17 @@ def test_every_setting_is_an_option_of_export():
         assert f"--{name.replace('_', '-')}" in said
 
 
-def test_every_picture_and_link_is_there():
-    targets = re.findall(r"\]\(([^)#:]+)\)", README)
+@pytest.mark.parametrize("page", ["README.md", "tests/README.md", "tests/benchmarks/README.md"])
+def test_every_picture_and_link_is_there(page):
+    targets = re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text(encoding="utf-8"))
+    assert page == "tests/benchmarks/README.md" or targets
+    assert all((ROOT / page).parent.joinpath(target).exists() for target in targets)
+
+
+def test_every_picture_and_link_of_a_notebook_is_there():
+    targets = re.findall(r"\]\(([^)#:]+)\)", NOTEBOOKS)
     assert targets
-    assert all((ROOT / target).is_file() for target in targets)
+    assert all((ROOT / "notebooks" / target).exists() for target in targets)
 
 
 PANDAS = re.findall(r"^\| `(.+?)` \| (fails|rounds) \| (.+) \|$", README, re.MULTILINE)
@@ -143,14 +152,14 @@ PANDAS = re.findall(r"^\| `(.+?)` \| (fails|rounds) \| (.+) \|$", README, re.MUL
 def names(tmp_path_factory):
     """What stands in the quickstart, in a folder of its own."""
     folder = tmp_path_factory.mktemp("pandas")
-    table = ba.read_parquet(sample_data() / "changes.parquet")
+    table = ba.read_parquet(sample_data() / "changes.parquet", assets=sample_assets())
     ba.write_parquet(table, folder / "changes.parquet")
     with contextlib.chdir(folder):
         yield {
             "ba": ba,
             "pd": pd,
             "table": table,
-            "whole": ba.to_units(table, sample_data() / "assets.toml"),
+            "whole": ba.to_units(table),
             "exact": ba.to_integers(table),
         }
     plt.close("all")

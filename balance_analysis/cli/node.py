@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 import balance_analysis as ba
-from balance_analysis.cli.app import NODE, command
+from balance_analysis.cli.app import NODE, app, command
 from balance_analysis.cli.options import (
     AccountOptions,
     PrintFormat,
@@ -160,3 +163,30 @@ def demo(
     echo(f"{result.status}\n")
     print_summary(result.summary, limit=12, assets=sample_assets())
     messages.say("Wrote " + ", ".join(str(path) for path in result.files))
+    messages.say("\nOpen next:\n" + "\n".join(f"  {line}" for line in _next_steps(out)))
+
+
+def _next_steps(out: Path) -> Iterator[str]:
+    """Yield what to open and to type after a demo, as it can be copied into this shell."""
+    from balance_analysis.demo import sample_data
+
+    archive, page, picture = (
+        shlex.quote(str(out / name)) for name in ("archive", "report.html", "totals.png")
+    )
+    program = _program()
+    yield f"{out / 'balances-tUSD.png'}, a picture, and those beside it"
+    yield f"{program} report {archive} -o {page}    # all of it, on one page"
+    yield f"{program} plot {archive} --kind totals --asset-id tUSD -o {picture}"
+    yield f"{program} serve {archive}    # then open http://127.0.0.1:3008/docs"
+    notebook = sample_data().parent / "notebooks" / "01_quickstart.ipynb"
+    if notebook.is_file():
+        yield f"{notebook}, the first of the notebooks"
+
+
+def _program() -> str:
+    """Return how this program was called, as short as the shell's path allows."""
+    is_script = Path(sys.argv[0]).name == app.info.name
+    called = sys.argv[0] if is_script else sys.executable
+    name = Path(called).name
+    short = shlex.quote(name if shutil.which(name) == called else called)
+    return short if is_script else f"{short} -m balance_analysis"

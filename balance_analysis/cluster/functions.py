@@ -99,7 +99,7 @@ def time_weighted_average(
 
     Parameters
     ----------
-    archive, to, **options
+    archive, to, options
         See `cluster.series`.
     start, end, freq, opening, tz
         As for `balance_analysis.time_weighted_average`.
@@ -134,7 +134,7 @@ def summarize_accounts(
 
     Parameters
     ----------
-    archive, to, **options
+    archive, to, options
         See `cluster.series`.
     start, end, opening
         As for `balance_analysis.summarize_accounts`.
@@ -175,7 +175,7 @@ def flows(
 
     Parameters
     ----------
-    archive, to, **options
+    archive, to, options
         See `cluster.series`. Flows of groups are added up before they are written, and stand as
         `balance_analysis.flows` returns them.
     freq, by, start, end, opening, tz
@@ -220,7 +220,7 @@ def totals(
 
     Parameters
     ----------
-    archive, to, **options
+    archive, to, options
         See `cluster.series`. In a file, rows stand as `balance_analysis.totals` returns them.
     by, freq, start, end, opening, tz
         As for `balance_analysis.totals`.

@@ -7,7 +7,7 @@ Colours and themes. An account type has one colour, hatch and line style, of `st
 figure and on every background; accounts that are all of one type have a hue each. All else (text,
 grid, frame, hatches of what is unknown) takes its colour from matplotlib's settings at the time
 when the figure is made and drawn into. So a dark figure is one that is made and drawn into with
-other settings::
+other settings:
 
     with matplotlib.rc_context(ba.DARK_STYLE):
         figure, ax = plt.subplots(layout="constrained")

@@ -50,7 +50,7 @@ def environment() -> dict[str, str]:
 
 
 def kept_memory() -> dict[str, str]:
-    """Return the environment of a cluster's workers: as `environment`, and what README advises."""
+    """Return the environment of a cluster's workers: as `environment`, and what is advised."""
     return environment() | {
         "MALLOC_MMAP_THRESHOLD_": str(1 << 26),
         "MALLOC_TRIM_THRESHOLD_": str(1 << 30),

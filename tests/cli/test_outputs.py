@@ -354,11 +354,9 @@ def test_a_table_shows_what_a_terminal_would_obey(evil):
     assert len(lines) == 1 + len(ba.summarize_accounts(ba.read_parquet(evil)))
 
 
-@pytest.mark.filterwarnings("default:Glyph")
-def test_what_is_said_of_a_choice_and_warned_of_is_escaped(evil, tmp_path):
+def test_what_is_said_of_a_choice_is_escaped(evil, tmp_path):
     said = run("plot", evil, "--kind", "drawdown", "-o", tmp_path / "x.png")
     assert is_harmless(said)
-    assert "UserWarning: Glyph 13 (\\u000d) missing" in said.stderr
     said = run("series", evil, "--party-id", f"x{ESCAPE[:8]}", "-o", tmp_path / "x.csv", code=2)
     assert is_harmless(said)
 
