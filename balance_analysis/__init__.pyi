@@ -39,6 +39,7 @@ from .files.parquet import (
 )
 from .files.tables import write_table
 from .ingest.export import export
+from .ingest.imports import import_segments
 from .load.changes import iter_balance_changes, load_balance_changes
 from .load.opening import load_opening_balances
 from .load.pages import Page, iter_pages
@@ -50,6 +51,8 @@ from .node.doctor.report import Finding, NodeReport
 from .node.limits import load_network_limits
 from .report.report import write_report
 from .schema import ACCOUNT_KEY, ACCOUNT_TYPES, NetworkLimits
+from .segments.report import SegmentsReport, diagnose_segments
+from .segments.table import read_segments
 
 __version__: str
 
@@ -78,6 +81,7 @@ __all__ = [
     "Repaired",
     "RequestError",
     "Run",
+    "SegmentsReport",
     "TooLargeError",
     "VerifyReport",
     "active_accounts",
@@ -89,9 +93,11 @@ __all__ = [
     "concentration",
     "deltas",
     "diagnose_node",
+    "diagnose_segments",
     "drawdown",
     "export",
     "flows",
+    "import_segments",
     "iter_balance_changes",
     "iter_pages",
     "load_balance_changes",
@@ -110,6 +116,7 @@ __all__ = [
     "read_assets",
     "read_network_limits",
     "read_parquet",
+    "read_segments",
     "reconcile",
     "repair",
     "share",

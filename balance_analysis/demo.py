@@ -27,6 +27,7 @@ from balance_analysis.files.parquet import (
 )
 from balance_analysis.filters import Filters
 from balance_analysis.ingest.export import export
+from balance_analysis.ingest.imports import import_segments
 from balance_analysis.node.client import Client
 from balance_analysis.node.limits import load_network_limits
 from balance_analysis.schema import to_microseconds
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from balance_analysis.archive.status import ArchiveStatus
+    from balance_analysis.archive.status import ArchiveStatus, VerifyReport
     from balance_analysis.schema import NetworkLimits
 
 PAGE_SIZE: Final = 2000
@@ -124,6 +125,8 @@ def sample_archive() -> Iterator[Archive]:
 def run_demo(out: Path, *, say: Callable[[str], None]) -> DemoResult:
     """Export the sample from an embedded node into an archive, verify it, and draw what it holds.
 
+    Beside it, an archive is made of a few network history segments, and compared with their ledger.
+
     Parameters
     ----------
     out
@@ -151,10 +154,12 @@ def run_demo(out: Path, *, say: Callable[[str], None]) -> DemoResult:
         run = export(client, archive, end=SAMPLE_END, page_size=PAGE_SIZE, assets=sample_assets())
         say(f"Exported {run.rows:,} balance changes in {run.requests} requests: {archive.uri}")
         limits = load_network_limits(client)
-    verified = archive.verify()
-    say(str(verified))
-    if verified.problems:
-        raise CheckError(f"{archive.uri} is not what it says: {verified}")
+    _check(archive.verify(), say)
+    history = Archive(out / "history")
+    segments = sample_data() / "segments"
+    imported = import_segments(history, segments, progress=False)
+    say(f"Imported {imported.rows:,} balance changes from network history segments: {history.uri}")
+    _check(history.verify(segments=segments), say)
     table, status = archive.read(), archive.status()
     files = [out / "changes.parquet", out / "network_limits.json", out / "assets.toml"]
     write_parquet(table, files[0])
@@ -163,6 +168,12 @@ def run_demo(out: Path, *, say: Callable[[str], None]) -> DemoResult:
         shutil.copyfile(sample_data() / "assets.toml", temporary)
     files += _draw(table, out)
     return DemoResult(table, limits, status, summarize_accounts(table), tuple(files))
+
+
+def _check(verified: VerifyReport, say: Callable[[str], None]) -> None:
+    say(str(verified))
+    if verified.problems:
+        raise CheckError(f"{verified.uri} is not what it says: {verified}")
 
 
 def _draw(table: pd.DataFrame, out: Path) -> Iterator[Path]:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 KNOWN_KEY: Final = "known"
 """Where `attrs[ATTRS_KEY]` has the known intervals: [start, end) as ISO 8601 in UTC, ascending."""
 
+NOTHING_BEFORE_KEY: Final = "nothing_before"
+"""Where it says that no account held anything before the table's first known interval."""
+
 Known = tuple["Span", ...]
 """Known intervals, half-open, in microseconds, ascending; none touches the next."""
 
@@ -71,10 +74,20 @@ def lacking(told: Mapping[str, Any]) -> list[Span]:
     return between(known, to_microseconds(told["start"]), to_microseconds(told["end"]))
 
 
-def note_known(table: pd.DataFrame, known: Iterable[Span]) -> None:
-    """Note the known intervals in a table's attrs, beside what these tell already."""
-    told: Mapping[str, Any] = table.attrs.get(ATTRS_KEY, {})
-    table.attrs[ATTRS_KEY] = {**told, KNOWN_KEY: known_json(known)}
+def note_known(table: pd.DataFrame, known: Iterable[Span], *, nothing_before: bool = False) -> None:
+    """Note the known intervals in a table's attrs, beside what these tell already.
+
+    `nothing_before` says that no account held anything before the first of them.
+    """
+    told: dict[str, Any] = {**table.attrs.get(ATTRS_KEY, {}), KNOWN_KEY: known_json(known)}
+    told.pop(NOTHING_BEFORE_KEY, None)
+    table.attrs[ATTRS_KEY] = {**told, **({NOTHING_BEFORE_KEY: True} if nothing_before else {})}
+
+
+def has_nothing_before(*frames: pd.DataFrame | None) -> bool:
+    """Whether one of frames tells that no account held anything before it."""
+    told = [getattr(frame, "attrs", {}).get(ATTRS_KEY) for frame in frames]
+    return any(isinstance(each, dict) and each.get(NOTHING_BEFORE_KEY) is True for each in told)
 
 
 def known_json(known: Iterable[Span]) -> list[list[str]]:

@@ -6,6 +6,7 @@ of a dictionary; rows are then sorted by numbers.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ROOM: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that the table can't hold: raw, why, and its microseconds where they can be read."""
+
+    raw: str
+    reason: str
+    time: int | None
 
 
 def canonical(rows: pa.Table, *, sort: bool = True, is_by_time: bool = False) -> pa.Table:

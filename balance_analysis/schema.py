@@ -203,6 +203,11 @@ def from_microseconds(microseconds: int) -> dt.datetime:
     return EPOCH + dt.timedelta(microseconds=microseconds)
 
 
+FIRST_MOMENT: Final = to_microseconds("2015-01-01")
+LAST_MOMENT: Final = to_microseconds("2100-01-01")
+"""A row that lies before the first or not before the last one is in another unit of time."""
+
+
 @dataclass(frozen=True, slots=True)
 class NetworkLimits:
     """The network's limits at one moment: a snapshot.

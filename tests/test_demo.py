@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import pandas as pd
@@ -15,13 +16,14 @@ import requests
 
 import balance_analysis as ba
 from balance_analysis.demo import run_demo, sample_assets, sample_data, serve_sample
+from sample_data.segments import main as make_segments
 
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory):
     said = []
     made = run_demo(tmp_path_factory.mktemp("demo") / "out", say=said.append)
-    assert len(said) == 3
+    assert len(said) == 5
     return made
 
 
@@ -48,6 +50,25 @@ def test_the_archive_holds_the_sample(result):
     assert (written.extra, written.block_height) == (limits.extra, limits.block_height)
     assert len(result.summary) == len(sample[ba.ACCOUNT_KEY].drop_duplicates())
     ba.check_table(result.table)
+
+
+def test_a_few_segments_are_imported_and_agree_with_their_ledger(result):
+    history = ba.Archive(result.files[0].parent / "history")
+    sample = result.table[result.table["timestamp"] < history.coverage()["end"].max()]
+    pd.testing.assert_frame_equal(history.read(), ba.to_table(sample))
+    assert not ba.deltas(history.read())["delta"].isna().any()
+
+
+def test_the_segments_are_those_of_the_sample(tmp_path):
+    make_segments(tmp_path)
+    made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    kept = {path.name: path for path in (sample_data() / "segments").iterdir()}
+    assert made.keys() == kept.keys()
+    for name, path in kept.items():
+        with zipfile.ZipFile(path) as old, zipfile.ZipFile(tmp_path / name) as new:
+            assert {x: old.read(x) for x in old.namelist()} == {
+                x: new.read(x) for x in new.namelist()
+            }
 
 
 def test_the_assets_beside_it_are_those_of_the_archive(result):

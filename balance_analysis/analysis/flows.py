@@ -86,8 +86,7 @@ def deltas(
         step_deltas(block, out=words[begin : begin + len(block.times)])
 
     map_blocks(differ, steps)
-    kept = slice(None) if opening is None else steps.is_row
-    delta = int128.to_balances(words[kept], ~steps.is_fresh[kept])
+    delta = int128.to_balances(words[steps.is_row], ~steps.is_fresh[steps.is_row])
     return in_units(history.rows.assign(delta=delta), units, table)
 
 

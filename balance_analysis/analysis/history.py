@@ -22,7 +22,7 @@ from balance_analysis.analysis.int128 import integers_of, words_from, words_of
 from balance_analysis.analysis.steps import ALWAYS, BLOCK, NEVER, Steps, map_parallel
 from balance_analysis.errors import CheckError
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_amounts
-from balance_analysis.known import known_of, to_known
+from balance_analysis.known import has_nothing_before, known_of, to_known
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ATTRS_KEY,
@@ -99,6 +99,8 @@ def make_history(
     rows, steps = _read_table(table)
     if opening is not None:
         steps = _with_opening(steps, opening)
+    if has_nothing_before(table, opening):
+        steps = _from_nothing(steps)
     spans = known_of(table) if known is None else to_known(known)
     grid = freq
     if not isinstance(grid, Grid):
@@ -237,6 +239,19 @@ def _with_opening(steps: Steps, opening: pd.DataFrame) -> Steps:
     )
 
 
+def _from_nothing(steps: Steps) -> Steps:
+    """Return steps of which each account held nothing before its first row."""
+    is_fresh = steps.is_row[steps.bounds[:-1]]
+    places = steps.bounds[:-1][is_fresh]
+    return Steps(
+        steps.accounts,
+        steps.bounds + np.append(0, np.cumsum(is_fresh)),
+        np.insert(steps.times, places, ALWAYS),
+        np.insert(steps.words, places, 0, axis=0),
+        np.insert(steps.is_row, places, False),
+    )
+
+
 def _states(opening: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], int, int | None]]:
     """Yield each account, from when on it held its opening balance, and that; `None` is unknown."""
     keys = check_opening(opening)
@@ -271,7 +286,7 @@ def _with_gaps(
         return steps
     until = max(grid.edges[-1:], default=NEVER)
     gaps = [gap for gap in between(known, ALWAYS, NEVER) if gap[0] < until]
-    seen = steps.times if opening is None else _last_seen(steps, known, opening)
+    seen = steps.times if steps.is_row.all() else _last_seen(steps, known, opening)
     if not gaps or gaps[-1][1] <= int(seen[steps.heads].min()) + 1:
         return steps
     starts, ends = np.array(gaps).T
@@ -282,13 +297,13 @@ def _with_gaps(
     return steps if np.all(ceases == NEVER) else replace(steps, ceases=ceases)
 
 
-def _last_seen(steps: Steps, known: Known, opening: pd.DataFrame) -> NDArray[np.int64]:
+def _last_seen(steps: Steps, known: Known, opening: pd.DataFrame | None) -> NDArray[np.int64]:
     """Return up to when each balance was seen: a row's at its time.
 
     Opening balances were the last ones before a moment, which their attrs may tell; else before the
     first known interval.
     """
-    told = opening.attrs.get(ATTRS_KEY)
+    told = None if opening is None else opening.attrs.get(ATTRS_KEY)
     at = told.get("at") if isinstance(told, dict) else None
     first = known[0][0] if known else ALWAYS + 1
     moment = first if at is None else to_microseconds(at)

@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.analysis.units import in_units
+from balance_analysis.archive.blocks import BLOCK_HEIGHT, add_heights, read_blocks_frame
 from balance_analysis.archive.catalogue import count_by, read_accounts, read_balances
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.manifest import (
@@ -35,7 +36,7 @@ from balance_analysis.schema import ATTRS_KEY, COLUMNS, from_microseconds, to_mi
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import dask.dataframe as dd
     from duckdb import DuckDBPyConnection
@@ -143,7 +144,8 @@ class Archive:
         asset_id, party_ids, market_ids, account_types, assets
             As for `load_balance_changes`; the assets by default those that the archive keeps.
         columns
-            Which columns of the table to return, in this order; fewer are read faster.
+            Which columns of the table to return, in this order; fewer are read faster. There is one
+            more on request: `block_height` (Int64), NA where `blocks` doesn't tell it.
         partial
             Whether to return what there is where the interval is not complete. The default interval
             is then from the first to the last that was asked for.
@@ -163,11 +165,16 @@ class Archive:
             If a filter is malformed, `columns` are not some of the table's, each once, or `start`
             is not before `end`.
         """
-        check_columns(columns)
+        check_columns(columns, (*COLUMNS, BLOCK_HEIGHT))
         scan = self.scan(start=start, end=end, partial=partial, **filters)
-        table = read_frame(scan, columns)
-        if set(columns) == set(COLUMNS):
-            note_known(table, scan.known)
+        names = [name for name in columns if name != BLOCK_HEIGHT]
+        needed = names if len(names) == len(columns) else dict.fromkeys([*names, "timestamp"])
+        table = read_frame(scan, list(needed))
+        if len(names) < len(columns):
+            add_heights(self.store, table)
+            table = table[list(columns)]
+        if set(names) == set(COLUMNS):
+            note_known(table, scan.known, nothing_before=scan.nothing_before)
             self._note_assets(table, filters)
         return table
 
@@ -355,6 +362,16 @@ class Archive:
         """Return the markets as `parties` does, with how many `parties` but `network` they have."""
         return count_by(self.accounts(partial=partial, **filters), "market_id")
 
+    def blocks(self) -> pd.DataFrame:
+        """Return the network's blocks, as the segments told that were imported; maybe none.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per block, ascending: `height` (int64) and `timestamp` (datetime64[us, UTC]).
+        """
+        return read_blocks_frame(self.store)
+
     def limits(self) -> pd.DataFrame:
         """Return the network's limits over time.
 
@@ -363,7 +380,8 @@ class Archive:
         pandas.DataFrame
             One row for each distinct snapshot, in the order in which they were seen: `first_seen`
             and `last_seen` (datetime64[us, UTC]), `source` (the node), `block_height` (Int64), and
-            the fields of `NetworkLimits`; `extra` as JSON.
+            the fields of `NetworkLimits`; `extra` as JSON. Segments tell each change: there a row
+            holds from the time of its block to that of the next change.
         """
         rows = read_limits(self.store, *self._state())
         frame: pd.DataFrame = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
@@ -403,6 +421,7 @@ class Archive:
         self,
         *,
         against: Client | None = None,
+        segments: PathLike | Iterable[PathLike] | None = None,
         sample: int = 10,
         seed: int | None = None,
         progress: bool | Report | None = False,
@@ -417,6 +436,9 @@ class Archive:
         ----------
         against
             A node to ask again for some windows, and to compare with.
+        segments
+            Network history segments, as for `read_segments`: the rows are compared with theirs, and
+            each account's change in each block with what their ledger moved, exactly and all.
         sample
             How many windows, each about half a page of rows.
         seed
@@ -432,12 +454,17 @@ class Archive:
         Raises
         ------
         RequestError, DecodeError, IncompleteError, CheckError, ValueError
-            As `load_balance_changes`, if a node is asked.
+            As `load_balance_changes`, if a node is asked, or `read_segments`, if these are read.
         """
         # What proves an archive stands above it, as it asks nodes too, and reads it by this class.
         room = import_module("balance_analysis.maintenance.verify")
         report: VerifyReport = room.verify(
-            self, against=against, sample=sample, seed=seed, progress=progress
+            self,
+            against=against,
+            segments=segments,
+            sample=sample,
+            seed=seed,
+            progress=progress,
         )
         return report
 

@@ -78,7 +78,7 @@ def read_balances(store: Store, filters: Filters, when: Instant, *, partial: boo
         files = [checkpoint_of(about, since, state.checkpoints[since])] if begins else []
         files += files_of(about, state, (since, moment + 1))
         table = read_frame(Scan(store, filters, tuple(files), state.known()), COLUMNS)
-        note_known(table, state.known())
+        note_known(table, state.known(), nothing_before=state.begins_with_first_block)
         return balance_at(table, when)
 
     return _read_at_once(store, filters, read)

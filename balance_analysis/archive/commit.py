@@ -29,6 +29,7 @@ from balance_analysis.archive.limits import (
     read_limits,
     to_timeline,
     with_snapshot,
+    with_timeline,
 )
 from balance_analysis.archive.manifest import (
     export_command,
@@ -146,6 +147,13 @@ class Writer:
     def keep_limits(self, limits: NetworkLimits) -> None:
         """Note that the network's limits are these now; ArchiveError if their file is damaged."""
         self._put_limits(with_snapshot(read_limits(self._store, self.about, self.state), limits))
+
+    def keep_timeline(self, changes: Sequence[NetworkLimits], until: int) -> None:
+        """Note all changes of the limits up to a moment; ArchiveError if their file is damaged."""
+        known = read_limits(self._store, self.about, self.state)
+        rows = with_timeline(known, changes, until)
+        if not rows.equals(known):
+            self._put_limits(rows)
 
     def restore_limits(self, seen: Iterable[Mapping[str, Any]]) -> None:
         """Write the file of the limits anew from snapshots: see `to_timeline`."""

@@ -18,6 +18,7 @@ import pandas as pd
 from balance_analysis.archive.layout import changes_file, is_period, period_named
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, IncompleteError
 from balance_analysis.schema import to_bounds
+from balance_analysis.segments.chain import FIRST_BLOCK, blocks_of, source_text
 from balance_analysis.spans import between, joined
 from balance_analysis.text import EPOCH, exact_text, range_text, spans_text
 
@@ -157,8 +158,16 @@ class Coverage:
                 covered = covered_by(covered, replace(interval, start=start, end=end))
         return replace(self, intervals=covered)
 
+    @property
+    def begins_with_first_block(self) -> bool:
+        """Whether it begins with the network's first block, before which there was nothing."""
+        first = blocks_of(self.intervals[0].source) if self.intervals else None
+        return first is not None and self.intervals[0].proven and first[1] <= FIRST_BLOCK
+
     def missing(self, start: int, end: int, *, proven: bool = True) -> list[Span]:
         """Return the parts of [start, end) that are not covered, or not proven to be complete."""
+        if self.begins_with_first_block:
+            start = max(start, min(end, self.intervals[0].start))
         return between((i.span for i in self.intervals if i.proven or not proven), start, end)
 
     def known(self) -> Known:
@@ -212,8 +221,21 @@ def covered_by(intervals: tuple[Interval, ...], new: Interval) -> tuple[Interval
 
 def _goes_on(before: Interval, after: Interval) -> bool:
     """Whether an interval goes on where another ends, in the same way."""
-    same = (before.proven, before.source) == (after.proven, after.source)
-    return before.end == after.start and same
+    is_same = before.source == after.source or _joined_source(before, after) is not None
+    return before.end == after.start and before.proven == after.proven and is_same
+
+
+def _joined_source(before: Interval, after: Interval) -> str | None:
+    """Return the source of two intervals from segments of which one goes on where the other ends.
+
+    They overlap where a period ends within a segment.
+    """
+    one, other = blocks_of(before.source), blocks_of(after.source)
+    if one is None or other is None or one[0] != other[0]:
+        return None
+    if not one[1] <= other[1] <= one[2] + 1:
+        return None
+    return source_text(one[0], one[1], max(one[2], other[2]))
 
 
 def _join(before: Interval, after: Interval) -> Interval:
@@ -221,6 +243,7 @@ def _join(before: Interval, after: Interval) -> Interval:
     return replace(
         after,
         start=before.start,
+        source=_joined_source(before, after) or after.source,
         block_height=max(heights, default=None),
         asked_at=max(before.asked_at, after.asked_at),
     )

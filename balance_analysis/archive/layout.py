@@ -19,6 +19,7 @@ ABOUT: Final = atomic.ABOUT
 COVERAGE: Final = "_coverage.json"
 ASSETS: Final = "_assets.json"
 CHANGES: Final = "changes/"
+BLOCKS: Final = "_blocks/"
 QUARANTINE: Final = "_quarantine/"
 RUNS: Final = "_runs/"
 STAGED: Final = "_staged/"
@@ -70,6 +71,11 @@ def periods_between(start: int, end: int, partition: Partition) -> Iterator[str]
 def changes_file(period: str, partition: Partition) -> str:
     """Return the name of the file of a period's rows."""
     return f"{CHANGES}{_COLUMNS[partition]}={period}/changes.parquet"
+
+
+def blocks_file(period: str) -> str:
+    """Return the name of the file of a period's blocks."""
+    return f"{BLOCKS}{period}.pq"
 
 
 def period_named(name: str, partition: Partition) -> str | None:

@@ -18,7 +18,7 @@ from balance_analysis.files.atomic import DAMAGES
 from balance_analysis.schema import NetworkLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.manifest import About
@@ -88,6 +88,28 @@ def is_noted(content: bytes, note: LimitsNote) -> bool:
 def with_snapshot(rows: pa.Table, limits: NetworkLimits) -> pa.Table:
     """Return the snapshots with one that was seen after them."""
     return pa.Table.from_pylist(_noted(rows.to_pylist(), snapshot(limits)), _SCHEMA)
+
+
+def with_timeline(rows: pa.Table, changes: Sequence[NetworkLimits], until: int) -> pa.Table:
+    """Return snapshots with all changes of the limits up to a moment in the place of those then.
+
+    A change holds until the next one, and the last one until that moment, microseconds.
+    """
+    if not changes:
+        return rows
+    ends = [*(each.fetched_at for each in changes[1:]), pd.Timestamp(until, unit="us", tz="UTC")]
+    told = [{**snapshot(x), "last_seen": end} for x, end in zip(changes, ends, strict=True)]
+    begin, end = told[0]["first_seen"], ends[-1]
+    seen = rows.to_pylist()
+    before = [
+        row | {"last_seen": min(row["last_seen"], begin)}
+        for row in seen
+        if row["first_seen"] < begin
+    ]
+    after = [
+        row | {"first_seen": max(row["first_seen"], end)} for row in seen if row["last_seen"] > end
+    ]
+    return to_timeline([*before, *told, *after])
 
 
 def to_timeline(seen: Iterable[Mapping[str, Any]]) -> pa.Table:

@@ -137,6 +137,23 @@ def check_empty(store: Store) -> None:
         )
 
 
+def check_bound(store: Store, about: About) -> bool:
+    """Return whether there is no archive yet; raise ArchiveError if it is bound to something else.
+
+    It raises as well where an archive can't be made, as there are other files.
+    """
+    if store.read(layout.ABOUT) is None:
+        check_empty(store)
+        return True
+    bound = read_about(store)
+    if bound != about:
+        raise ArchiveError(
+            f"{store.uri} is bound to another query: {bound.describe()}, not "
+            f"{about.describe()}; export the same, or into another folder"
+        )
+    return False
+
+
 def write_about(store: Store, about: About) -> None:
     """Make an empty archive; where other files are, raise ArchiveError."""
     check_empty(store)

@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from balance_analysis.archive.commit import Writer
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.store import Store
-    from balance_analysis.node.decode import BadRow
+    from balance_analysis.rows import BadRow
     from balance_analysis.schema import NetworkLimits
     from balance_analysis.spans import Span
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
-Kind = Literal["export", "repair"]
+Kind = Literal["export", "import", "repair"]
 Outcome = Literal["incomplete", "complete", "nothing new", "partial", "failed"]
 SUCCESSES: Final = ("complete", "nothing new")
 MOST_CONFLICTS: Final = 100
@@ -144,7 +144,7 @@ class RunReport:
     id
         The run's name; sorted, runs stand in time order.
     kind
-        "export" or "repair".
+        "export", "import" or "repair".
     started, ended
         ISO 8601 in UTC; `ended=None` while it runs, or of one that was killed.
     outcome

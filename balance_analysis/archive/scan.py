@@ -106,12 +106,15 @@ class Scan:
         Those that may have rows, in time order.
     known
         What of the interval is known to be complete.
+    nothing_before
+        Whether no account held anything before that.
     """
 
     store: Store
     filters: Filters
     files: tuple[File, ...]
     known: Known
+    nothing_before: bool = False
 
     def __str__(self) -> str:
         if len(self.files) <= 1:
@@ -197,7 +200,7 @@ class Scan:
         del parts  # or what was read stays in memory beside what is made of it
         # An account's rows stand in time order, in each file and from file to file.
         table = frame_of(canonical(rows, is_by_time=True))
-        note_known(table, self.known)
+        note_known(table, self.known, nothing_before=self.nothing_before)
         return table
 
     def _read_file(self, file: File, part: Slice) -> pa.Table:
@@ -250,7 +253,9 @@ def make_scan(
     if not partial:
         check_complete(state, *span, store.uri)
     known = tuple(clipped(state.known(), *span))
-    return Scan(anywhere(store), filters, tuple(files_of(about, state, span)), known)
+    is_whole = state.begins_with_first_block and span[0] <= state.intervals[0].start
+    files = tuple(files_of(about, state, span))
+    return Scan(anywhere(store), filters, files, known, nothing_before=is_whole)
 
 
 def add_counts(counts: Iterable[pa.Table]) -> pa.Table:
@@ -333,12 +338,12 @@ def _open(store: Store, name: str, notes: Sequence[FileNote]) -> DataFile:
             notes = now
 
 
-def check_columns(columns: Sequence[str]) -> None:
+def check_columns(columns: Sequence[str], known: Sequence[str] = COLUMNS) -> None:
     """Raise ValueError if these are not some of a table's columns, each once."""
     names = [columns] if isinstance(columns, str) else list(columns)
-    unknown = [name for name in names if name not in COLUMNS]
+    unknown = [name for name in names if name not in known]
     if unknown:
-        raise ValueError(f"a table has no columns {unknown}, only {list(COLUMNS)}")
+        raise ValueError(f"a table has no columns {unknown}, only {list(known)}")
     if isinstance(columns, str) or not names or len(set(names)) < len(names):
         raise ValueError(f"columns={columns!r} must be a list of at least one, each once")
 

@@ -254,8 +254,10 @@ Kind = Literal[
     "checkpoint",
     "limits",
     "assets",
+    "blocks",
     "difference",
     "interrupted",
+    "ledger",
     "leftover",
     "stranger",
 ]

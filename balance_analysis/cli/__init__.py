@@ -9,6 +9,7 @@ from balance_analysis.cli import (  # noqa: F401 - they add commands
     archive,
     catalogue,
     export,
+    imports,
     node,
     pictures,
     tables,

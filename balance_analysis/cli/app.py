@@ -93,6 +93,7 @@ def command(
         parameters = [each for p in own for each in _options_of(p)]
         parameters += _fields_as_options(Verbosity)
         run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        run.__name__ = function.__name__.rstrip("_")  # `import` is a word of Python's
         run.__annotations__ = {each.name: each.annotation for each in parameters}
         group.command(rich_help_panel=panel)(run)
         return run

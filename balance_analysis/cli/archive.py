@@ -17,6 +17,7 @@ from balance_analysis.cli.options import (
     PrintFormat,
     Scheduler,
     Text,
+    Texts,
     archive_argument,
     check_is,
     command_line,
@@ -85,6 +86,10 @@ def verify(
     messages: Messages,
     archive: _Archive,
     against: Annotated[Text, Option(metavar="URL", help="Compare with this node.")] = None,
+    segments: Annotated[
+        Texts,
+        Option(metavar="PATH", help="Compare with these segments, ledger and all; repeatable."),
+    ] = None,
     sample: Annotated[int, Option(min=1, help="Windows to ask again with --against.")] = 10,
     scheduler: Scheduler = None,
     form: PrintFormat = "table",
@@ -96,6 +101,8 @@ def verify(
         if against is not None:
             check_is("node", against)
             options["against"] = stack.enter_context(ba.Client(against))
+        if segments is not None:
+            options["segments"] = segments
         if cluster := stack.enter_context(connected(scheduler)):
             found = ba.cluster.verify(ba.Archive(archive), client=cluster, **options)
         else:

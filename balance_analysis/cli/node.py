@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Option
+from typer import Argument, Option
 
 import balance_analysis as ba
 from balance_analysis.cli.app import NODE, app, command
@@ -24,6 +24,7 @@ from balance_analysis.cli.options import (
     Urls,
     check_is,
     interval,
+    kind_of,
     output_option,
 )
 from balance_analysis.cli.output import PARTIAL, Messages, echo, printable
@@ -134,13 +135,19 @@ def _plain(value: object) -> str:
 @command(panel=NODE)
 def doctor(
     messages: Messages,
-    url: Url,
+    url: Annotated[
+        str, Argument(metavar="URL_OR_SEGMENTS", help="A node's address, or a folder of segments.")
+    ],
     form: PrintFormat = "table",
 ) -> None:
-    """Tell what a node does and where it misbehaves, in at most 40 requests."""
-    check_is("node", url)
-    with ba.Client(url) as client:
-        report = ba.diagnose_node(client)
+    """Tell what a node does and misdoes, in at most 40 requests; of segments, what they hold."""
+    report: ba.NodeReport | ba.SegmentsReport
+    if "://" not in url and kind_of(url) != "archive" and Path(url).exists():
+        report = ba.diagnose_segments(url)
+    else:
+        check_is("node", url)
+        with ba.Client(url) as client:
+            report = ba.diagnose_node(client)
     echo(report.to_json() if form == "json" else str(report))
 
 

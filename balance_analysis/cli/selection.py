@@ -20,7 +20,7 @@ from balance_analysis.cli.options import (
     interval,
 )
 from balance_analysis.errors import IncompleteError
-from balance_analysis.text import list_text, spans_text, without_credentials
+from balance_analysis.text import iso_text, list_text, spans_text, without_credentials
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,6 +62,12 @@ class Selection(AccountOptions):
     file: Source
     since: Since = None
     until: UntilLast = None
+    since_block: Annotated[
+        int | None, typer.Option(min=0, metavar="HEIGHT", help="Start, by its block.")
+    ] = None
+    until_block: Annotated[
+        int | None, typer.Option(min=0, metavar="HEIGHT", help="End, exclusive, by its block.")
+    ] = None
     partial: Annotated[
         bool, typer.Option("--partial", help="Take what there is where an archive isn't complete.")
     ] = False
@@ -73,7 +79,22 @@ class Selection(AccountOptions):
     @cached_property
     def bounds(self) -> dict[str, Any]:
         """The interval as the functions of the library take it."""
-        return interval(self.since, self.until)
+        since, until = self._bound("since"), self._bound("until")
+        return interval(since, until)
+
+    def _bound(self, name: str) -> str | None:
+        """Return a bound as it is given; that of a block as its time, which an archive knows."""
+        given: str | None = getattr(self, name)
+        height: int | None = getattr(self, f"{name}_block")
+        if height is None:
+            return given
+        if given is not None:
+            raise ValueError(f"give --{name} or --{name}-block, not both")
+        if not self.is_archive:
+            raise ValueError(f"--{name}-block is for archives; {self.name} is a file")
+        from balance_analysis.archive.blocks import time_of_block
+
+        return iso_text(time_of_block(ba.Archive(self.file).store, height))
 
     @cached_property
     def filters(self) -> Filters:

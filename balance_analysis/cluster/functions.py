@@ -16,7 +16,7 @@ from balance_analysis.maintenance import verify as verifying
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from concurrent.futures import Executor
 
     import pandas as pd
@@ -249,6 +249,7 @@ def verify(
     archive: Archive,
     *,
     against: Node | None = None,
+    segments: PathLike | Iterable[PathLike] | None = None,
     sample: int = 10,
     seed: int | None = None,
     client: Client | Executor | None = None,
@@ -262,8 +263,8 @@ def verify(
     ----------
     archive
         The archive.
-    against, sample, seed
-        A node to compare with, as for `Archive.verify`; it is asked from here.
+    against, segments, sample, seed
+        A node, or segments, to compare with, as for `Archive.verify`; they are asked from here.
     client
         Where to run: see `cluster.Options`.
     progress
@@ -285,5 +286,11 @@ def verify(
     with running(client) as pool:
         anywhere = archive if folder is None else Archive(folder.absolute())
         return verifying.verify(
-            anywhere, against=against, sample=sample, seed=seed, progress=progress, look=pool.map
+            anywhere,
+            against=against,
+            segments=segments,
+            sample=sample,
+            seed=seed,
+            progress=progress,
+            look=pool.map,
         )

@@ -90,7 +90,7 @@ class Continuity:
             return
         last = pc.max(rows["timestamp"].cast(pa.int64())).as_py()
         if self._last is None or self._last[0] < last:
-            self._last = last, _accounts(within(rows, last, last + 1).to_batches())
+            self._last = last, accounts_of(within(rows, last, last + 1))
 
     def has(self, rows: pa.Table) -> bool:
         """Go by other rows from now on, and return whether a node has the last block of them."""
@@ -155,7 +155,7 @@ class Continuity:
         # Of a block of bad rows alone it can't be told whose they are.
         batches = [listing.rows for listing in found if listing.rows.num_rows]
         is_there = any(len(listing.times) for listing in found)
-        if is_there and (not batches or accounts & _accounts(batches)):
+        if is_there and (not batches or accounts & accounts_of(pa.Table.from_batches(batches))):
             self.is_sure = True
             return True
         says_so = seen.within(last, last + 1)
@@ -171,10 +171,11 @@ def _warn(_: str, error: Exception) -> None:
     logger.warning("%s", error)
 
 
-def _accounts(batches: list[pa.RecordBatch]) -> Accounts:
+def accounts_of(rows: pa.Table) -> Accounts:
+    """Return the accounts of rows."""
     return frozenset(
         key
-        for batch in batches
+        for batch in rows.to_batches()
         for key in zip(*(batch[name].to_pylist() for name in ACCOUNT_KEY), strict=True)
     )
 

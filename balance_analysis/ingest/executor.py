@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.coverage import FileNote
     from balance_analysis.archive.store import Store
-    from balance_analysis.ingest.periods import SpanWriter
+    from balance_analysis.ingest.periods import Loaded, SpanWriter
     from balance_analysis.load.request import LoadRequest, Report
     from balance_analysis.node.client import Client
 
@@ -193,35 +193,48 @@ def _check_workers(cluster: Any) -> None:  # noqa: ANN401 - a distributed.Client
 
 
 @dataclass(frozen=True, slots=True)
+class NodeLoad:
+    """Loads rows from nodes, with a task's share of the request rate; the client is copied."""
+
+    client: Client
+    request: LoadRequest
+    finished: tuple[str, int] | None
+
+    def __call__(self, start: int, end: int) -> Loaded:
+        """Load all of [start, end)."""
+        if self.client.max_requests_per_second is not None:
+            # For the last request of the task before, and the driver's own before it commits.
+            time.sleep(2 / self.client.max_requests_per_second)
+        with copy(self.client) as client:
+            return load_rows(client, replace(self.request, start=start, end=end), self.finished)
+
+
+@dataclass(frozen=True, slots=True)
 class PeriodTask:
-    """A period's share of a span, which any process can load.
+    """A period's share of a span, [start, end), which any process can load.
 
     Attributes
     ----------
     period
         Which.
-    client
-        The node or nodes, with the task's share of the request rate. It is only ever copied.
-    request
-        What to ask for, all of it within the period.
+    load
+        Loads it; it pickles.
     store
         The archive.
     mark
         A file of the archive that only this run has written.
     file, note
         The name of the period's file, and what it must be; `None` where the archive has none.
-    finished
-        As of `Run`.
     """
 
     period: str
-    client: Client
-    request: LoadRequest
+    start: int
+    end: int
+    load: Callable[[int, int], Loaded]
     store: Store
     mark: str
     file: str
     note: FileNote | None
-    finished: tuple[str, int] | None
 
     def __str__(self) -> str:
         return f"the period {self.period}"
@@ -235,19 +248,15 @@ def load_period(task: PeriodTask) -> LoadedPeriod:
     ArchiveError
         If the archive is not the one that the run writes to, or its file is not what is noted.
     RequestError, DecodeError, IncompleteError, CheckError
-        As `load_balance_changes`.
+        As what loads it.
     OSError
         If the file can't be written.
     """
-    store, start = task.store, task.request.start or 0
+    store = task.store
     check_seen(store, task.mark)
     known = read_noted(store, task.file, task.note)
-    if task.client.max_requests_per_second is not None:
-        # For the last request of the task before, and for the driver's own before it commits.
-        time.sleep(2 / task.client.max_requests_per_second)
-    with copy(task.client) as client:
-        steps, rows, requests = load_rows(client, task.request, task.finished)
-    part, content = make_period(known, rows, start, steps[-1].end)
+    steps, rows, requests = task.load(task.start, task.end)
+    part, content = make_period(known, rows, task.start, steps[-1].end)
     if part.note is not None and part.note != task.note:
         store.write(layout.staged_file(part.note.sha256), content)
     return replace(part, steps=tuple(steps), requests=requests)
@@ -255,16 +264,16 @@ def load_period(task: PeriodTask) -> LoadedPeriod:
 
 def load_on_executor(
     pool: Pool,
-    client: Client,
-    request: LoadRequest,
+    load: Callable[[int, int], Loaded],
     span: SpanWriter,
+    end: int,
     progress: bool | Report | None,
+    *,
+    at_once: int | None = None,
 ) -> None:
-    """Load a span on an executor, period by period, and let it be taken here."""
-    # A cluster may grow meanwhile: where there is a rate to keep, no task waits for that.
-    at_once = pool.width if client.max_requests_per_second is not None else 2 * pool.width
-    tasks = _tasks(client.share(pool.width), request, span)
+    """Load a span up to its end on an executor, period by period, and let it be taken here."""
     start, rows, requests = span.front, 0, 0
+    tasks = _tasks(load, span, end)
     with (
         reporting(progress) as report,
         contextlib.closing(pool.map(load_period, tasks, at_once, ahead=_AHEAD)) as parts,
@@ -276,7 +285,7 @@ def load_on_executor(
                 break
             span.take(part, partial(_move, span.store, part.note))
             rows, requests = rows + part.added, requests + part.requests
-            report((part.end - start) / (request.end - start), rows)
+            report((part.end - start) / (end - start), rows)
     logger.info("%d new rows in %d requests", rows, requests)
 
 
@@ -285,13 +294,13 @@ def _move(store: Store, note: FileNote | None, name: str) -> None:
         store.move(layout.staged_file(note.sha256), name)
 
 
-def _tasks(client: Client, request: LoadRequest, span: SpanWriter) -> Iterator[PeriodTask]:
+def _tasks(load: Callable[[int, int], Loaded], span: SpanWriter, end: int) -> Iterator[PeriodTask]:
     """Yield a task for each period, when there is room for it."""
     writer, start = span.writer, span.front
     partition = writer.about.partition
     mark = f"{layout.RUNS}{span.run.id}.json"
-    for period in layout.periods_between(start, request.end, partition):
+    for period in layout.periods_between(start, end, partition):
         begin, stop = layout.bounds_of(period, partition)
-        share = replace(request, start=max(begin, start), end=min(stop, request.end))
         file, note = layout.changes_file(period, partition), writer.state.files.get(period)
-        yield PeriodTask(period, client, share, span.store, mark, file, note, span.run.finished)
+        share = max(begin, start), min(stop, end)
+        yield PeriodTask(period, *share, load, span.store, mark, file, note)

@@ -13,17 +13,15 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Unpack
 
-from balance_analysis.archive import layout
 from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import (
     About,
-    check_empty,
+    check_bound,
     lost_files,
     make_archive_filters,
-    read_about,
     read_coverage,
     write_about,
     write_archive_assets,
@@ -33,7 +31,7 @@ from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import ArchiveError
 from balance_analysis.filters import FilterKeywords, takes_filters
 from balance_analysis.ingest.continuity import Continuity, ask_head, is_finished
-from balance_analysis.ingest.executor import Pool, load_on_executor
+from balance_analysis.ingest.executor import NodeLoad, Pool, load_on_executor
 from balance_analysis.ingest.periods import SpanWriter, until_behind
 from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
@@ -219,15 +217,15 @@ class _Export:
 
     def plan(self) -> None:
         """Note what would be asked for."""
-        is_new = self._check_bound()
+        is_new = check_bound(self.store, self.about)
         self.run.spans = self._spans(Coverage() if is_new else read_coverage(self.store))
 
     def fill(self, on_report: Callable[[RunReport], object] | None) -> None:
         """Ask for it, and commit what comes."""
-        self._check_bound()
+        check_bound(self.store, self.about)
         with one_writer(self.store):
             spans = None
-            if self._check_bound():
+            if check_bound(self.store, self.about):
                 # A node that doesn't answer must not leave an archive that is bound to its query.
                 spans = self._spans(Coverage())
                 write_about(self.store, self.about)
@@ -239,19 +237,6 @@ class _Export:
                 self._fill_all(writer, self._spans(writer.state) if spans is None else spans)
                 lost = lost_files(self.store, writer.about, writer.state)
                 self.run.damaged += [name for name in lost if name not in self.run.damaged]
-
-    def _check_bound(self) -> bool:
-        """Return whether there is no archive yet; raise if it is bound to something else."""
-        if self.store.read(layout.ABOUT) is None:
-            check_empty(self.store)
-            return True
-        bound = read_about(self.store)
-        if bound != self.about:
-            raise ArchiveError(
-                f"{self.store.uri} is bound to another query: {bound.describe()}, not "
-                f"{self.about.describe()}; export the same, or into another folder"
-            )
-        return False
 
     def _spans(self, state: Coverage) -> list[Span]:
         """Return what to ask for, in time order."""
@@ -312,7 +297,7 @@ class _Export:
             if self.pool is None:
                 self._load(request, span)
             else:
-                load_on_executor(self.pool, self.client, request, span, self.progress)
+                self._load_on(self.pool, request, span)
         span.tell(end)
 
     def _load(self, request: LoadRequest, span: SpanWriter) -> None:
@@ -325,6 +310,12 @@ class _Export:
             logger.info("%d rows in %d requests", load.rows, load.cost["requests"])
         finally:
             self.run.requests += int(load.cost.get("requests", 0))
+
+    def _load_on(self, pool: Pool, request: LoadRequest, span: SpanWriter) -> None:
+        load = NodeLoad(self.client.share(pool.width), request, self.run.finished)
+        # A cluster may grow meanwhile: where there is a rate to keep, no task waits for that.
+        at_once = None if self.client.max_requests_per_second is None else pool.width
+        load_on_executor(pool, load, span, request.end, self.progress, at_once=at_once)
 
     def _keep_limits(self, writer: Writer) -> None:
         """Note the limits; what is wrong with their file doesn't fail a run."""

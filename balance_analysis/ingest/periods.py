@@ -12,7 +12,7 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +24,7 @@ from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.archive.runs import keep_bad_rows
 from balance_analysis.errors import BalanceAnalysisError, RequestError
 from balance_analysis.load.stream import Load
+from balance_analysis.node.walk import Step
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
 from balance_analysis.spans import clipped, joined
@@ -36,10 +37,8 @@ if TYPE_CHECKING:
     from balance_analysis.archive.coverage import FileNote
     from balance_analysis.archive.runs import Run
     from balance_analysis.archive.store import Store
-    from balance_analysis.ingest.continuity import Continuity
     from balance_analysis.load.request import LoadRequest
     from balance_analysis.node.client import Client
-    from balance_analysis.node.walk import Step
     from balance_analysis.spans import Span
 
 EMPTY: Final = ARROW_SCHEMA.empty_table()
@@ -105,9 +104,11 @@ def _last_block(rows: pa.Table) -> pa.Table:
     return canonical(within(rows, latest, latest + 1))
 
 
-def load_rows(
-    client: Client, request: LoadRequest, finished: tuple[str, int] | None
-) -> tuple[list[Step], pa.Table, int]:
+Loaded = tuple[list[Step], pa.Table, int]
+"""Steps without their rows, these, and how many requests were sent."""
+
+
+def load_rows(client: Client, request: LoadRequest, finished: tuple[str, int] | None) -> Loaded:
     """Return the steps of a load without their rows, these, and how many requests were sent."""
     steps: list[Step] = []
     batches: list[pa.RecordBatch] = []
@@ -132,6 +133,18 @@ def until_behind(steps: Iterable[Step], finished: tuple[str, int] | None) -> Ite
             yield step.until(known)
             return
         yield step
+
+
+class Witness(Protocol):
+    """What vouches for rows before they are committed; see `continuity.Continuity`."""
+
+    is_sure: bool
+
+    def remembered(self, source: str, start: int, end: int) -> int:
+        """Return from when on a source has forgotten nothing of [start, end), microseconds."""
+
+    def advance(self, rows: pa.Table) -> None:
+        """Go by the last block of rows that are committed from now on, if it is later."""
 
 
 @dataclass(slots=True)
@@ -164,7 +177,7 @@ class SpanWriter:
     store: Store
     writer: Writer
     run: Run
-    continuity: Continuity
+    continuity: Witness
     committed: int
     front: int = field(init=False)
     end: int = field(init=False)

@@ -26,10 +26,9 @@ from balance_analysis.load.request import (
     Report,
     reporting,
 )
-from balance_analysis.node.decode import BadRow  # noqa: TC001
 from balance_analysis.node.window import LONGEST_WINDOW, Window
 from balance_analysis.node.wire import filter_parameters
-from balance_analysis.rows import has_repeats
+from balance_analysis.rows import BadRow, has_repeats
 from balance_analysis.schema import from_microseconds
 from balance_analysis.spans import Span, between, clipped, joined
 from balance_analysis.text import iso_text, spans_text

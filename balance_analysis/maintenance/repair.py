@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from balance_analysis.ingest.periods import LoadedPeriod
     from balance_analysis.load.request import LoadRequest
     from balance_analysis.node.client import Client
-    from balance_analysis.node.decode import BadRow
     from balance_analysis.node.walk import Step
+    from balance_analysis.rows import BadRow
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
+from balance_analysis.archive.blocks import blocks_files, read_blocks_file
 from balance_analysis.archive.commit import last_rows
 from balance_analysis.archive.coverage import contradictions
 from balance_analysis.archive.datafile import FILE_KEY, FILE_ORDER, wrong_schema
@@ -34,6 +35,7 @@ from balance_analysis.archive.store import is_leftover
 from balance_analysis.errors import ArchiveError
 from balance_analysis.load.request import reporting
 from balance_analysis.maintenance.verify_node import verify_against
+from balance_analysis.maintenance.verify_segments import verify_segments
 from balance_analysis.rows import account_numbers, canonical
 from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.spans import clipped, joined
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.manifest import About
     from balance_analysis.archive.status import Kind
     from balance_analysis.archive.store import Store
+    from balance_analysis.files.atomic import PathLike
     from balance_analysis.load.request import Report
     from balance_analysis.node.client import Client
     from balance_analysis.spans import Span
@@ -66,6 +69,7 @@ def verify(
     archive: Archive,
     *,
     against: Client | None = None,
+    segments: PathLike | Iterable[PathLike] | None = None,
     sample: int = 10,
     seed: int | None = None,
     progress: bool | Report | None = False,
@@ -73,9 +77,13 @@ def verify(
 ) -> VerifyReport:
     """Check that an archive is what it says: see `Archive.verify`; `look` looks at the files."""
     report = verify_store(archive.store, progress=progress, look=look)
-    if against is None or any(problem.kind == "coverage" for problem in report.problems):
+    if any(problem.kind == "coverage" for problem in report.problems):
         return report
-    return verify_against(report, archive, against, sample=sample, seed=seed)
+    if against is not None:
+        report = verify_against(report, archive, against, sample=sample, seed=seed)
+    if segments is not None:
+        report = verify_segments(report, archive, segments, progress=progress)
+    return report
 
 
 def verify_store(
@@ -166,6 +174,7 @@ class _Verification:
             self._check_checkpoint(moment)
         self._check_limits()
         self._check_assets()
+        self._check_blocks()
         self._check_names()
 
     def _add(self, kind: Kind, what: str, where: str, mend: str, *periods: str) -> None:
@@ -265,6 +274,14 @@ class _Verification:
             mend = f"{self._command(' --assets FILE')} writes it anew"
             self._add("assets", str(error), layout.ASSETS, mend)
 
+    def _check_blocks(self) -> None:
+        for name in blocks_files(self.store):
+            try:
+                read_blocks_file(self.store, name)
+            except ArchiveError as error:
+                mend = f"remove it, and `balance-analysis import {self.store.uri} SEGMENT...` again"
+                self._add("blocks", str(error), name, mend)
+
     def _check_names(self) -> None:
         """Look for files that should not be there."""
         links = self.store.links()
@@ -289,7 +306,7 @@ class _Verification:
         if is_leftover(name) or name.startswith(self.about.checkpoints):
             may_be = is_being_written or name.startswith(layout.STAGED)
         else:
-            may_be = name.startswith((layout.RUNS, layout.QUARANTINE))
+            may_be = name.startswith((layout.RUNS, layout.QUARANTINE, layout.BLOCKS))
         return may_be or not self.store.has(name)
 
     def _add_stranger(self, name: str) -> None:

@@ -90,7 +90,7 @@ def _compare(archive: Archive, client: Client, filters: Filters, window: Span) -
         return "", "the node says itself that it may lack rows of it"
     start, end = map(from_microseconds, window)
     try:
-        said = _difference(archive.read(start=start, end=end), loaded)
+        said = difference(archive.read(start=start, end=end), loaded, "the node")
     except ArchiveError as error:
         said = without_credentials(str(error))
     if said and _remembered(client, *window) > window[0]:
@@ -141,13 +141,13 @@ def _problem(store: Store, url: str, partition: Partition, window: Span, said: s
     )
 
 
-def _difference(held: pd.DataFrame, loaded: pd.DataFrame) -> str:
-    """Return what differs between two tables; nothing where they are equal."""
+def difference(held: pd.DataFrame, loaded: pd.DataFrame, source: str) -> str:
+    """Return what differs between an archive's table and another; nothing where they are equal."""
     ours, theirs = _rows(held), _rows(loaded)
     places = sorted({place for place, _ in set(ours.items()) ^ set(theirs.items())})
     said = [
-        f"at {pd.Timestamp(place[0]).isoformat()} the archive has {ours.get(place, 'no row')}, the "
-        f"node {theirs.get(place, 'no row')} of "
+        f"at {pd.Timestamp(place[0]).isoformat()} the archive has {ours.get(place, 'no row')}, "
+        f"{source} {theirs.get(place, 'no row')} of "
         + ", ".join(f"{name} {value!r}" for name, value in zip(ACCOUNT_KEY, place[1:], strict=True))
         for place in places
     ]

@@ -16,28 +16,26 @@ import pyarrow.compute as pc
 
 from balance_analysis.errors import DecodeError
 from balance_analysis.node import wire
-from balance_analysis.schema import ARROW_SCHEMA, BALANCE_DIGITS, ID_TYPE, to_microseconds
+from balance_analysis.rows import BadRow
+from balance_analysis.schema import (
+    ARROW_SCHEMA,
+    BALANCE_DIGITS,
+    FIRST_MOMENT,
+    ID_TYPE,
+    LAST_MOMENT,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FIRST_NANOSECOND: Final = to_microseconds("2015-01-01") * 1000
-LAST_NANOSECOND: Final = to_microseconds("2100-01-01") * 1000
+FIRST_NANOSECOND: Final = FIRST_MOMENT * 1000
+LAST_NANOSECOND: Final = LAST_MOMENT * 1000
 _NANOSECOND_DIGITS: Final = 19
 _BALANCE: Final = re.compile(rf"-?[0-9]{{1,{BALANCE_DIGITS}}}", re.ASCII)
 _TIMESTAMP: Final = re.compile(rf"[0-9]{{{_NANOSECOND_DIGITS}}}", re.ASCII)
 
 # Python refuses to read integers of thousands of digits with a ValueError.
 _WRONG: Final = (msgspec.ValidationError, ValueError)
-
-
-@dataclass(frozen=True, slots=True)
-class BadRow:
-    """A row that the table can't hold: raw, why, and its microseconds where they can be read."""
-
-    raw: str
-    reason: str
-    time: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from balance_analysis.filters import Filters
-    from balance_analysis.node.decode import BadRow
+    from balance_analysis.rows import BadRow
 
 USUAL_MAXIMUM: Final = 5_000
 """The largest page of the releases that have a maximum."""

@@ -22,7 +22,8 @@ from balance_analysis.text import iso_text, range_text
 
 if TYPE_CHECKING:
     from balance_analysis.filters import Filters
-    from balance_analysis.node.decode import BadRow, DecodedPage
+    from balance_analysis.node.decode import DecodedPage
+    from balance_analysis.rows import BadRow
 
 EARLIEST: Final = to_microseconds("2020-01-01")
 """Nodes refuse a range that begins earlier, and at most `LONGEST_WINDOW` is asked for at once."""

@@ -86,7 +86,7 @@ class Crasher:
         on: str = "",
         **options: Any,
     ) -> Outcome:
-        """Run an export in a child.
+        """Run an export in a child; a folder in place of an address is imported as segments.
 
         Parameters
         ----------
@@ -176,7 +176,9 @@ def _install(steps: Steps) -> None:
 
 def _run(order: dict[str, Any], log: int) -> dict[str, Any]:
     """Export in this process, and return how it ended."""
-    from tests.archive.exporting import run_export  # noqa: PLC0415 - only the server exports
+    from balance_analysis.archive.archive import Archive  # noqa: PLC0415 - only the server exports
+    from balance_analysis.ingest.imports import import_segments  # noqa: PLC0415
+    from tests.archive.exporting import run_export  # noqa: PLC0415
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -186,7 +188,10 @@ def _run(order: dict[str, Any], log: int) -> dict[str, Any]:
         os.setuid(65534)
     _install(Steps(order, log))
     try:
-        run_export(order["url"], Path(order["folder"]), **order["options"])
+        if order["url"].startswith("http"):
+            run_export(order["url"], Path(order["folder"]), **order["options"])
+        else:
+            import_segments(Archive(order["folder"]), order["url"], **order["options"])
     except BaseException as error:  # noqa: BLE001 - it is told to the test
         number = getattr(error, "errno", None)
         told = "".join(traceback.format_exception_only(error))
@@ -227,6 +232,7 @@ def main() -> None:
     import pyarrow.dataset  # noqa: F401, PLC0415
     import stamina  # noqa: PLC0415
 
+    import balance_analysis.ingest.imports  # noqa: F401, PLC0415
     import tests.archive.exporting  # noqa: F401, PLC0415
 
     stamina.set_testing(True, attempts=2)

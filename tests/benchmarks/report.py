@@ -25,6 +25,8 @@ EXPORT = "2,000,000 rows, 5,000 a page"
 WAITING = "an export that finds nothing new, 2,000,000 rows held"
 PARTY = "one party's history out of 20,000,000 rows"
 ACCOUNTS_OF = "the accounts of 20,000,000 rows"
+SEGMENTS = "2,000,000 rows in 100 segments"
+MANY_SEGMENTS = "20,000,000 rows in 1,000 segments"
 SCAN = "balances at an instant out of 20,000,000 rows"
 
 Key = tuple[str, str]
@@ -88,6 +90,22 @@ TARGETS = (
     ),
     Target("archive, one party, MB", (PARTY, "archive"), None, "peak", 300, True),
     Target("accounts of 20,000,000 rows, s", (ACCOUNTS_OF, "archive"), None, "seconds", 2, True),
+    Target(
+        "rows of segments / unzip and pyarrow.csv alone, cpu",
+        (SEGMENTS, "rows"),
+        (SEGMENTS, "alone"),
+        "cpu",
+        1.5,
+        True,
+    ),
+    Target(
+        "import, 20,000,000 / 2,000,000 rows, MB",
+        (MANY_SEGMENTS, "import"),
+        (SEGMENTS, "import"),
+        "peak",
+        1.25,
+        True,
+    ),
     Target("full scan / archive", (SCAN, "full scan"), (SCAN, "archive"), "seconds", 5, False),
 )
 

@@ -394,7 +394,7 @@ class Counting:
         self.rates, self.most = set(), 0
 
     def submit(self, function, task):
-        self.rates.add(task.client.max_requests_per_second)
+        self.rates.add(task.load.client.max_requests_per_second)
         future = self._pool.submit(function, task)
         self._under_way = {other for other in self._under_way if not other.done()} | {future}
         self.most = max(self.most, len(self._under_way))

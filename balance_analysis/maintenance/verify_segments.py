@@ -1,0 +1,181 @@
+"""Compare an archive with network history segments: its rows, and each change with the ledger.
+
+A balance's change in a block is the sum of what the ledger moved to the account less what it moved
+away. Of both a period is in memory at a time, and of the ledger nothing is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from balance_analysis.analysis.balances import balance_at
+from balance_analysis.analysis.conservation import reconcile
+from balance_analysis.archive import layout
+from balance_analysis.archive.manifest import read_about
+from balance_analysis.archive.status import Problem, VerifyReport
+from balance_analysis.errors import BalanceAnalysisError, IncompleteError
+from balance_analysis.frame import empty_table, to_frame
+from balance_analysis.known import NOTHING_BEFORE_KEY
+from balance_analysis.load.request import reporting
+from balance_analysis.maintenance.verify_node import difference
+from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, FIRST_MOMENT, from_microseconds
+from balance_analysis.segments.chain import gaps_text, missing_blocks, put_in_order
+from balance_analysis.segments.ledger import read_flows
+from balance_analysis.segments.rows import read_accounts
+from balance_analysis.segments.segment import find_segments
+from balance_analysis.segments.table import iter_rows
+from balance_analysis.text import count_text, list_text, range_text, without_credentials
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pandas as pd
+
+    from balance_analysis.archive.archive import Archive
+    from balance_analysis.archive.status import Kind
+    from balance_analysis.files.atomic import PathLike
+    from balance_analysis.filters import Filters
+    from balance_analysis.load.request import Report
+    from balance_analysis.segments.chain import Stretch
+    from balance_analysis.spans import Span
+
+_AGAIN: Final = f"remove {layout.BLOCKS} from the archive and import the segments again"
+_NOTHING: Final = "the segments contradict themselves or the archive: find out what is right"
+
+
+def verify_segments(
+    report: VerifyReport,
+    archive: Archive,
+    paths: PathLike | Iterable[PathLike],
+    *,
+    progress: bool | Report | None = False,
+) -> VerifyReport:
+    """Compare an archive with segments, exactly: its rows, and each change with the ledger.
+
+    Parameters
+    ----------
+    report
+        What was found out before.
+    paths
+        The segments, as for `read_segments`.
+    progress
+        As for `load_balance_changes`.
+
+    Returns
+    -------
+    VerifyReport
+        With a problem for each period that differs, with the first rows that do. What the archive
+        doesn't hold, or of what the balance before isn't known, is told in `not_compared`.
+
+    Raises
+    ------
+    DecodeError, IncompleteError, NetworkMismatchError, CheckError, FileNotFoundError
+        As `read_segments`.
+    """
+    stretches, filters = put_in_order(find_segments(paths)), read_about(archive.store).filters
+    skipped = [
+        f"blocks {gaps_text([gap])}: no segment has them" for gap in missing_blocks(stretches)
+    ]
+    comparison = _Comparison(archive, [*report.problems], [*report.not_compared, *skipped])
+    total, done = sum(len(stretch.segments) for stretch in stretches), 0
+    with reporting(progress) as show:
+        for stretch in stretches:
+            comparison.begin(stretch)
+            for count, span, rows, flows in _periods(archive, stretch, filters):
+                comparison.compare(span, rows, flows)
+                done += count
+                show(done / total, comparison.rows)
+    return replace(
+        report,
+        problems=tuple(comparison.problems),
+        windows=report.windows + comparison.windows,
+        not_compared=tuple(comparison.skipped),
+    )
+
+
+def _periods(
+    archive: Archive, stretch: Stretch, filters: Filters
+) -> Iterator[tuple[int, Span, pd.DataFrame, pd.DataFrame]]:
+    """Yield the segments of about a period together: how many, their time, rows and flows."""
+    partition = read_about(archive.store).partition
+    accounts = read_accounts(stretch.segments[-1], filters)
+    rows, flows = list[pa.RecordBatch](), list[pa.RecordBatch]()
+    start, period, end = 0, "", 0
+
+    def whole() -> tuple[int, Span, pd.DataFrame, pd.DataFrame]:
+        moved = to_frame(pa.Table.from_batches(flows), sort=False)
+        table = to_frame(pa.Table.from_batches(rows))
+        return len(rows), (start, end), table, moved.rename(columns={"balance": "net"})
+
+    for segment, part in iter_rows(stretch.segments, filters):
+        begins = layout.period_of(int(part.times[0]), partition)
+        if rows and begins != period:
+            yield whole()
+            rows, flows = [], []
+        if not rows:
+            start, period = end or int(part.times[0]), begins
+        end = int(part.times[-1]) + 1
+        rows.append(part.rows)
+        flows.append(read_flows(segment, accounts))
+    yield whole()
+
+
+class _Comparison:
+    """What was found out so far, and what accounts held before what is compared next."""
+
+    def __init__(self, archive: Archive, problems: list[Problem], skipped: list[str]) -> None:
+        self.archive, self.problems, self.skipped = archive, problems, skipped
+        self.opening: pd.DataFrame | None = None
+        self.windows = self.rows = 0
+
+    def begin(self, stretch: Stretch) -> None:
+        """Go on with another stretch of segments."""
+        self.opening = None
+        if stretch.is_from_first:
+            self.opening = balance_at(empty_table(), from_microseconds(FIRST_MOMENT))
+            self.opening.attrs[ATTRS_KEY] = {NOTHING_BEFORE_KEY: True}
+
+    def compare(self, span: Span, rows: pd.DataFrame, flows: pd.DataFrame) -> None:
+        """Compare a stretch of time, which begins where the one before ends."""
+        start, end = map(from_microseconds, span)
+        try:
+            held = self.archive.read(start=start, end=end)
+        except IncompleteError:
+            self.skipped.append(f"{range_text(*span)}: the archive is not complete there")
+            self.opening = None
+            return
+        except BalanceAnalysisError as error:
+            self._add("difference", without_credentials(str(error)), span, _AGAIN)
+            self.opening = None
+            return
+        self.windows += 1
+        self.rows += len(held)
+        if said := "" if held.equals(rows) else difference(held, rows, "the segments"):
+            self._add("difference", said, span, _AGAIN)
+        if self.opening is None:
+            self.opening = self.archive.opening_balances(at=start, partial=True)
+        wrong = reconcile(held, flows, opening=self.opening)
+        if len(wrong):
+            self._add("ledger", _ledger_text(wrong), span, _NOTHING)
+        if count := wrong.attrs[ATTRS_KEY]["not_compared"]:
+            said = f"{count_text(count, 'change')} of accounts whose balance before is not known"
+            self.skipped.append(f"{range_text(*span)}: {said}")
+        last = from_microseconds(span[1] - 1)
+        self.opening = balance_at(held, last, opening=self.opening)
+
+    def _add(self, kind: Kind, said: str, span: Span, mend: str) -> None:
+        self.problems.append(Problem(kind, said, range_text(*span), mend))
+
+
+def _ledger_text(wrong: pd.DataFrame) -> str:
+    """Return the first changes that the ledger has otherwise."""
+    rows = wrong.astype(dict.fromkeys(ACCOUNT_KEY, "str")).to_dict("records")
+    said = [
+        f"at {row['timestamp'].isoformat()} the balance changes by {row['delta']}, and the ledger "
+        f"moved {row['net']}, of " + ", ".join(f"{name} {row[name]!r}" for name in ACCOUNT_KEY)
+        for row in rows
+    ]
+    return list_text(said, sep="; ", rest="{} changes more differ")

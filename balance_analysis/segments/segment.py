@@ -1,0 +1,208 @@
+"""One segment: the zip or folder that it is, what it says of itself, and its tables as text."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import os
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from balance_analysis.errors import DecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from balance_analysis.files.atomic import PathLike
+
+METADATA: Final = "metadata.json"
+BALANCES: Final = "history/balances"
+BLOCKS: Final = "history/blocks"
+LEDGER: Final = "history/ledger"
+ACCOUNTS: Final = "currentstate/accounts"
+ASSETS: Final = "currentstate/assets"
+LIMITS: Final = "currentstate/network_limits"
+
+_NEEDED: Final = (BALANCES, BLOCKS, LEDGER, ACCOUNTS, ASSETS, LIMITS)
+_BLOCK: Final = 1 << 26
+"""Bytes that pyarrow reads at once: a table that fits is one chunk."""
+
+_DAMAGES: Final = (
+    zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, KeyError,
+)  # fmt: skip
+
+
+class _Metadata(msgspec.Struct, rename="pascal"):
+    height_from: int
+    height_to: int
+    chain_id: str = msgspec.field(name="ChainID")
+    previous: str = msgspec.field(name="PreviousHistorySegmentID", default="")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One segment.
+
+    Attributes
+    ----------
+    path
+        The zip or the folder.
+    root
+        Where in it `metadata.json` stands: nothing, or a folder with a slash.
+    chain
+        The network's chain id.
+    first, last
+        The heights of its first and its last block.
+    previous
+        The content id of the segment before it; empty where it isn't told.
+    digest
+        What tells its content from another's, packed or not.
+    after
+        Blocks up to this height are those of another segment, which agrees.
+    """
+
+    path: Path
+    root: str
+    chain: str
+    first: int
+    last: int
+    previous: str
+    digest: str
+    after: int = 0
+
+    def __str__(self) -> str:
+        return f"the segment {self.path}"
+
+    @property
+    def begin(self) -> int:
+        """The height of the first block that is taken of it."""
+        return max(self.first, self.after + 1)
+
+    def table(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Return columns of a table as text; what is null or an empty text is "".
+
+        Raises
+        ------
+        DecodeError
+            If the table or a column of it is missing, or it is damaged.
+        """
+        content, wrong = self.read(name), list[pacsv.InvalidRow]()
+
+        def note(row: pacsv.InvalidRow) -> str:
+            wrong.append(row)
+            return "skip"
+
+        try:
+            rows = pacsv.read_csv(
+                pa.BufferReader(content),
+                read_options=pacsv.ReadOptions(use_threads=False, block_size=_BLOCK),
+                parse_options=pacsv.ParseOptions(
+                    newlines_in_values=name == ASSETS, invalid_row_handler=note
+                ),
+                convert_options=pacsv.ConvertOptions(
+                    include_columns=list(columns), column_types=dict.fromkeys(columns, pa.string())
+                ),
+            )
+        except (pa.ArrowException, KeyError) as error:
+            raise DecodeError(f"{self}: the table {name} can't be read: {error}") from error
+        for row in wrong[:1]:
+            raise DecodeError(
+                f"{self}: a line of the table {name} has {row.actual_columns} columns, not "
+                f"{row.expected_columns}: {row.text!r}",
+                row=row.text,
+            )
+        return rows
+
+    def read(self, name: str) -> bytes:
+        """Return a file of it; DecodeError if it is missing or damaged."""
+        try:
+            if self.path.is_dir():
+                return (self.path / name).read_bytes()
+            with zipfile.ZipFile(self.path) as file:
+                return file.read(self.root + name)
+        except (*_DAMAGES, FileNotFoundError) as error:
+            raise DecodeError(f"{self}: {name} can't be read: {error}") from error
+
+
+def find_segments(paths: PathLike | Iterable[PathLike]) -> list[Segment]:
+    """Return the segments that paths name.
+
+    Parameters
+    ----------
+    paths
+        Zips, unpacked segments, folders that hold such at any depth, and patterns such as
+        `history/*.zip`.
+
+    Raises
+    ------
+    DecodeError
+        If a zip is no segment, or damaged.
+    FileNotFoundError
+        If a path names nothing.
+    """
+    named = [paths] if isinstance(paths, str | os.PathLike) else paths
+    found = dict.fromkeys(each for path in named for each in _segments_at(Path(path)))
+    return [_open(path) for path in found]
+
+
+def _segments_at(path: Path) -> Iterator[Path]:
+    if not path.exists():
+        matches = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 - it takes a whole path
+        if not matches:
+            raise FileNotFoundError(f"there is no segment, folder or match of {str(path)!r}")
+        for match in matches:
+            yield from _segments_at(Path(match))
+    elif path.is_file() or (path / METADATA).is_file():
+        yield path
+    else:
+        inside = [*path.rglob("*.zip"), *(file.parent for file in path.rglob(METADATA))]
+        if not inside:
+            raise FileNotFoundError(f"there is no segment in the folder {path}")
+        yield from sorted(inside)
+
+
+def _open(path: Path) -> Segment:
+    try:
+        files = dict(_files_of(path))
+    except (*_DAMAGES, OSError) as error:
+        raise DecodeError(f"{path} is no segment, or not all of one: {error}") from error
+    roots = [name.removesuffix(METADATA) for name in files if name.endswith(METADATA)]
+    if not roots:
+        raise DecodeError(f"{path} is no network history segment: it has no {METADATA}")
+    root = min(roots, key=len)
+    for name in _NEEDED:
+        if root + name not in files:
+            raise DecodeError(f"{path} is not all of a segment: it has no {name}")
+    content = sorted((name.removeprefix(root), told) for name, told in files.items())
+    digest = hashlib.sha256(repr(content).encode()).hexdigest()
+    nameless = Segment(path, root, "", 0, 0, "", digest)
+    try:
+        told = msgspec.json.decode(nameless.read(METADATA), type=_Metadata)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DecodeError(f"{path}: {METADATA} is not that of a segment: {error}") from error
+    first, last = told.height_from, told.height_to
+    if not (0 <= first <= last and told.chain_id):
+        raise DecodeError(f"{path}: {METADATA} tells no chain and blocks: {told}")
+    return Segment(path, root, told.chain_id, first, last, told.previous, digest)
+
+
+def _files_of(path: Path) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield the files of a segment, each with its size and its CRC-32."""
+    if path.is_dir():
+        for file in path.rglob("*"):
+            if file.is_file():
+                content = file.read_bytes()
+                yield file.relative_to(path).as_posix(), (len(content), zlib.crc32(content))
+        return
+    with contextlib.closing(zipfile.ZipFile(path)) as packed:
+        for info in packed.infolist():
+            if not info.is_dir():
+                yield info.filename, (info.file_size, info.CRC)

@@ -1,0 +1,57 @@
+"""Write the sample's first blocks as network history segments: `python -m sample_data.segments`.
+
+A network that began with the sample would have cut these. The writer is that of the tests.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+
+from balance_analysis.assets import read_assets
+from balance_analysis.schema import to_microseconds
+
+FOLDER: Final = Path(__file__).parent
+CHAIN: Final = "sample-network"
+BLOCKS: Final = 120
+"""Blocks a segment."""
+
+SEGMENTS: Final = 3
+
+
+def main(folder: Path = FOLDER / "segments") -> None:
+    """Write them."""
+    writer: Any = importlib.import_module("tests.segments.writer")
+    row_of: Any = importlib.import_module("tests.loopback").Row
+    table = pq.read_table(FOLDER / "changes.parquet").sort_by("timestamp")
+    times = sorted(table["timestamp"].unique().to_pylist())[: BLOCKS * SEGMENTS]
+    rows = [
+        row_of(
+            to_microseconds(row["timestamp"]) * 1000,
+            *(row[name] for name in ("asset_id", "account_type", "party_id", "market_id")),
+            int(row["balance"]),
+        )
+        for row in table.to_pylist()
+        if row["timestamp"] <= times[-1]
+    ]
+    assets = read_assets(FOLDER / "assets.toml")
+    told = {name: (one.symbol, one.decimals) for name, one in assets.items()}
+    moments = (rows[0].timestamp_ns, rows[len(rows) // 2].timestamp_ns)
+    limits = [_limits(at, can_propose=at > moments[0]) for at in moments]
+    how = {"each": BLOCKS, "chain": CHAIN, "assets": told, "limits": limits}
+    for path in folder.glob("*.zip"):
+        path.unlink()
+    writer.write_segments(folder, sorted(rows, key=lambda row: row.order), **how)
+
+
+def _limits(at: int, *, can_propose: bool) -> dict[str, Any]:
+    names = ("can_propose_asset", "propose_market_enabled", "propose_asset_enabled")
+    flags = dict.fromkeys([*names, "genesis_loaded"], True)
+    return {"vega_time": at, "can_propose_market": can_propose, **flags}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""`import` brings segments into an archive, and tells what it did in one line."""
+
+from __future__ import annotations
+
+import json
+
+import balance_analysis as ba
+from tests.archive.exporting import spread_history
+from tests.cli.running import fails, run
+from tests.node.truth import lines_of_rows, lines_of_table
+from tests.segments.writer import flip, make_segments, write_segments
+
+ROWS = spread_history(6, rows=90)
+
+
+def test_segments_become_an_archive_and_again_are_nothing_new(tmp_path):
+    write_segments(tmp_path / "segments", ROWS)
+    said = run("import", tmp_path / "archive", tmp_path / "segments").stderr
+    assert f"{len(ROWS)} new rows of [2023-04-28 20:00:00" in said
+    assert lines_of_table(ba.Archive(tmp_path / "archive").read()) == lines_of_rows(ROWS)
+    said = run("import", tmp_path / "archive", tmp_path / "segments/*.zip").stderr
+    assert "Nothing new from segments of" in said
+
+
+def test_filters_are_those_of_an_export(tmp_path):
+    write_segments(tmp_path / "segments", ROWS, assets={ROWS[0].asset_id: ("tUSD", 6)})
+    run("import", tmp_path / "archive", tmp_path / "segments", "--asset", "tUSD")
+    assert set(ba.Archive(tmp_path / "archive").read()["asset_id"]) == {ROWS[0].asset_id}
+
+
+def test_a_dry_run_tells_what_is_there_and_what_is_missing(tmp_path):
+    paths = write_segments(tmp_path / "segments", ROWS)
+    paths[1].unlink()
+    said = run("import", tmp_path / "archive", tmp_path / "segments", "--dry-run").stdout
+    for words in (
+        "chain     vega-test-0011",
+        "blocks    1 to 7, 2023",
+        "missing   8 to 14",
+        "start",
+    ):
+        assert words in said
+    assert not (tmp_path / "archive").exists()
+    run("import", tmp_path / "archive", tmp_path / "segments", code=3)
+    said = run("import", tmp_path / "archive", tmp_path / "segments", "--dry-run").stdout
+    assert "Nothing to import: the archive has all of it" in said
+
+
+def test_what_is_wrong_is_told_in_one_line(tmp_path):
+    parts = make_segments(ROWS)
+    parts[1].tables["history/balances"][0]["balance"] = "x"
+    parts[1].metadata["ChainID"] = "other"
+    for part in parts:
+        part.write(tmp_path / "segments")
+    arguments = ("import", tmp_path / "archive", tmp_path / "segments")
+    assert "give those of one network" in fails(*arguments, code=76, folder=tmp_path)
+    assert "there is no segment" in fails(*arguments, "nowhere", code=2, folder=tmp_path)
+    parts[1].write(tmp_path / "segments")
+    for part in make_segments(ROWS)[2:]:
+        part.write(tmp_path / "broken")
+    next((tmp_path / "broken").iterdir()).write_bytes(b"PK")
+    said = fails("import", tmp_path / "archive", tmp_path / "broken", code=5, folder=tmp_path)
+    assert "is no segment, or not all of one" in said
+
+
+def test_bad_rows_and_damage_end_with_5_and_what_is_before_is_kept(tmp_path):
+    parts = make_segments(ROWS)
+    parts[1].tables["history/balances"][0]["balance"] = "x"
+    paths = [part.write(tmp_path / "segments") for part in parts]
+    said = run("import", tmp_path / "archive", tmp_path / "segments", code=5).stderr
+    assert "1 bad row set aside, with reasons, in _quarantine/" in said
+    flip(paths[-1])
+    said = run("import", tmp_path / "other", tmp_path / "segments", code=5).stderr
+    assert "history/balances can't be read" in said
+    assert len(ba.Archive(tmp_path / "other").read())
+
+
+def test_the_doctor_tells_of_a_folder_of_segments(tmp_path):
+    write_segments(tmp_path / "segments", ROWS)
+    said = run("doctor", tmp_path / "segments").stdout
+    assert "nothing: they begin with the first block" in said
+    assert "The content ids of segments (Qm...) are not checked." in said
+    told = json.loads(run("doctor", tmp_path / "segments", "--format", "json").stdout)
+    assert (told["chain"], told["missing"]) == ("vega-test-0011", [])
+
+
+def test_an_interval_is_given_by_blocks_as_by_times(tmp_path):
+    write_segments(tmp_path / "segments", ROWS)
+    archive = tmp_path / "archive"
+    run("import", archive, tmp_path / "segments")
+    blocks = ba.Archive(archive).blocks()
+    since, until = (blocks["timestamp"][place].isoformat() for place in (4, 19))
+    by_time = run("summary", archive, "--since", since, "--until", until).stdout
+    assert run("summary", archive, "--since-block", 5, "--until-block", 20).stdout == by_time
+    whole = run("summary", archive).stdout
+    assert run("summary", archive, "--until-block", len(blocks) + 1).stdout == whole
+    for options, said in (
+        (("--since-block", 999), "doesn't know the block 999, of 1 to"),
+        (("--since-block", 3, "--since", "7d"), "give --since or --since-block, not both"),
+    ):
+        assert said in fails("summary", archive, *options, code=2, folder=tmp_path)
+    ba.write_parquet(ba.Archive(archive).read(), tmp_path / "x.parquet")
+    said = fails("summary", tmp_path / "x.parquet", "--since-block", 3, code=2, folder=tmp_path)
+    assert "--since-block is for archives" in said

@@ -1,0 +1,335 @@
+"""An archive is filled from segments as it is from a node, in any order, whatever happens."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import balance_analysis as ba
+from tests.archive.crashing import Crasher
+from tests.archive.exporting import (
+    END,
+    START,
+    Inline,
+    assert_holds,
+    content_of,
+    lasting,
+    node_of,
+    run_export,
+    spans_of,
+    spread_history,
+    state_of,
+    unchanged,
+)
+from tests.node.truth import lines_of_rows, lines_of_table
+from tests.segments.writer import CHAIN, flip, make_segments, write_segments
+
+ROWS = spread_history(3, rows=240)
+TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
+LAST = TIMES[-1] + 1
+
+
+def rows_until(moment):
+    return [row for row in ROWS if row.timestamp_ns // 1000 < moment]
+
+
+def everything(folder):
+    """Return what two archives have in common that come of the same segments."""
+    return content_of(folder, "_blocks/", "_assets.json", "_limits"), lasting(folder)
+
+
+def imported(folder, paths, **how):
+    return ba.import_segments(ba.Archive(folder), paths, **how)
+
+
+@pytest.fixture(scope="module")
+def segments(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("segments")
+    write_segments(folder, ROWS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, segments):
+    folder = tmp_path_factory.mktemp("whole") / "archive"
+    imported(folder, segments)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def node():
+    with node_of(ROWS) as running:
+        yield running
+
+
+@pytest.mark.parametrize("partition", ["day", "hour", "month"])
+def test_an_archive_of_segments_equals_one_of_a_node(tmp_path, segments, node, partition):
+    run = imported(tmp_path / "a", segments, partition=partition)
+    run_export(node, tmp_path / "b", start=START, end=LAST, partition=partition)
+    assert (run.rows, run.conflicts, run.bad_rows) == (len(ROWS), [], {})
+    assert lasting(tmp_path / "a") == lasting(tmp_path / "b")
+    assert ba.Archive(tmp_path / "a").verify().is_whole
+
+
+def test_the_coverage_tells_the_segments_and_their_last_block(whole):
+    coverage = ba.Archive(whole).coverage()
+    [[start, end, state, source, height]] = coverage.iloc[:, :5].to_numpy().tolist()
+    assert (start.value // 1000, end.value // 1000) == (TIMES[0], LAST)
+    assert (state, source) == ("complete", f"segments {CHAIN} 1-{len(TIMES)}")
+    assert height == len(TIMES)
+
+
+@given(data=st.data())
+@settings(max_examples=12, deadline=None)
+def test_segments_and_exports_in_any_order_give_the_same_archive(
+    tmp_path_factory, segments, whole, node, data
+):
+    folder = tmp_path_factory.mktemp("any") / "archive"
+    paths = data.draw(st.permutations(sorted(segments.iterdir())))
+    while paths:
+        count = data.draw(st.integers(1, len(paths)))
+        imported(folder, paths[:count])
+        paths = paths[count:]
+        if data.draw(st.booleans()):
+            run_export(node, folder, end=data.draw(st.sampled_from(TIMES[20:])), fill_gaps=True)
+    assert_holds(folder, ROWS, whole=(TIMES[0], LAST))
+    assert content_of(folder, "changes/") == content_of(whole, "changes/")
+    assert content_of(folder, "_checkpoints/") == content_of(whole, "_checkpoints/")
+    assert content_of(folder, "_blocks/").keys() == content_of(whole, "_blocks/").keys()
+    assert ba.Archive(folder).verify().is_whole
+
+
+def test_an_export_goes_on_where_the_segments_end(tmp_path, node):
+    cut = TIMES[60]
+    write_segments(tmp_path / "segments", rows_until(cut))
+    imported(tmp_path / "archive", tmp_path / "segments")
+    run = run_export(node, tmp_path / "archive", end=END)
+    assert run.rows == len(ROWS) - len(rows_until(cut))
+    assert not run.conflicts
+    assert spans_of(tmp_path / "archive") == [(TIMES[0], END, True)]
+    table = ba.Archive(tmp_path / "archive").read()
+    assert not ba.deltas(table)["delta"].isna().any()
+
+
+def test_what_is_imported_is_left_out(tmp_path, segments, whole):
+    folder = shutil.copytree(whole, tmp_path / "archive")
+    with unchanged(folder):
+        run = imported(folder, segments)
+    assert (run.spans, run.rows) == ([], 0)
+    for number, segment in enumerate(make_segments(ROWS)):
+        segment.write(tmp_path / "unpacked", name=f"{number}", zipped=False)
+    with unchanged(folder):
+        assert imported(folder, tmp_path / "unpacked").spans == []
+
+
+def test_rows_that_differ_are_conflicts_as_between_two_nodes(tmp_path, whole):
+    folder = shutil.copytree(whole, tmp_path / "archive")
+    changed = [replace(row, balance=row.balance + 1) if row == ROWS[99] else row for row in ROWS]
+    changed.remove(ROWS[55])
+    write_segments(tmp_path / "segments", changed, quiet=[ROWS[55].timestamp_ns])
+    run = imported(folder, tmp_path / "segments")
+    assert sum(rows.num_rows for rows in run.conflicts) == 2
+    held = lines_of_table(ba.Archive(folder).read())
+    assert held == lines_of_rows(sorted([*changed, ROWS[55]], key=lambda row: row.order))
+
+
+def test_a_nodes_rows_that_the_segments_lack_are_conflicts(tmp_path, node):
+    run_export(node, tmp_path / "archive", start=START, end=LAST)
+    fewer = [row for row in ROWS if row != ROWS[55]]
+    write_segments(tmp_path / "segments", fewer, quiet=[ROWS[55].timestamp_ns])
+    run = imported(tmp_path / "archive", tmp_path / "segments")
+    assert [rows.num_rows for rows in run.conflicts] == [1]
+    assert_holds(tmp_path / "archive", ROWS)
+
+
+def test_segments_of_another_network_are_refused_and_change_nothing(
+    tmp_path, segments, whole, node
+):
+    write_segments(tmp_path / "chain", ROWS, chain="other")
+    others = [replace(row, party_id="ab" * 32) for row in ROWS]
+    write_segments(tmp_path / "rows", others[:20], quiet=[x * 1000 for x in TIMES])
+    folder = shutil.copytree(whole, tmp_path / "archive")
+    before = content_of(folder, "changes/", "_blocks/")
+    with pytest.raises(ba.NetworkMismatchError, match="has blocks of the chain"):
+        imported(folder, tmp_path / "chain")
+    run_export(node, tmp_path / "exported", start=START, end=LAST)
+    kept = content_of(tmp_path / "exported", "changes/", "_coverage.json")
+    with pytest.raises(ba.NetworkMismatchError, match="none of these accounts then"):
+        imported(tmp_path / "exported", tmp_path / "rows")
+    assert content_of(folder, "changes/", "_blocks/") == before
+    assert content_of(tmp_path / "exported", "changes/", "_coverage.json") == kept
+
+
+def test_a_gap_between_segments_is_a_gap_of_the_archive(tmp_path, segments, caplog):
+    paths = sorted(segments.iterdir(), key=lambda path: int(path.stem.split("-")[-1]))
+    folder = tmp_path / "archive"
+    imported(folder, [*paths[:2], *paths[4:]])
+    assert "no segment has the blocks 15 to 28" in caplog.text
+    assert list(ba.Archive(folder).coverage()["state"]) == ["complete", "gap", "complete"]
+    imported(folder, paths[2:4])
+    assert spans_of(folder) == [(TIMES[0], LAST, True)]
+    [interval] = state_of(folder).intervals
+    assert interval.source == f"segments {CHAIN} 1-{len(TIMES)}"
+
+
+def test_bad_rows_are_set_aside_once_or_raise(tmp_path):
+    parts = make_segments(ROWS)
+    parts[1].tables["history/balances"][2]["balance"] = "9" * 40
+    for part in parts:
+        part.write(tmp_path / "segments")
+    run = imported(tmp_path / "a", tmp_path / "segments")
+    [bad] = run.bad_rows
+    assert "has more than 38 digits" in bad.reason
+    assert len(content_of(tmp_path / "a", "_quarantine/")) == 1
+    assert run.rows == len(ROWS) - 1
+    with pytest.raises(ba.DecodeError, match="has more than 38 digits"):
+        imported(tmp_path / "b", tmp_path / "segments", on_bad_rows="raise")
+    run = imported(tmp_path / "c", tmp_path / "segments", executor=Inline())
+    assert len(run.bad_rows) == 1
+    assert lasting(tmp_path / "c") == lasting(tmp_path / "a")
+
+
+def test_a_segment_that_turns_out_to_be_damaged_ends_a_run_that_keeps_what_is_before(tmp_path):
+    paths = write_segments(tmp_path / "segments", ROWS)
+    flip(paths[6])
+    with pytest.raises(ba.DecodeError, match="can't be read"):
+        imported(tmp_path / "archive", tmp_path / "segments")
+    assert spans_of(tmp_path / "archive") == [(TIMES[0], TIMES[41] + 1, True)]
+    assert_holds(tmp_path / "archive", ROWS)
+    write_segments(tmp_path / "segments", ROWS)
+    run = imported(tmp_path / "archive", tmp_path / "segments")
+    assert run.spans == [(TIMES[41] + 1, LAST)]
+    assert spans_of(tmp_path / "archive") == [(TIMES[0], LAST, True)]
+
+
+def test_a_dry_run_writes_nothing(tmp_path, segments):
+    run = imported(tmp_path / "archive", segments, dry_run=True)
+    assert run.spans == [(TIMES[0], LAST)]
+    assert not (tmp_path / "archive").exists()
+
+
+def test_an_archive_is_bound_to_its_filters(tmp_path, segments):
+    kinds = ["ACCOUNT_TYPE_GENERAL", "ACCOUNT_TYPE_MARGIN"]
+    imported(tmp_path / "archive", segments, account_types=kinds)
+    table = ba.Archive(tmp_path / "archive").read()
+    assert lines_of_table(table) == lines_of_rows([r for r in ROWS if r.account_type in kinds])
+    with pytest.raises(ba.ArchiveError, match="bound to another query"):
+        imported(tmp_path / "archive", segments)
+
+
+def test_workers_make_the_same_archive(tmp_path, segments, whole):
+    with ProcessPoolExecutor(2) as executor:
+        imported(tmp_path / "archive", segments, executor=executor)
+    assert everything(tmp_path / "archive") == everything(whole)
+
+
+@pytest.fixture(scope="module")
+def crasher():
+    with Crasher() as running:
+        yield running
+
+
+@pytest.mark.parametrize("kind", ["the first run", "a later run", "over a node's rows"])
+def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
+    *, tmp_path, segments, crasher, node, kind
+):
+    before, folder = tmp_path / "before", tmp_path / "archive"
+    before.mkdir()
+    if kind == "a later run":
+        imported(before, sorted(segments.iterdir())[:3])
+    if kind == "over a node's rows":
+        run_export(node, before, start=TIMES[20], end=TIMES[50])
+    undisturbed = crasher.export(str(segments), shutil.copytree(before, folder))
+    assert undisturbed.error is None, undisturbed.told
+    steps, done = undisturbed.steps, everything(folder)
+    tried = [at for at, (step, _) in enumerate(steps) if step in ("rename", "remove")]
+    for step in tried[::2]:
+        shutil.rmtree(folder)
+        shutil.copytree(before, folder)
+        outcome = crasher.export(str(segments), folder, mode="kill", step=step)
+        assert outcome.killed
+        if (folder / "_archive.json").exists():
+            assert_holds(folder, ROWS)
+            ba.Archive(folder).blocks()
+        assert crasher.export(str(segments), folder).error is None
+        assert everything(folder) == done, steps[step]
+        assert not [name for name in content_of(folder) if name.endswith(".tmp")]
+
+
+def limits_at(moment, **values):
+    names = ["can_propose_market", "can_propose_asset", "propose_market_enabled"]
+    flags = dict.fromkeys([*names, "propose_asset_enabled", "genesis_loaded"], True)
+    return {"vega_time": moment * 1000, **flags, **values}
+
+
+def test_the_limits_have_their_true_timeline_whatever_nodes_told_before(tmp_path, node):
+    changes = [
+        limits_at(TIMES[0], can_propose_market=False, genesis_loaded=False),
+        limits_at(TIMES[10], can_propose_market=False),
+        limits_at(TIMES[50], propose_asset_enabled_from=TIMES[3] * 1000),
+    ]
+    write_segments(tmp_path / "segments", ROWS, limits=changes)
+    for kind in ("before", "after"):
+        folder = tmp_path / kind
+        if kind == "after":
+            run_export(node, folder, start=START, end=LAST)
+        imported(folder, tmp_path / "segments")
+        imported(folder, min((tmp_path / "segments").iterdir()))
+        if kind == "before":
+            run_export(node, folder, end=LAST)
+        found = ba.Archive(folder).limits()
+        assert list(found["can_propose_market"][:3]) == [False, False, True]
+        assert list(found["genesis_loaded"][:3]) == [False, True, True]
+        seen = [*(stamp.value // 1000 for stamp in found["first_seen"][:3])]
+        assert seen == [TIMES[0], TIMES[10], TIMES[50]]
+        ends = [*(stamp.value // 1000 for stamp in found["last_seen"][:3])]
+        assert ends == [TIMES[10], TIMES[50], TIMES[-1]]
+        assert list(found["block_height"][:3]) == [1, 11, 51]
+        assert found["propose_asset_enabled_from"][2].value // 1000 == TIMES[3]
+        assert list(found["source"][3:]) == [node.url]
+        assert ba.Archive(folder).verify().is_whole
+
+
+def test_the_assets_of_the_newest_segment_are_the_archives(tmp_path):
+    asset = ROWS[0].asset_id
+    write_segments(tmp_path / "new", ROWS, assets={asset: ("NEW", 6)})
+    old = make_segments(ROWS, assets={asset: ("OLD", 6), "fUSDC": ("fUSDC", 5)})
+    folder, first = tmp_path / "archive", old[0].write(tmp_path / "old")
+    imported(folder, tmp_path / "new")
+    (folder / "_blocks").rename(tmp_path / "aside")
+    imported(folder, first)
+    (folder / "_blocks").rename(tmp_path / "aside2")
+    (tmp_path / "aside").rename(folder / "_blocks")
+    imported(folder, first, assets={"VOTE": 18})
+    assert {one.symbol for one in ba.Archive(folder).assets().values()} >= {"fUSDC"}
+    assert ba.Archive(folder).assets()["VOTE"].decimals == 18
+
+
+def test_blocks_have_heights_and_rows_can_tell_them(whole):
+    archive = ba.Archive(whole)
+    blocks = archive.blocks()
+    assert list(blocks["height"]) == [*range(1, len(TIMES) + 1)]
+    assert [stamp.value // 1000 for stamp in blocks["timestamp"]] == TIMES
+    table = archive.read(columns=[*archive.read().columns, "block_height"])
+    heights = dict(zip(blocks["timestamp"], blocks["height"], strict=True))
+    assert list(table["block_height"]) == [heights[stamp] for stamp in table["timestamp"]]
+    assert table["block_height"].dtype == pd.Int64Dtype()
+    only = archive.read(columns=["block_height", "balance"])
+    assert list(only.columns) == ["block_height", "balance"]
+    assert sorted(only["block_height"]) == sorted(table["block_height"])
+
+
+def test_a_damaged_file_of_blocks_is_named(tmp_path, whole):
+    folder = shutil.copytree(whole, tmp_path / "archive")
+    path = min((folder / "_blocks").iterdir())
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(ba.ArchiveDamagedError, match="import its segments again"):
+        ba.Archive(folder).blocks()
+    [problem] = ba.Archive(folder).verify().problems
+    assert (problem.kind, problem.where) == ("blocks", f"_blocks/{path.name}")

@@ -1,0 +1,300 @@
+"""What segments hold is read as the rows that a node lists, or it is said what is wrong."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import balance_analysis as ba
+from balance_analysis.known import known_of
+from tests.loopback import LoopbackNode, Row, histories, random_history
+from tests.node.truth import lines_of_rows, lines_of_table
+from tests.segments.writer import CHAIN, flip, make_segments, pg_time, write_segments
+
+ROWS = random_history(5, rows=160, accounts=40, largest_block=9)
+TIMES = sorted({row.timestamp_ns for row in ROWS})
+
+
+def told(table):
+    return table.attrs["balance_analysis"]
+
+
+@given(rows=histories(most_rows=120, most_accounts=40), each=st.integers(1, 40), data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_the_rows_of_segments_are_those_of_the_node(tmp_path_factory, rows, each, data):
+    if not rows:
+        return
+    folder = tmp_path_factory.mktemp("segments")
+    quiet = data.draw(st.lists(st.integers(-(10**9), 10**9), max_size=9))
+    quiet = [TIMES[0] + 10**12 + n * 1000 for n in quiet]
+    segments = make_segments(rows, each=each, quiet=quiet)
+    for number, segment in enumerate(data.draw(st.permutations(segments))):
+        segment.write(folder / str(number % 3), zipped=data.draw(st.booleans()))
+    table = ba.read_segments(folder)
+    assert lines_of_table(table) == lines_of_rows(rows)
+    times = sorted({*quiet, *(row.timestamp_ns for row in rows)})
+    assert known_of(table) == ((times[0] // 1000, times[-1] // 1000 + 1),)
+    assert told(table)["source"] == f"segments {CHAIN} 1-{len(times)}"
+
+
+def test_a_table_of_segments_equals_that_of_a_node(tmp_path):
+    write_segments(tmp_path, ROWS)
+    table = ba.read_segments(tmp_path)
+    with LoopbackNode(ROWS) as node, ba.Client(node.url) as client:
+        loaded = ba.load_balance_changes(client, start="2023-01-01", end="2024-01-01")
+    assert table.equals(loaded)
+    assert table.dtypes.equals(loaded.dtypes)
+
+
+@pytest.mark.parametrize("name", ["asset_id", "party_ids", "market_ids", "account_types"])
+def test_filters_leave_what_they_leave_of_the_table(tmp_path, name):
+    write_segments(tmp_path, ROWS)
+    table = ba.read_segments(tmp_path)
+    column = name.removesuffix("s")
+    values = [x for x in table[column].cat.categories if x][:2]
+    found = ba.read_segments(tmp_path, **{name: values[0] if name == "asset_id" else values})
+    wanted = table[table[column].isin(values[:1] if name == "asset_id" else values)]
+    assert lines_of_table(found) == lines_of_table(wanted)
+
+
+def test_well_known_ids_and_types_by_number_are_spelt_as_the_interface_spells_them(tmp_path):
+    rows = [
+        Row(TIMES[0], "VOTE", "ACCOUNT_TYPE_GENERAL", "network", "", 10**38 - 1),
+        Row(TIMES[0], "fUSDC", 35, "ab" * 32, "cd" * 32, 0),
+        Row(TIMES[0], "XYZalpha", "ACCOUNT_TYPE_LOCKED_FOR_STAKING", "ab" * 32, "", 3),
+    ]
+    write_segments(tmp_path, sorted(rows, key=lambda row: row.order))
+    table = ba.read_segments(tmp_path)
+    assert lines_of_table(table) == lines_of_rows(rows)
+    assert "35" in set(table["account_type"])
+
+
+def test_symbols_choose_assets_and_the_last_version_of_an_asset_counts(tmp_path):
+    asset = ROWS[0].asset_id
+    write_segments(tmp_path, ROWS, assets={asset: ("tUSD", 6)})
+    table = ba.read_segments(tmp_path, asset_id="tusd")
+    assert set(table["asset_id"]) == {asset}
+    found = ba.read_assets(told(table)["assets"])[asset]
+    assert (found.symbol, found.decimals, found.name) == ("tUSD", 6, 'tUSD, "the\nbest"')
+
+
+def test_from_the_first_block_on_nothing_is_unknown_before_an_accounts_first_row(tmp_path):
+    write_segments(tmp_path, ROWS)
+    table = ba.read_segments(tmp_path)
+    deltas = ba.deltas(table)
+    assert not deltas["delta"].isna().any()
+    first = ~deltas.duplicated(list(ba.ACCOUNT_KEY))
+    assert (deltas["delta"] == deltas["balance"])[first].all()
+    held = ba.balance_at(table, "2023-04-01T00:00:01")
+    assert not held["balance"].isna().any()
+    assert not ba.balance_series(table, freq="1h").isna().any().any()
+    part = ba.deltas(table, opening=ba.balance_at(table, "2023-04-01"))
+    assert part.equals(deltas)
+
+
+def test_from_a_later_block_on_what_was_before_is_unknown(tmp_path):
+    write_segments(tmp_path, ROWS, first=1001)
+    deltas = ba.deltas(ba.read_segments(tmp_path))
+    assert (deltas["delta"].isna() == ~deltas.duplicated(list(ba.ACCOUNT_KEY))).all()
+
+
+def test_what_is_between_segments_is_not_known_and_told(tmp_path, caplog):
+    paths = write_segments(tmp_path, ROWS)
+    paths[2].unlink()
+    table = ba.read_segments(tmp_path)
+    assert "no segment has the blocks 15 to 21: what changed there is unknown" in caplog.text
+    assert known_of(table) == (
+        (TIMES[0] // 1000, TIMES[13] // 1000 + 1),
+        (TIMES[21] // 1000, TIMES[-1] // 1000 + 1),
+    )
+
+
+def test_segments_that_overlap_and_agree_are_read_once(tmp_path):
+    write_segments(tmp_path / "a", ROWS, each=7)
+    write_segments(tmp_path / "b", ROWS, each=10)
+    for number, segment in enumerate(make_segments(ROWS, each=7)):
+        segment.write(tmp_path / "c", name=f"{number}", zipped=False)
+    assert lines_of_table(ba.read_segments(tmp_path)) == lines_of_rows(ROWS)
+
+
+def test_segments_that_overlap_and_differ_are_refused(tmp_path):
+    write_segments(tmp_path / "a", ROWS)
+    changed = [replace(row, balance=row.balance + 1) if row == ROWS[80] else row for row in ROWS]
+    write_segments(tmp_path / "b", changed, each=9)
+    with pytest.raises(ba.CheckError, match="differ in blocks that both have"):
+        ba.read_segments(tmp_path)
+
+
+def test_paths_are_files_folders_and_patterns(tmp_path):
+    paths = write_segments(tmp_path / "deep" / "er", ROWS)
+    for named in ([tmp_path], str(tmp_path / "deep/*/*.zip"), paths, [*paths, tmp_path]):
+        assert len(ba.read_segments(named)) == len(ROWS)
+    with pytest.raises(FileNotFoundError, match="there is no segment"):
+        ba.read_segments(tmp_path / "nothing*.zip")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="no segment in the folder"):
+        ba.read_segments(tmp_path / "empty")
+
+
+def test_a_zip_may_hold_its_files_in_a_folder(tmp_path):
+    for segment in make_segments(ROWS):
+        with zipfile.ZipFile(tmp_path / segment.name, "w") as file:
+            for name, content in segment.files().items():
+                file.writestr(f"{segment.name}/{name}", content)
+    assert len(ba.read_segments(tmp_path)) == len(ROWS)
+
+
+def edited(edit, number=1):
+    """Return a damage: segments of which one is edited."""
+
+    def write(folder):
+        segments = make_segments(ROWS)
+        edit(segments[number])
+        for segment in segments:
+            segment.write(folder)
+
+    return write
+
+
+def cut(share):
+    def write(folder):
+        path = write_segments(folder, ROWS)[1]
+        path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+
+    return write
+
+
+def flipped(folder):
+    flip(write_segments(folder, ROWS)[1])
+
+
+def without(table):
+    return edited(lambda segment: segment.tables.pop(table))
+
+
+def setting(table, place, **values):
+    return edited(lambda segment: segment.tables[table][place].update(values))
+
+
+def metadata(number=1, **values):
+    return edited(lambda segment: segment.metadata.update(values), number)
+
+
+def lost_id(folder):
+    segments = make_segments(ROWS)
+    for number, segment in enumerate(segments):
+        follower = segments[(number + 1) % len(segments)].metadata["PreviousHistorySegmentID"]
+        segment.write(folder, name=f"{follower or segment.name}.zip")
+    names = sorted(folder.glob("Qm*.zip"))
+    shutil.move(names[0], folder / f"{'Qm' + 'A' * 44}.zip")
+
+
+DAMAGES = {
+    "half a zip": (cut(0.5), ba.DecodeError, "is no segment, or not all of one"),
+    "an empty zip": (cut(0), ba.DecodeError, "is no segment, or not all of one"),
+    "a flipped byte": (flipped, ba.DecodeError, "history/balances can't be read"),
+    **{
+        f"without {table}": (without(table), ba.DecodeError, f"it has no {table}")
+        for table in make_segments(ROWS)[0].tables
+    },
+    "two chains": (metadata(ChainID="other"), ba.NetworkMismatchError, "of the chain"),
+    "no chain": (metadata(ChainID=""), ba.DecodeError, "tells no chain and blocks"),
+    "heights turned": (metadata(HeightTo=3), ba.DecodeError, "tells no chain and blocks"),
+    "no height": (metadata(HeightTo="x"), ba.DecodeError, "metadata.json is not that of a segment"),
+    "fewer blocks": (metadata(HeightTo=13), ba.IncompleteError, "not 6 from 8 to 13"),
+    "a block is missing": (
+        edited(lambda segment: segment.tables["history/blocks"].pop(3)),
+        ba.IncompleteError,
+        "missing: 11",
+    ),
+    "a block twice": (
+        setting("history/blocks", 3, height="9"),
+        ba.IncompleteError,
+        "missing: 11",
+    ),
+    "a block of no height": (
+        setting("history/blocks", 3, height="nine"),
+        ba.DecodeError,
+        "a block has no height",
+    ),
+    "a block of no time": (
+        setting("history/blocks", 3, vega_time="infinity"),
+        ba.DecodeError,
+        "'infinity', which is no moment",
+    ),
+    "a block of another century": (
+        setting("history/blocks", 6, vega_time="2223-01-18 01:06:44+00"),
+        ba.DecodeError,
+        "between 2015 and 2100",
+    ),
+    "blocks that go back": (
+        setting("history/blocks", 3, vega_time=pg_time(TIMES[0])),
+        ba.DecodeError,
+        "don't ascend",
+    ),
+    "another before it": (lost_id, ba.IncompleteError, "came before it, but"),
+    "an account of no type": (
+        setting("currentstate/accounts", 2, type="GENERAL"),
+        ba.DecodeError,
+        "an account's type is 'GENERAL'",
+    ),
+    "an account of no asset": (
+        setting("currentstate/accounts", 2, asset_id="VOTE"),
+        ba.DecodeError,
+        "an account's asset_id is 'VOTE'",
+    ),
+    "a row twice": (
+        edited(lambda s: s.tables["history/balances"].append(s.tables["history/balances"][0])),
+        ba.CheckError,
+        "two rows of one account in one block",
+    ),
+}
+EVERYWHERE = {"an account of no type", "an account of no asset"}
+"""Accounts are read of the last segment alone, so the damage is in all of them."""
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_wrong_with_a_segment_is_named_and_nothing_is_read(tmp_path, damage):
+    write, error, said = DAMAGES[damage]
+    if damage in EVERYWHERE:
+        rows = [row for row in ROWS if row.timestamp_ns <= TIMES[13]]
+        for segment in make_segments(rows):
+            segment.tables["currentstate/accounts"][2].update(
+                {"type": "GENERAL"} if "type" in damage else {"asset_id": "VOTE"}
+            )
+            segment.write(tmp_path)
+    else:
+        write(tmp_path)
+    with pytest.raises(error, match=said):
+        ba.read_segments(tmp_path)
+
+
+BAD_ROWS = {
+    "39 digits": ({"balance": "9" * 39}, "has more than 38 digits"),
+    "78 digits": ({"balance": "-" + "9" * 78}, "has more than 38 digits"),
+    "a fraction": ({"balance": "1.5"}, "is not an integer"),
+    "an exponent": ({"balance": "1e5"}, "is not an integer"),
+    "no balance": ({"balance": None}, "is not an integer"),
+    "an unknown account": ({"account_id": "\\x" + "00" * 32}, "the table accounts has no"),
+    "no account": ({"account_id": None}, "the table accounts has no"),
+    "a time between blocks": ({"vega_time": pg_time(TIMES[7] + 1000)}, "none of the segment's"),
+    "no time": ({"vega_time": None}, "none of the segment's"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_ROWS)
+def test_a_bad_row_raises_or_is_set_aside(tmp_path, bad):
+    values, said = BAD_ROWS[bad]
+    setting("history/balances", 4, **values)(tmp_path)
+    with pytest.raises(ba.DecodeError, match=said):
+        ba.read_segments(tmp_path)
+    table = ba.read_segments(tmp_path, on_bad_rows="quarantine")
+    [row] = told(table)["quarantined"]
+    assert said in row["reason"]
+    assert len(table) == len(ROWS) - 1
+    assert set(lines_of_table(table)) < set(lines_of_rows(ROWS))

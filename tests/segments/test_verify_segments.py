@@ -1,0 +1,142 @@
+"""An archive is compared with segments: row by row, and each change with the ledger."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import balance_analysis as ba
+from tests.archive.exporting import START, node_of, run_export, spread_history
+from tests.cli.running import run
+from tests.segments.writer import make_segments, pg_time, write_segments
+
+ROWS = spread_history(4, rows=160, accounts=20)
+TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
+LAST = TIMES[-1] + 1
+
+
+@pytest.fixture(scope="module")
+def segments(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("segments")
+    write_segments(folder, ROWS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, segments):
+    folder = tmp_path_factory.mktemp("whole") / "archive"
+    ba.import_segments(ba.Archive(folder), segments)
+    return folder
+
+
+def verified(folder, segments):
+    return ba.Archive(folder).verify(segments=segments)
+
+
+def test_an_archive_of_segments_agrees_with_them_and_their_ledger(whole, segments):
+    report = verified(whole, segments)
+    assert (report.problems, report.not_compared) == ((), ())
+    assert report.windows > 3
+
+
+def test_an_archive_of_a_node_agrees_too_and_every_change_is_compared(tmp_path, segments):
+    with node_of(ROWS) as node:
+        run_export(node, tmp_path / "archive", start=START, end=LAST)
+    report = verified(tmp_path / "archive", segments)
+    assert (report.problems, report.not_compared) == ((), ())
+
+
+def test_from_a_later_block_on_first_changes_are_not_compared_and_told(tmp_path):
+    write_segments(tmp_path / "segments", ROWS, first=100)
+    ba.import_segments(ba.Archive(tmp_path / "archive"), tmp_path / "segments")
+    report = verified(tmp_path / "archive", tmp_path / "segments")
+    assert report.problems == ()
+    assert all("whose balance before is not known" in said for said in report.not_compared)
+
+
+def test_what_the_archive_lacks_is_not_compared_and_told(tmp_path, segments):
+    paths = sorted(segments.iterdir(), key=lambda path: int(path.stem.split("-")[-1]))
+    ba.import_segments(ba.Archive(tmp_path / "archive"), paths[:2])
+    report = verified(tmp_path / "archive", segments)
+    assert report.problems == ()
+    assert any("the archive is not complete there" in said for said in report.not_compared)
+
+
+@given(number=st.integers(0, len(ROWS) - 1), step=st.integers(-(10**20), 10**20))
+@settings(max_examples=8, deadline=None)
+def test_a_row_that_differs_is_named_with_both_balances(tmp_path_factory, segments, number, step):
+    row, folder = ROWS[number], tmp_path_factory.mktemp("other")
+    is_external = row.account_type == "ACCOUNT_TYPE_EXTERNAL"
+    other = max(0, row.balance + step)
+    changed = [replace(each, balance=other) if each == row else each for each in ROWS]
+    write_segments(folder / "segments", changed)
+    ba.import_segments(ba.Archive(folder / "archive"), folder / "segments")
+    report = verified(folder / "archive", segments)
+    if other == row.balance:
+        assert report.is_whole
+        return
+    kinds = [problem.kind for problem in report.problems]
+    assert kinds[0] == "difference"
+    assert ("ledger" in kinds) is not is_external
+    assert f"the archive has {other}, the segments {row.balance} of" in report.problems[0].what
+
+
+def test_an_entry_that_the_ledger_lacks_or_has_too_much_is_named(tmp_path, whole):
+    for edit in ("lacks", "twice", "other time"):
+        parts = make_segments(ROWS)
+        ledger = parts[2].tables["history/ledger"]
+        entry = next(each for each in ledger if each["quantity"] != "0")
+        if edit == "lacks":
+            ledger.remove(entry)
+        elif edit == "twice":
+            ledger.append(entry)
+        else:
+            entry["vega_time"] = next(
+                x["vega_time"] for x in parts[2].tables["history/blocks"]
+                if x["vega_time"] != entry["vega_time"]
+            )  # fmt: skip
+        for part in parts:
+            part.write(tmp_path / edit)
+        report = verified(whole, tmp_path / edit)
+        assert {problem.kind for problem in report.problems} == {"ledger"}
+        assert "the balance changes by" in report.problems[0].what
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"account_to_id": "\\x00"},
+        {"account_from_id": None},
+        {"quantity": "1.5"},
+        {"quantity": "9" * 39},
+        {"vega_time": pg_time(0)},
+    ],
+)
+def test_a_ledger_that_cant_be_read_is_named(tmp_path, whole, values):
+    parts = make_segments(ROWS)
+    parts[2].tables["history/ledger"][1].update(values)
+    for part in parts:
+        part.write(tmp_path / "segments")
+    with pytest.raises(ba.DecodeError, match="an entry of the ledger can't be read"):
+        verified(whole, tmp_path / "segments")
+
+
+def test_an_archive_of_some_accounts_is_compared_as_such(tmp_path, segments):
+    folder = tmp_path / "archive"
+    ba.import_segments(ba.Archive(folder), segments, account_types="general")
+    report = verified(folder, segments)
+    assert (report.problems, report.not_compared) == ((), ())
+
+
+def test_the_command_tells_it_and_ends_with_5(tmp_path, whole, segments):
+    said = run("verify", whole, "--segments", segments).stdout
+    assert "whole" in said
+    folder = shutil.copytree(segments, tmp_path / "segments")
+    parts = make_segments([ROWS[0], *ROWS[2:]], quiet=[ROWS[1].timestamp_ns])
+    for part in parts:
+        part.write(folder)
+    assert "the segments no row" in run("verify", whole, "--segments", folder, code=5).stdout

@@ -1,0 +1,280 @@
+"""Network history segments as a data node writes them, of any history, with any fault.
+
+A segment is made as plain values first, which a test may edit, and then written as a zip or as a
+folder, in the form of PostgreSQL's `COPY ... (FORMAT csv, HEADER)`.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import hashlib
+import io
+import json
+import random
+import zipfile
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tests.loopback.rows import account_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from tests.loopback import Row
+
+CHAIN = "vega-test-0011"
+WELL_KNOWN = {
+    "VOTE": "00", "network": "03", "XYZalpha": "04", "XYZbeta": "05", "XYZdelta": "06",
+    "XYZepsilon": "07", "XYZgamma": "08", "fBTC": "09", "fDAI": "0a", "fEURO": "0b", "fUSDC": "0c",
+}  # fmt: skip
+NUMBERS = {
+    "INSURANCE": 1, "SETTLEMENT": 2, "MARGIN": 3, "GENERAL": 4, "FEES_INFRASTRUCTURE": 5,
+    "FEES_LIQUIDITY": 6, "FEES_MAKER": 7, "BOND": 9, "EXTERNAL": 10, "GLOBAL_INSURANCE": 11,
+    "GLOBAL_REWARD": 12, "PENDING_TRANSFERS": 13, "REWARD_MAKER_PAID_FEES": 14,
+    "REWARD_MAKER_RECEIVED_FEES": 15, "REWARD_LP_RECEIVED_FEES": 16,
+    "REWARD_MARKET_PROPOSERS": 17, "HOLDING": 18, "LP_LIQUIDITY_FEES": 19,
+    "LIQUIDITY_FEES_BONUS_DISTRIBUTION": 20, "NETWORK_TREASURY": 21, "VESTING_REWARDS": 22,
+    "VESTED_REWARDS": 23, "REWARD_RELATIVE_RETURN": 25, "REWARD_RETURN_VOLATILITY": 26,
+    "REWARD_VALIDATOR_RANKING": 27, "PENDING_FEE_REFERRAL_REWARD": 28, "ORDER_MARGIN": 29,
+    "REWARD_REALISED_RETURN": 30, "BUY_BACK_FEES": 31, "REWARD_AVERAGE_NOTIONAL": 32,
+    "REWARD_ELIGIBLE_ENTITIES": 33, "LOCKED_FOR_STAKING": 34,
+}  # fmt: skip
+COLUMNS = {
+    "currentstate/accounts": "id party_id asset_id market_id type tx_hash vega_time",
+    "currentstate/assets": "id name symbol decimals quantum source erc20_contract lifetime_limit "
+    "withdraw_threshold status tx_hash vega_time",
+    "currentstate/network_limits": "tx_hash vega_time can_propose_market can_propose_asset "
+    "propose_market_enabled propose_asset_enabled genesis_loaded propose_market_enabled_from "
+    "propose_asset_enabled_from",
+    "history/balances": "account_id vega_time tx_hash balance",
+    "history/blocks": "vega_time height hash",
+    "history/ledger": "ledger_entry_time account_from_id account_to_id quantity tx_hash vega_time "
+    "transfer_time type account_from_balance account_to_balance",
+}
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass
+class Segment:
+    """One segment: its metadata, and the rows of its tables as dicts of text; `None` is null."""
+
+    metadata: dict[str, Any]
+    tables: dict[str, list[dict[str, str | None]]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        told = self.metadata
+        heights = f"{told['HeightFrom']}-{told['HeightTo']}"
+        return f"{told['ChainID']}-{told['DatabaseVersion']}-{heights}.zip"
+
+    def files(self) -> dict[str, bytes]:
+        """Return what is in it, by name."""
+        metadata = json.dumps(self.metadata).encode()
+        tables = {name: _csv(COLUMNS[name].split(), rows) for name, rows in self.tables.items()}
+        return {"metadata.json": metadata, **tables}
+
+    def write(self, folder: Path, *, name: str | None = None, zipped: bool = True) -> Path:
+        path = folder / (name or self.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        if zipped:
+            with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+                for each, content in self.files().items():
+                    # Without the time of writing: the same rows are the same bytes.
+                    file.writestr(zipfile.ZipInfo(each), content, zipfile.ZIP_DEFLATED)
+            return path
+        path = path.with_suffix("")
+        for each, content in self.files().items():
+            (path / each).parent.mkdir(parents=True, exist_ok=True)
+            (path / each).write_bytes(content)
+        return path
+
+
+def make_segments(
+    rows: Sequence[Row],
+    *,
+    each: int = 7,
+    first: int = 1,
+    chain: str = CHAIN,
+    quiet: Iterable[int] = (),
+    assets: Mapping[str, tuple[str, int]] | None = None,
+    limits: Sequence[Mapping[str, Any]] = (),
+) -> list[Segment]:
+    """Return the segments of a history.
+
+    Parameters
+    ----------
+    rows
+        Ascending. The ledger is made of their differences, from nothing on.
+    each
+        Blocks a segment.
+    first
+        The height of the first block.
+    quiet
+        Times of blocks without rows, nanoseconds.
+    assets
+        Symbol and decimals of each; by default of each asset of the rows some.
+    limits
+        Each change: `vega_time` in nanoseconds and flags; moments are nanoseconds or `None`.
+    """
+    times = sorted({*(row.timestamp_ns for row in rows), *quiet})
+    told = assets or {a: (f"T{n}", 6) for n, a in enumerate(sorted({r.asset_id for r in rows}))}
+    entries, levels = _ledger(rows, first), list(rows)
+    found: list[Segment] = []
+    for start in range(0, len(times), each):
+        part = times[start : start + each]
+        begin, last = part[0], part[-1]
+        metadata = {
+            "HeightFrom": first + start,
+            "HeightTo": first + start + len(part) - 1,
+            "DatabaseVersion": 34,
+            "ChainID": chain,
+            "PreviousHistorySegmentID": _content_id(found[-1]) if found else "",
+        }
+        tables = {
+            "currentstate/accounts": list(_accounts(r for r in levels if r.timestamp_ns <= last)),
+            "currentstate/assets": list(_assets(told, begin)),
+            "currentstate/network_limits": [_limit(x) for x in limits if x["vega_time"] <= last],
+            "history/balances": [_balance(r) for r in levels if begin <= r.timestamp_ns <= last],
+            "history/blocks": [
+                {"vega_time": pg_time(t), "height": str(first + start + n), "hash": _bytes(t)}
+                for n, t in enumerate(part)
+            ],
+            "history/ledger": [e for at, e in entries if begin <= at <= last],
+        }
+        found.append(Segment(metadata, tables))
+    return found
+
+
+def write_segments(folder: Path, rows: Sequence[Row], **how: Any) -> list[Path]:
+    """Write the segments of a history as zips, in the order of their blocks."""
+    return [segment.write(folder) for segment in make_segments(rows, **how)]
+
+
+def flip(path: Path) -> None:
+    """Damage the balances of a zip."""
+    with zipfile.ZipFile(path) as file:
+        place = file.getinfo("history/balances").header_offset + 60
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0xFF
+    path.write_bytes(content)
+
+
+def pg_time(nanoseconds: int) -> str:
+    """Return a moment as PostgreSQL prints it: without zeros at the end of its fraction."""
+    moment = EPOCH + dt.timedelta(microseconds=nanoseconds // 1000)
+    text = moment.strftime("%Y-%m-%d %H:%M:%S")
+    fraction = f"{moment.microsecond:06}".rstrip("0")
+    return f"{text}{'.' if fraction else ''}{fraction}+00"
+
+
+def pg_bytes(text: str) -> str:
+    r"""Return an id as PostgreSQL prints bytes; nothing is `\x`."""
+    return "\\x" + WELL_KNOWN.get(text, text)
+
+
+def _bytes(seed: object) -> str:
+    return "\\x" + hashlib.sha256(str(seed).encode()).hexdigest()
+
+
+def _content_id(segment: Segment) -> str:
+    return "Qm" + hashlib.sha256(segment.name.encode()).hexdigest()[:44]
+
+
+def _account(row: Row) -> str:
+    return "\\x" + row.account_id
+
+
+def _balance(row: Row) -> dict[str, str | None]:
+    return {
+        "account_id": _account(row),
+        "vega_time": pg_time(row.timestamp_ns),
+        "tx_hash": _bytes(row.timestamp_ns),
+        "balance": str(row.balance),
+    }
+
+
+def _accounts(rows: Iterable[Row]) -> Iterator[dict[str, str | None]]:
+    seen = set()
+    for row in rows:
+        for kind in (row.account_type, "ACCOUNT_TYPE_EXTERNAL"):
+            is_bank = kind == "ACCOUNT_TYPE_EXTERNAL"
+            party, market = ("network", "") if is_bank else (row.party_id, row.market_id)
+            number = kind if isinstance(kind, int) else NUMBERS[kind.removeprefix("ACCOUNT_TYPE_")]
+            account = account_id(row.asset_id, party, market, kind)
+            if account not in seen:
+                seen.add(account)
+                yield {
+                    "id": "\\x" + account,
+                    "party_id": pg_bytes(party),
+                    "asset_id": pg_bytes(row.asset_id),
+                    "market_id": pg_bytes(market),
+                    "type": str(number),
+                    "tx_hash": _bytes(account),
+                    "vega_time": pg_time(row.timestamp_ns),
+                }
+
+
+def _assets(assets: Mapping[str, tuple[str, int]], at: int) -> Iterator[dict[str, str | None]]:
+    for asset, (symbol, decimals) in assets.items():
+        # An older version comes after the newer one: the table has no order.
+        for version, name in ((1, f'{symbol}, "the\nbest"'), (0, "as proposed")):
+            yield {
+                "id": pg_bytes(asset),
+                "name": name,
+                "symbol": symbol if version else "OLD",
+                "decimals": str(decimals if version else 0),
+                "quantum": "1",
+                "lifetime_limit": "0",
+                "withdraw_threshold": "0",
+                "status": "STATUS_ENABLED",
+                "tx_hash": _bytes(asset),
+                "vega_time": pg_time(at + (version - 1) * 10**9),
+            }
+
+
+def _limit(limits: Mapping[str, Any]) -> dict[str, str | None]:
+    row: dict[str, str | None] = {"tx_hash": _bytes("limits")}
+    for name in COLUMNS["currentstate/network_limits"].split()[1:]:
+        value = limits.get(name)
+        if isinstance(value, bool):
+            row[name] = "t" if value else "f"
+        else:
+            row[name] = None if value is None else pg_time(value)
+    return row
+
+
+def _ledger(rows: Sequence[Row], seed: int) -> list[tuple[int, dict[str, str | None]]]:
+    """Return entries that make the rows: each flow in up to two parts, to or from outside."""
+    rng, held, entries = random.Random(seed), {}, []
+    for row in rows:
+        net = int(row.balance) - held.get(row.account, 0)
+        held[row.account] = int(row.balance)
+        if row.account_type == "ACCOUNT_TYPE_EXTERNAL" or not net:
+            continue
+        bank = "\\x" + account_id(row.asset_id, "network", "", "ACCOUNT_TYPE_EXTERNAL")
+        part = rng.randrange(abs(net))
+        for quantity in (part, abs(net) - part):
+            ends = (bank, _account(row)) if net > 0 else (_account(row), bank)
+            at = pg_time(row.timestamp_ns)
+            entry = {
+                "ledger_entry_time": pg_time(row.timestamp_ns + len(entries) * 1000),
+                "account_from_id": ends[0],
+                "account_to_id": ends[1],
+                "quantity": str(quantity),
+                "tx_hash": _bytes(len(entries)),
+                "vega_time": at,
+                "transfer_time": at,
+                "type": "4",
+            }
+            entries.append((row.timestamp_ns, entry))
+    return entries
+
+
+def _csv(columns: Sequence[str], rows: Sequence[Mapping[str, str | None]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([row.get(name) for name in columns] for row in rows)
+    return text.getvalue().encode()
