@@ -36,11 +36,8 @@ from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMi
 from balance_analysis.ingest.continuity import Continuity, ask_head
 from balance_analysis.ingest.periods import EMPTY, SpanWriter, load_rows, make_period
 from balance_analysis.load.request import make_request
-from balance_analysis.maintenance.verify import (
-    FileToCheck,
-    check_file,
-    verify_store,
-)
+from balance_analysis.maintenance.verify import verify_store
+from balance_analysis.maintenance.verify_file import FileToCheck, check_file
 from balance_analysis.node.client import check_client
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
 from balance_analysis.spans import clipped, joined

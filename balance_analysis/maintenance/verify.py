@@ -6,12 +6,10 @@ Where an export writes meanwhile, what seems wrong is looked at again by the cov
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -19,11 +17,10 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.blocks import blocks_files, read_blocks_file
 from balance_analysis.archive.commit import last_rows
 from balance_analysis.archive.coverage import contradictions
-from balance_analysis.archive.datafile import FILE_KEY, FILE_ORDER, wrong_schema
+from balance_analysis.archive.datafile import wrong_schema
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.lock import writer_of
 from balance_analysis.archive.manifest import (
-    check_seen,
     export_command,
     noted_files,
     read_about,
@@ -34,18 +31,22 @@ from balance_analysis.archive.status import Problem, VerifyReport
 from balance_analysis.archive.store import is_leftover
 from balance_analysis.errors import ArchiveError
 from balance_analysis.load.request import reporting
+from balance_analysis.maintenance.verify_file import (
+    EMPTY,
+    CheckedFile,
+    FileToCheck,
+    check_file,
+    read_written,
+)
 from balance_analysis.maintenance.verify_node import verify_against
 from balance_analysis.maintenance.verify_segments import verify_segments
-from balance_analysis.rows import account_numbers, canonical
-from balance_analysis.schema import ARROW_SCHEMA
+from balance_analysis.rows import canonical
 from balance_analysis.spans import clipped, joined
 from balance_analysis.text import iso_text, without_credentials
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from balance_analysis.archive.archive import Archive
-    from balance_analysis.archive.coverage import Coverage, FileNote
+    from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.manifest import About
     from balance_analysis.archive.status import Kind
     from balance_analysis.archive.store import Store
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from balance_analysis.node.client import Client
     from balance_analysis.spans import Span
 
-EMPTY: Final = ARROW_SCHEMA.empty_table()
 
 _WAITING: Final = 1 << 20
 """How many rows wait to be reduced to each account's last one."""
@@ -195,7 +195,7 @@ class _Verification:
         if not self._is_being_written():
             what = f"a run was cut off, or is under way: it replaces {name}"
             self._add("interrupted", what, layout.COVERAGE, f"{self._command()} recovers it")
-        if not _read(self.store, name, pending.file)[1]:
+        if not read_written(self.store, name, pending.file)[1]:
             self.state = self.state.settle()
 
     def _file(self, period: str, state: Coverage) -> FileToCheck:
@@ -240,7 +240,7 @@ class _Verification:
 
     def _check_checkpoint(self, moment: int) -> None:
         name, note = self.about.checkpoint_file(moment), self.state.checkpoints[moment]
-        content, wrong = _read(self.store, name, note)
+        content, wrong = read_written(self.store, name, note)
         if not wrong and not self.is_broken:
             wrong = self._compare_checkpoint(content, moment)
             self.checkpoints += 1
@@ -325,112 +325,3 @@ class _Verification:
             self._add("stranger", what, name, "move it out of the archive")
         else:
             self._add("stranger", "is no part of an archive", name, "move it elsewhere")
-
-
-@dataclass(frozen=True, slots=True)
-class FileToCheck:
-    """A file of rows, and what it must be: `spans` is what is covered of its period. It pickles."""
-
-    store: Store
-    name: str
-    note: FileNote
-    period: Span
-    spans: list[Span]
-
-    def __str__(self) -> str:
-        return self.name
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedFile:
-    """What was found out about a file of rows.
-
-    Attributes
-    ----------
-    wrong
-        What is wrong with it; nothing where it is as it should be.
-    rows
-        How many it has.
-    last
-        The last row of each account, if nothing is wrong.
-    """
-
-    wrong: str
-    rows: int
-    last: pa.Table
-
-
-def check_file(file: FileToCheck) -> CheckedFile:
-    """Read a file of rows, and return what is wrong with it.
-
-    Raises
-    ------
-    ArchiveError
-        If the archive is not there: a worker may not reach its folder.
-    """
-    content, wrong = _read(file.store, file.name, file.note)
-    if wrong:
-        check_seen(file.store, layout.ABOUT)
-        return CheckedFile(wrong, 0, EMPTY)
-    try:
-        parquet = pq.ParquetFile(pa.BufferReader(content))
-        other = wrong_schema(parquet.schema_arrow)
-        if other is not None:
-            return CheckedFile(other, 0, EMPTY)
-        rows = canonical(parquet.read(), sort=False)
-    except (pa.ArrowException, OSError) as error:
-        return CheckedFile(f"can't be read: {error}", 0, EMPTY)
-    accounts = _account_numbers(rows)
-    wrong = "; ".join(_findings(file, accounts, rows["timestamp"].cast(pa.int64()).to_numpy()))
-    is_last = np.append(np.diff(accounts) != 0, rows.num_rows > 0)
-    return CheckedFile(wrong, rows.num_rows, EMPTY if wrong else rows.filter(pa.array(is_last)))
-
-
-def _read(store: Store, name: str, note: FileNote) -> tuple[bytes, str]:
-    """Return a file's content, and how it is not what was written; nothing where it is."""
-    try:
-        content = store.read(name)
-    except (OSError, ArchiveError) as error:
-        return b"", f"can't be read: {error}"
-    if content is None:
-        return b"", "is missing"
-    if len(content) != note.size:
-        return b"", f"is not what was written: it has {len(content)} bytes, not {note.size}"
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != note.sha256:
-        return b"", f"is not what was written: its SHA-256 is {digest}, not {note.sha256}"
-    return content, ""
-
-
-def _findings(
-    file: FileToCheck, accounts: NDArray[np.int64], times: NDArray[np.int64]
-) -> Iterator[str]:
-    note, (begin, stop) = file.note, file.period
-    steps = np.sign(np.diff(accounts))
-    if np.any((steps < 0) | ((steps == 0) & (np.diff(times) < 0))):
-        yield f"its rows are not in the order {', '.join(FILE_ORDER)}"
-    order = np.lexsort([times, accounts])
-    is_same = (np.diff(accounts[order]) == 0) & (np.diff(times[order]) == 0)
-    edges = np.array(file.spans, np.int64).ravel()
-    for count, what in (
-        (np.sum(is_same), "repeat the account and timestamp of another"),
-        (np.sum((times < begin) | (times >= stop)), "are not of its period"),
-        (
-            np.sum(np.searchsorted(edges, times, side="right") % 2 == 0),
-            "are outside of what is covered",
-        ),
-    ):
-        if count:
-            yield f"{count} of its rows {what}"
-    if len(times) != note.rows or not note.rows:
-        yield f"has {len(times)} rows, not {note.rows}"
-    elif (times.min(), times.max()) != (note.first, note.last):
-        found = f"{iso_text(int(times.min()))} to {iso_text(int(times.max()))}"
-        yield f"has rows from {found}, not from {iso_text(note.first)} to {iso_text(note.last)}"
-
-
-def _account_numbers(rows: pa.Table) -> NDArray[np.int64]:
-    """Return numbers that sort as accounts do in a file, of canonical rows."""
-    ids = [rows[name].chunk(0) for name in FILE_KEY]
-    codes = [column.indices.to_numpy() for column in ids]
-    return account_numbers(codes, [len(column.dictionary) for column in ids])

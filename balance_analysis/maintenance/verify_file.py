@@ -1,0 +1,139 @@
+"""One file of rows: whether it is what was written, and its rows are what the coverage says."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from balance_analysis.archive import layout
+from balance_analysis.archive.datafile import FILE_KEY, FILE_ORDER, wrong_schema
+from balance_analysis.archive.manifest import check_seen
+from balance_analysis.errors import ArchiveError
+from balance_analysis.rows import account_numbers, canonical
+from balance_analysis.schema import ARROW_SCHEMA
+from balance_analysis.text import iso_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from balance_analysis.archive.coverage import FileNote
+    from balance_analysis.archive.store import Store
+    from balance_analysis.spans import Span
+
+EMPTY: Final = ARROW_SCHEMA.empty_table()
+
+
+@dataclass(frozen=True, slots=True)
+class FileToCheck:
+    """A file of rows, and what it must be: `spans` is what is covered of its period. It pickles."""
+
+    store: Store
+    name: str
+    note: FileNote
+    period: Span
+    spans: list[Span]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFile:
+    """What was found out about a file of rows.
+
+    Attributes
+    ----------
+    wrong
+        What is wrong with it; nothing where it is as it should be.
+    rows
+        How many it has.
+    last
+        The last row of each account, if nothing is wrong.
+    """
+
+    wrong: str
+    rows: int
+    last: pa.Table
+
+
+def check_file(file: FileToCheck) -> CheckedFile:
+    """Read a file of rows, and return what is wrong with it.
+
+    Raises
+    ------
+    ArchiveError
+        If the archive is not there: a worker may not reach its folder.
+    """
+    content, wrong = read_written(file.store, file.name, file.note)
+    if wrong:
+        check_seen(file.store, layout.ABOUT)
+        return CheckedFile(wrong, 0, EMPTY)
+    try:
+        parquet = pq.ParquetFile(pa.BufferReader(content))
+        other = wrong_schema(parquet.schema_arrow)
+        if other is not None:
+            return CheckedFile(other, 0, EMPTY)
+        rows = canonical(parquet.read(), sort=False)
+    except (pa.ArrowException, OSError) as error:
+        return CheckedFile(f"can't be read: {error}", 0, EMPTY)
+    accounts = _account_numbers(rows)
+    wrong = "; ".join(_findings(file, accounts, rows["timestamp"].cast(pa.int64()).to_numpy()))
+    is_last = np.append(np.diff(accounts) != 0, rows.num_rows > 0)
+    return CheckedFile(wrong, rows.num_rows, EMPTY if wrong else rows.filter(pa.array(is_last)))
+
+
+def read_written(store: Store, name: str, note: FileNote) -> tuple[bytes, str]:
+    """Return a file's content, and how it is not what was written; nothing where it is."""
+    try:
+        content = store.read(name)
+    except (OSError, ArchiveError) as error:
+        return b"", f"can't be read: {error}"
+    if content is None:
+        return b"", "is missing"
+    if len(content) != note.size:
+        return b"", f"is not what was written: it has {len(content)} bytes, not {note.size}"
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != note.sha256:
+        return b"", f"is not what was written: its SHA-256 is {digest}, not {note.sha256}"
+    return content, ""
+
+
+def _findings(
+    file: FileToCheck, accounts: NDArray[np.int64], times: NDArray[np.int64]
+) -> Iterator[str]:
+    note, (begin, stop) = file.note, file.period
+    steps = np.sign(np.diff(accounts))
+    if np.any((steps < 0) | ((steps == 0) & (np.diff(times) < 0))):
+        yield f"its rows are not in the order {', '.join(FILE_ORDER)}"
+    order = np.lexsort([times, accounts])
+    is_same = (np.diff(accounts[order]) == 0) & (np.diff(times[order]) == 0)
+    edges = np.array(file.spans, np.int64).ravel()
+    for count, what in (
+        (np.sum(is_same), "repeat the account and timestamp of another"),
+        (np.sum((times < begin) | (times >= stop)), "are not of its period"),
+        (
+            np.sum(np.searchsorted(edges, times, side="right") % 2 == 0),
+            "are outside of what is covered",
+        ),
+    ):
+        if count:
+            yield f"{count} of its rows {what}"
+    if len(times) != note.rows or not note.rows:
+        yield f"has {len(times)} rows, not {note.rows}"
+    elif (times.min(), times.max()) != (note.first, note.last):
+        found = f"{iso_text(int(times.min()))} to {iso_text(int(times.max()))}"
+        yield f"has rows from {found}, not from {iso_text(note.first)} to {iso_text(note.last)}"
+
+
+def _account_numbers(rows: pa.Table) -> NDArray[np.int64]:
+    """Return numbers that sort as accounts do in a file, of canonical rows."""
+    ids = [rows[name].chunk(0) for name in FILE_KEY]
+    codes = [column.indices.to_numpy() for column in ids]
+    return account_numbers(codes, [len(column.dictionary) for column in ids])
