@@ -7,12 +7,13 @@ here, before the first request.
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
 
 from balance_analysis.assets import AssetsLike, read_assets
 from balance_analysis.schema import ACCOUNT_TYPES, NETWORK_PARTY
@@ -149,13 +150,27 @@ def make_filters(
 
 
 def takes_filters(function: F) -> F:
-    """Show the keywords of `make_filters` in the signature of a function that hands them on."""
+    """Show the keywords of `make_filters` in the signature of a function that hands them on.
+
+    What is none of them, nor the function's own, is told in the function's name.
+    """
     signature = inspect.signature(function)
     own = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
     filters = inspect.signature(make_filters).parameters.values()
     keywords = [each.replace(kind=each.KEYWORD_ONLY) for each in filters]
-    function.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
-    return function
+    names = {each.name for each in (*own, *keywords)}
+
+    @functools.wraps(function)
+    def checked(*args: object, **given: object) -> object:
+        for unknown in given.keys() - names:
+            near = "".join(
+                f"; did you mean {x}?" for x in difflib.get_close_matches(unknown, names, 1)
+            )
+            raise TypeError(f"{function.__name__}() has no keyword {unknown!r}{near}")
+        return function(*args, **given)
+
+    checked.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
+    return cast("F", checked)
 
 
 def _texts(values: str | Iterable[str], name: str) -> list[str]:

@@ -201,11 +201,30 @@ def _write_excel(rows: pa.Table, file: BinaryIO) -> None:
         )
     columns = [_to_excel(field.name, rows[field.name]) for field in rows.schema]
     xlsxwriter = importlib.import_module("xlsxwriter")
-    try:
-        with xlsxwriter.Workbook(file, {"constant_memory": True}) as book:
-            _fill_book(book, columns)
-    except xlsxwriter.exceptions.FileCreateError as error:
-        raise error.args[0] from error  # what the disk said
+    sink = _Sink(file)
+    with xlsxwriter.Workbook(sink, {"in_memory": True}) as book:
+        _fill_book(book, columns)
+    if sink.error is not None:
+        raise sink.error
+
+
+class _Sink:
+    """A file, on which a zip can be ended in order when its disk has failed."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def write(self, content: bytes) -> int:
+        try:
+            if self.error is None:
+                self._file.write(content)
+        except OSError as error:
+            self.error = error
+        return len(content)
+
+    def flush(self) -> None:
+        """Leave that to the file."""
 
 
 def _fill_book(book: Any, columns: Sequence[tuple[str, pa.ChunkedArray]]) -> None:  # noqa: ANN401
