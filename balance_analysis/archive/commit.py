@@ -56,6 +56,9 @@ logger: logging.Logger = logging.getLogger("balance_analysis")
 _KEY: Final = [*ACCOUNT_KEY, "timestamp"]
 
 
+_WAITING: Final = 1 << 20
+"""How many rows wait to be reduced to each account's last one."""
+
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -229,7 +232,12 @@ class Writer:
             name, note = self.about.checkpoint_file(before), self.state.checkpoints.get(before)
             with contextlib.suppress(ArchiveDamagedError):
                 known, since = read_noted(self._store, name, note), before
-        rows = last_rows(pa.concat_tables([known, *self._between(since, moment)]))
+        parts = [known]
+        for part in self._between(since, moment):
+            parts.append(part)
+            if sum(each.num_rows for each in parts) > max(_WAITING, 2 * parts[0].num_rows):
+                parts = [last_rows(pa.concat_tables(parts))]
+        rows = last_rows(pa.concat_tables(parts))
         if not rows.num_rows:
             return
         content, new = encode_rows(rows)

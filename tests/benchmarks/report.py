@@ -103,7 +103,7 @@ TARGETS = (
         (MANY_SEGMENTS, "import"),
         (SEGMENTS, "import"),
         "peak",
-        1.25,
+        1.5,
         True,
     ),
     Target("full scan / archive", (SCAN, "full scan"), (SCAN, "archive"), "seconds", 5, False),
