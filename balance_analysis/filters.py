@@ -16,7 +16,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
 
 from balance_analysis.assets import AssetsLike, read_assets
-from balance_analysis.schema import ACCOUNT_TYPES, NETWORK_PARTY
+from balance_analysis.schema import ACCOUNT_TYPES, NAMED_ASSETS, NETWORK_PARTY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 _HEX_ID: Final = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 _TYPE_PREFIX: Final = "ACCOUNT_TYPE_"
 _NEWER: Final = "new:"
+_ID: Final = "id:"
 
 IDS_PER_REQUEST: Final = 60
 """At some 82 characters an id, a URL with all account types beside them stays under 8 KB."""
@@ -124,7 +125,8 @@ def make_filters(
     Parameters
     ----------
     asset_id
-        One asset, by its id or, where `assets` are given, its symbol.
+        One asset: its id of 64 hex digits, or a name such as `VOTE`; where `assets` are given, its
+        symbol; any other id as `id:ID`.
     party_ids, market_ids
         64 hex digits each, or `network` for the party of accounts that have none. One id may be
         given as plain text. "No market" can't be asked for: a node refuses the empty id.
@@ -192,9 +194,17 @@ def _asset(text: str, assets: AssetsLike | None) -> str:
         raise ValueError(
             f"asset_id must be an asset's id, not {text!r}; leave it out for all assets"
         )
-    if _HEX_ID.fullmatch(text):
-        return text.lower()
-    return read_assets(assets).find(text).asset_id if assets else text
+    given = text.removeprefix(_ID)
+    if _HEX_ID.fullmatch(given):
+        return given.lower()
+    if given and (given != text or (given in NAMED_ASSETS and not assets)):
+        return given
+    if not assets:
+        raise ValueError(
+            f"asset_id {text!r} is not 64 hex digits; for a symbol, give assets too (--assets "
+            f"FILE); an id that a network spells otherwise passes as '{_ID}{text}'"
+        )
+    return read_assets(assets).find(text).asset_id
 
 
 def _party(text: str) -> str:

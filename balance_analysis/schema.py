@@ -39,6 +39,12 @@ BALANCE_DIGITS: Final = 38
 """The most digits that 128 bits hold, in Parquet, Arrow and every engine that reads them."""
 
 NETWORK_PARTY: Final = "network"
+NAMED_ASSETS: Final = (
+    *("VOTE", "XYZalpha", "XYZbeta", "XYZdelta", "XYZepsilon", "XYZgamma"),
+    *("fBTC", "fDAI", "fEURO", "fUSDC"),
+)
+"""The assets whose ids networks spell by name, not by 64 hex digits."""
+
 NO_MARKET: Final = ""
 
 EXTERNAL: Final = "ACCOUNT_TYPE_EXTERNAL"

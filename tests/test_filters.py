@@ -58,8 +58,22 @@ def test_the_party_of_accounts_without_one_is_network():
     assert make_filters(party_ids="network").party_ids == ("network",)
 
 
-def test_an_asset_id_that_is_not_hex_is_left_as_it_is():
+def test_an_asset_id_that_is_not_hex_is_a_name_of_networks_or_marked():
     assert make_filters(asset_id="XYZalpha").asset_id == "XYZalpha"
+    assert make_filters(asset_id="id:odd").asset_id == "odd"
+    assert make_filters(asset_id="id:odd", assets={"odd": 1, "even": 2}).asset_id == "odd"
+
+
+def test_a_symbol_that_nothing_tells_of_is_refused_before_anything_is_asked_or_bound(tmp_path):
+    client = ba.Client("http://127.0.0.1:9")
+    for load in (
+        lambda: ba.load_balance_changes(client, asset_id="tUSD"),
+        lambda: ba.load_to_parquet(client, tmp_path / "x.parquet", asset_id="tUSD"),
+        lambda: ba.export(client, tmp_path / "a", asset_id="tUSD"),
+    ):
+        with pytest.raises(ValueError, match="for a symbol, give assets"):
+            load()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -224,8 +224,6 @@ class Selection(AccountOptions):
             rest = f"; it has {list_text([*shown], _NAMED) or 'none'}"
             if value in ids:
                 rest = " in this interval with the other filters"
-            elif name == "asset_id" and not self.known_assets:
-                rest += " (for symbols, give --assets FILE)"
             told.append(f"no row of {self.name} is of {word} {value}{rest}")
         return "; ".join(told)
 

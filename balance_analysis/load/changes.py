@@ -55,8 +55,8 @@ def load_balance_changes(
         the first request.
     asset_id, party_ids, market_ids, account_types
         Which accounts; all where nothing is given. AND across the four, OR within a list. Ids
-        have 64 hex digits (an asset's may differ), or are `network` for accounts without a
-        party. Account types as `ACCOUNT_TYPE_GENERAL` or `general`; one that is newer than this
+        have 64 hex digits (other ones of assets are `id:ID`), or are `network` for accounts without
+        a party. Account types as `ACCOUNT_TYPE_GENERAL` or `general`; one that is newer than this
         release as `new:NAME`.
     assets
         Symbols and decimals of assets, as for `read_assets`: `asset_id` may be a symbol then, and

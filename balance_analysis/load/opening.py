@@ -152,7 +152,7 @@ def _accounts(frame: pd.DataFrame) -> list[Account]:
 def _id(name: str, text: str) -> str:
     match name:
         case "asset_id":
-            return make_filters(asset_id=text).asset_id or text
+            return make_filters(asset_id=f"id:{text}").asset_id or text
         case "party_id":
             return make_filters(party_ids=text).party_ids[0]
         case "market_id":

@@ -124,7 +124,7 @@ def test_parties_and_markets_are_counted_from_the_rows(sample, name, other, nobo
             assert row["rows"] == len(own)
             times = own["timestamp"]
             assert (row["first_seen"], row["last_seen"]) == (times.min(), times.max())
-        none = method(asset_id="x")
+        none = method(asset_id="id:x")
         assert (len(none), list(none.columns)) == (0, [name, *found.columns])
 
 

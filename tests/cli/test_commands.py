@@ -261,4 +261,4 @@ def test_output_through_a_link_replaces_what_it_points_to(node, tmp_path):
 
 
 def test_filters_that_match_no_row_of_a_file_are_told():
-    assert "No row" in run("summary", SAMPLE, "--asset-id", "zz").stderr
+    assert "No row" in run("summary", SAMPLE, "--asset-id", "ab" * 32).stderr

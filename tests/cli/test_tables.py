@@ -198,7 +198,7 @@ def test_a_grid_that_is_too_large_is_usage_and_says_what_to_do(tmp_path):
 @pytest.mark.parametrize("command", ["series", "summary"])
 def test_filters_that_leave_nothing_do_not_replace_a_file(command, tmp_path):
     (tmp_path / "x.csv").write_text("old")
-    arguments = (command, SAMPLE, "--asset-id", "tUSD", "-o", tmp_path / "x.csv")
+    arguments = (command, SAMPLE, "--asset-id", "id:tUSD", "-o", tmp_path / "x.csv")
     said = fails(*arguments, code=2, folder=tmp_path)
     assert "no row of" in said
     assert USD in said  # the assets that there are

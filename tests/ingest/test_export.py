@@ -715,7 +715,7 @@ def test_a_run_names_files_that_are_gone_or_cut(node, archive):
 def test_a_node_that_does_not_answer_binds_no_archive(node, tmp_path):
     node.stop()
     with pytest.raises(RequestError):
-        run_export(node, tmp_path / "a", start=START, end=END, asset_id="typo")
+        run_export(node, tmp_path / "a", start=START, end=END, asset_id="ab" * 32)
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["_lock"]
 
 
