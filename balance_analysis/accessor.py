@@ -14,7 +14,7 @@ import pandas as pd
 import balance_analysis as ba
 from balance_analysis.assets import assets_of
 from balance_analysis.known import known_of
-from balance_analysis.notebook import facts_html
+from balance_analysis.notebook import Frame, facts_html
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
 from balance_analysis.text import count_text, list_text, moment_text, spans_text
 
@@ -82,6 +82,12 @@ class BalancesAccessor:
         if name not in METHODS:
             raise AttributeError(f".balances has no {name!r}; it has {', '.join(METHODS)}")
         return MethodType(getattr(ba, METHODS[name]), self._table)
+
+    def explore(self, **options: Any) -> Frame:  # noqa: ANN401 - those of write_report
+        """Show the table in a notebook as a page to explore: `write_report`, with its options."""
+        from balance_analysis.report.report import make_report  # noqa: PLC0415 - seldom needed
+
+        return Frame(make_report(self._table, **options))
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *METHODS]

@@ -6,6 +6,7 @@ Whatever comes in is text of anybody's: it is escaped here, and nowhere else.
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,19 @@ _LEFT: Final = "text-align: left; vertical-align: top; padding: 0.2em 1em 0.2em 
 _WRAPPED: Final = f"{_LEFT}; overflow-wrap: anywhere; white-space: pre-line"
 _LINE: Final = f"{_LEFT}; white-space: nowrap"
 _CUT: Final = f"{_LINE}; max-width: 8em; overflow: hidden; text-overflow: ellipsis"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A whole page, shown in a notebook in a frame of its own, from where it reaches nothing."""
+
+    html: str
+
+    def _repr_html_(self) -> str:
+        return (
+            '<iframe sandbox="allow-scripts allow-downloads" width="100%" height="900" '
+            f'style="border: 0" srcdoc="{escape(self.html)}"></iframe>'
+        )
 
 
 def facts_html(title: str, facts: Iterable[tuple[str, object]]) -> str:

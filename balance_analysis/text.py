@@ -188,6 +188,17 @@ def _cut(full: str, extra: int) -> str:
     return full if len(full) <= head + 1 + tail else f"{full[:head]}…{full[-tail:]}"
 
 
+def type_label(account_type: str) -> str:
+    """Return an account type as words.
+
+    Examples
+    --------
+    >>> type_label("ACCOUNT_TYPE_REWARD_MAKER_PAID_FEES")
+    'reward maker paid fees'
+    """
+    return account_type.removeprefix("ACCOUNT_TYPE_").replace("_", " ").lower()
+
+
 def without_credentials(text: str) -> str:
     """Return text in which the user of each address, and parameters that look secret, are `***`.
 

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 import stamina
 from hypothesis import HealthCheck, settings
-from markupsafe import Markup
 from playwright.sync_api import sync_playwright
 
-from balance_analysis.report.pictures import Picture, Pictures
 from tests.loopback.histories import read_ledger, read_recording
 
 if TYPE_CHECKING:
@@ -55,16 +53,6 @@ def without_waits():
     """Ask a node twice at most, and at once."""
     with stamina.set_testing(True, attempts=2):
         yield
-
-
-@pytest.fixture
-def words_only(monkeypatch):
-    """Leave the pictures of a report empty: to draw them is most of the work."""
-
-    def draw_nothing(_, caption, *__, **___):
-        return Picture(caption, Markup(""))
-
-    monkeypatch.setattr(Pictures, "draw", draw_nothing)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import contextlib
 import ipaddress
 import logging
 from concurrent.futures import CancelledError
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -28,7 +29,7 @@ from balance_analysis.errors import RequestError
 from balance_analysis.text import count_text, to_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from distributed import Client
 
@@ -127,29 +128,58 @@ def serve(
     ] = None,
     timeout: Annotated[str, duration_option("How long a question may take before 504.")] = "30s",
 ) -> None:
-    """Serve an archive as a node does: any client of the interface reads it."""
-    if (archive is None) != demo:
-        raise ValueError("name an archive to serve, or --demo, and not both")
-    check_is("archive", archive or "")
+    """Serve an archive as a node does, to any client, and to a browser as a page to explore it."""
     host = host.strip("[]")
     limit, seconds = _rate_limit(rate_limit, host), to_duration(timeout).total_seconds()
     if not seconds:
         raise ValueError("--timeout must be more than 0")
+    options = {"strict_coverage": strict_coverage, "timeout": seconds, "rate_limit": limit}
+
+    def tell(what: str, url: str) -> None:
+        messages.say(f"Serving {what} at {url}, described at {url}/docs")
+
+    _serve(archive, tell, demo=demo, host=host, port=port, options=options)
+
+
+@command(panel=ARCHIVE)
+def explore(
+    messages: Messages,
+    archive: Annotated[Text, archive_argument()] = None,
+    demo: Annotated[bool, Option("--demo", help="Explore the sample data instead.")] = False,
+) -> None:
+    """Open an archive in the browser: its balances over time, holders, flows and limits."""
+
+    def tell(what: str, url: str) -> None:
+        import webbrowser
+
+        messages.say(f"Exploring {what} at {url}; end with Ctrl-C")
+        webbrowser.open(url)
+
+    _serve(archive, tell, demo=demo, host="127.0.0.1", port=0, options={})
+
+
+def _serve(
+    archive: str | None,
+    tell: Callable[[str, str], None],
+    *,
+    demo: bool,
+    host: str,
+    port: int,
+    options: dict[str, Any],
+) -> None:
+    """Serve an archive, or the sample data, until a signal; `tell` gets its name and address."""
+    if (archive is None) != demo:
+        raise ValueError("name an archive, or --demo, and not both")
+    check_is("archive", archive or "")
     from balance_analysis.demo import sample_archive
     from balance_analysis.service.app import create_app
     from balance_analysis.service.server import serve_until_told
 
     with contextlib.nullcontext(ba.Archive(archive)) if archive else sample_archive() as found:
-        application = create_app(
-            found, strict_coverage=strict_coverage, timeout=seconds, rate_limit=limit
-        )
         what = found.uri if archive else "the sample data"
-
-        def tell(url: str) -> None:
-            messages.say(f"Serving {what} at {url}, described at {url}/docs")
-
+        application = create_app(found, **options)
         try:
-            serve_until_told(application, host=host, port=port, on_up=tell)
+            serve_until_told(application, host=host, port=port, on_up=partial(tell, what))
         except OSError as error:  # the address is the option that can't be used
             raise ValueError(error.strerror) from error
 

@@ -211,11 +211,13 @@ def report(
     output: Annotated[Path, output_option("The page to write, .html.")],
     since: Since = None,
     until: UntilLast = None,
-    largest: Annotated[int, Option(min=0, help="Accounts of an asset with a section.")] = 10,
-    party_id: Annotated[Texts, id_option("party", "Sections for its accounts; repeatable.")] = None,
+    largest: Annotated[
+        int | None, Option(min=0, help="Accounts of an asset at most; else as many as fit 5 MB.")
+    ] = None,
+    party_id: Annotated[Texts, id_option("party", "Begin with its accounts; repeatable.")] = None,
     assets: AssetsFile = None,
 ) -> None:
-    """Write a page on what a file or an archive holds.
+    """Write a page to explore what a file or an archive holds.
 
     It tells how complete that is, and needs no network.
     """

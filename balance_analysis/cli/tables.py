@@ -167,8 +167,7 @@ def print_accounts(
     first
         The same, the most important first, to show what fits 80 characters; `None` for all.
     """
-    from balance_analysis.figures.styles import type_label
-    from balance_analysis.text import short_ids
+    from balance_analysis.text import short_ids, type_label
 
     columns = {
         "asset": list(shown["asset_id"].map(assets.labels(shown["asset_id"]))),

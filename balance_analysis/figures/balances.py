@@ -8,6 +8,7 @@ import numpy as np
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.steps import check_fits
+from balance_analysis.analysis.thinning import sort_keys, thin
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
 from balance_analysis.figures.steps import (
@@ -17,8 +18,6 @@ from balance_analysis.figures.steps import (
     draw_line,
     last_edge,
     levels_in,
-    sort_keys,
-    thin,
 )
 from balance_analysis.figures.styles import (
     VERMILION,

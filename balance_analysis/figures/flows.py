@@ -9,9 +9,10 @@ from matplotlib.collections import PolyCollection
 
 from balance_analysis.analysis.flows import sum_flows
 from balance_analysis.analysis.history import are_known, make_history
+from balance_analysis.analysis.thinning import thin
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
-from balance_analysis.figures.steps import count_columns, thin
+from balance_analysis.figures.steps import count_columns
 from balance_analysis.figures.styles import BLUE, VERMILION, looks
 from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import Extent, show_interval, to_dates

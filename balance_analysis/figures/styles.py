@@ -15,7 +15,7 @@ from matplotlib.colors import is_color_like, to_hex, to_rgb
 from matplotlib.lines import Line2D
 
 from balance_analysis.schema import ACCOUNT_KEY, NO_MARKET
-from balance_analysis.text import short_ids
+from balance_analysis.text import short_ids, type_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -285,14 +285,3 @@ def split_labels(accounts: pd.DataFrame) -> tuple[str, list[str]]:
     party = f" of {said['party_id']}" if "party_id" in said else ""
     market = f" in {said['market_id']}" if "market_id" in said else ""
     return f"{len(accounts):,} {kind}accounts{party}{market}", group_labels(accounts[differ])
-
-
-def type_label(account_type: str) -> str:
-    """Return an account type as words.
-
-    Examples
-    --------
-    >>> type_label("ACCOUNT_TYPE_REWARD_MAKER_PAID_FEES")
-    'reward maker paid fees'
-    """
-    return account_type.removeprefix("ACCOUNT_TYPE_").replace("_", " ").lower()

@@ -11,10 +11,11 @@ from matplotlib.patches import StepPatch
 
 from balance_analysis.analysis.grid import make_grid
 from balance_analysis.analysis.steps import cut
+from balance_analysis.analysis.thinning import sort_keys, thin
 from balance_analysis.analysis.totals import Groups, events, make_groups, sum_at
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
-from balance_analysis.figures.steps import count_columns, draw_area, last_edge, sort_keys, thin
+from balance_analysis.figures.steps import count_columns, draw_area, last_edge
 from balance_analysis.figures.styles import OTHERS, group_labels, group_styles, looks
 from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import open_figure, show_interval

@@ -1,4 +1,4 @@
 """The report: one HTML file that tells what an archive or a table holds.
 
-It owns the page and its words. It computes nothing: `analysis` does, and `figures` draws.
+It says what the page is made of and how complete that is; the page is the explorer, frozen.
 """

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
-from functools import cache
-from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
-import jinja2
+import pandas as pd
 from markupsafe import Markup
 
-from balance_analysis.assets import assets_of
+from balance_analysis.assets import assets_of, read_assets
+from balance_analysis.explorer.frozen import freeze
+from balance_analysis.explorer.page import freeze_page
+from balance_analysis.explorer.source import TableSource, keys_of
 from balance_analysis.files.atomic import check_output, replacing
-from balance_analysis.report.content import make_content, read_source
-from balance_analysis.report.sections import make_page
+from balance_analysis.report.content import read_source
+from balance_analysis.schema import ACCOUNT_KEY, to_microseconds
+from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import pandas as pd
+    from collections.abc import Iterable, Iterator
 
     from balance_analysis.archive.archive import Archive
     from balance_analysis.assets import AssetsLike
+    from balance_analysis.explorer.source import Key
     from balance_analysis.files.atomic import PathLike
-    from balance_analysis.report.content import Account
+    from balance_analysis.report.content import Source
     from balance_analysis.schema import Instant
+
+_ROOM: Final = 3_500_000
+"""Bytes of packed data that, as text and with the page around it, are less than 5 MB."""
+
+_MOST_WARNED: Final = 20
 
 
 def write_report(
@@ -35,15 +39,17 @@ def write_report(
     *,
     start: Instant | None = None,
     end: Instant | None = None,
-    accounts: pd.DataFrame | Iterable[Account] = (),
-    largest: int = 10,
+    accounts: pd.DataFrame | Iterable[Key] = (),
+    largest: int | None = None,
     assets: AssetsLike | None = None,
 ) -> None:
-    """Write a report on an archive or a table: one HTML file that needs no network.
+    """Write a report on an archive or a table: the explorer, frozen into one HTML file.
 
-    It tells what is there and how complete it is, the network's limits, and of each asset what its
-    accounts hold by type, what flowed, who holds most and who moved most in the last 24 hours, and
-    how unevenly it is held; then the history of single accounts. Tables have every digit.
+    It needs no network. It shows the balances of accounts over time, and of each asset what its
+    accounts hold by type, what flowed, who holds most and who moved most, over the last day, week,
+    month and three months, and over all; the network's limits; and what each account did, row by
+    row. Tables have every digit. The file has at most 5 MB: of more accounts than fit, it has the
+    largest, and says so.
 
     A source is reported on as it is: what is missing, unproven or not known in it stands at the
     top, and what may have changed there is unknown. An archive is verified, for which all of its
@@ -52,7 +58,7 @@ def write_report(
     Parameters
     ----------
     source
-        An archive, or a table of balance changes.
+        An archive, or its address; or a table of balance changes.
     path
         The file; one that stands there is replaced, whole. The same source and options give the
         same bytes.
@@ -60,15 +66,15 @@ def write_report(
         The interval, half-open; without a time zone UTC. By default all that the archive was asked
         for, or the table was loaded for; else all that is known of the table, and its rows.
     accounts
-        The accounts that have a section of their own: a frame with `ACCOUNT_KEY`, or tuples of it.
-        By default the `largest`.
+        The accounts that the page begins with: a frame with `ACCOUNT_KEY`, or tuples of it. By
+        default the largest.
     largest
-        How many accounts of each asset have one, by their balance at the end. Of more than twelve
-        assets only those with most rows have any, and pictures.
+        Of how many accounts of each asset the page has the history at most, by their balance at
+        the end; by default of as many as fit.
     assets
         What assets are called and how many decimals they have, as `read_assets` takes it; by
-        default what the archive or the table tells. Amounts of an asset that isn't told are in its
-        smallest unit.
+        default what the archive or the table tells. Amounts of an asset that it doesn't tell of
+        are in the smallest unit.
 
     Raises
     ------
@@ -100,46 +106,116 @@ def write_report(
     '<!doctype html>'
     """
     check_output(path, inputs=[assets] if isinstance(assets, str | os.PathLike) else ())
-    found = read_source(source, start=start, end=end)
-    content = make_content(found, accounts=accounts, largest=largest)
-    known = assets_of(found.table, assets)
-    page = render(make_page(content, known))
+    page = make_report(
+        source, start=start, end=end, accounts=accounts, largest=largest, assets=assets
+    )
     with replacing(path) as temporary:
         temporary.write_bytes(page.encode())
 
 
-def render(page: dict[str, Any]) -> str:
-    """Return the page as one HTML file that needs nothing else."""
-    script, style = _template("report.js"), _template("report.css")
-    policy = {
-        "default-src": "'none'",
-        "script-src": _hash(script),
-        "style-src": _hash(style),
-        "img-src": "data:",
-        "base-uri": "'none'",
-        "form-action": "'none'",
-    }
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_template),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+def make_report(
+    source: Archive | PathLike | pd.DataFrame,
+    *,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    accounts: pd.DataFrame | Iterable[Key] = (),
+    largest: int | None = None,
+    assets: AssetsLike | None = None,
+) -> str:
+    """Return a report as HTML: see `write_report`."""
+    if largest is not None and largest < 0:
+        raise ValueError(f"largest must be at least 0, not {largest}")
+    given, wanted = None if assets is None else read_assets(assets), _to_accounts(accounts)
+    found = read_source(source, start=start, end=end)
+    shown = TableSource(
+        found.table,
+        name=f"Balances of {found.name}",
+        opening=found.opening,
+        bounds=_bounds(found),
+        assets=assets_of(found.table, given),
+        notes=_notes(found),
     )
-    return environment.get_template("report.html").render(
-        report=page,
-        script=Markup(script),  # noqa: S704 - this package's own
-        style=Markup(style),  # noqa: S704 - likewise
-        policy="; ".join(f"{name} {value}" for name, value in policy.items()),
+    _check_known(wanted, found)
+    data = freeze(shown, room=_ROOM, first=wanted, largest=largest)
+    return freeze_page(shown.name, _head(found), data)
+
+
+def _bounds(found: Source) -> tuple[int, int]:
+    if found.start is None or found.end is None:
+        return 0, 0
+    return to_microseconds(found.start), to_microseconds(found.end)
+
+
+def _notes(found: Source) -> dict[str, pd.DataFrame]:
+    notes = {"coverage": found.coverage, "limits": found.limits}
+    return {name: frame for name, frame in notes.items() if frame is not None}
+
+
+def _to_accounts(accounts: pd.DataFrame | Iterable[Key]) -> list[Key]:
+    if isinstance(accounts, pd.DataFrame):
+        accounts = keys_of(accounts)
+    if isinstance(accounts, str):
+        raise TypeError(f"accounts must be frames or tuples of {ACCOUNT_KEY}, not {accounts!r}")
+    found = list(dict.fromkeys(accounts))
+    for account in found:
+        if len(account) != len(ACCOUNT_KEY) or not all(isinstance(key, str) for key in account):
+            raise ValueError(f"an account is the four texts {ACCOUNT_KEY}, not {account!r}")
+    return found
+
+
+def _check_known(wanted: list[Key], found: Source) -> None:
+    if not wanted:
+        return
+    frames = [found.table] if found.opening is None else [found.table, found.opening]
+    known = {key for frame in frames for key in keys_of(frame.drop_duplicates([*ACCOUNT_KEY]))}
+    if missing := sorted(set(wanted) - known):
+        raise ValueError(
+            f"{len(missing)} of the accounts are not in the data, the first {missing[0]}: take "
+            "them from the summary of this archive or table"
+        )
+
+
+def _head(found: Source) -> Markup:
+    """Return what a report tells at its top, without scripts, too."""
+    verdict = _verdict(found)
+    warnings = list(_warnings(found))
+    more = len(warnings) - _MOST_WARNED
+    warnings = warnings[:_MOST_WARNED] + ([f"{more} more."] if more > 0 else [])
+    items = Markup("").join(Markup("<li>{}</li>").format(each) for each in warnings)
+    facts = (*found.facts, ("balance changes", f"{len(found.table):,}"), ("checked", found.checked))
+    told = Markup("").join(
+        Markup("<div><dt>{}</dt><dd>{}</dd></div>").format(*fact) for fact in facts
+    )
+    return Markup(
+        '<p class="verdict{}">{}</p>{}<details><summary>What this is made of</summary>'
+        '<dl class="facts">{}</dl></details>'
+        "<noscript><p>{}. The charts and tables need scripts: this file has them.</p></noscript>"
+    ).format(
+        "" if verdict == "complete" else " bad",
+        verdict,
+        Markup('<ul class="warned">{}</ul>').format(items) if items else "",
+        told,
+        _interval(found.start, found.end),
     )
 
 
-@cache
-def _template(name: str) -> str:
-    folder = resources.files("balance_analysis.report") / "templates"
-    return (folder / name).read_text(encoding="utf-8")
+def _interval(start: object, end: object) -> str:
+    if start is None:
+        return "No balance changes"
+    return f"{moment_text(start)} to {moment_text(end)}"  # type: ignore[arg-type]
 
 
-def _hash(text: str) -> str:
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
+def _verdict(found: Source) -> str:
+    if found.problems:
+        return "checks failed"
+    if found.gaps:
+        return "not complete"
+    return "complete" if found.is_proven else "not known to be complete"
+
+
+def _warnings(found: Source) -> Iterator[str]:
+    yield from (f"A check failed: {problem}" for problem in found.problems)
+    for start, end in found.gaps:
+        yield f"{_interval(start, end)} is not known to be complete: rows of it may be missing."
+    if not found.is_proven:
+        yield "Nothing tells that no rows are missing; a load does, and a filled archive."

@@ -9,6 +9,7 @@ import json
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,14 +21,19 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.errors import ArchiveError
-from balance_analysis.service.changes import TIMEOUT, Changes
+from balance_analysis.explorer.page import POLICY, static_files
+from balance_analysis.explorer.query import VIEWS
+from balance_analysis.explorer.source import ArchiveSource
+from balance_analysis.explorer.views import Explorer
+from balance_analysis.service.changes import TIMEOUT, Changes, check_time
 from balance_analysis.service.coverage import Catalog, unavailable
 from balance_analysis.service.errors import Code, RefusedError
+from balance_analysis.service.explore import answer_view
 from balance_analysis.service.guards import (
     MEDIA_TYPE,
     RATE_HEADERS,
@@ -36,7 +42,7 @@ from balance_analysis.service.guards import (
     Metrics,
     RateLimiter,
 )
-from balance_analysis.service.openapi import CHANGES, LIMITS, describe, page
+from balance_analysis.service.openapi import CHANGES, LIMITS, VIEWS_AT, describe, page
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -88,7 +94,7 @@ def create_app(
     """
     archive.status(count_accounts=False)
     changes = Changes(archive, strict_coverage=strict_coverage, timeout=timeout)
-    metrics = Metrics()
+    metrics, explorer = Metrics(), Explorer(ArchiveSource(archive))
 
     def find_page(items: list[tuple[str, str]], asked_at: float, pool: Executor | None) -> Response:
         answer = changes.answer(items, asked_at=asked_at, pool=pool)
@@ -96,13 +102,21 @@ def create_app(
         metrics.rows.inc(bytes(answer.body).count(b'"cursor":'))
         return answer
 
-    async def balance_changes(request: Request) -> Response:
-        # Mounted in another application, this one has no state of its own.
-        turns, pool = (getattr(request.state, name, None) for name in ("turns", "pool"))
+    def find_view(items: list[tuple[str, str]], asked_at: float, view: str) -> Response:
+        check_time(asked_at + timeout)
+        return answer_view(explorer, view, items)
+
+    async def in_turn(find: Callable[..., Response], request: Request, by: object) -> Response:
         items = request.query_params.multi_items()
-        return await anyio.to_thread.run_sync(
-            find_page, items, time.monotonic(), pool, limiter=turns
-        )
+        # Mounted in another application, this one has no state of its own.
+        turns = getattr(request.state, "turns", None)
+        return await anyio.to_thread.run_sync(find, items, time.monotonic(), by, limiter=turns)
+
+    async def balance_changes(request: Request) -> Response:
+        return await in_turn(find_page, request, getattr(request.state, "pool", None))
+
+    async def view(request: Request) -> Response:
+        return await in_turn(find_view, request, request.url.path.rpartition("/")[2])
 
     def figures(_request: Request) -> Response:
         try:
@@ -122,7 +136,8 @@ def create_app(
         "/docs": docs,
         "/health": lambda _: JSONResponse(_health(_status(archive))),
         "/metrics": figures,
-        "/": lambda _: RedirectResponse("docs"),
+        **{f"{VIEWS_AT}/{name}": view for name in VIEWS},
+        **{path: partial(_static, *file) for path, file in static_files().items()},
     }
     limiter = None if rate_limit is None else RateLimiter(rate_limit)
     app = Starlette(
@@ -152,6 +167,12 @@ async def _reading(_app: Starlette) -> AsyncIterator[dict[str, object]]:
     """Keep what a server has while it runs: turns, and threads that read files side by side."""
     with ThreadPoolExecutor(READING) as pool:
         yield {"pool": pool, "turns": anyio.CapacityLimiter(AT_ONCE)}
+
+
+def _static(content: bytes, media_type: str, _request: Request) -> Response:
+    """Return a file of the page, which a browser asks for anew: a release has others."""
+    headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"}
+    return Response(content, media_type=media_type, headers=headers)
 
 
 def _limits(archive: Archive) -> Response:

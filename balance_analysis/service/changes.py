@@ -89,7 +89,7 @@ class Changes:
             too long, or the archive can't be read.
         """
         began = time.monotonic() if asked_at is None else asked_at
-        check = partial(_check_time, began + self._timeout)
+        check = partial(check_time, began + self._timeout)
         failure: StaleError | None = None
         for pause in _PAUSES:
             check()
@@ -114,7 +114,8 @@ class Changes:
         return Response(body, media_type="application/json", headers=headers)
 
 
-def _check_time(deadline: float) -> None:
+def check_time(deadline: float) -> None:
+    """Raise RefusedError if a moment of `time.monotonic` is over."""
     if time.monotonic() > deadline:
         raise RefusedError(
             "the query took too long: ask for a shorter range or for fewer rows",

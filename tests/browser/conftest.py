@@ -1,4 +1,4 @@
-"""A real browser, and a report for it to open from disk."""
+"""A real browser, and pages for it to open: over an archive, and frozen on disk."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from pathlib import Path
 
 import pytest
 
+import balance_analysis as ba
+from balance_analysis.demo import sample_archive
 from balance_analysis.report.report import write_report
+from balance_analysis.service.app import create_app
+from balance_analysis.service.server import serve
 from tests.analysis.tables import DAY, HOUR, LARGEST, START, table_of
+from tests.archive.exporting import node_of, run_export, spread_history
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = "<script>alert(1)</script>"
 MARKET = "bda439ade276efe1567fedec94ea5b9c040c5f89f72382ef1cf893faf0454f32"
+BEGIN = 1_680_480_000_000_000
 
 
 def party(place: int) -> str:
@@ -21,7 +27,7 @@ def party(place: int) -> str:
 
 
 @pytest.fixture(scope="session")
-def report(tmp_path_factory):
+def frozen(tmp_path_factory):
     """A report on twelve accounts of one asset and one of another, all of them troublesome."""
     general, margin = "ACCOUNT_TYPE_GENERAL", "ACCOUNT_TYPE_MARGIN"
     keys = [("VOTE", general, party(place), "") for place in range(10)]
@@ -34,8 +40,29 @@ def report(tmp_path_factory):
     ]
     rows.append(("f" * 64, general, party(1), "", START, LARGEST))
     path = tmp_path_factory.mktemp("report") / "report.html"
-    write_report(table_of(rows), path, largest=3)
-    return path
+    write_report(table_of(rows), path)
+    return path.as_uri()
+
+
+@pytest.fixture(scope="session")
+def demo():
+    """The address of the explorer over the sample data."""
+    with sample_archive() as archive, serve(create_app(archive)) as url:
+        yield url
+
+
+@pytest.fixture
+def growing(tmp_path):
+    """An archive with a gap of a day in it, served, and what exports one more day."""
+    rows = spread_history(4, start=BEGIN, end=BEGIN + 5 * DAY)
+    with node_of(rows, head=BEGIN + 5 * DAY) as node:
+        run_export(node, tmp_path / "a", start=BEGIN + 2 * DAY, end=BEGIN + 4 * DAY)
+        run_export(node, tmp_path / "a", start=BEGIN, end=BEGIN + DAY)
+        with serve(create_app(ba.Archive(tmp_path / "a"))) as url:
+            yield (
+                url,
+                lambda: run_export(node, tmp_path / "a", start=BEGIN, end=BEGIN + 5 * DAY),
+            )
 
 
 @dataclass
@@ -53,11 +80,11 @@ def seen():
 
 
 @pytest.fixture
-def open_page(chromium, report, seen):
-    """Open the report in a window of some width and theme."""
+def open_page(chromium, seen):
+    """Open a page in a window of some width and theme, and wait until it shows all."""
     contexts = []
 
-    def open_it(*, width=1440, theme="light", path=report, **options):
+    def open_it(address, *, width=1440, theme="light", **options):
         context = chromium.new_context(
             viewport={"width": width, "height": 900}, color_scheme=theme, **options
         )
@@ -68,12 +95,20 @@ def open_page(chromium, report, seen):
         page.on("dialog", lambda dialog: seen.said.append(f"dialog: {dialog.message}"))
         page.on("request", lambda request: seen.asked.append(request.url))
         page.on("requestfinished", lambda request: seen.sent.append(request.url))
-        page.goto(path.as_uri())
+        page.goto(address)
+        if options.get("java_script_enabled", True):
+            settle(page)
         return page
 
     yield open_it
     for context in contexts:
         context.close()
+
+
+def settle(page):
+    """Wait until the chart and the panel are there."""
+    page.locator("#panel > *").first.wait_for()
+    page.wait_for_load_state("networkidle")
 
 
 @pytest.fixture(scope="session")

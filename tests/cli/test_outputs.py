@@ -106,7 +106,7 @@ class World:
 
 
 @pytest.fixture(autouse=True)
-def _without_waiting(monkeypatch, words_only):
+def _without_waiting(monkeypatch):
     monkeypatch.setenv("BALANCE_ANALYSIS_SETTLE", "0s")
 
 

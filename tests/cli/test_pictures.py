@@ -270,7 +270,6 @@ def test_a_report_of_a_file_is_that_of_the_library(few, tmp_path):
     assert (tmp_path / "x.html").read_bytes() == (tmp_path / "expected.html").read_bytes()
 
 
-@pytest.mark.usefixtures("words_only")
 def test_a_report_of_an_archive_tells_its_gap(archive, tmp_path):
     bounds = ("--since", from_microseconds(BEGIN + DAY // 2), "--until", from_microseconds(END))
     draw("report", archive, "-o", tmp_path / "x.html", "--largest", 0, *bounds)

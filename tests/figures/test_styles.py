@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 
 import balance_analysis as ba
-from balance_analysis.figures.styles import account_labels, account_styles, type_label, type_style
+from balance_analysis.figures.styles import account_labels, account_styles, type_style
 from balance_analysis.schema import ACCOUNT_KEY
+from balance_analysis.text import type_label
 from tests.figures.drawn import history
 
 # Machado, Oliveira and Fernandes (2009), severity 1.0, on linear light.

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.figures.steps import thin
+from balance_analysis.analysis.thinning import thin
 from tests.analysis.tables import START
 from tests.figures.drawn import GENERAL
 

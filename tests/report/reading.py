@@ -1,115 +1,69 @@
-"""Reads a report as a browser would, by the standard library's parser."""
+"""Read a report as its page's script does: the views that are frozen in it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import base64
+import gzip
+import json
+import re
+from dataclasses import dataclass
 from html.parser import HTMLParser
 
-VOID = {"meta", "link", "br", "input", "img"}
+from balance_analysis.explorer.query import write_key
+
+FROZEN = re.compile(r'<script type="application/gzip" id="frozen">([^<]*)</script>')
+
+
+class _Reader(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.elements, self.texts, self._open = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        self._open.append(tag)
+
+    def handle_data(self, data):
+        self.texts.append((self._open[-1] if self._open else "", data))
 
 
 @dataclass
 class Page:
-    """What a page has.
+    """Elements with their attributes, texts with their elements, and what is frozen."""
 
-    Attributes
-    ----------
-    tables
-        {caption: rows}; of each row {head: text}, heads without units. Of several assets, the
-        first one's.
-    heads
-        {caption: heads with units}.
-    totals
-        {caption: texts of its last row}.
-    """
+    elements: list[tuple[str, dict[str, str]]]
+    texts: list[tuple[str, str]]
+    frozen: dict[str, object]
 
-    tables: dict[str, list[dict[str, str]]] = field(default_factory=dict)
-    heads: dict[str, list[str]] = field(default_factory=dict)
-    totals: dict[str, list[str]] = field(default_factory=dict)
-    elements: list[tuple[str, dict[str, str]]] = field(default_factory=list)
-    texts: list[tuple[str, str]] = field(default_factory=list)
-
-    def all(self, name: str) -> list[dict[str, str]]:
-        return [attributes for tag, attributes in self.elements if tag == name]
-
-    def text(self, *tags: str) -> str:
+    def text(self, *tags):
         return "\n".join(text for tag, text in self.texts if not tags or tag in tags)
 
-    def table(self, begin: str) -> list[dict[str, str]]:
-        (caption,) = (caption for caption in self.tables if caption.startswith(begin))
-        return self.tables[caption]
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def view(self, *values):
+        return self.frozen["views"]["\n".join(map(str, values))]
+
+    def bounds(self):
+        about = self.view("about")
+        return about["start"], about["end"]
+
+    def histories(self):
+        return [key for key in self.frozen["views"] if key.startswith("series\n")]
+
+    def summary(self, account):
+        told = self.view("account", write_key(account), *self.bounds())["summary"]
+        return next(iter(as_dicts(told)))
 
 
-class _Reader(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.page = Page()
-        self.open: list[tuple[str, dict[str, str]]] = []
-        self.captions: dict[str, str] = {}
-        self.caption = ""
-        self.row: list[str] = []
-        self.rows: list[dict[str, str]] = []
-        self.plain: list[str] = []
-
-    def handle_starttag(self, tag, attrs):
-        attributes = {name: value or "" for name, value in attrs}
-        self.page.elements.append((tag, attributes))
-        if tag == "table":
-            self.caption = self.captions[attributes["aria-labelledby"]]
-            self.rows = []
-            self.page.tables.setdefault(self.caption, self.rows)
-        if tag == "tr":
-            self.row = []
-        if tag in {"td", "th"}:
-            self.row.append("")
-            if tag == "th" and self.inside("thead"):
-                self.plain.append("")
-        if tag == "thead":
-            self.plain = []
-        if tag not in VOID:
-            self.open.append((tag, attributes))
-
-    def handle_startendtag(self, tag, attrs):
-        self.page.elements.append((tag, {name: value or "" for name, value in attrs}))
-
-    def handle_endtag(self, tag):
-        name, _ = self.open.pop()
-        assert name == tag, f"</{tag}> closes <{name}>"
-        if tag == "tr" and self.inside("tbody"):
-            heads = [head.strip() for head in self.plain]
-            self.rows.append(dict(zip(heads, self.row, strict=True)))
-        if tag == "tr" and self.inside("thead"):
-            self.page.heads.setdefault(self.caption, self.row)
-        if tag == "tr" and self.inside("tfoot"):
-            self.page.totals.setdefault(self.caption, self.row)
-
-    def handle_data(self, data):
-        if not self.open:
-            return
-        tag, attributes = self.open[-1]
-        self.page.texts.append((tag, data))
-        if "caption" in attributes.get("class", ""):
-            name = attributes["id"]
-            self.captions[name] = self.captions.get(name, "") + data
-        if self.row and (self.inside("td") or self.inside("th")):
-            self.row[-1] += data
-            if self.inside("thead") and attributes.get("class") != "unit":
-                self.plain[-1] += data
-
-    def inside(self, tag):
-        return any(name == tag for name, _ in self.open)
+def as_dicts(sheet):
+    names = [column["name"] for column in sheet["columns"]]
+    return [dict(zip(names, row, strict=True)) for row in sheet["rows"]]
 
 
 def read_page(path):
-    """Return what a page has; every element must be closed where it should be."""
-    text = path if isinstance(path, str) else path.read_text(encoding="utf-8")
+    html = path.read_text(encoding="utf-8")
     reader = _Reader()
-    reader.feed(text)
-    reader.close()
-    assert not reader.open
-    return reader.page
-
-
-def number(text: str) -> int | None:
-    """Return a whole number as the page writes it."""
-    return None if text == "unknown" else int(text.replace(",", ""))
+    reader.feed(html)
+    frozen = json.loads(gzip.decompress(base64.b64decode(FROZEN.search(html)[1])))
+    return Page(reader.elements, reader.texts, frozen)

@@ -73,10 +73,6 @@ def test_the_policy_allows_the_page_s_own_script_alone(url):
     assert rules["connect-src"] == "'self'"
 
 
-def test_the_address_alone_leads_to_the_page(url):
-    assert requests.get(url, timeout=10).url == f"{url}/docs"
-
-
 @pytest.fixture(params=[(1440, "light"), (375, "dark")], ids=["desk", "phone"])
 def tab(request, chromium, url):
     width, scheme = request.param

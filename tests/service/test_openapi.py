@@ -15,9 +15,10 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import Status, events, from_schema
 
 from balance_analysis.demo import sample_archive
+from balance_analysis.explorer.query import VIEWS
 from balance_analysis.service.app import EXPOSED, create_app
 from balance_analysis.service.guards import LONGEST_URL, RATE_HEADERS
-from balance_analysis.service.openapi import CHANGES, LIMITS, describe
+from balance_analysis.service.openapi import CHANGES, LIMITS, VIEWS_AT, describe
 from balance_analysis.service.parameters import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 from balance_analysis.service.server import serve
 
@@ -108,7 +109,10 @@ def test_every_parameter_of_the_interface_is_described_and_no_other():
 
 
 def test_the_numbers_that_are_told_are_those_that_hold():
-    text = json.dumps(describe())
+    document = describe()
+    of_views = [path for path in document["paths"] if path.startswith(VIEWS_AT)]
+    text = json.dumps({**document, "paths": {CHANGES: document["paths"][CHANGES]}})
+    assert [path.rpartition("/")[2] for path in of_views] == list(VIEWS)
     assert {*re.findall(r'"maximum": (\d+)|"maxItems": (\d+)', text)} == {
         (str(MAX_PAGE_SIZE), ""),
         ("", str(MAX_PAGE_SIZE)),

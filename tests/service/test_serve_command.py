@@ -131,3 +131,18 @@ def test_wrong_options_are_told(arguments, said):
 )
 def test_the_rate_is_limited_where_others_can_come(wanted, host, limit):
     assert _rate_limit(wanted, host) == limit
+
+
+def test_exploring_serves_on_a_free_port_and_opens_the_browser_there(folder, monkeypatch):
+    asked, opened = [], []
+
+    def serve_once(app, *, host, port, on_up):
+        asked.append((host, port))
+        on_up("http://127.0.0.1:1")
+
+    monkeypatch.setattr("balance_analysis.service.server.serve_until_told", serve_once)
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    result = CliRunner().invoke(app, ["explore", str(folder)])
+    assert result.exit_code == 0, result.output
+    assert result.stderr == f"Exploring {folder} at http://127.0.0.1:1; end with Ctrl-C\n"
+    assert (asked, opened) == ([("127.0.0.1", 0)], ["http://127.0.0.1:1"])

@@ -1,0 +1,177 @@
+"""The explorer's data frozen into a page: all views of a few ranges, and the largest accounts."""
+
+from __future__ import annotations
+
+import zlib
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+
+from balance_analysis.analysis.history import make_history
+from balance_analysis.explorer.query import Query, write_key
+from balance_analysis.explorer.sheets import to_sheet
+from balance_analysis.explorer.source import keys_of
+from balance_analysis.explorer.views import (
+    PAGE,
+    ROW_COLUMNS,
+    Explorer,
+    by_size,
+    draw_line,
+    find_rows,
+    own_columns,
+    tell_accounts,
+)
+from balance_analysis.filters import Filters
+from balance_analysis.schema import ACCOUNT_KEY
+from balance_analysis.text import count_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pandas as pd
+
+    from balance_analysis.explorer.sheets import Sheet
+    from balance_analysis.explorer.source import Key, Source, State
+
+MOST_LISTED: Final = 1000
+"""Rows of a table of holders or accounts."""
+
+_RANGES: Final = tuple(days * 86_400_000_000 for days in (1, 7, 30, 91))
+"""Those that the page has buttons for."""
+
+_UNLIMITED: Final = 1 << 40
+_GZIP: Final = 31
+
+
+def freeze(
+    source: Source, *, room: int, first: Sequence[Key] = (), largest: int | None = None
+) -> bytes:
+    """Return what a page shows of a source, as JSON, gzipped.
+
+    Parameters
+    ----------
+    source
+        What to look at.
+    room
+        How many bytes there are for it. Accounts are left out that don't fit, and it says so.
+    first
+        The accounts that the chart shows, which come first; by default the largest.
+    largest
+        How many accounts of each asset there are at most.
+    """
+    packed, state = _Packed(room), source.state()
+    for key, view in _common(Explorer(source, most=MOST_LISTED), source, state):
+        packed.add(key, view)
+    assets = {asset: _Accounts(source, state, asset) for asset in source.asset_ids()}
+    ranked = [each.ranked[:largest] for each in assets.values()]
+    for account in (*first, *filter(None, chain.from_iterable(zip_longest(*ranked)))):
+        if packed.is_full:
+            break
+        assets[account[0]].add(packed, account)
+    there = sum(len(each.ranked) for each in assets.values())
+    added = sum(len(each.added) for each in assets.values())
+    said = (
+        f"This page has the histories of {'all ' * (there == added)}{count_text(added, 'account')}"
+    )
+    said += f"; those of {there - added:,} others are left out." if there > added else "."
+    return packed.close({"said": said, "first": [write_key(account) for account in first]})
+
+
+def _common(explorer: Explorer, source: Source, state: State) -> Iterator[tuple[str, object]]:
+    """Yield the views that are not of one account."""
+    for name in ("about", "notes"):
+        yield name, explorer.answer(name, Query())
+    starts = {max(state.start, state.end - length) for length in _RANGES} | {state.start}
+    for asset in source.asset_ids():
+        for name in ("accounts", "holders"):
+            yield _key(name, asset), explorer.answer(name, Query(asset))
+        for start in sorted(starts):
+            yield _key("holders", asset, start), explorer.answer("holders", Query(asset, at=start))
+            query = Query(asset, start=start, end=state.end)
+            for name in ("totals", "flows", "movers"):
+                yield _key(name, asset, start, state.end), explorer.answer(name, query)
+
+
+def _key(*values: object) -> str:
+    """Return under what the page looks for a view: its name and the values of its parameters."""
+    return "\n".join(map(str, values))
+
+
+class _Packed:
+    """What a page holds, packed as it comes, so that its size is known."""
+
+    def __init__(self, room: int) -> None:
+        self._room, self._size = room, 0
+        self._packer = zlib.compressobj(wbits=_GZIP)
+        self._parts = [self._packer.compress(b'{"views":{"":null')]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for more; what the packer still holds counts little."""
+        return self._size > self._room
+
+    def add(self, key: str, view: object) -> None:
+        """Add a view."""
+        entry = b"," + msgspec.json.encode(key) + b":" + msgspec.json.encode(view)
+        self._parts.append(self._packer.compress(entry))
+        self._size += len(self._parts[-1])
+
+    def close(self, rest: dict[str, object]) -> bytes:
+        """Return all of it."""
+        self._parts.append(self._packer.compress(b"}," + msgspec.json.encode(rest)[1:]))
+        return b"".join([*self._parts, self._packer.flush()])
+
+
+class _Accounts:
+    """The accounts of an asset, computed together and told one by one."""
+
+    def __init__(self, source: Source, state: State, asset: str) -> None:
+        filters, self._state = Filters(asset), state
+        self._query = Query(asset, start=state.start, end=state.end, width=_UNLIMITED)
+        table, opening = source.rows(filters, state.start, state.end), source.opening(filters)
+        self._steps = make_history(table, opening, None).steps
+        told = tell_accounts(table, opening, self._query)
+        self._told = {name: _Sheets(frame, own_columns(frame)) for name, frame in told.items()}
+        self._rows = _Sheets(find_rows(table, opening, self._query), ROW_COLUMNS)
+        self._numbers = {key: place for place, key in enumerate(keys_of(self._steps.accounts))}
+        summary = told["summary"]
+        self.added: set[Key] = set()
+        self.ranked = keys_of(summary.iloc[by_size(summary["closing"])])
+
+    def add(self, packed: _Packed, account: Key) -> None:
+        """Add all views of an account, once."""
+        if account in self.added:
+            return
+        self.added.add(account)
+        key, number = write_key(account), self._numbers[account]
+        bounds = self._state.start, self._state.end
+        line = draw_line(self._steps.part(number, number + 1), self._state, self._query)
+        packed.add(_key("series", key), {"series": [{"key": key, **line}]})
+        sheets = {name: sheet.of(account) for name, sheet in self._told.items()}
+        packed.add(_key("account", key, *bounds), sheets)
+        rows = self._rows.of(account)
+        count, newest = len(rows["rows"]), rows["rows"][::-1]
+        pages = -(-count // PAGE)
+        for page in range(max(pages, 1)):
+            shown = {**rows, "rows": newest[page * PAGE : (page + 1) * PAGE]}
+            packed.add(
+                _key("rows", key, *bounds, page), {"count": count, "pages": pages, "rows": shown}
+            )
+
+
+class _Sheets:
+    """A frame that stands by account as a sheet, and that of each account."""
+
+    def __init__(self, frame: pd.DataFrame, names: Sequence[str]) -> None:
+        heads = np.flatnonzero(~frame.duplicated(list(ACCOUNT_KEY)))
+        stops = [*heads[1:].tolist(), len(frame)]
+        slices = map(slice, heads.tolist(), stops)
+        self._places = dict(zip(keys_of(frame.iloc[heads]), slices, strict=False))
+        self._whole = to_sheet(frame, names)
+
+    def of(self, account: Key) -> Sheet:
+        """Return the sheet of an account; where it has no row, an empty one."""
+        rows = self._whole["rows"][self._places.get(account, slice(0))]
+        return {**self._whole, "rows": rows}

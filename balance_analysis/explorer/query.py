@@ -1,0 +1,136 @@
+"""What a view of the explorer may be asked for, and how an address says it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote
+
+from balance_analysis.schema import from_microseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from balance_analysis.explorer.source import Key
+
+MOST_ACCOUNTS: Final = 8
+WIDEST: Final = 4000
+EARLIEST, LATEST = 0, 253_402_214_400_000_000
+"""1970 and the last day of the year 9999: moments that a date can be."""
+
+_KEY: Final = re.compile(r"[^|]*\|[^|]*\|[^|]*\|[^|]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a view is asked for.
+
+    Attributes
+    ----------
+    asset
+        The asset; the first one where it is empty.
+    accounts
+        The accounts.
+    start, end
+        The range, microseconds; it is cut to what there is.
+    at
+        A moment, microseconds; the last one where it is `None`.
+    text
+        What to search for.
+    width
+        Of the chart, in points.
+    page
+        Which page of rows, from 0.
+    """
+
+    asset: str = ""
+    accounts: tuple[Key, ...] = ()
+    start: int = EARLIEST
+    end: int = LATEST
+    at: int | None = None
+    text: str = ""
+    width: int = 1000
+    page: int = 0
+
+    @property
+    def bounds(self) -> dict[str, Any]:
+        """The range as the functions of `analysis` take it."""
+        return {"start": from_microseconds(self.start), "end": from_microseconds(self.end)}
+
+
+def write_key(account: Iterable[str]) -> str:
+    """Return an account as one text."""
+    return "|".join(quote(part, safe="") for part in account)
+
+
+def read_query(view: str, items: Iterable[tuple[str, str]]) -> Query:
+    """Return what the parameters of an address ask of a view.
+
+    Raises
+    ------
+    ValueError
+        If the view has no such parameter, or a value is none.
+    """
+    found: dict[str, Any] = {"accounts": ()}
+    for name, text in items:
+        if name not in VIEWS[view][1]:
+            raise ValueError(f"{view} has no parameter {name[:30]!r}")
+        if name == "account":
+            if not _KEY.fullmatch(text):
+                raise ValueError("an account is what the list of accounts gives as its key")
+            found["accounts"] += (tuple(map(unquote, text.split("|"))),)
+        elif name in found:
+            raise ValueError(f"{name} is there twice: send it once")
+        elif name in {"asset", "text"}:
+            found[name] = text
+        else:
+            found[name] = _read_number(name, text)
+    if len(found["accounts"]) > MOST_ACCOUNTS:
+        raise ValueError(f"at most {MOST_ACCOUNTS} accounts go together")
+    return Query(**found)
+
+
+NUMBERS: Final = {
+    **dict.fromkeys(("start", "end", "at"), (EARLIEST, LATEST)),
+    "width": (1, WIDEST),
+    "page": (0, 1_000_000),
+}
+
+
+def _read_number(name: str, text: str) -> int:
+    least, most = NUMBERS[name]
+    if not re.fullmatch(r"[0-9]{1,18}", text) or not least <= int(text) <= most:
+        raise ValueError(f"{name} must be a whole number from {least} to {most}, not {text[:30]!r}")
+    return int(text)
+
+
+VIEWS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "about": ("What there is: the assets, the interval, and what of it is not known.", ()),
+    "version": ("What the data is called as it stands; another one once it has changed.", ()),
+    "accounts": (
+        "The accounts whose ids or type have a text in them, those that hold most first.",
+        ("asset", "text"),
+    ),
+    "holders": (
+        "What every account of an asset holds at a moment, largest first, and how unevenly.",
+        ("asset", "at"),
+    ),
+    "series": (
+        "The balances of some accounts as steps, thinned to what a chart of so many points shows.",
+        ("account", "start", "end", "width"),
+    ),
+    "totals": (
+        "What the accounts of each type hold together, over time.",
+        ("asset", "start", "end"),
+    ),
+    "flows": ("What flowed in each period.", ("asset", "start", "end")),
+    "movers": ("Whose balance moved most.", ("asset", "start", "end")),
+    "account": (
+        "What an account did in the range, and in each period of it.",
+        ("account", "start", "end"),
+    ),
+    "rows": ("The rows of an account, newest first.", ("account", "start", "end", "page")),
+    "notes": ("The coverage and the network limits of the archive.", ()),
+}
+"""The views: what each is, and which parameters it has."""

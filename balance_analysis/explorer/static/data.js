@@ -1,0 +1,34 @@
+// Where views come from: the service, or what is frozen into this file.
+
+let frozen = null;
+
+/** Open what is frozen into the page, if anything is. */
+export const thaw = async () => {
+  const held = document.getElementById("frozen");
+  if (!held) return false;
+  const bytes = Uint8Array.from(atob(held.textContent), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  frozen = await new Response(stream).json();
+  return true;
+};
+
+/** Return what is said of the frozen data, and which accounts it begins with. */
+export const told = () => frozen ?? { said: "", first: [] };
+
+const asked = new Map();
+
+/** Return a view; parameters are names and values, in the order that the view tells them. */
+export const get = async (view, parameters = []) => {
+  if (frozen) {
+    const found = frozen.views[[view, ...parameters.map(([, value]) => value)].join("\n")];
+    if (!found) throw new Error("This page is frozen, and this part of the data is not in it.");
+    return found;
+  }
+  asked.get(view)?.abort();
+  const turn = new AbortController();
+  asked.set(view, turn);
+  const answer = await fetch(`explore/${view}?${new URLSearchParams(parameters)}`, { signal: turn.signal });
+  const body = await answer.json().catch(() => null);
+  if (!answer.ok) throw new Error(body?.details?.[0]?.inner ?? `The service answered ${answer.status}.`);
+  return body;
+};

@@ -1,0 +1,57 @@
+// Values as people read them: amounts with every digit, moments in UTC. Nothing is rounded here.
+
+export const unknown = "unknown";
+
+const grouped = (digits) => digits.replace(/\B(?=(\d{3})+$)/g, ",");
+
+/** Write a whole number of smallest units with so many decimals: by moving the point alone. */
+export const amount = (text, decimals = 0, plain = false) => {
+  if (text === null) return unknown;
+  const negative = text.startsWith("-");
+  const digits = (negative ? text.slice(1) : text).padStart(decimals + 1, "0");
+  const whole = digits.slice(0, digits.length - decimals);
+  const part = decimals ? digits.slice(-decimals).replace(/0+$/, "") : "";
+  return (negative ? "-" : "") + (plain ? whole : grouped(whole)) + (part && `.${part}`);
+};
+
+/** Write microseconds since 1970 as a moment, with every digit that it has. */
+export const moment = (micros) => {
+  if (micros === null) return "–";
+  const seconds = Math.floor(micros / 1e6);
+  const rest = String(micros - seconds * 1e6).padStart(6, "0").replace(/0+$/, "");
+  return new Date(seconds * 1e3).toISOString().slice(0, 19).replace("T", " ") + (rest && `.${rest}`);
+};
+
+/** Read a moment that a person gave, in UTC; NaN where it is none. */
+export const micros = (text) => Date.parse(/T/.test(text) ? `${text}Z` : text) * 1e3;
+
+export const ratio = (part) => {
+  if (part === null) return unknown;
+  if (part > 0 && part < 1e-6) return "<0.0001 %";
+  if (part < 1 && part > 1 - 1e-6) return ">99.9999 %";
+  return `${(100 * part).toFixed(4)} %`;
+};
+
+export const count = (number) => (number === null ? unknown : grouped(String(number)));
+
+const short = (id) => (id.length > 11 ? `${id.slice(0, 6)}…${id.slice(-4)}` : id);
+
+/** Take an account's key apart. */
+export const account = (key) => {
+  const [asset, type, party, market] = key.split("|").map(decodeURIComponent);
+  const words = type.replace("ACCOUNT_TYPE_", "").replaceAll("_", " ").toLowerCase();
+  const label = [words, short(party), market && `market ${short(market)}`].filter(Boolean).join(" · ");
+  return { key, asset, type, words, party, market, label };
+};
+
+/** Make an element; what is put into it is text or other elements, never markup. */
+export const make = (tag, attributes = {}, ...content) => {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (typeof value === "boolean") made.toggleAttribute(name, value);
+    else if (value !== undefined && value !== null) made.setAttribute(name, value);
+  }
+  made.append(...content);
+  return made;
+};

@@ -1,0 +1,39 @@
+"""The views of the explorer, answered as everything here is: with refusals of the one form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.responses import Response
+
+from balance_analysis.errors import BalanceAnalysisError
+from balance_analysis.explorer.query import read_query
+from balance_analysis.explorer.source import TooLargeError
+from balance_analysis.service.coverage import unavailable
+from balance_analysis.service.errors import Code, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from balance_analysis.explorer.views import Explorer
+
+
+def answer_view(explorer: Explorer, view: str, items: Sequence[tuple[str, str]]) -> Response:
+    """Return a view of the explorer.
+
+    Raises
+    ------
+    RefusedError
+        If a parameter is wrong, the view needs too many rows, or the archive can't be read.
+    """
+    try:
+        query = read_query(view, [(name, text) for name, text in items if name != "pretty"])
+    except ValueError as error:
+        raise RefusedError(str(error)) from error
+    try:
+        content = explorer.encode(view, query)
+    except (TooLargeError, OverflowError) as error:
+        raise RefusedError(str(error), code=Code.OUT_OF_RANGE) from error
+    except (BalanceAnalysisError, OSError) as error:
+        raise unavailable(error) from error
+    return Response(content, media_type="application/json")

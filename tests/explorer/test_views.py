@@ -1,0 +1,292 @@
+"""What a view tells is what the library computes, digit for digit."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import balance_analysis as ba
+from balance_analysis.demo import sample_archive
+from balance_analysis.explorer import source as sources
+from balance_analysis.explorer import views
+from balance_analysis.explorer.query import VIEWS, Query, read_query, write_key
+from balance_analysis.explorer.source import ArchiveSource, Kept, TableSource, keys_of
+from balance_analysis.explorer.views import Explorer
+from balance_analysis.known import note_known
+from balance_analysis.schema import from_microseconds
+from tests.analysis.tables import DAY, GENERAL, HOUR, LARGEST, MARGIN, OTHER, START, table_of
+from tests.archive.exporting import node_of, run_export, spread_history
+from tests.report.reading import as_dicts
+
+BEGIN = 1_680_480_000_000_000
+END = BEGIN + 5 * DAY
+
+
+@pytest.fixture(scope="module")
+def archive():
+    with sample_archive() as archive:
+        yield archive
+
+
+@pytest.fixture(scope="module")
+def explorer(archive):
+    return Explorer(ArchiveSource(archive))
+
+
+@pytest.fixture(scope="module")
+def gapped(tmp_path_factory):
+    """An archive of daily files and two months, with a gap of a day in it."""
+    folder = tmp_path_factory.mktemp("gapped") / "archive"
+    rows = spread_history(4, start=BEGIN - 6 * DAY, end=END)
+    with node_of(rows, head=END) as node:
+        run_export(node, folder, start=BEGIN + DAY, end=END)
+        run_export(node, folder, start=BEGIN - 6 * DAY, end=BEGIN)
+    return ba.Archive(folder)
+
+
+def ask(explorer, view, **query):
+    """A view as it goes over the wire."""
+    return json.loads(explorer.encode(view, Query(**query)))
+
+
+def told(frame, name):
+    """A column of a frame as a view tells it."""
+    values = frame[name]
+    if isinstance(values.dtype, pd.DatetimeTZDtype):
+        return [None if pd.isna(x) else x.value // 1000 for x in values]
+    if isinstance(values.dtype, pd.ArrowDtype):
+        return [None if pd.isna(x) else str(int(x)) for x in values]
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return list(values.astype("str"))
+    return [None if pd.isna(x) else x for x in values]
+
+
+def check(sheet, frame):
+    """Every column of a sheet is that of a frame."""
+    assert len(sheet["rows"]) == len(frame)
+    for place, column in enumerate(sheet["columns"]):
+        if column["name"] != "account":
+            shown = [row[place] for row in sheet["rows"]]
+            assert shown == told(frame, column["name"]), column
+
+
+@pytest.mark.parametrize("held", [{}, {"start": 10, "end": 17}], ids=["all", "a week"])
+def test_what_is_told_of_an_asset_is_the_library_s(archive, explorer, held):
+    first = 1_680_307_200_000_000
+    bounds = {name: first + days * DAY for name, days in held.items()}
+    start, end = bounds.get("start", first), bounds.get("end", first + 30 * DAY)
+    asset = ask(explorer, "about")["assets"][0]["id"]
+    rows = archive.read(asset_id=asset)
+    moments = {"start": from_microseconds(start), "end": from_microseconds(end)}
+    totals = ask(explorer, "totals", asset=asset, **bounds)["totals"]
+    steps = sorted({row[1] for row in totals["rows"]})
+    freq = f"{(steps[1] - steps[0]) // 60_000_000}min"
+    check(totals, ba.totals(rows, freq=freq, **moments))
+    found = ask(explorer, "flows", asset=asset, **bounds)
+    check(found["flows"], ba.flows(rows, by="asset_id", freq=found["freq"], **moments))
+    movers = ask(explorer, "movers", asset=asset, **bounds)["movers"]
+    expected = ba.top_movers(rows, **moments, n=100)
+    check(movers, expected)
+    assert [row[0] for row in movers["rows"]] == [write_key(key) for key in keys_of(expected)]
+
+
+@pytest.mark.parametrize("at", [None, 1_681_300_000_000_000])
+def test_holders_and_concentration_are_the_library_s(archive, explorer, at):
+    asset = ask(explorer, "about")["assets"][0]["id"]
+    when = from_microseconds(at or 1_682_899_199_999_999)
+    found = ask(explorer, "holders", asset=asset, at=at)
+    rows = archive.read(asset_id=asset)
+    expected = ba.share(rows, when)
+    shares = {
+        write_key(key): (told_balance, share)
+        for key, told_balance, share in zip(
+            keys_of(expected), told(expected, "balance"), told(expected, "share"), strict=True
+        )
+    }
+    assert {row[0]: (row[1], row[2]) for row in found["holders"]["rows"]} == shares
+    held = [int(row[1]) for row in found["holders"]["rows"] if row[1] is not None]
+    assert held == sorted(held, reverse=True)
+    check(found["concentration"], ba.concentration(rows, when))
+
+
+def test_an_account_s_page_is_the_library_s(archive, explorer):
+    asset = ask(explorer, "about")["assets"][0]["id"]
+    for key, _ in ask(explorer, "accounts", asset=asset)["accounts"]["rows"][::150]:
+        account = read_query("rows", [("account", key)]).accounts
+        rows = archive.read(party_ids=account[0][2], account_types=account[0][1], asset_id=asset)
+        rows = rows[rows["market_id"] == account[0][3]].reset_index(drop=True)
+        moments = {"start": "2023-04-01", "end": "2023-05-01"}
+        found = ask(explorer, "account", accounts=account)
+        check(found["summary"], ba.summarize_accounts(rows, **moments))
+        average = ba.time_weighted_average(rows, freq="1D", **moments)
+        periods = as_dicts(found["periods"])
+        assert [one["average"] for one in periods] == told(average, "average")
+        flows = ba.flows(rows, freq="1D", **moments)
+        flowed = [one for one in periods if one["changes"] is not None]
+        assert [one["inflow"] for one in flowed] == told(flows, "inflow")
+        listing = ask(explorer, "rows", accounts=account)
+        deltas = ba.deltas(rows).iloc[::-1].head(views.PAGE)
+        shown = as_dicts(listing["rows"])
+        assert listing["count"] == len(rows)
+        assert [one["delta"] for one in shown] == told(deltas, "delta")
+        assert [one["timestamp"] for one in shown] == told(deltas, "timestamp")
+
+
+def test_rows_come_page_by_page_each_once():
+    count = 2 * views.PAGE + 3
+    table = table_of([(*GENERAL, START + n * HOUR, n) for n in range(count)])
+    explorer = Explorer(TableSource(table))
+    pages = [ask(explorer, "rows", accounts=(GENERAL,), page=page) for page in range(4)]
+    balances = [int(row[1]) for page in pages for row in page["rows"]["rows"]]
+    assert balances == list(range(count))[::-1]
+    assert pages[0]["pages"] == 3
+
+
+def steps_of(line):
+    return list(zip(line["times"], line["balances"], strict=True))
+
+
+def test_a_chart_has_every_row_of_a_range_that_has_few_and_the_one_before():
+    table = table_of([(*GENERAL, START + n * HOUR, 10**37 + n) for n in range(20)])
+    explorer = Explorer(TableSource(table))
+    query = {"start": START + 5 * HOUR + 1, "end": START + 9 * HOUR}
+    (line,) = ask(explorer, "series", accounts=(GENERAL,), **query)["series"]
+    assert steps_of(line) == [(START + n * HOUR, str(10**37 + n)) for n in range(5, 9)]
+    assert line["rows"] == 4
+
+
+@given(st.lists(st.integers(0, LARGEST), min_size=200, max_size=400), st.integers(1, 20))
+def test_a_thinned_line_keeps_real_rows_with_the_ends_the_lowest_and_the_highest(levels, width):
+    table = table_of([(*GENERAL, START + n * HOUR, level) for n, level in enumerate(levels)])
+    explorer = Explorer(TableSource(table))
+    (line,) = ask(explorer, "series", accounts=(GENERAL,), width=width)["series"]
+    real = [(START + n * HOUR, str(level)) for n, level in enumerate(levels)]
+    assert set(steps_of(line)) <= set(real)
+    assert {real[0], real[-1]} <= set(steps_of(line))
+    drawn = [float(balance) for balance in line["balances"]]
+    assert (min(drawn), max(drawn)) == (float(min(levels)), float(max(levels)))
+    assert line["rows"] == len(levels)
+
+
+def test_a_line_ends_where_a_balance_ceases_to_be_known():
+    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 3 * DAY, 7)])
+    note_known(table, [(START, START + DAY), (START + 2 * DAY, START + 4 * DAY)])
+    explorer = Explorer(TableSource(table))
+    (line,) = ask(explorer, "series", accounts=(GENERAL,))["series"]
+    assert steps_of(line) == [(START, "5"), (START + DAY, None), (START + 3 * DAY, "7")]
+    assert ask(explorer, "about")["gaps"] == [[START + DAY, START + 2 * DAY]]
+
+
+def test_what_was_held_before_a_table_is_told_as_its_opening():
+    table = table_of([(*GENERAL, START + DAY, 7)])
+    opening = ba.balance_at(table_of([(*GENERAL, START, 5)]), from_microseconds(START + 1))
+    held = TableSource(table, opening=opening, bounds=(START + HOUR, START + 2 * DAY))
+    (line,) = ask(Explorer(held), "series", accounts=(GENERAL,))["series"]
+    assert steps_of(line) == [(START + HOUR, "5"), (START + DAY, "7")]
+    assert line["opening"]
+
+
+@pytest.fixture(scope="module")
+def found(gapped):
+    return ArchiveSource(gapped)
+
+
+@pytest.mark.parametrize("place", range(0, 11 * 24, 7))
+def test_balances_of_an_archive_found_file_by_file_are_those_of_balance_at(gapped, found, place):
+    at = BEGIN - 6 * DAY + place * HOUR + 17
+    for asset in found.asset_ids():
+        expected = gapped.balance_at(from_microseconds(at), asset_id=asset, partial=True)
+        held = found.held(asset, at)
+        pd.testing.assert_frame_equal(held, expected, check_categorical=False)
+
+
+def test_a_gap_of_an_archive_is_told_and_nothing_is_made_up_in_it(gapped):
+    explorer = Explorer(ArchiveSource(gapped))
+    about = ask(explorer, "about")
+    assert about["gaps"] == [[BEGIN, BEGIN + DAY]]
+    for asset in about["assets"]:
+        found = ask(explorer, "holders", asset=asset["id"], at=BEGIN + DAY // 2)
+        assert {row[1] for row in found["holders"]["rows"]} == {None}
+
+
+def test_an_export_that_goes_on_is_seen(tmp_path):
+    rows = spread_history(2, start=BEGIN, end=END)
+    with node_of(rows, head=END) as node:
+        run_export(node, tmp_path / "a", start=BEGIN, end=BEGIN + DAY)
+        explorer = Explorer(ArchiveSource(ba.Archive(tmp_path / "a")))
+        before = ask(explorer, "about")
+        run_export(node, tmp_path / "a", start=BEGIN + DAY, end=BEGIN + 2 * DAY)
+    after = ask(explorer, "about")
+    assert after["end"] == before["end"] + DAY
+    assert ask(explorer, "version")["version"] == after["version"] != before["version"]
+
+
+def test_accounts_are_found_by_any_part_of_an_id_or_a_type():
+    table = table_of([(*account, START, 5) for account in (GENERAL, MARGIN, OTHER)])
+    explorer = Explorer(TableSource(table))
+
+    def found(text):
+        rows = ask(explorer, "accounts", asset="VOTE", text=text)["accounts"]["rows"]
+        return {row[0] for row in rows}
+
+    assert found("M1") == found("margin") == found("TYPE_MARGIN") == {write_key(MARGIN)}
+    assert found("a1") == {write_key(GENERAL), write_key(MARGIN)}
+    assert found("zz") == set()
+
+
+def test_a_view_of_too_many_rows_is_refused(archive, monkeypatch):
+    monkeypatch.setattr(sources, "MOST_ROWS", 1000)
+    explorer = Explorer(ArchiveSource(archive))
+    with pytest.raises(sources.TooLargeError, match="choose a shorter range"):
+        explorer.answer("totals", Query(ask(explorer, "about")["assets"][1]["id"]))
+
+
+@given(st.tuples(*[st.text(st.characters(codec="utf-8"))] * 4))
+def test_a_key_tells_its_account_whatever_is_in_it(account):
+    assert read_query("rows", [("account", write_key(account))]).accounts == (account,)
+
+
+@pytest.mark.parametrize(
+    ("view", "items", "says"),
+    [
+        ("totals", [("at", "5")], "totals has no parameter 'at'"),
+        ("holders", [("at", "-5")], "at must be a whole number from 0"),
+        ("holders", [("at", "5"), ("at", "6")], "there twice"),
+        ("series", [("account", "x")], "what the list of accounts gives"),
+        ("series", [("account", "a|b|c|d")] * 9, "at most 8 accounts"),
+        ("series", [("width", "0")], "width must be"),
+    ],
+)
+def test_a_question_that_means_nothing_is_refused_and_says_why(view, items, says):
+    with pytest.raises(ValueError, match=says):
+        read_query(view, items)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("rows", [[], [(*GENERAL, START, 5)]], ids=["nothing", "one row"])
+def test_every_view_answers_where_there_is_little(view, rows):
+    explorer = Explorer(TableSource(table_of(rows)))
+    for query in (Query(), Query("none"), Query("VOTE", (GENERAL,), start=START + DAY)):
+        assert isinstance(json.loads(explorer.encode(view, query)), dict)
+
+
+def test_what_was_looked_at_longest_ago_is_forgotten():
+    kept, made = Kept(10), []
+
+    def get(key):
+        return kept.get(key, lambda: (made.append(key), 6))
+
+    for key in "aabab":
+        get(key)
+    assert made == list("abab")
+
+
+def test_the_largest_comes_first_to_the_last_digit():
+    most = 10**37
+    rows = [("VOTE", "T", f"{n}", "", START, most + n) for n in (1, 3, 2)]
+    found = ask(Explorer(TableSource(table_of(rows))), "holders")["holders"]["rows"]
+    assert [int(row[1]) - most for row in found] == [3, 2, 1]
