@@ -192,8 +192,19 @@ def looks(
         Arguments of matplotlib, by any of their names there.
     kind
         The artists; those that have a face as well are filled with their `color`.
+
+    Raises
+    ------
+    TypeError
+        If an argument is none of matplotlib's, as it isn't one of the caller's own.
     """
     wanted = cbook.normalize_kwargs(dict(style), kind)
+    for name in wanted:
+        if not hasattr(kind, f"set_{name}"):
+            raise TypeError(
+                f"there is no argument {name!r}, here or of matplotlib's {kind.__name__}; what is "
+                "about the figure is given to plt.subplots, whose Axes is ax="
+            )
     colour = wanted.pop("color", None)
     if colour is None:
         return [wanted] * count
