@@ -37,7 +37,7 @@ def test_a_report_of_a_check_counts_its_parts():
     said = str(VerifyReport("a", windows=2, gaps=1, unproven=2)).splitlines()
     assert said == [
         "a: whole (0 files, 0 rows, 0 checkpoints, 2 windows asked again)",
-        "its coverage has 1 gap and 2 unproven parts: `status` tells which",
+        "its coverage has 1 gap and 2 unproven parts: `balance-analysis status a` tells which",
     ]
 
 

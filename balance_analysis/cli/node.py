@@ -7,6 +7,7 @@ import json
 import shlex
 import shutil
 import sys
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -142,7 +143,8 @@ def doctor(
 ) -> None:
     """Tell what a node does and misdoes, in at most 40 requests; of segments, what they hold."""
     report: ba.NodeReport | ba.SegmentsReport
-    if "://" not in url and kind_of(url) != "archive" and Path(url).exists():
+    path = Path(url)
+    if kind_of(url) != "archive" and (path.is_dir() or zipfile.is_zipfile(path)):
         report = ba.diagnose_segments(url)
     else:
         check_is("node", url)

@@ -132,7 +132,7 @@ def test_parts_of_a_total_may_be_too_large_where_the_whole_is_not(pool):
 def test_filters_choose_the_rows_before_anything_is_asked_of_them(pool, case, size, wanted):
     table, how = case
     scan = {
-        "asset_id": wanted[0][0],
+        "asset_id": f"id:{wanted[0][0]}",
         "account_types": sorted({account[1] for account in wanted}),
     }
     with archive_of(table) as archive:

@@ -100,7 +100,7 @@ def test_progress_goes_up_to_all_rows(archive, table):
 
 def test_an_unknown_option_is_refused(archive):
     for name in ("layout", "foo"):
-        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+        with pytest.raises(TypeError, match=f"no keyword '{name}'"):
             cluster.series(archive, **{name: 1})
 
 
