@@ -268,7 +268,8 @@ def tell_accounts(
     average = time_weighted_average(table, freq=freq, **how)
     flowed = flows(table, freq=freq, **how)
     keys = [*ACCOUNT_KEY, "start", "end"]
-    periods = average.merge(flowed.astype(dict(average[keys].dtypes)), on=keys, how="left")
+    counts = dict.fromkeys(("changes", "unknown"), "Int64")  # which a period may lack
+    periods = average.merge(flowed.astype({**average[keys].dtypes, **counts}), on=keys, how="left")
     return {"summary": summarize_accounts(table, **how), "periods": periods}
 
 

@@ -126,7 +126,10 @@ def test_an_account_s_page_is_the_library_s(archive, explorer):
         periods = as_dicts(found["periods"])
         assert [one["average"] for one in periods] == told(average, "average")
         flows = ba.flows(rows, freq="1D", **moments)
+        kinds = {column["name"]: column["kind"] for column in found["periods"]["columns"]}
+        assert (kinds["inflow"], kinds["changes"], kinds["unknown"]) == ("amount", "count", "count")
         flowed = [one for one in periods if one["changes"] is not None]
+        assert [one["changes"] for one in flowed] == told(flows, "changes")
         assert [one["inflow"] for one in flowed] == told(flows, "inflow")
         listing = ask(explorer, "rows", accounts=account)
         deltas = ba.deltas(rows).iloc[::-1].head(views.PAGE)

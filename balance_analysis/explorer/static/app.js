@@ -175,18 +175,20 @@ const PANELS = {
   },
   async totals() {
     const found = (await get("totals", [asset(), ...bounds(preset())])).totals;
-    const types = [...new Set(column(found, "account_type"))];
+    const peaks = new Map(); // the largest first, so that those that show have a colour of their own
+    for (const [type, , total] of found.rows) peaks.set(type, Math.max(peaks.get(type) ?? 0, value(total) ?? 0));
+    const types = [...peaks.keys()].sort((one, two) => peaks.get(two) - peaks.get(one));
     const each = types.map((type, n) => ({ type, label: type.replace("ACCOUNT_TYPE_", "").replaceAll("_", " ").toLowerCase(), colour: COLOURS[n % 8],
-      rows: found.rows.filter((row) => row[0] === type) }));
+      dash: n < 8 ? undefined : [6, 3], rows: found.rows.filter((row) => row[0] === type) }));
     const sums = new Map();
     for (const [, time, total] of found.rows) sums.set(time, (sums.get(time) ?? 0) + (value(total) ?? 0));
     const shownOnes = each.filter(({ type }) => !state.hidden.includes(type));
     const toggles = each.map(({ type, label }, n) => make("button", { type: "button", "aria-pressed": String(!state.hidden.includes(type)),
       onclick: () => go({ hidden: state.hidden.includes(type) ? state.hidden.filter((one) => one !== type) : [...state.hidden, type] }, true) },
-    make("span", { class: `swatch s${n % 8}`, "aria-hidden": "true" }), label));
+    make("span", { class: `swatch s${n % 8}${n < 8 ? "" : " dashed"}`, "aria-hidden": "true" }), label));
     const shares = make("button", { type: "button", "aria-pressed": String(state.shares), onclick: () => go({ shares: !state.shares }, true) }, "Shares");
     const box = make("div", { class: "chart" });
-    const series = shownOnes.map(({ label, colour: name, rows }) => ({ label, colour: name, times: rows.map((row) => row[1]),
+    const series = shownOnes.map(({ label, colour: name, dash, rows }) => ({ label, colour: name, dash, times: rows.map((row) => row[1]),
       values: rows.map(([, time, total]) => (state.shares && total !== null ? value(total) / (sums.get(time) || 1) : value(total))) }));
     const label = `${state.shares ? "Shares" : "Totals"} by account type`;
     return [make("div", { class: "tools", role: "group", "aria-label": "Account types" }, ...toggles, shares), box, sheet("Totals by type", found),

@@ -46,7 +46,7 @@ const shade = (gaps, end) => (u) => {
 
 /**
  * Draw into a box; return the chart, to be destroyed before another one is drawn there.
- * Series have a label, a colour's name, times in microseconds and values, null where unknown.
+ * Series have a label, a colour's name, maybe a dash, times in microseconds and values, null where unknown.
  */
 export const draw = (box, { series, start, end, gaps, until, log, bars, label, onrange, onhover }) => {
   const tables = series.map(({ times, values }) => {
@@ -69,7 +69,7 @@ export const draw = (box, { series, start, end, gaps, until, log, bars, label, o
     ],
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1e3), "Etc/UTC"),
     series: [{}, ...series.map((one) => ({
-      label: one.label, stroke: colour(one.colour), width: bars ? 0 : 1.75, paths,
+      label: one.label, stroke: colour(one.colour), width: bars ? 0 : 1.75, dash: one.dash, paths,
       fill: bars ? colour(one.colour) : undefined, points: { show: false },
     }))],
     hooks: {
