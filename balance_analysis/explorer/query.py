@@ -91,7 +91,7 @@ def read_query(view: str, items: Iterable[tuple[str, str]]) -> Query:
     return Query(**found)
 
 
-NUMBERS: Final = {
+NUMBERS: Final[dict[str, tuple[int, int]]] = {
     **dict.fromkeys(("start", "end", "at"), (EARLIEST, LATEST)),
     "width": (1, WIDEST),
     "page": (0, 1_000_000),

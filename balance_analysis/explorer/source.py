@@ -118,7 +118,8 @@ class TableSource:
         assets: AssetsLike | None = None,
         notes: dict[str, pd.DataFrame] | None = None,
     ) -> None:
-        self.name, self._opening, self._notes = name, opening, notes or {}
+        self.name: str = name
+        self._opening, self._notes = opening, notes or {}
         self._table = to_table(table)
         known = known_of(self._table)
         if bounds is None:
@@ -177,7 +178,9 @@ class ArchiveSource:
 
     def __init__(self, archive: Archive) -> None:
         self._archive, self._store = archive, archive.store
-        self.name = without_credentials(archive.uri).rstrip("/").rpartition("/")[2] or "archive"
+        self.name: str = (
+            without_credentials(archive.uri).rstrip("/").rpartition("/")[2] or "archive"
+        )
         self._kept = Kept(_KEPT_ROWS)
 
     def state(self) -> State:

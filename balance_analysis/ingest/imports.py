@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from balance_analysis.segments.rows import SegmentRows
     from balance_analysis.spans import Span
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 @takes_filters

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.segments.segment import Segment
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 FIRST_BLOCK: Final = 1
 """The height of a network's first block."""

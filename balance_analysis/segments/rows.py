@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.segments.segment import Segment
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 _WELL_KNOWN: Final = {
     "00": "VOTE", "03": NETWORK_PARTY, "04": "XYZalpha", "05": "XYZbeta", "06": "XYZdelta",

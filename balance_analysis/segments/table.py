@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from balance_analysis.filters import Filters
     from balance_analysis.segments.segment import Segment
 
-logger = logging.getLogger("balance_analysis")
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 THREADS: Final = 2
 """How many segments are read at once."""
