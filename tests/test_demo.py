@@ -105,9 +105,9 @@ def test_what_the_command_names_to_open_next_is_there_and_runs(tmp_path):
     command = [sys.executable, "-m", "balance_analysis", "demo", "--out", "a demo"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     _, said = done.stderr.split("Open next:\n")
-    picture, report, plot, serve, notebook = (line.strip() for line in said.splitlines())
+    picture, explore, report, plot, notebook = (line.strip() for line in said.splitlines())
     assert (tmp_path / picture.partition(",")[0]).is_file()
     assert Path(notebook.partition(",")[0]).is_file()
-    assert (" report " in report, " serve " in serve) == (True, True)
+    assert (" explore " in explore, " report " in report) == (True, True)
     subprocess.run(plot, shell=True, cwd=tmp_path, check=True)
     assert (tmp_path / "a demo" / "totals.png").is_file()

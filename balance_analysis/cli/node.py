@@ -177,9 +177,9 @@ def _next_steps(out: Path) -> Iterator[str]:
     )
     program = _program()
     yield f"{out / 'balances-tUSD.png'}, a picture, and those beside it"
-    yield f"{program} report {archive} -o {page}    # all of it, on one page"
+    yield f"{program} explore {archive}    # all of it, in the browser, until Ctrl-C"
+    yield f"{program} report {archive} -o {page}    # the same as a file"
     yield f"{program} plot {archive} --kind totals --asset-id tUSD -o {picture}"
-    yield f"{program} serve {archive}    # then open http://127.0.0.1:3008/docs"
     notebook = sample_data().parent / "notebooks" / "01_quickstart.ipynb"
     if notebook.is_file():
         yield f"{notebook}, the first of the notebooks"
