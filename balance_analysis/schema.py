@@ -43,7 +43,7 @@ NAMED_ASSETS: Final = (
     *("VOTE", "XYZalpha", "XYZbeta", "XYZdelta", "XYZepsilon", "XYZgamma"),
     *("fBTC", "fDAI", "fEURO", "fUSDC"),
 )
-"""The assets whose ids networks spell by name, not by 64 hex digits."""
+"""The assets whose ids networks spell by name, in the order of their numbers."""
 
 NO_MARKET: Final = ""
 

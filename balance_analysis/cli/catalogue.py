@@ -51,9 +51,7 @@ def accounts(
     check_is("archive", archive)
     form = choose_format(form, output, source=archive, otherwise="table")
     held = ba.Archive(archive)
-    assets = held.assets()
-    if filters.assets is not None:
-        assets = assets.updated(ba.read_assets(filters.assets))
+    assets = filters.with_given(held.assets())
     found = held.accounts(partial=partial, **{**filters.named(), "assets": assets})
     found = found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
     if form != "table":

@@ -15,6 +15,8 @@ from balance_analysis.files.atomic import ABOUT
 if TYPE_CHECKING:
     import datetime as dt
 
+    from balance_analysis.assets import Assets
+
 Text = str | None
 Texts = list[str] | None
 TableFormat = Literal["table", "csv", "json", "parquet", "xlsx"]
@@ -84,6 +86,12 @@ class AccountOptions:
             "account_types": self.account_type or (),
             "assets": self.assets,
         }
+
+    def with_given(self, kept: Assets) -> Assets:
+        """Return assets that are known already, with those of `--assets` over them."""
+        from balance_analysis.assets import read_assets
+
+        return kept if self.assets is None else kept.updated(read_assets(self.assets))
 
 
 _KINDS: Final = {

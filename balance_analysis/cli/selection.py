@@ -110,7 +110,7 @@ class Selection(AccountOptions):
 
         file = self.file
         kept = ba.Archive(file).assets() if self.is_archive else read_file_assets(file)
-        return kept if self.assets is None else kept.updated(ba.read_assets(self.assets))
+        return self.with_given(kept)
 
     @property
     def name(self) -> str:

@@ -32,8 +32,6 @@ ORANGE: Final = "#E69F00"
 SKY: Final = "#56B4E9"
 BLACK: Final = "#000000"
 GREY: Final = "#999999"
-
-COLOURS: Final = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK, GREY)
 """Okabe and Ito's, which colour-blind people can tell apart, with grey for their faint yellow."""
 
 _PAPER, _TEXT, _LINE, _GRID = "#15181d", "#e6e8eb", "#9aa3ad", "#4a525c"

@@ -25,6 +25,7 @@ from balance_analysis.schema import (
     INTERFACE_ACCOUNT_TYPES,
     LAST_MOMENT,
     LATER_ACCOUNT_TYPES,
+    NAMED_ASSETS,
     NETWORK_PARTY,
 )
 from balance_analysis.segments.segment import ACCOUNTS, BALANCES, BLOCKS
@@ -39,10 +40,8 @@ if TYPE_CHECKING:
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
-_WELL_KNOWN: Final = {
-    "00": "VOTE", "03": NETWORK_PARTY, "04": "XYZalpha", "05": "XYZbeta", "06": "XYZdelta",
-    "07": "XYZepsilon", "08": "XYZgamma", "09": "fBTC", "0a": "fDAI", "0b": "fEURO", "0c": "fUSDC",
-}  # fmt: skip
+_NAMES: Final = (NAMED_ASSETS[0], None, None, NETWORK_PARTY, *NAMED_ASSETS[1:])
+_WELL_KNOWN: Final = {f"{number:02x}": name for number, name in enumerate(_NAMES) if name}
 _NOT_USED: Final = 8
 """There is no account type of this number."""
 
