@@ -22,8 +22,9 @@ from balance_analysis.frame import empty_table
 from balance_analysis.known import lacking
 from balance_analysis.load.changes import load_balance_changes
 from balance_analysis.load.pages import iter_pages
-from balance_analysis.node.client import ATTEMPTS, Client
+from balance_analysis.node.client import Client
 from balance_analysis.node.limits import load_network_limits
+from balance_analysis.node.retry import ATTEMPTS
 from balance_analysis.schema import ATTRS_KEY, from_microseconds
 from tests.loopback import Fault, LoopbackNode, Row, follow_cursors, histories, random_history
 from tests.node.asking import NOWHERE, session_to
