@@ -26,7 +26,7 @@ from balance_analysis.cli.options import (
 )
 from balance_analysis.cli.output import BAD, PARTIAL, Messages, echo
 from balance_analysis.errors import RequestError
-from balance_analysis.text import count_text, to_duration
+from balance_analysis.text import count_text, spans_text, to_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,10 +71,9 @@ def status(
         messages.fail(f"what is complete ends more than {max_age} ago", PARTIAL)
     if fail_on_gaps and (found.gaps or found.unproven):
         from balance_analysis.archive.manifest import export_command
-        from balance_analysis.archive.status import stretches_text
 
         mend = export_command(ba.Archive(archive).store, "--fill-gaps")
-        parts = stretches_text(tuple(sorted(found.gaps + found.unproven)))
+        parts = spans_text(sorted(found.gaps + found.unproven))
         messages.fail(
             f"missing or unproven: {parts}; `{mend}` asks a node that still remembers it", PARTIAL
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -31,7 +32,7 @@ from balance_analysis.cli.options import (
 from balance_analysis.cli.output import BAD, LOCKED, PARTIAL, Messages, echo, logger, print_table
 from balance_analysis.errors import ArchiveError, RequestError
 from balance_analysis.files.atomic import check_output
-from balance_analysis.text import count_text, iso_text
+from balance_analysis.text import count_text, moment_text, range_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,12 +133,14 @@ class Export:
         """Print what would be asked for."""
         from balance_analysis.archive.layout import periods_between
         from balance_analysis.cli.estimate import estimate
+        from balance_analysis.schema import to_microseconds
 
-        partition, spans = self._partition(), self._export(client, dry_run=True).spans
+        partition, asked = self._partition(), self._export(client, dry_run=True).spans
+        spans = [(to_microseconds(start), to_microseconds(end)) for start, end in asked]
         counts = [sum(1 for _ in periods_between(*span, partition)) for span in spans]
         columns = {
-            "start": [iso_text(start) for start, _ in spans],
-            "end": [iso_text(end) for _, end in spans],
+            "start": [moment_text(start) for start, _ in asked],
+            "end": [moment_text(end) for _, end in asked],
             f"{partition}s": [f"{count:,}" for count in counts],
         }
         if spans:
@@ -284,8 +287,8 @@ class Export:
                 count_text(report.bad_rows, "bad row"),
                 report.id,
             )
-        known = report.committed
-        asked = f" from {known[0][0]} to {known[-1][1]}" if known else ""
+        known = [dt.datetime.fromisoformat(each) for span in report.committed for each in span]
+        asked = f" from {range_text(known[0], known[-1])}" if known else ""
         cost = f"{count_text(report.requests, 'request')}, {report.seconds:.1f} s"
         told = f"{what}{asked} in {cost}: {self._archive.uri}"
         self._messages.say(told, event="summary", **asdict(report))

@@ -12,7 +12,7 @@ from balance_analysis.cli.app import ARCHIVE, command
 from balance_analysis.cli.archive import connected
 from balance_analysis.cli.options import AccountOptions, Scheduler, archive_argument
 from balance_analysis.cli.output import BAD, PARTIAL, Messages, echo, logger, print_table
-from balance_analysis.text import count_text, iso_text, spans_text
+from balance_analysis.text import count_text, moment_text, spans_text
 
 
 @command(panel=ARCHIVE, interrupted=PARTIAL)
@@ -75,5 +75,5 @@ def _print_plan(run: ba.Run) -> None:
     if not run.spans:
         echo("Nothing to import: the archive has all of it")
         return
-    columns = zip(*(map(iso_text, span) for span in run.spans), strict=True)
+    columns = zip(*(map(moment_text, span) for span in run.spans), strict=True)
     print_table(dict(zip(("start", "end"), map(list, columns), strict=True)), left=("start", "end"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import shlex
 import shutil
@@ -32,7 +33,7 @@ from balance_analysis.cli.output import PARTIAL, Messages, echo, printable
 from balance_analysis.cli.tables import print_summary
 from balance_analysis.errors import BalanceAnalysisError
 from balance_analysis.files.atomic import check_output
-from balance_analysis.text import count_text
+from balance_analysis.text import count_text, range_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,8 +78,9 @@ def fetch(
             progress=messages.shows_progress,
             resume=resume,
         )
+    asked = dt.datetime.fromisoformat(loaded["start"]), dt.datetime.fromisoformat(loaded["end"])
     messages.say(
-        f"{loaded['rows']:,} rows from {loaded['start']} to {loaded['end']} in "
+        f"{loaded['rows']:,} rows from {range_text(*asked)} in "
         f"{count_text(loaded['requests'], 'request')}: {output}"
     )
     if not loaded["rows"]:

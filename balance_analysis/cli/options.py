@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from typer import Argument, Option
 
 from balance_analysis.files.atomic import ABOUT
+from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -152,7 +153,7 @@ def interval(since: Text, until: Text) -> dict[str, Any]:
     start, end = (None if bound is None else from_microseconds(bound) for bound in bounds)
     if start is not None and end is not None and start >= end:
         raise ValueError(
-            f"start must be before end, but {start.isoformat()} is not before {end.isoformat()}"
+            f"start must be before end, but {moment_text(start)} is not before {moment_text(end)}"
         )
     return {"start": start, "end": end}
 

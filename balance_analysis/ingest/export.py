@@ -218,7 +218,8 @@ class _Export:
     def plan(self) -> None:
         """Note what would be asked for."""
         is_new = check_bound(self.store, self.about)
-        self.run.spans = self._spans(Coverage() if is_new else read_coverage(self.store))
+        for span in self._spans(Coverage() if is_new else read_coverage(self.store)):
+            self.run.asks(*span)
 
     def fill(self, on_report: Callable[[RunReport], object] | None) -> None:
         """Ask for it, and commit what comes."""
@@ -280,7 +281,7 @@ class _Export:
         with closing(continuity):
             try:
                 for span in spans:
-                    self.run.spans.append(span)
+                    self.run.asks(*span)
                     self._fill(writer, continuity, *span)
                 if not spans:
                     continuity.check()

@@ -188,7 +188,7 @@ class _Import:
         imported = {} if is_new else read_imported(self.store)
         state = Coverage() if is_new else read_coverage(self.store)
         for part in self._new(imported, state):
-            self.run.spans.append(bounds_of(part))
+            self.run.asks(*bounds_of(part))
 
     def fill(self, on_report: Callable[[RunReport], object] | None) -> None:
         """Import them."""
@@ -295,7 +295,7 @@ class _Part:
         whole, run = self.whole, self.whole.run
         start, end = self._bounds(*bounds_of(self.segments))
         check_network(self.writer, self.segments, whole.about.filters, (start, end))
-        run.spans.append((start, end))
+        run.asks(start, end)
         span = SpanWriter(whole.store, self.writer, run, Proven(), start)
         try:
             with span.finishing():

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis.known import note_known
 from balance_analysis.schema import ID_TYPE, from_microseconds
+from balance_analysis.text import range_text
 from tests.analysis.tables import (
     LARGEST,
     accounts,
@@ -238,7 +239,7 @@ def short(tmp_path_factory):
 
 
 def test_a_file_that_does_not_know_all_that_was_asked_for_says_what_it_knows(short):
-    known = f"[{from_microseconds(BEGIN + DAY)}, {from_microseconds(BEGIN + 2 * DAY)})"
+    known = range_text(BEGIN + DAY, BEGIN + 2 * DAY)
     for bounds in ((), ("--until", from_microseconds(BEGIN + 3 * DAY))):
         for command in ("series", "summary"):
             said = run(command, short, *bounds, "--format", "csv").stderr
