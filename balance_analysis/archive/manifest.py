@@ -99,7 +99,10 @@ def read_about(store: Store) -> About:
     where = f"{store.uri}/{layout.ABOUT}"
     if content is None:
         _check_not_lost(store)
-        raise ArchiveError(f"{store.uri} is no archive: it has no {layout.ABOUT}; export makes one")
+        why = f"it has no {layout.ABOUT}"
+        if store.folder is not None and not store.folder.exists():
+            why = "there is no such folder"
+        raise ArchiveError(f"{store.uri} is no archive: {why}; export makes one")
     try:
         told = msgspec.json.decode(content)
         if told["format_version"] > FORMAT_VERSION:

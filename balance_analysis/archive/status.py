@@ -205,7 +205,8 @@ def _lines(status: ArchiveStatus) -> Iterator[tuple[str, str]]:
     accounts = "" if status.accounts is None else f" of {count_text(status.accounts, 'account')}"
     yield "rows", f"{status.rows:,}{accounts}"
     checkpoints = count_text(status.checkpoints, "checkpoint")
-    yield "files", f"{count_text(status.files, 'file')}, {checkpoints}, {_bytes(status.size)}"
+    files = f"{count_text(status.files, 'file')} ({status.about.partition}s with rows)"
+    yield "files", f"{files}, {checkpoints}, {_bytes(status.size)}"
     yield "last asked", _last_asked(status)
     yield "limits", count_text(status.limits, "distinct snapshot")
     yield "last run", _last_run(status)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Argument, Option
 
@@ -19,8 +18,14 @@ from balance_analysis.cli.options import (
     form_option,
     output_option,
 )
-from balance_analysis.cli.output import UNKNOWN, Messages, echo, print_table
-from balance_analysis.cli.tables import choose_format, print_accounts, write_exact
+from balance_analysis.cli.output import Messages, echo, print_table
+from balance_analysis.cli.tables import (
+    Listing,
+    cell_text,
+    choose_format,
+    list_accounts,
+    write_exact,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,48 +44,22 @@ def accounts(
     messages: Messages,
     archive: _Archive,
     filters: AccountOptions,
+    listing: Listing,
     partial: Annotated[
         bool, Option("--partial", help="Take what there is where it isn't complete.")
     ] = False,
-    output: _Output = None,
-    form: _Form = None,
-    limit: Annotated[int, Option(min=0, help="Accounts in a table; 0 for all.")] = 20,
-    wide: Annotated[bool, Option("--wide", help="Show all columns, ids and digits.")] = False,
 ) -> None:
-    """List the accounts of an archive, the most active first, and what they hold at its end."""
+    """List the accounts of an archive, the most active first, and what they hold at its end.
+
+    A table is 80 characters wide, amounts in whole units of known assets.
+    """
     check_is("archive", archive)
-    form = choose_format(form, output, source=archive, otherwise="table")
+    form = choose_format(listing.form, listing.output, source=archive, otherwise="table")
     held = ba.Archive(archive)
     assets = filters.with_given(held.assets())
     found = held.accounts(partial=partial, **{**filters.named(), "assets": assets})
     found = found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
-    if form != "table":
-        write_exact(found, form, output)
-        if output is not None:
-            messages.say(f"{len(found):,} accounts: {output}")
-        return
-    shown = found.head(limit) if limit else found
-    if wide:
-        print_table(
-            {name.replace("_", " "): list(map(_text, shown[name])) for name in map(str, shown)},
-            left=[name.replace("_", " ") for name in ba.ACCOUNT_KEY],
-        )
-    else:
-        names = ("rows", "balance", "last seen")
-        print_accounts(shown, assets, names, ("balance", "rows", "last seen"))
-    if len(shown) < len(found):
-        echo(f"... the {len(shown)} most active of {len(found):,} accounts")
-
-
-def _text(value: Any, missing: str = UNKNOWN) -> str:  # noqa: ANN401 - a cell
-    """Return a cell as it is, every digit of it."""
-    from pandas import isna
-
-    if not isinstance(value, list | dict) and isna(value):
-        return missing
-    if isinstance(value, dt.datetime):
-        return value.replace(tzinfo=None).isoformat(" ")
-    return str(value)
+    list_accounts(found, ("balance", "rows", "last seen"), listing, form, assets, messages)
 
 
 @command()
@@ -149,7 +128,7 @@ def _print_rows(rows: pa.Table, *, wide: bool) -> None:
 
     columns = {}
     for name in rows.column_names:
-        texts = [_text(value, "NULL") for value in rows[name].to_pylist()]
+        texts = [cell_text(value, "NULL") for value in rows[name].to_pylist()]
         columns[name] = texts if wide else _shortened(texts)
     numbers = (kinds.is_integer, kinds.is_floating, kinds.is_decimal)
     left = [field.name for field in rows.schema if not any(is_(field.type) for is_ in numbers)]

@@ -32,13 +32,14 @@ from balance_analysis.cli.options import (
 from balance_analysis.cli.output import BAD, LOCKED, PARTIAL, Messages, echo, logger, print_table
 from balance_analysis.errors import ArchiveError, RequestError
 from balance_analysis.files.atomic import check_output
-from balance_analysis.text import count_text, moment_text, range_text
+from balance_analysis.text import count_text, moment_text, range_text, spans_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from balance_analysis.archive.runs import RunReport
     from balance_analysis.cli.settings import Value
+    from balance_analysis.spans import Span
 
 _Config = Annotated[
     Path | None, Option(metavar="FILE", help="A TOML file with [export.NAME]; then name that.")
@@ -91,7 +92,10 @@ def export(
     ] = False,
     repair: Annotated[bool, Option("--repair", help="Mend what `verify` finds.")] = False,
 ) -> None:
-    """Bring an archive up to date with a node; the first run makes it."""
+    """Bring an archive up to date with a node; the first run makes it.
+
+    It ends with 3 where the node doesn't remember all that a run asks for: that part is unproven.
+    """
     messages.is_json = options.log_format == "json"
     values = _resolve(targets or [], config, asdict(options))
     settings = {name: value.value for name, value in values.items()}
@@ -156,7 +160,8 @@ class Export:
         """Bring the archive up to date."""
         with connected(self._settings["scheduler"]) as cluster:
             run = self._export(client, executor=cluster)
-        code = BAD if run.conflicts or run.bad_rows or run.damaged else 0
+        lacking = self._lacking(run)
+        code = BAD if run.conflicts or run.bad_rows or run.damaged else PARTIAL if lacking else 0
         self._write_metrics(code)
         if run.conflicts:
             logger.warning(
@@ -174,7 +179,19 @@ class Export:
                 self._command("--repair"),
             )
         self._tell(count_text(run.rows, "new row") if run.rows else "Nothing new")
+        if code == PARTIAL:
+            said = f"not all that was asked for is known: {spans_text(lacking)} is unproven"
+            self._messages.fail(f"{self._archive.uri} holds what there is, but {said}", code)
         return code
+
+    def _lacking(self, run: ba.Run) -> list[Span]:
+        """Return what was asked for and isn't known to be complete now."""
+        from balance_analysis.archive.manifest import read_coverage
+        from balance_analysis.schema import to_microseconds
+
+        state = read_coverage(self._archive.store)
+        spans = [(to_microseconds(start), to_microseconds(end)) for start, end in run.spans]
+        return [part for span in spans for part in state.missing(*span)]
 
     def repair(self, client: ba.Client) -> int:
         """Mend the archive."""

@@ -30,7 +30,7 @@ from balance_analysis.cli.options import (
     output_option,
 )
 from balance_analysis.cli.output import PARTIAL, Messages, echo, printable
-from balance_analysis.cli.tables import print_summary
+from balance_analysis.cli.tables import SUMMARY, print_accounts
 from balance_analysis.errors import BalanceAnalysisError
 from balance_analysis.files.atomic import check_output
 from balance_analysis.text import count_text, range_text
@@ -165,7 +165,7 @@ def demo(
 
     result = run_demo(out, say=messages.say)
     echo(f"{result.status}\n")
-    print_summary(result.summary, limit=12, assets=sample_assets())
+    print_accounts(result.summary, SUMMARY, limit=12, assets=sample_assets())
     messages.say("Wrote " + ", ".join(str(path) for path in result.files))
     messages.say("\nOpen next:\n" + "\n".join(f"  {line}" for line in _next_steps(out)))
 

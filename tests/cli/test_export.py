@@ -377,7 +377,10 @@ def test_status_of_an_archive_with_gaps_ends_with_3_when_asked(node, tmp_path):
 
 
 def test_what_a_node_had_forgotten_before_the_beginning_is_unproven_too(node, tmp_path):
-    run("export", node.url, tmp_path / "a", "--since", "2023-01-01", "--until", "2023-05-01")
+    asked = (node.url, tmp_path / "a", "--since", "2023-01-01", "--until", "2023-05-01")
+    said = run("export", *asked, code=3).stderr
+    assert "is known: 2023-01-01T00:00Z to 2023-04-28T20:00Z is unproven" in said
+    run("export", *asked)
     found = run("status", tmp_path / "a", "--fail-on-gaps", code=3)
     assert re.search(r"^unproven +2023-01-01T", found.stdout, re.MULTILINE)
     assert "unproven: 2023-01-01T00:00Z to 2023-04-28T20:00Z; " in found.stderr

@@ -29,6 +29,7 @@ from tests.archive.exporting import START as BEGIN
 from tests.cli.running import fails, run
 
 SAMPLE = Path(__file__).parents[2] / "sample_data" / "changes.parquet"
+ASSETS = SAMPLE.with_name("assets.toml")
 USD = "e46bed5b0745e4778e9be69108c8d9e81eedd6f92271ef8af77cff45d48a55b1"
 ROWS = spread_history(7, rows=200, accounts=15)
 SPOILING = [
@@ -291,3 +292,19 @@ def test_cells_of_an_archive_with_a_gap_are_empty_where_a_change_may_be_missing(
     ]
     assert inside
     assert {row["state"] for row in inside} == {"unknown"}
+
+
+def test_files_and_wide_tables_have_whole_units_if_these_are_wanted(tmp_path):
+    words = (SAMPLE, "--asset-id", "tUSD", "--assets", ASSETS)
+    run("summary", *words, "--units", "-o", tmp_path / "a.csv")
+    run("series", *words, "--freq", "1D", "--units", "-o", tmp_path / "s.csv")
+    table = ba.read_parquet(SAMPLE, assets=ASSETS)
+    usd = table[table["asset_id"] == ba.read_assets(ASSETS).find("tUSD").asset_id]
+    wanted = ba.summarize_accounts(usd, units=True)
+    assert pd.read_csv(tmp_path / "a.csv")["closing"].tolist() == wanted["closing"].tolist()
+    series = ba.balance_series(usd, freq="1D", layout="long", units=True)["balance"].dropna()
+    assert pd.read_csv(tmp_path / "s.csv")["balance"].dropna().tolist() == series.tolist()
+    assert (
+        str(wanted["closing"].max())
+        in run("summary", *words, "--units", "--wide", "--limit", 0).stdout
+    )
