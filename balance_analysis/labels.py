@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from balance_analysis.schema import ACCOUNT_KEY, NO_MARKET
 from balance_analysis.text import short_ids, type_label
@@ -55,7 +55,8 @@ def account_labels(accounts: pd.DataFrame) -> pd.Series[str]:
     keys = accounts[names].astype("str").reset_index(drop=True)
     distinct = keys.drop_duplicates()
     short = {name: short_ids(distinct[name]) for name in ("party_id", "market_id") if name in keys}
-    labels = [_label(ids, short) for ids in distinct.to_dict("records")]
+    records: Any = distinct.to_dict("records")
+    labels = [_label(ids, short) for ids in records]
     places = keys.groupby(names, sort=False, dropna=False).ngroup()
     found = places.map(dict(enumerate(labels))).astype("str").rename("label")
     return found.set_axis(accounts.index)

@@ -128,6 +128,13 @@ def _check_not_lost(store: Store) -> None:
     raise ArchiveDamagedError(f"{store.uri} has lost its {layout.ABOUT}: {_EQUAL}")
 
 
+def partition_of(store: Store, wanted: layout.Partition | None) -> layout.Partition:
+    """Return what a file is to hold: what is wanted, else as an archive has it, else a day."""
+    if wanted is not None or store.read(layout.ABOUT) is None:
+        return wanted or "day"
+    return read_about(store).partition
+
+
 def check_empty(store: Store) -> None:
     """Raise ArchiveError if an archive can't be made here, as there are other files."""
     _check_not_lost(store)

@@ -27,7 +27,7 @@ ARCHIVE: Final = "Fill, check and serve an archive"
 PANELS: Final = (NODE, ARCHIVE, ROWS, "Try it")
 
 
-_UsageError: Final = typer.BadParameter.__bases__[0]
+_UsageError: Final[Any] = typer.BadParameter.__bases__[0]
 """typer has no public name for it."""
 
 _PLAIN: Final = {

@@ -12,8 +12,8 @@ import balance_analysis as ba
 from balance_analysis.cli.app import command
 from balance_analysis.cli.options import (
     AccountOptions,
+    ArchiveAt,
     TableFormat,
-    archive_argument,
     check_is,
     form_option,
     output_option,
@@ -28,13 +28,10 @@ from balance_analysis.cli.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pyarrow as pa
 
 _LONG_ID: Final = re.compile(r"[0-9a-f]{64}")
 
-_Archive = Annotated[str, archive_argument()]
 _Form = Annotated[TableFormat | None, form_option("a table")]
 _Output = Annotated[Path | None, output_option("Write it here: .csv, .json, .parquet or .xlsx.")]
 
@@ -42,7 +39,7 @@ _Output = Annotated[Path | None, output_option("Write it here: .csv, .json, .par
 @command()
 def accounts(
     messages: Messages,
-    archive: _Archive,
+    archive: ArchiveAt,
     filters: AccountOptions,
     listing: Listing,
     partial: Annotated[
@@ -65,7 +62,7 @@ def accounts(
 @command()
 def sql(
     messages: Messages,
-    archive: _Archive,
+    archive: ArchiveAt,
     query: Annotated[str, Argument(help='A SELECT, such as "select * from coverage".')],
     output: _Output = None,
     form: _Form = None,
@@ -82,9 +79,7 @@ def sql(
     if form != "table":
         import pandas as pd
 
-        write_exact(found.to_pandas(types_mapper=pd.ArrowDtype), form, output)
-        if output is not None:
-            messages.say(f"{len(found):,} rows: {output}")
+        write_exact(found.to_pandas(types_mapper=pd.ArrowDtype), form, output, messages)
         return
     shown = found.slice(0, limit) if limit else found
     _print_rows(shown, wide=wide)
@@ -126,19 +121,13 @@ def _ask(archive: str, query: str, most: int | None) -> pa.Table:
 def _print_rows(rows: pa.Table, *, wide: bool) -> None:
     import pyarrow.types as kinds
 
+    from balance_analysis.text import short_ids
+
     columns = {}
     for name in rows.column_names:
         texts = [cell_text(value, "NULL") for value in rows[name].to_pylist()]
-        columns[name] = texts if wide else _shortened(texts)
+        short = {} if wide else short_ids(filter(_LONG_ID.fullmatch, texts))
+        columns[name] = [short.get(text, text) for text in texts]
     numbers = (kinds.is_integer, kinds.is_floating, kinds.is_decimal)
     left = [field.name for field in rows.schema if not any(is_(field.type) for is_ in numbers)]
     print_table(columns, left=left)
-
-
-def _shortened(texts: Iterable[str]) -> list[str]:
-    """Return texts with long ids shortened, as `accounts` shows them."""
-    from balance_analysis.text import short_ids
-
-    texts = list(texts)
-    short = short_ids(text for text in texts if _LONG_ID.fullmatch(text))
-    return [short.get(text, text) for text in texts]

@@ -29,10 +29,11 @@ from balance_analysis.cli.options import (
     kind_of,
     output_option,
 )
-from balance_analysis.cli.output import PARTIAL, Messages, echo, printable
+from balance_analysis.cli.output import PARTIAL, Messages, echo
 from balance_analysis.cli.tables import SUMMARY, print_accounts
 from balance_analysis.errors import BalanceAnalysisError
 from balance_analysis.files.atomic import check_output
+from balance_analysis.notebook import plain
 from balance_analysis.text import count_text, range_text
 
 if TYPE_CHECKING:
@@ -122,17 +123,10 @@ def limits(
     text = limits_to_json(snapshot)
     if form == "table":
         content = json.loads(text)
-        extra = {printable(name): value for name, value in content.pop("extra").items()}
-        content = extra | content
-        width = max(map(len, content))
-        text = "".join(f"{name:{width}}  {_plain(value)}\n" for name, value in content.items())
+        facts = content.pop("extra") | content
+        width = max(map(len, facts))
+        text = "".join(f"{name:{width}}  {plain(value)}\n" for name, value in facts.items())
     echo(text, nl=False)
-
-
-def _plain(value: object) -> str:
-    """Return a value of JSON as a person writes it."""
-    words = {None: "not set", True: "yes", False: "no"}
-    return words[value] if value is None or isinstance(value, bool) else printable(str(value))
 
 
 @command(panel=NODE)

@@ -49,7 +49,7 @@ _Output = Annotated[
 _Layout = Annotated[
     Literal["long", "wide"],
     Option(
-        help="long: a row for each account and point; wide: a column for each account, headed by its four ids."
+        help="long: a row for each account and point; wide: a column an account, under its ids."
     ),
 ]
 
@@ -105,9 +105,7 @@ def series(
     if units:
         how["units"] = selection.known_assets
     found = ba.balance_series(rows.table, freq=freq, layout=layout, **how)
-    write_exact(found, chosen, output)
-    if output is not None:
-        messages.say(f"{len(found):,} rows: {output}")
+    write_exact(found, chosen, output, messages)
 
 
 def choose_format(
@@ -144,12 +142,20 @@ def choose_format(
     return form or cast("ExactFormat", ending)
 
 
-def write_exact(rows: pd.DataFrame, form: TableFormat, output: Path | None) -> None:
+def write_exact(
+    rows: pd.DataFrame,
+    form: TableFormat,
+    output: Path | None,
+    messages: Messages,
+    *,
+    what: str = "rows",
+) -> None:
     """Write rows to stdout, or to a file that appears whole or not at all."""
     from balance_analysis.files.tables import WRITERS, to_rows, write_as
 
     if output is not None:
         write_as(rows, form, output)
+        messages.say(f"{len(rows):,} {what}: {output}")
     elif sys.stdout.isatty():
         held = io.BytesIO()
         WRITERS[form](to_rows(rows), held)
@@ -173,9 +179,7 @@ def list_accounts(
         return
     found = ba.to_units(accounts, assets) if listing.units else accounts
     if form != "table":
-        write_exact(found, form, listing.output)
-        if listing.output is not None:
-            messages.say(f"{len(found):,} accounts: {listing.output}")
+        write_exact(found, form, listing.output, messages, what="accounts")
         return
     shown = _most_active(found, listing.limit)
     columns = {str(name): list(map(cell_text, shown[name])) for name in shown}

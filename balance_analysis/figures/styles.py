@@ -123,17 +123,12 @@ _PLACES: Final = {
 }
 
 
-def _place(account_type: str) -> tuple[str, int]:
-    """Return the hue of an account type, and its place among the variants of that hue."""
-    return _PLACES.get(account_type, (GREY, _FAMILIES[GREY].count(", ") + 1))
-
-
 def type_style(account_type: str) -> Style:
     """Return how an account type is drawn: the same in every figure.
 
     Those that aren't among `ACCOUNT_TYPES` share a grey.
     """
-    return _variant(*_place(account_type))
+    return _variant(*_PLACES.get(account_type, (GREY, _FAMILIES[GREY].count(", ") + 1)))
 
 
 def account_styles(account_types: Iterable[str]) -> list[Style]:
