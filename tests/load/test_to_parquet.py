@@ -39,7 +39,7 @@ def load_all(node, **options):
         return ba.load_balance_changes(client, start=START, **options)
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(histories(), st.sampled_from([3, 40, 1000]), st.integers(1, 3))
 def test_the_file_holds_the_table_that_a_load_gives(tmp_path_factory, rows, page_size, workers):
     path = tmp_path_factory.mktemp("files") / "changes.parquet"
@@ -66,7 +66,7 @@ def test_row_groups_follow_in_time_and_are_sorted_inside(tmp_path):
         )
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(st.integers(0, 60), st.sampled_from([7, 50]), st.integers(1, 4))
 def test_a_failed_load_goes_on_where_it_stood(tmp_path_factory, served, page_size, workers):
     path = tmp_path_factory.mktemp("files") / "x.parquet"
