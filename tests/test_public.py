@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 import tomllib
@@ -16,6 +17,7 @@ import balance_analysis as ba
 from balance_analysis.demo import sample_data
 
 ROOT = Path(__file__).parents[1]
+SHOWN = [ROOT / "README.md", *sorted((ROOT / "notebooks").glob("*.ipynb"))]
 HEAVY = {"duckdb", "matplotlib", "msgspec", "numpy", "pandas", "pyarrow", "requests", "starlette"}
 HEAVY |= {"prometheus_client"}
 
@@ -99,3 +101,9 @@ def test_the_account_key_stands_wherever_pandas_takes_columns():
     accounts = table.drop_duplicates(ba.ACCOUNT_KEY)[ba.ACCOUNT_KEY]
     assert table.groupby(ba.ACCOUNT_KEY, observed=True).ngroups == len(accounts)
     assert len(table.merge(accounts, on=ba.ACCOUNT_KEY)) == len(table)
+
+
+@pytest.mark.parametrize("path", SHOWN, ids=lambda path: path.stem)
+def test_readme_and_the_notebooks_import_public_modules_only(path):
+    imported = re.findall(r"\b(?:from|import) (balance_analysis[\w.]*)", path.read_text("utf-8"))
+    assert {*imported} <= {"balance_analysis", "balance_analysis.demo"}

@@ -16,9 +16,10 @@ from balance_analysis.analysis.totals import Groups, events, make_groups, sum_at
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
 from balance_analysis.figures.steps import count_columns, draw_area, last_edge
-from balance_analysis.figures.styles import OTHERS, group_labels, group_styles, looks
+from balance_analysis.figures.styles import OTHERS, group_styles, looks
 from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import open_figure, show_interval
+from balance_analysis.labels import account_labels
 from balance_analysis.text import count_text
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def largest_groups(
     is_stacked = shares or is_seen.sum() > 1 or len(held) == 1
     is_seen |= not is_stacked
     most, rest = held[is_seen][:n], np.append(held[is_seen][n:], held[~is_seen])
-    labels = group_labels(groups.ids.iloc[[*most, *rest]])[: len(most)]
+    labels = account_labels(groups.ids.iloc[[*most, *rest]]).tolist()[: len(most)]
     styles = group_styles(groups.ids.iloc[most])
     areas_of = np.full(len(groups), len(most) + min(len(rest), 1))
     areas_of[most], areas_of[rest] = np.arange(len(most)), len(most)

@@ -40,8 +40,6 @@ FRESH: Final = 3
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
-_decoding = threading.Lock()
-
 T = TypeVar("T")
 
 _OUTSIDE: Final = 416
@@ -77,12 +75,6 @@ def answers(
             yield answer
     if not any_answered:
         raise failure or AssertionError("a client has at least one node")
-
-
-def _decode(body: bytes) -> DecodedPage:
-    # Decoding holds the interpreter: threads that fight for it take longer than threads in a queue.
-    with _decoding:
-        return decode_page(body)
 
 
 @dataclass(slots=True)
@@ -167,7 +159,7 @@ class NodePool:
         answer = client.get(
             BALANCE_CHANGES,
             request.parameters(),
-            _decode,
+            decode_page,
             base_url=base_url,
             tally=self.tally,
             retry=Retry(timeouts=request.page_size == 1, stopped=self._stopped),

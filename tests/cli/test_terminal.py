@@ -189,3 +189,21 @@ def test_an_archive_without_a_node_names_the_one_that_filled_it(sample_node, tmp
     run("export", sample_node, tmp_path / "a", "--until", "2023-04-02")
     said = fails("export", tmp_path / "a", code=2, folder=tmp_path)
     assert printed_commands(said) == [["export", sample_node, str(tmp_path / "a")]]
+
+
+# Slips
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("fetch http://x -o x.parquet --page-size x", "--page-size must be a valid integer (`"),
+        ("serve --demo --port 99999", "--port must be less than or equal to 65535 (`"),
+        (f"plot {SAMPLE} -o x.png --kind foo", "--kind: 'foo' is not one of 'balances', "),
+        ("fetch http://x", "Missing option '-o' / '--output' (`"),
+        ("fetchx", "No such command 'fetchx'. Did you mean 'fetch'? (`"),
+        ("export --lag", "Option '--lag' requires an argument"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_told_in_one_line(words, said, tmp_path):
+    assert fails(*words.split(), code=2, folder=tmp_path).startswith(f"balance-analysis: {said}")

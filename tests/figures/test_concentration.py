@@ -39,7 +39,7 @@ def test_a_curve_of_many_holders_has_fewer_points_on_the_same_curve():
 
 def test_words_tell_the_moment_the_coefficient_and_the_largest():
     ax = ba.plot_concentration(holders([1, 3], time=us("2023-04-01T12:00")), n=1)
-    assert ax.get_title("left") == "How unevenly VOTE is held at 2023-04-01 12:00:00 UTC"
+    assert ax.get_title("left") == "How unevenly VOTE is held at 2023-04-01T12:00Z"
     assert entries(ax) == ["Lorenz curve, Gini 0.25", "all hold the same"]
     assert said(ax) == "the largest holds 75%"
 

@@ -508,7 +508,7 @@ def test_the_table_shows_warnings_without_colour():
         )
     )
     assert text == (
-        "http://n, 2023-04-01 12:00 UTC, 3 requests\n"
+        "http://n, 2023-04-01T12:00Z, 3 requests\n"
         "1 warning\n"
         "\n"
         "ok       page size  Fine.\n"
