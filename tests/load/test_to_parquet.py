@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
 
 import pandas as pd
@@ -16,6 +14,7 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis.load import to_parquet as download
 from balance_analysis.load.to_parquet import load_to_parquet, partial_path
+from tests.cli.running import child, run
 from tests.loopback import Fault, LoopbackNode, histories, random_history
 
 pytestmark = pytest.mark.usefixtures("without_waits")
@@ -196,20 +195,12 @@ def test_quarantined_rows_are_told_across_runs(tmp_path):
     assert loaded["rows"] == len(ROWS) - len(spoiled)
 
 
-def fetch(node, path, *options):
-    return subprocess.Popen(
-        [sys.executable, "-m", "balance_analysis", "fetch", node.url, "-o", str(path), *options],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_fetch_is_resumed_on_the_command_line(sent, tmp_path):
     path = tmp_path / "x.parquet"
     options = ("--since", START, "--until", "2023-05-01", "--page-size", "20", "--workers", "2")
     with LoopbackNode(ROWS, block_timestamp=LATE, latency=0.05) as node:
-        process = fetch(node, path, *options)
+        process = child("fetch", node.url, "-o", path, *options)
         while len(node.requests) < 20:
             time.sleep(0.02)
         process.send_signal(sent)
@@ -218,9 +209,8 @@ def test_an_interrupted_fetch_is_resumed_on_the_command_line(sent, tmp_path):
         assert "--resume" in said
         assert [partial_path(path)] == list(tmp_path.iterdir())
         node.latency = 0
-        process = fetch(node, path, *options, "--resume", "-q")
-        said = process.communicate(timeout=20)[1]
-        assert (process.returncode, said) == (0, "")
+        again = run("fetch", node.url, "-o", path, *options, "--resume", "-q")
+        assert again.stderr == ""
         expected = load_all(node, end="2023-05-01")
     pd.testing.assert_frame_equal(ba.read_parquet(path), expected)
     assert [path] == list(tmp_path.iterdir())
