@@ -115,7 +115,8 @@ def plot_concentration(
     >>> ax.get_legend().get_texts()[0].get_text()
     'Lorenz curve, Gini 0.25'
     """
-    _check(kind, n, other={"lorenz": {"freq": freq}, "largest": {"when": when}}.get(kind))
+    others: dict[str, dict[str, object]] = {"lorenz": {"freq": freq}, "largest": {"when": when}}
+    _check(kind, n, others.get(kind))
     told: Any = {"opening": opening, "known": known}
     steps, interval = open_figure(data, **told, start=start, end=end)
     unit = axes.unit_of(data, steps.accounts, assets)
@@ -148,7 +149,7 @@ def plot_concentration(
     return finish(ax, title, drawn, notes=notes, says=says)
 
 
-def _check(kind: str, n: int, *, other: dict[str, object] | None) -> None:
+def _check(kind: str, n: int, other: dict[str, object] | None) -> None:
     """Raise unless it is one of both kinds, without what belongs to the other."""
     if other is None:
         raise ValueError(f"kind must be 'lorenz' or 'largest', not {kind!r}")
