@@ -148,10 +148,10 @@ FETCHED = ("fetch", NODE, "-o", "changes.parquet")
     ("command", "says", "instead"),
     [
         (("export", "{archive}", NODE), "the archive comes last", ("export", NODE, "{archive}")),
-        (("export", NODE), "name the archive", EXPORTED),
+        (("export", NODE), "the archive comes last", EXPORTED),
         (
             ("export", NODE, "http://b:2"),
-            "name the archive",
+            "the archive comes last",
             ("export", NODE, "http://b:2", "archive"),
         ),
         (("export", NODE, SAMPLE), "is a file, not an archive", ("summary", SAMPLE)),
