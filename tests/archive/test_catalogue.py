@@ -51,7 +51,7 @@ def expected(archive, *, partial):
     )
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @example(rows=(7, 900), files=("day", (0, 0.6)), has_checkpoints=True, partial=False)
 @example(rows=(7, 900), files=("day", (0.4, 1)), has_checkpoints=True, partial=False)
 @given(
