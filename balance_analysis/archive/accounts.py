@@ -13,15 +13,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.archive.datafile import FILE_KEY, account_heads, times_of
+from balance_analysis.archive.datafile import NO_ROWS, account_heads, numbers_of, times_of
 from balance_analysis.frame import frame_of
-from balance_analysis.rows import account_numbers, canonical
+from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
 
 ACCOUNTS: Final = pa.schema(
     [
@@ -68,7 +66,8 @@ def merged(parts: Iterable[pa.Table]) -> pa.Table:
 
 def _merged(parts: Sequence[pa.Table]) -> pa.Table:
     seen = pa.concat_tables(parts)
-    lasts, numbers = _numbered(seen, FILE_KEY)
+    lasts = canonical(seen.select(COLUMNS), sort=False)
+    numbers = numbers_of(lasts)
     order = np.argsort(numbers, kind="stable")
     firsts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
     tails = np.append(firsts[1:], len(order))[: len(firsts)] - 1
@@ -91,10 +90,10 @@ def table_of(parts: list[tuple[pa.Table, pa.Table]]) -> pd.DataFrame:
     """
     seen = pa.concat_tables([ACCOUNTS.empty_table(), *(accounts for accounts, _ in parts)])
     names = COLUMNS[len(ACCOUNT_KEY) :]
-    rows = pa.concat_tables([ARROW_SCHEMA.empty_table().select(names), *(x for _, x in parts)])
+    rows = pa.concat_tables([NO_ROWS.select(names), *(x for _, x in parts)])
     parts.clear()
-    lasts, numbers = _numbered(seen, ACCOUNT_KEY)
-    order = np.argsort(numbers, kind="stable")
+    lasts = canonical(seen.select(COLUMNS), sort=False)
+    order = np.argsort(numbers_of(lasts, ACCOUNT_KEY), kind="stable")
     sizes = seen["rows"].to_numpy()
     begins, sizes = (np.cumsum(sizes) - sizes)[order], sizes[order]
     # Where each row of the table stands among those that were read.
@@ -112,11 +111,3 @@ def table_of(parts: list[tuple[pa.Table, pa.Table]]) -> pd.DataFrame:
     columns["timestamp"] = pd.Series(times).dt.tz_localize("UTC")
     columns["balance"] = pd.arrays.ArrowExtensionArray(pa.chunked_array([columns["balance"]]))
     return pd.DataFrame(columns)
-
-
-def _numbered(seen: pa.Table, names: Sequence[str]) -> tuple[pa.Table, NDArray[np.int64]]:
-    """Return the last rows of accounts as they stand, and numbers that sort as some ids do."""
-    lasts = canonical(seen.select(COLUMNS), sort=False)
-    ids = [lasts[name].chunk(0) for name in names]
-    codes = [column.indices.to_numpy() for column in ids]
-    return lasts, account_numbers(codes, [len(column.dictionary) for column in ids])

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from balance_analysis.analysis.units import Units
-    from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.archive.manifest import About
     from balance_analysis.archive.status import ArchiveStatus, VerifyReport
     from balance_analysis.assets import Assets
     from balance_analysis.files.atomic import PathLike
@@ -107,10 +105,9 @@ class Archive:
             One row per interval, in time order: `start`, `end` (datetime64[us, UTC], half-open),
             `state` (category: "complete"; "unproven", where the node may have forgotten rows before
             it was asked; "gap", between the others), and, but for gaps, `source` (the node),
-            `block_height` (Int64, the last block that it held) and `asked_at` (datetime64[us,
-            UTC]).
+            `block_height` (Int64, its last block) and `asked_at` (datetime64[us, UTC]).
         """
-        return self._state()[1].to_frame()
+        return read_coverage(self.store).to_frame()
 
     def assets(self) -> Assets:
         """Return what the assets are called and how many decimals they have; maybe of none.
@@ -167,13 +164,14 @@ class Archive:
         """
         check_columns(columns, (*COLUMNS, BLOCK_HEIGHT))
         scan = self.scan(start=start, end=end, partial=partial, **filters)
-        names = [name for name in columns if name != BLOCK_HEIGHT]
-        needed = names if len(names) == len(columns) else dict.fromkeys([*names, "timestamp"])
-        table = read_frame(scan, list(needed))
-        if len(names) < len(columns):
+        if BLOCK_HEIGHT not in columns:
+            table = read_frame(scan, columns)
+        else:
+            names = dict.fromkeys([*columns, "timestamp"])
+            table = read_frame(scan, [name for name in names if name != BLOCK_HEIGHT])
             add_heights(self.store, table)
             table = table[list(columns)]
-        if set(names) == set(COLUMNS):
+        if {*COLUMNS} <= {*columns}:
             note_known(table, scan.known, nothing_before=scan.nothing_before)
             self._note_assets(table, filters)
         return table
@@ -191,12 +189,7 @@ class Archive:
         """Yield balance changes as Arrow batches, for what doesn't fit into memory.
 
         Files are read one after the other, in time order; inside a file rows stand by party, then
-        in the table's order. What `read` raises comes before the first batch.
-
-        Parameters
-        ----------
-        start, end, asset_id, party_ids, market_ids, account_types, assets, columns, partial
-            As for `read`.
+        in the table's order. It takes what `read` takes; what that raises comes before any batch.
 
         Yields
         ------
@@ -235,14 +228,8 @@ class Archive:
     ) -> dd.DataFrame:
         """Return balance changes as a dask DataFrame: a partition for each file, read when needed.
 
-        It takes the extra `cluster`, or raises ImportError; else what `read` raises, before
-        anything is read. What is asked for is fixed now: rows that a later export adds are not in
-        it.
-
-        Parameters
-        ----------
-        start, end, asset_id, party_ids, market_ids, account_types, assets, columns, partial
-            As for `read`. Filters and columns are applied where a file is read.
+        It needs the extra `cluster`, or raises ImportError. It takes what `read` takes, and raises
+        that at once. Rows that a later export adds are not in it.
 
         Returns
         -------
@@ -283,8 +270,7 @@ class Archive:
         partial
             Whether to go by what there is where the archive is not complete up to `when`.
         units
-            For amounts in whole units, as floats: see `balance_analysis.balance_at`; `True` stands
-            for the archive's assets.
+            As for `balance_analysis.balance_at`; `True` stands for the archive's assets.
 
         Returns
         -------
@@ -294,10 +280,8 @@ class Archive:
 
         Raises
         ------
-        IncompleteError
-            If a row before `when` may be missing, unless `partial`.
-        ValueError
-            As `read`.
+        IncompleteError, ValueError
+            If a row before `when` may be missing, unless `partial`; as `read`.
         """
         accounts = make_archive_filters(self.store, filters)
         held = read_balances(self.store, accounts, when, partial=partial)
@@ -309,14 +293,7 @@ class Archive:
     ) -> pd.DataFrame:
         """Return what every account held before a moment: the `opening` of a table from there on.
 
-        It returns and raises what `balance_at` does.
-
-        Parameters
-        ----------
-        at
-            The moment; without a time zone UTC. A row at exactly `at` is not before it.
-        partial, units
-            As for `balance_at`.
+        It takes, returns and raises what `balance_at` does; but a row at exactly `at` doesn't count.
         """
         before = from_microseconds(to_microseconds(at) - 1)
         return self.balance_at(before, partial=partial, units=units)
@@ -383,7 +360,7 @@ class Archive:
             the fields of `NetworkLimits`; `extra` as JSON. Segments tell each change: there a row
             holds from the time of its block to that of the next change.
         """
-        rows = read_limits(self.store, *self._state())
+        rows = read_limits(self.store, read_about(self.store), read_coverage(self.store))
         frame: pd.DataFrame = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
         return frame
 
@@ -401,19 +378,9 @@ class Archive:
     def status(
         self, *, now: dt.datetime | None = None, count_accounts: bool = True
     ) -> ArchiveStatus:
-        """Return what the archive holds, in a few lines.
+        """Return what the archive holds: coverage, gaps, rows, files, and how old it is `now`.
 
-        Parameters
-        ----------
-        now
-            The moment that its age is told for; without a time zone UTC. By default now.
-        count_accounts
-            Whether to count the accounts, for which the files since the last checkpoint are read.
-
-        Returns
-        -------
-        ArchiveStatus
-            Its coverage, gaps, rows, files, when it was last asked for, and how old it is.
+        To `count_accounts`, the files since the last checkpoint are read.
         """
         return read_status(self.store, now=now, count_accounts=count_accounts)
 
@@ -457,15 +424,9 @@ class Archive:
             As `load_balance_changes`, if a node is asked, or `read_segments`, if these are read.
         """
         # What proves an archive stands above it, as it asks nodes too, and reads it by this class.
-        room = import_module("balance_analysis.maintenance.verify")
-        report: VerifyReport = room.verify(
-            self,
-            against=against,
-            segments=segments,
-            sample=sample,
-            seed=seed,
-            progress=progress,
-        )
+        prove = import_module("balance_analysis.maintenance.verify").verify
+        asked = {"against": against, "segments": segments, "sample": sample, "seed": seed}
+        report: VerifyReport = prove(self, **asked, progress=progress)
         return report
 
     def _note_assets(self, frame: pd.DataFrame, filters: FilterKeywords) -> None:
@@ -473,7 +434,3 @@ class Archive:
         given = filters.get("assets")
         told = frame.attrs.get(ATTRS_KEY, {})
         frame.attrs[ATTRS_KEY] = note_assets(told, self.assets() if given is None else given)
-
-    def _state(self) -> tuple[About, Coverage]:
-        """Return what the archive is, and what it holds."""
-        return read_about(self.store), read_coverage(self.store)

@@ -13,6 +13,7 @@ import logging
 import signal
 import threading
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -20,8 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
+from balance_analysis.archive.accounts import accounts_of, merged
 from balance_analysis.archive.coverage import to_json
-from balance_analysis.archive.datafile import encode_rows, read_footer
+from balance_analysis.archive.datafile import NO_ROWS, encode_rows
 from balance_analysis.archive.limits import (
     encode_limits,
     is_noted,
@@ -33,14 +35,13 @@ from balance_analysis.archive.limits import (
 )
 from balance_analysis.archive.manifest import (
     export_command,
-    noted_files,
     read_about,
     read_coverage,
 )
 from balance_analysis.errors import ArchiveDamagedError
-from balance_analysis.frame import to_arrow, to_frame
+from balance_analysis.frame import to_frame
 from balance_analysis.rows import canonical
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -54,10 +55,6 @@ if TYPE_CHECKING:
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
 _KEY: Final = [*ACCOUNT_KEY, "timestamp"]
-
-
-_WAITING: Final = 1 << 20
-"""How many rows wait to be reduced to each account's last one."""
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -101,10 +98,7 @@ class Writer:
         self.state: Coverage = read_coverage(store)
 
     def recover(self) -> None:
-        """Finish or forget what an interrupted writer announced, and sweep up after it.
-
-        What an older release has written is noted as this one does: all files are read for that.
-        """
+        """Finish or forget what an interrupted writer announced, and sweep up after it."""
         self._store.sweep()
         state, pending, limits = self.state, self.state.pending, self.state.pending_limits
         if pending is not None:
@@ -115,32 +109,13 @@ class Writer:
             found = self._store.read(self.about.limits)
             is_done = found is not None and is_noted(found, limits)
             state = replace(state, limits=limits if is_done else state.limits, pending_limits=None)
-        state = self._upgraded(state)
-        if state is not self.state:
-            self.amend(state)
-
-    def _upgraded(self, state: Coverage) -> Coverage:
-        """Return a state with all digests of files that are what an older release noted."""
-        noted = noted_files(self.about, state)
-        old = {name: notes[0] for name, notes in noted.items() if notes[0].footer is None}
-        if old:
-            logger.info("reading %d files once, to note the digests of their footers", len(old))
-            footers = {name: _footer_of(self._store, name, note) for name, note in old.items()}
-
-            def upgraded(name: str, note: FileNote) -> FileNote:
-                return replace(note, footer=footers.get(name, note.footer))
-
-            files = {p: upgraded(self._file(p), note) for p, note in state.files.items()}
-            balances = state.checkpoints.items()
-            checkpoints = {m: upgraded(self.about.checkpoint_file(m), note) for m, note in balances}
-            state = replace(state, files=files, checkpoints=checkpoints)
         if state.limits is not None and state.limits.sha256 is None:
-            with contextlib.suppress(ArchiveDamagedError):
+            with contextlib.suppress(ArchiveDamagedError):  # what version 1 noted has no digest
                 rows = read_limits(self._store, self.about, state)
                 content = self._store.read(self.about.limits)
-                limits = None if content is None else note_limits(rows, content)
-                state = replace(state, limits=limits)
-        return state
+                state = replace(state, limits=note_limits(rows, content) if content else None)
+        if state is not self.state:
+            self.amend(state)
 
     def amend(self, state: Coverage) -> None:
         """Put a state in the place of this one."""
@@ -227,19 +202,15 @@ class Writer:
 
     def _checkpoint(self, before: int | None, start: int, moment: int) -> None:
         """Keep the balances at a month's start, from those at the last one before it."""
-        known, since = ARROW_SCHEMA.empty_table(), start
+        known, since = NO_ROWS, start
         if before is not None:
             name, note = self.about.checkpoint_file(before), self.state.checkpoints.get(before)
             with contextlib.suppress(ArchiveDamagedError):
                 known, since = read_noted(self._store, name, note), before
-        parts = [known]
-        for part in self._between(since, moment):
-            parts.append(part)
-            if sum(each.num_rows for each in parts) > max(_WAITING, 2 * parts[0].num_rows):
-                parts = [last_rows(pa.concat_tables(parts))]
-        rows = last_rows(pa.concat_tables(parts))
-        if not rows.num_rows:
+        seen = merged(map(accounts_of, chain([known], self._between(since, moment))))
+        if not seen.num_rows:
             return
+        rows = seen.select(COLUMNS).cast(ARROW_SCHEMA)
         content, new = encode_rows(rows)
         self._store.write(self.about.checkpoint_file(moment), content)
         checkpoints = dict(sorted({**self.state.checkpoints, moment: new}.items()))
@@ -256,21 +227,10 @@ def _is(content: bytes, note: FileNote) -> bool:
     return hashlib.sha256(content).hexdigest() == note.sha256
 
 
-def _footer_of(store: Store, name: str, note: FileNote) -> str | None:
-    """Return the digest of the footer of a file, if that is what was written."""
-    try:
-        content = store.read(name)
-    except (OSError, ArchiveDamagedError):
-        return None
-    if content is None or not _is(content, note):
-        return None
-    return hashlib.sha256(read_footer(pa.BufferReader(content))).hexdigest()
-
-
 def read_noted(store: Store, name: str, note: FileNote | None) -> pa.Table:
     """Return the rows of a file, or ArchiveError if it is not what is noted; none without note."""
     if note is None:
-        return ARROW_SCHEMA.empty_table()
+        return NO_ROWS
     content = store.read(name)
     if content is None or not _is(content, note):
         found = "is gone" if content is None else "is not what was written"
@@ -285,12 +245,6 @@ def within(rows: pa.Table, start: int, end: int) -> pa.Table:
     """Return the rows in [start, end), microseconds."""
     times = rows["timestamp"].cast(pa.int64())
     return rows.filter(pc.and_(pc.greater_equal(times, start), pc.less(times, end)))
-
-
-def last_rows(rows: pa.Table) -> pa.Table:
-    """Return the last row of each account."""
-    table = to_frame(rows)
-    return to_arrow(table.drop_duplicates(ACCOUNT_KEY, keep="last"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 FILE_ORDER: Final = ("party_id", "asset_id", "account_type", "market_id", "timestamp")
 FILE_KEY: Final = FILE_ORDER[: len(ACCOUNT_KEY)]
 ROW_GROUP: Final = 1 << 14
+NO_ROWS: Final = ARROW_SCHEMA.empty_table()
 
 _GROUPS: Final = 8
 """So many row groups are read at once: more don't stay in a processor's cache."""
@@ -83,11 +84,15 @@ def encode_rows(rows: pa.Table) -> tuple[bytes, FileNote]:
 
 def _in_file_order(rows: pa.Table) -> pa.Table:
     """Return canonical rows in the order in which a file holds them."""
-    ids = {name: rows[name].chunk(0) for name in ACCOUNT_KEY}
-    codes: list[NDArray[np.integer[Any]]] = [ids[name].indices.to_numpy() for name in FILE_KEY]
-    keys = account_numbers(codes, [len(ids[name].dictionary) for name in FILE_KEY])
     # The rows are in time order within an account, which a stable sort keeps.
-    return rows.take(pa.array(np.argsort(keys, kind="stable")))
+    return rows.take(pa.array(np.argsort(numbers_of(rows), kind="stable")))
+
+
+def numbers_of(rows: pa.Table, names: Sequence[str] = FILE_KEY) -> NDArray[np.int64]:
+    """Return numbers that sort as accounts do, by default in a file, of canonical rows."""
+    ids = [rows[name].chunk(0) for name in names]
+    codes = [column.indices.to_numpy() for column in ids]
+    return account_numbers(codes, [len(column.dictionary) for column in ids])
 
 
 class OtherFileError(OSError):

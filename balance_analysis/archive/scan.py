@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.archive import layout
@@ -25,13 +24,14 @@ from balance_analysis.archive.coverage import check_complete, interval_asked
 from balance_analysis.archive.datafile import (
     ALL,
     FILE_KEY,
+    NO_ROWS,
     DataFile,
     Predicate,
     Slice,
     check_footer,
+    times_of,
 )
 from balance_analysis.archive.manifest import check_seen, noted_files, read_about, read_coverage
-from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_columns
 from balance_analysis.known import note_known
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.coverage import Coverage, FileNote
     from balance_analysis.archive.datafile import Key
     from balance_analysis.archive.manifest import About
+    from balance_analysis.archive.store import Store
     from balance_analysis.filters import Filters
     from balance_analysis.known import Known
     from balance_analysis.schema import Instant
@@ -167,14 +168,10 @@ class Scan:
         Only the files up to the first one that has rows are read, from both ends.
         """
         ends: list[int] = []
-        for files, function in ((self.files, pc.min), (reversed(self.files), pc.max)):
-            found = (
-                function(rows["timestamp"].cast(pa.int64())).as_py()
-                for file in files
-                for rows in [pa.concat_tables([_TIMES, *self.rows(file, ["timestamp"])])]
-                if rows.num_rows
-            )
-            ends += itertools.islice(found, 1)
+        for files, function in ((self.files, np.min), (reversed(self.files), np.max)):
+            parts = (map(times_of, self.rows(file, ["timestamp"])) for file in files)
+            found = ([function(times) for times in each if len(times)] for each in parts)
+            ends += itertools.islice((int(function(each)) for each in found if each), 1)
         return ends
 
     def accounts(self, columns: Sequence[str] = FILE_KEY) -> pa.Table:
@@ -198,7 +195,7 @@ class Scan:
 
         def read(some: Scan) -> tuple[pa.Table, pa.Table]:
             found = (rows for file in some.files for rows in some.rows(file, part=part))
-            rows = pa.concat_tables([ARROW_SCHEMA.empty_table(), *found])
+            rows = pa.concat_tables([NO_ROWS, *found])
             return accounts_of(rows), rows.select(["timestamp", "balance"])
 
         table = table_of(self.each(read))
@@ -208,14 +205,6 @@ class Scan:
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Return what tells this scan from others: file systems don't."""
         return self.store.uri, self.filters, self.files, self.known
-
-
-_TIMES: Final = ARROW_SCHEMA.empty_table().select(["timestamp"])
-
-
-def anywhere(store: Store) -> Store:
-    """Return a store whose address doesn't depend on the folder that a process works in."""
-    return store if store.folder is None else Store(store.folder.absolute())
 
 
 def files_of(about: About, state: Coverage, span: Span) -> Iterator[File]:
@@ -247,7 +236,7 @@ def make_scan(
     known = tuple(clipped(state.known(), *span))
     is_whole = state.begins_with_first_block and span[0] <= state.intervals[0].start
     files = tuple(files_of(about, state, span))
-    return Scan(anywhere(store), filters, files, known, nothing_before=is_whole)
+    return Scan(store, filters, files, known, nothing_before=is_whole)
 
 
 def cut(counts: pa.Table, *, rows: int, accounts: float) -> list[Slice]:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import merge, uninterrupted, within
 from balance_analysis.archive.coverage import Interval, covered_by
-from balance_analysis.archive.datafile import encode_rows
+from balance_analysis.archive.datafile import NO_ROWS, encode_rows
 from balance_analysis.archive.runs import keep_bad_rows
 from balance_analysis.errors import BalanceAnalysisError, RequestError
 from balance_analysis.load.stream import Load
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from balance_analysis.load.request import LoadRequest
     from balance_analysis.node.client import Client
     from balance_analysis.spans import Span
-
-EMPTY: Final = ARROW_SCHEMA.empty_table()
 
 PATIENCE: Final = 3.0
 """Seconds that a node may take to vouch for what an interrupted run keeps."""
@@ -78,9 +76,9 @@ class LoadedPeriod:
     end: int
     note: FileNote | None = None
     added: int = 0
-    changed: pa.Table = field(default_factory=lambda: EMPTY)
-    absent: pa.Table = field(default_factory=lambda: EMPTY)
-    last: pa.Table = field(default_factory=lambda: EMPTY)
+    changed: pa.Table = field(default_factory=lambda: NO_ROWS)
+    absent: pa.Table = field(default_factory=lambda: NO_ROWS)
+    last: pa.Table = field(default_factory=lambda: NO_ROWS)
     steps: tuple[Step, ...] = ()
     requests: int = 0
 

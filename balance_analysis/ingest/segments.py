@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.archive.commit import within
+from balance_analysis.archive.datafile import NO_ROWS
 from balance_analysis.errors import NetworkMismatchError
 from balance_analysis.ingest.continuity import accounts_of
 from balance_analysis.node.walk import Step
-from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.segments.chain import source_text
 from balance_analysis.segments.rows import raise_bad_row, read_blocks
 from balance_analysis.segments.table import iter_rows
@@ -73,7 +73,7 @@ class SegmentsLoad:
     def __call__(self, start: int, end: int) -> Loaded:
         """Load all of [start, end)."""
         places = [x for x, (a, b) in enumerate(pairwise(self.edges)) if a < end and b > start]
-        steps, rows = list[Step](), [ARROW_SCHEMA.empty_table()]
+        steps, rows = list[Step](), [NO_ROWS]
         chosen = [self.segments[place] for place in places]
         for place, (segment, part) in zip(places, iter_rows(chosen, self.filters), strict=True):
             if self.on_bad_rows == "raise":

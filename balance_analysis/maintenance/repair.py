@@ -28,13 +28,13 @@ from balance_analysis.archive.coverage import (
     contradictions,
     to_json,
 )
-from balance_analysis.archive.datafile import encode_rows, read_footer
+from balance_analysis.archive.datafile import NO_ROWS, encode_rows, read_footer
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import read_about, read_coverage
 from balance_analysis.archive.runs import Run, iter_reports, reported
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError
 from balance_analysis.ingest.continuity import Continuity, ask_head
-from balance_analysis.ingest.periods import EMPTY, SpanWriter, load_rows, make_period
+from balance_analysis.ingest.periods import SpanWriter, load_rows, make_period
 from balance_analysis.load.request import make_request
 from balance_analysis.maintenance.verify import verify_store
 from balance_analysis.maintenance.verify_file import FileToCheck, check_file
@@ -262,7 +262,7 @@ class _Repair:
             tables.append(rows)
             steps += found
         # What a wrong file holds is not trusted: these are all of its rows, and none is new.
-        part, content = make_period(EMPTY, pa.concat_tables(tables), spans[0][0], spans[-1][1])
+        part, content = make_period(NO_ROWS, pa.concat_tables(tables), spans[0][0], spans[-1][1])
         return replace(part, added=0, steps=tuple(steps)), content
 
     def _check_node(self, period: str, part: LoadedPeriod, continuity: Continuity) -> None:

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
+from balance_analysis.archive.accounts import merged
 from balance_analysis.archive.blocks import blocks_files, read_blocks_file
-from balance_analysis.archive.commit import last_rows
 from balance_analysis.archive.coverage import contradictions
 from balance_analysis.archive.datafile import wrong_schema
 from balance_analysis.archive.limits import read_limits
@@ -32,7 +32,6 @@ from balance_analysis.archive.store import is_leftover
 from balance_analysis.errors import ArchiveError
 from balance_analysis.load.request import reporting
 from balance_analysis.maintenance.verify_file import (
-    EMPTY,
     CheckedFile,
     FileToCheck,
     check_file,
@@ -41,6 +40,7 @@ from balance_analysis.maintenance.verify_file import (
 from balance_analysis.maintenance.verify_node import verify_against
 from balance_analysis.maintenance.verify_segments import verify_segments
 from balance_analysis.rows import canonical
+from balance_analysis.schema import COLUMNS
 from balance_analysis.spans import clipped, joined
 from balance_analysis.text import moment_text, without_credentials
 
@@ -226,9 +226,9 @@ class _Verification:
         self.files += 1
         self.rows += checked.rows
         if not checked.wrong:
-            self.balances.append(checked.last)
+            self.balances.append(checked.accounts)
             if sum(part.num_rows for part in self.balances) > _WAITING:
-                self.balances = [last_rows(pa.concat_tables(self.balances))]
+                self.balances = [merged(self.balances)]
             return
         self.is_broken = True
         if file.spans:
@@ -249,8 +249,8 @@ class _Verification:
             self._add("checkpoint", wrong, name, self._command("--repair"))
 
     def _compare_checkpoint(self, content: bytes, moment: int) -> str:
-        self.balances = [last_rows(pa.concat_tables([EMPTY, *self.balances]))]
-        expected = canonical(self.balances[0])
+        self.balances = [merged(self.balances)]
+        expected = canonical(self.balances[0].select(COLUMNS))
         try:
             rows = pq.ParquetFile(pa.BufferReader(content)).read()
         except (pa.ArrowException, OSError) as error:

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.datafile import FILE_KEY, FILE_ORDER, wrong_schema
+from balance_analysis.archive.accounts import ACCOUNTS, accounts_of
+from balance_analysis.archive.datafile import FILE_ORDER, numbers_of, wrong_schema
 from balance_analysis.archive.manifest import check_seen
 from balance_analysis.errors import ArchiveError
-from balance_analysis.rows import account_numbers, canonical
-from balance_analysis.schema import ARROW_SCHEMA
+from balance_analysis.rows import canonical
 from balance_analysis.text import range_text
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.store import Store
     from balance_analysis.spans import Span
 
-EMPTY: Final = ARROW_SCHEMA.empty_table()
+NOBODY: Final = ACCOUNTS.empty_table()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class CheckedFile:
         What is wrong with it; nothing where it is as it should be.
     rows
         How many it has.
-    last
-        The last row of each account, if nothing is wrong.
+    accounts
+        Those that it has rows of, if nothing is wrong.
     """
 
     wrong: str
     rows: int
-    last: pa.Table
+    accounts: pa.Table
 
 
 def check_file(file: FileToCheck) -> CheckedFile:
@@ -74,19 +74,18 @@ def check_file(file: FileToCheck) -> CheckedFile:
     content, wrong = read_written(file.store, file.name, file.note)
     if wrong:
         check_seen(file.store, layout.ABOUT)
-        return CheckedFile(wrong, 0, EMPTY)
+        return CheckedFile(wrong, 0, NOBODY)
     try:
         parquet = pq.ParquetFile(pa.BufferReader(content))
         other = wrong_schema(parquet.schema_arrow)
         if other is not None:
-            return CheckedFile(other, 0, EMPTY)
+            return CheckedFile(other, 0, NOBODY)
         rows = canonical(parquet.read(), sort=False)
     except (pa.ArrowException, OSError) as error:
-        return CheckedFile(f"can't be read: {error}", 0, EMPTY)
-    accounts = _account_numbers(rows)
+        return CheckedFile(f"can't be read: {error}", 0, NOBODY)
+    accounts = numbers_of(rows)
     wrong = "; ".join(_findings(file, accounts, rows["timestamp"].cast(pa.int64()).to_numpy()))
-    is_last = np.append(np.diff(accounts) != 0, rows.num_rows > 0)
-    return CheckedFile(wrong, rows.num_rows, EMPTY if wrong else rows.filter(pa.array(is_last)))
+    return CheckedFile(wrong, rows.num_rows, NOBODY if wrong else accounts_of(rows))
 
 
 def read_written(store: Store, name: str, note: FileNote) -> tuple[bytes, str]:
@@ -130,10 +129,3 @@ def _findings(
     elif (times.min(), times.max()) != (note.first, note.last):
         found = range_text(int(times.min()), int(times.max()))
         yield f"has rows from {found}, not from {range_text(note.first, note.last)}"
-
-
-def _account_numbers(rows: pa.Table) -> NDArray[np.int64]:
-    """Return numbers that sort as accounts do in a file, of canonical rows."""
-    ids = [rows[name].chunk(0) for name in FILE_KEY]
-    codes = [column.indices.to_numpy() for column in ids]
-    return account_numbers(codes, [len(column.dictionary) for column in ids])
