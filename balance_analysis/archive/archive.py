@@ -6,7 +6,6 @@ after it, never half of one.
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Unpack
 
@@ -28,7 +27,7 @@ from balance_analysis.archive.sql import connect
 from balance_analysis.archive.status import read_status
 from balance_analysis.archive.store import Store
 from balance_analysis.assets import note_assets
-from balance_analysis.errors import ArchiveError, check_type
+from balance_analysis.errors import ArchiveError
 from balance_analysis.filters import FilterKeywords, takes_filters
 from balance_analysis.known import note_known
 from balance_analysis.notebook import facts_html
@@ -52,29 +51,19 @@ if TYPE_CHECKING:
 
 def to_archive(archive: Archive | PathLike) -> Archive:
     """Return an archive that may be named by its path or address."""
-    if isinstance(archive, Archive):
-        return archive
-    check_type(archive, (str, os.PathLike), "an Archive or the path of one")
-    return Archive(archive)
+    return archive if isinstance(archive, Archive) else Archive(archive)
 
 
 class Archive:
     """An archive of balance changes: a folder, or an address in an object store.
 
     `export` fills it. What it holds is read with exact digits, and only where it is known to be
-    complete, unless the caller asks for what there is.
+    complete, unless the caller asks for what there is. `uri` is its address, `store` its files.
 
     Parameters
     ----------
     uri
         A path, or an address such as `s3://bucket/archive`. It need not exist yet.
-
-    Attributes
-    ----------
-    uri
-        The address, as text.
-    store
-        Its files.
 
     Raises
     ------
@@ -112,12 +101,8 @@ class Archive:
     def assets(self) -> Assets:
         """Return what the assets are called and how many decimals they have; maybe of none.
 
-        They are what exports were given as `assets`, and tables that are read have them.
-
-        Raises
-        ------
-        ArchiveDamagedError
-            If their file is damaged.
+        They are what exports were given as `assets`, and tables that are read have them. If their
+        file is damaged, that is an ArchiveDamagedError.
         """
         return read_archive_assets(self.store)
 
@@ -211,7 +196,7 @@ class Archive:
     ) -> Scan:
         """Return what `read` would read, fixed at this moment, for others to read in parts.
 
-        It takes what `read` takes, and raises what it raises.
+        It takes and raises what `read` does.
         """
         accounts = make_archive_filters(self.store, filters)
         return make_scan(self.store, accounts, start, end, partial=partial)
@@ -236,12 +221,10 @@ class Archive:
         dask.dataframe.DataFrame
             The columns in a table's dtypes. The index, `period`, is the beginning of the file's day
             (datetime64[us, UTC]; or month, or hour: what the archive has files of), so divisions
-            are known and `.loc["2023-04-01":"2023-04-07"]` reads seven days. Inside a partition
-            rows stand as `read` returns them. Categories are those of each partition, and unknown
-            to dask until they are computed or `categorize(columns=ACCOUNT_KEY)` has looked. Dask's
-            own reductions of a column, such as `sum` and `max`, don't know decimals, but those of
-            `groupby` do; else use `map_partitions`, or the functions of `cluster`. `to_parquet`
-            wants `schema=None`, as the categories differ from file to file.
+            are known and `.loc["2023-04-01":"2023-04-07"]` reads seven days. Categories are those
+            of each partition, unknown to dask until `categorize(columns=ACCOUNT_KEY)` has looked.
+            Of dask's reductions, those of `groupby` know decimals; else use `map_partitions`, or
+            the functions of `cluster`. `to_parquet` wants `schema=None`.
         """
         check_columns(columns)
         scan = self.scan(start=start, end=end, partial=partial, **filters)
@@ -265,10 +248,8 @@ class Archive:
         ----------
         when
             The instant; without a time zone UTC. A row at exactly `when` counts.
-        asset_id, party_ids, market_ids, account_types, assets
+        asset_id, party_ids, market_ids, account_types, assets, partial
             As for `read`.
-        partial
-            Whether to go by what there is where the archive is not complete up to `when`.
         units
             As for `balance_analysis.balance_at`; `True` stands for the archive's assets.
 
@@ -293,22 +274,16 @@ class Archive:
     ) -> pd.DataFrame:
         """Return what every account held before a moment: the `opening` of a table from there on.
 
-        It takes, returns and raises what `balance_at` does; but a row at exactly `at` doesn't count.
+        As `balance_at`, but a row at exactly `at` doesn't count.
         """
         before = from_microseconds(to_microseconds(at) - 1)
         return self.balance_at(before, partial=partial, units=units)
 
     @takes_filters
     def accounts(
-        self,
-        *,
-        partial: bool = False,
-        units: Units | None = None,
-        **filters: Unpack[FilterKeywords],
+        self, *, partial: bool = False, units: Units | None = None, **given: Unpack[FilterKeywords]
     ) -> pd.DataFrame:
-        """Return the accounts, a row each, without a table of all their rows.
-
-        It takes and raises what `balance_at` does.
+        """Return the accounts, a row each; it takes and raises what `balance_at` does.
 
         Returns
         -------
@@ -317,20 +292,17 @@ class Archive:
             UTC]), `rows` (int64, its balance changes) and `balance` (decimal128(38, 0), at the end
             of the coverage; NA where it may have changed since it was last seen).
         """
-        accounts = make_archive_filters(self.store, filters)
-        found = read_accounts(self.store, accounts, partial=partial)
-        self._note_assets(found, filters)
+        filters = make_archive_filters(self.store, given)
+        found = read_accounts(self.store, filters, partial=partial)
+        self._note_assets(found, given)
         return in_units(found, units, found)
 
     @takes_filters
     def parties(self, *, partial: bool = False, **filters: Unpack[FilterKeywords]) -> pd.DataFrame:
-        """Return the parties, `network` too: of which accounts, as of `accounts`.
+        """Return the parties, `network` too, of what `accounts` returns.
 
-        Returns
-        -------
-        pandas.DataFrame
-            Sorted by `party_id` (category of str): how many `accounts`, `assets`, `markets` and
-            `rows` (int64) it has, `first_seen` and `last_seen` (datetime64[us, UTC]).
+        Sorted by `party_id` (category of str): how many `accounts`, `assets`, `markets` and `rows`
+        (int64) each has, `first_seen` and `last_seen` (datetime64[us, UTC]).
         """
         return count_by(self.accounts(partial=partial, **filters), "party_id")
 
@@ -342,10 +314,7 @@ class Archive:
     def blocks(self) -> pd.DataFrame:
         """Return the network's blocks, as the segments told that were imported; maybe none.
 
-        Returns
-        -------
-        pandas.DataFrame
-            One row per block, ascending: `height` (int64) and `timestamp` (datetime64[us, UTC]).
+        One row per block, ascending: `height` (int64) and `timestamp` (datetime64[us, UTC]).
         """
         return read_blocks_frame(self.store)
 
@@ -393,7 +362,7 @@ class Archive:
         seed: int | None = None,
         progress: bool | Report | None = False,
     ) -> VerifyReport:
-        """Check that the archive is what it says.
+        """Check that the archive is what it says, and return what is wrong and how to mend it.
 
         Every file is read: its digest, schema, order, rows and time; then the coverage, the
         checkpoints by a recomputation from the rows, the limits, and whether anything is there that
@@ -402,21 +371,14 @@ class Archive:
         Parameters
         ----------
         against
-            A node to ask again for some windows, and to compare with.
+            A node to ask again for some windows.
         segments
             Network history segments, as for `read_segments`: the rows are compared with theirs, and
             each account's change in each block with what their ledger moved, exactly and all.
-        sample
-            How many windows, each about half a page of rows.
-        seed
-            Makes the choice of windows the same each time.
+        sample, seed
+            How many windows, each about half a page of rows; a seed makes the choice the same.
         progress
             As for `load_balance_changes`.
-
-        Returns
-        -------
-        VerifyReport
-            What is wrong, where, and how to mend it; no problems where the archive is whole.
 
         Raises
         ------

@@ -51,7 +51,7 @@ class Store:
     """
 
     def __init__(self, uri: PathLike) -> None:
-        check_type(uri, (str, os.PathLike), "the path or address of an archive")
+        check_type(uri, (str, os.PathLike), "an Archive or the path of one")
         address = self._address = os.fspath(uri)
         self.uri: str = address.partition("?")[0]
         self.folder: Path | None = None
