@@ -44,13 +44,15 @@ def accounts_of(rows: pa.Table) -> pa.Table:
     rows = rows.unify_dictionaries()
     firsts = account_heads(rows)
     sizes = np.diff(firsts, append=rows.num_rows)[: len(firsts)]
-    lasts = rows.take(pa.array(firsts + sizes - 1))
+    tails = pa.array(firsts + sizes - 1)
     times = times_of(rows)[firsts] if "timestamp" in rows.column_names else 0 * firsts
-    columns = [
-        lasts[field.name] if field.name in rows.column_names else pa.nulls(len(firsts), field.type)
+    lasts = [
+        rows[field.name].combine_chunks().take(tails)
+        if field.name in rows.column_names
+        else pa.nulls(len(firsts), field.type)
         for field in ARROW_SCHEMA
     ]
-    return pa.table([*columns, pa.array(sizes), pa.array(times)], ACCOUNTS.names).cast(ACCOUNTS)
+    return pa.table([*lasts, pa.array(sizes), pa.array(times)], ACCOUNTS.names).cast(ACCOUNTS)
 
 
 def merged(parts: Iterable[pa.Table]) -> pa.Table:
@@ -97,7 +99,10 @@ def table_of(parts: list[tuple[pa.Table, pa.Table]]) -> pd.DataFrame:
     sizes = seen["rows"].to_numpy()
     begins, sizes = (np.cumsum(sizes) - sizes)[order], sizes[order]
     # Where each row of the table stands among those that were read.
-    places = np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(rows.num_rows)
+    shifts = begins - np.cumsum(sizes) + sizes
+    narrow = np.int32 if rows.num_rows <= np.iinfo(np.int32).max else np.int64
+    places = np.arange(rows.num_rows, dtype=narrow)
+    places += np.repeat(shifts.astype(narrow), sizes)
     heads = frame_of(lasts.take(pa.array(order)).combine_chunks())
     columns: dict[str, Any] = {}
     for name in ACCOUNT_KEY:
@@ -110,4 +115,4 @@ def table_of(parts: list[tuple[pa.Table, pa.Table]]) -> pd.DataFrame:
     times = columns["timestamp"].cast(pa.int64()).to_numpy().view("M8[us]")
     columns["timestamp"] = pd.Series(times).dt.tz_localize("UTC")
     columns["balance"] = pd.arrays.ArrowExtensionArray(pa.chunked_array([columns["balance"]]))
-    return pd.DataFrame(columns)
+    return pd.DataFrame(columns, copy=False)
