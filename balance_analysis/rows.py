@@ -101,9 +101,7 @@ def _order(accounts: NDArray[np.int64], times: NDArray[np.int64] | None) -> NDAr
     return by_account_and_time(accounts, times)
 
 
-def by_account_and_time(
-    accounts: NDArray[np.int64], times: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def by_account_and_time(accounts: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the order of some rows by account, numbers from 0 on, then time."""
     first, since = int(accounts.min()), int(times.min())
     room = (int(times.max()) - since).bit_length()
