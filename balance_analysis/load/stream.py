@@ -284,12 +284,13 @@ def settle_windows(
     todo = sorted(windows)
     running: dict[Future[Step], Window] = {}
     ahead: set[int] = set()
+    settled: list[Step] = []
     recent: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
     width, pages = LONGEST_WINDOW, _PageSize(max((window.page_size for window in todo), default=1))
     queued = workers if workers == 1 else QUEUED * workers
     pool = ThreadPoolExecutor(workers, thread_name_prefix="balance_analysis")
     try:
-        while todo or running:
+        while todo or running or settled:
             while todo and len(running) < queued:
                 front = min([todo[0].start, *(window.start for window in running.values())])
                 ahead = {start for start in ahead if start > front}
@@ -299,10 +300,11 @@ def settle_windows(
                 if rest is not None:
                     heapq.heappush(todo, rest)
                 running[pool.submit(settle, window)] = window
+            yield from settled  # now that the next ones are asked for
             done = wait(running, return_when=FIRST_COMPLETED).done
-            for future in sorted(done, key=lambda future: future.exception() is not None):
-                del running[future]
-                step = future.result()
+            failed = [future for future in done if future.exception() is not None]
+            settled = [future.result() for future in done if future not in failed]
+            for step in settled:
                 ahead.add(step.start)
                 pages.learn(step)
                 if step.rest is not None:
@@ -310,7 +312,11 @@ def settle_windows(
                 recent.append((step.end - step.start, step.num_rows))
                 if workers > 1:
                     width = _width(recent, pages.now)
-                yield step
+            if failed:
+                yield from settled
+                failed[0].result()
+            for future in done:
+                del running[future]
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
