@@ -40,6 +40,7 @@ from .files.parquet import (
 from .files.tables import write_table
 from .ingest.export import export
 from .ingest.imports import import_segments
+from .labels import account_labels
 from .load.changes import iter_balance_changes, load_balance_changes
 from .load.opening import load_opening_balances
 from .load.pages import Page, iter_pages
@@ -84,6 +85,7 @@ __all__ = [
     "SegmentsReport",
     "TooLargeError",
     "VerifyReport",
+    "account_labels",
     "active_accounts",
     "balance_at",
     "balance_series",

@@ -16,7 +16,7 @@ from balance_analysis.assets import assets_of
 from balance_analysis.known import known_of
 from balance_analysis.notebook import Frame, facts_html
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
-from balance_analysis.text import count_text, list_text, moment_text, spans_text
+from balance_analysis.text import count_text, list_text, range_text, spans_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,6 +109,6 @@ class BalancesAccessor:
         labels = assets_of(self._table).labels(ids)
         yield "assets", list_text([*labels.values()], 5) or "none"
         if not times.empty:
-            yield "from", f"{moment_text(times.min())} to {moment_text(times.max())}"
+            yield "from", range_text(times.min(), times.max())
         yield "known", "nothing tells" if known is None else spans_text(known) or "nothing"
         yield from ((kind, names.replace(" ", ", ")) for kind, names in KINDS.items())

@@ -235,10 +235,11 @@ def _type(text: str) -> str:
     name = name if name.startswith(_TYPE_PREFIX) else _TYPE_PREFIX + name
     if name in ACCOUNT_TYPES:
         return name
-    near = difflib.get_close_matches(name, ACCOUNT_TYPES, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    known = ", ".join(known.removeprefix(_TYPE_PREFIX) for known in ACCOUNT_TYPES)
+    short = [each.removeprefix(_TYPE_PREFIX) for each in ACCOUNT_TYPES]
+    near = difflib.get_close_matches(name.removeprefix(_TYPE_PREFIX), short)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise ValueError(
-        f"unknown account type {text!r}; {hint}Known are {known}. "
-        f"If the node is newer than this list, write {_NEWER + name!r}"
+        f"unknown account type {text!r}; {hint}ba.ACCOUNT_TYPES has all {len(short)}, and "
+        "`balance-analysis accounts ARCHIVE` shows those of an archive. If the node is newer than "
+        f"this list, write {_NEWER + name!r}"
     )

@@ -77,7 +77,7 @@ def plain(value: object) -> str:
     Examples
     --------
     >>> plain(True), plain(None), plain(63_381), plain(dt.datetime(2023, 4, 1, tzinfo=dt.UTC))
-    ('yes', 'not set', '63,381', '2023-04-01 00:00:00 UTC')
+    ('yes', 'not set', '63,381', '2023-04-01T00:00Z')
     """
     if value is None:
         return "not set"

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import datetime as dt
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 Span = tuple[int, int]
+Stretch = tuple[dt.datetime, dt.datetime]
+"""The same for people: moments in UTC."""
+
+_Moment = TypeVar("_Moment", int, dt.datetime)
 
 
-def joined(spans: Iterable[Span]) -> list[Span]:
+def joined(spans: Iterable[tuple[_Moment, _Moment]]) -> list[tuple[_Moment, _Moment]]:
     """Return spans in time order, those that touch or overlap as one."""
-    found: list[Span] = []
+    found: list[tuple[_Moment, _Moment]] = []
     for start, end in sorted(spans):
         if found and start <= found[-1][1]:
             found[-1] = found[-1][0], max(end, found[-1][1])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from balance_analysis.spans import Span
+    from balance_analysis.spans import Span, Stretch
 
 EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _USER: Final = re.compile(r"(?<=://)[^/\s?#]*@")
@@ -19,20 +19,21 @@ _PARAMETER: Final = re.compile(
     r"(?<=[?&])([^=&\s]*(?:secret|token|password|credential|signature|key)[^=&\s]*)=[^&\s\"']*",
     re.IGNORECASE,
 )
+_NO_SECONDS: Final = re.compile(r"(?<=T\d\d:\d\d):00$")
 _DURATION: Final = re.compile(r"(\d+)\s*([smhdw])", re.ASCII)
 _LETTERS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _UNITS: Final = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
 
 
-def iso_text(microseconds: int, sep: str = "T", timespec: str = "auto") -> str:
-    """Return a moment as ISO 8601 in UTC.
+def iso_text(microseconds: int, timespec: str = "auto") -> str:
+    """Return a moment as ISO 8601 in UTC, for programs.
 
     Examples
     --------
     >>> iso_text(1_680_307_200_000_000)
     '2023-04-01T00:00:00+00:00'
     """
-    return (EPOCH + dt.timedelta(microseconds=microseconds)).isoformat(sep, timespec)
+    return (EPOCH + dt.timedelta(microseconds=microseconds)).isoformat(timespec=timespec)
 
 
 def exact_text(microseconds: int) -> str:
@@ -40,27 +41,34 @@ def exact_text(microseconds: int) -> str:
     return iso_text(microseconds, timespec="microseconds")
 
 
-def range_text(start: int, end: int, sep: str = "T") -> str:
-    """Return [start, end) as text for a message."""
-    return f"[{iso_text(start, sep)}, {iso_text(end, sep)})"
-
-
-def spans_text(spans: Sequence[Span]) -> str:
-    """Return spans as text for a message: the first few, and how many more."""
-    return list_text([range_text(*span, " ") for span in spans], rest="and {} more")
-
-
 def moment_text(moment: dt.datetime | int, timespec: str = "auto") -> str:
-    """Return a moment, or its microseconds, as a person writes it, in UTC.
+    """Return a moment, or its microseconds, for a person: ISO 8601 in UTC, seconds if it has any.
 
     Examples
     --------
-    >>> moment_text(1_680_307_200_000_000)
-    '2023-04-01 00:00:00 UTC'
+    >>> moment_text(1_680_307_200_000_000), moment_text(1_680_307_201_000_000)
+    ('2023-04-01T00:00Z', '2023-04-01T00:00:01Z')
     """
     if isinstance(moment, int):
         moment = EPOCH + dt.timedelta(microseconds=moment)
-    return to_utc(moment).replace(tzinfo=None).isoformat(" ", timespec) + " UTC"
+    text = to_utc(moment).replace(tzinfo=None).isoformat(timespec=timespec)
+    return _NO_SECONDS.sub("", text) + "Z"
+
+
+def range_text(start: dt.datetime | int, end: dt.datetime | int) -> str:
+    """Return [start, end) for a person.
+
+    Examples
+    --------
+    >>> range_text(1_680_307_200_000_000, 1_680_393_600_000_000)
+    '2023-04-01T00:00Z to 2023-04-02T00:00Z'
+    """
+    return f"{moment_text(start)} to {moment_text(end)}"
+
+
+def spans_text(spans: Sequence[Span | Stretch]) -> str:
+    """Return spans for a person: the first few, and how many more."""
+    return list_text([range_text(*span) for span in spans], rest="and {} more")
 
 
 def to_utc(moment: dt.datetime) -> dt.datetime:

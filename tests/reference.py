@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+import types
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,17 @@ import pdoc.render
 
 import balance_analysis as ba
 
-MODULES = ["balance_analysis"]
-MODULES += [f"balance_analysis.{name}" for name in ("cluster", "demo", "service.app")]
+MODULES = [f"balance_analysis.{name}" for name in ("cluster", "demo", "service.app")]
+TASKS = {
+    "Load from nodes and segments": {"node", "load", "segments"},
+    "Compute": {"analysis"},
+    "Keep archives": {"archive", "ingest", "maintenance"},
+    "Draw and report": {"figures", "report"},
+    "Files": {"files"},
+    "Assets, labels, names": {"assets", "labels", "schema"},
+    "Errors": {"errors"},
+}
+"""Of each page the rooms whose public names stand on it."""
 
 
 @dataclass(frozen=True)
@@ -45,20 +55,50 @@ def build(folder: Path) -> None:
     # The keys of a TypedDict that extends another are in none of its bases.
     warnings.filterwarnings("ignore", "Cannot determine where .*Options.* is taken from")
     pdoc.render.configure(docformat="numpy")
-    vars(ba).update({name: getattr(ba, name) for name in ba.__all__})  # imported when asked for
-    modules = {name: pdoc.doc.Module.from_name(name) for name in MODULES}
-    door = modules[ba.__name__]
-    for variable in door.variables:
-        variable.docstring = variable.docstring or said_of(variable.name)
-    bare = [member.name for member in door.own_members if not member.docstring]
-    if bare:
-        raise SystemExit(f"public names without a docstring: {', '.join(bare)}")
-    for module in modules.values():
-        page = folder / f"{module.fullname.replace('.', '/')}.html"
+    pages = {title: page_of(title, rooms) for title, rooms in TASKS.items()}
+    modules = {module.fullname: module for module in pages.values()}
+    modules |= {name: pdoc.doc.Module.from_name(name) for name in MODULES}
+    names = [member.name for page in pages.values() for member in page.own_members]
+    if left := {*ba.__all__} - {*names, "cluster"}:  # a module, with a page of its own
+        raise SystemExit(f"public names on no page: {', '.join(sorted(left))}")
+    for name, module in modules.items():
+        page = folder / f"{name.replace('.', '/')}.html"
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(pdoc.render.html_module(module, modules), encoding="utf-8")
-    (folder / "index.html").write_text(pdoc.render.html_index(modules), encoding="utf-8")
+    (folder / "index.html").write_text(index_of(pages), encoding="utf-8")
     (folder / "search.js").write_text(pdoc.render.search_index(modules), encoding="utf-8")
+
+
+def page_of(title: str, rooms: set[str]) -> pdoc.doc.Module:
+    """Return a page of the public names of some rooms, each with its docstring."""
+    module = types.ModuleType(
+        f"balance_analysis.{title.partition(' ')[0].strip(',').lower()}", title
+    )
+    values = {name: getattr(ba, name) for name in ba.__all__ if name != "cluster"}
+    vars(module).update({name: x for name, x in values.items() if room_of(x) in rooms})
+    module.__all__ = [name for name in ba.__all__ if name in vars(module)]
+    page = pdoc.doc.Module(module)
+    for variable in page.variables:
+        variable.docstring = variable.docstring or said_of(variable.name)
+    if bare := [member.name for member in page.own_members if not member.docstring]:
+        raise SystemExit(f"public names without a docstring: {', '.join(bare)}")
+    return page
+
+
+def room_of(value: object) -> str:
+    """Return the room of a public name; that of a constant is `schema`."""
+    return getattr(value, "__module__", "balance_analysis.schema").split(".")[1]
+
+
+def index_of(pages: dict[str, pdoc.doc.Module]) -> str:
+    """Return the first page: all names by what they are for."""
+    parts = []
+    for title, page in pages.items():
+        place = f"{page.fullname.replace('.', '/')}.html"
+        links = (f'<a href="{place}#{x.name}"><code>{x.name}</code></a>' for x in page.own_members)
+        parts.append(f'<h2><a href="{place}">{title}</a></h2><p>{", ".join(links)}</p>')
+    links = (f'<a href="{name.replace(".", "/")}.html"><code>{name}</code></a>' for name in MODULES)
+    return f"<!doctype html><title>{ba.__name__}</title>{''.join(parts)}<p>{', '.join(links)}</p>"
 
 
 def said_of(constant: str) -> str:

@@ -80,7 +80,7 @@ def test_it_shows_what_the_table_is_and_what_it_can_do():
     note_known(table, [(START, START + 10**6)])
     said, page = repr(table.balances), table.balances._repr_html_()
     assert said.splitlines()[0] == "3 balance changes of 1 account"
-    assert f"known: [{from_microseconds(START):%Y-%m-%d %H:%M}" in said
+    assert f"known: {from_microseconds(START):%Y-%m-%dT%H:%M}" in said
     assert "<b>" in said
     assert "&lt;b&gt;" in page
     assert all(name in said and name in page for name in METHODS)

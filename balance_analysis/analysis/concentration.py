@@ -27,7 +27,8 @@ from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.totals import make_groups, sum_at
 from balance_analysis.analysis.units import in_units
 from balance_analysis.frame import BALANCE_DTYPE
-from balance_analysis.schema import ACCOUNT_KEY, BALANCE_DIGITS, from_microseconds
+from balance_analysis.schema import ACCOUNT_KEY, BALANCE_DIGITS
+from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -217,7 +218,7 @@ def concentration(
 
     def name(cell: int) -> str:
         group, point = divmod(cell, len(points))
-        return f"the total of {groups.name(group)} at {from_microseconds(int(points[point]))}"
+        return f"the total of {groups.name(group)} at {moment_text(int(points[point]))}"
 
     check_fits(too_large, name)
     measures = {

@@ -27,10 +27,10 @@ from balance_analysis.schema import (
     ACCOUNT_KEY,
     ATTRS_KEY,
     COLUMNS,
-    from_microseconds,
     to_microseconds,
 )
 from balance_analysis.spans import between
+from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -272,7 +272,7 @@ def _check_agrees(steps: Steps, number: int, time: int, balance: int) -> None:
     held = integers_of(steps.words[row : row + 1])[0] if there else "no row"
     if held != balance:
         raise CheckError(
-            f"opening has {balance} for {steps.name(number)} since {from_microseconds(time)}, "
+            f"opening has {balance} for {steps.name(number)} since {moment_text(time)}, "
             f"where the table has {held}: an opening is what was before the account's first row, "
             "so one of the two is wrong or rows are missing"
         )

@@ -21,7 +21,8 @@ import pandas as pd
 
 from balance_analysis.analysis.grid import count_before
 from balance_analysis.analysis.int128 import repeat_places, subtract, take
-from balance_analysis.schema import ACCOUNT_KEY, BALANCE_DIGITS, from_microseconds
+from balance_analysis.schema import ACCOUNT_KEY, BALANCE_DIGITS
+from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -142,7 +143,7 @@ class Steps:
 
     def name_row(self, row: int) -> str:
         """Return of which account and when a row is, for a message."""
-        return f"{self.name(int(self.numbers[row]))} at {from_microseconds(int(self.times[row]))}"
+        return f"{self.name(int(self.numbers[row]))} at {moment_text(int(self.times[row]))}"
 
     def part(self, first: int, stop: int) -> Steps:
         """Return the accounts from one number to before another."""

@@ -16,7 +16,8 @@ from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.steps import NEVER, check_fits, map_blocks
 from balance_analysis.analysis.units import in_units
 from balance_analysis.rows import account_numbers
-from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
+from balance_analysis.schema import ACCOUNT_KEY
+from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -39,7 +40,7 @@ def totals(
     table: pd.DataFrame,
     *,
     by: str | Sequence[str] = ("asset_id", "account_type"),
-    freq: Frequency | None = None,
+    freq: Frequency | Grid | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,
@@ -280,8 +281,7 @@ def _sum_cells(
     words, too_large = int128.compose([_running(digit, begins) for digit in added], width)
 
     def name(cell: int) -> str:
-        moment = from_microseconds(int(times[cell]))
-        return f"the total of {groups.name(int(owners[cell]))} at {moment}"
+        return f"the total of {groups.name(int(owners[cell]))} at {moment_text(int(times[cell]))}"
 
     check_fits(too_large, name)
     return Sums(

@@ -288,7 +288,7 @@ def interval_asked(
         raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
     said = "nothing is known to be complete"
     if first < last:
-        said = f"nothing of what is complete, {range_text(first, last, ' ')}, was asked for"
+        said = f"nothing of what is complete, {range_text(first, last)}, was asked for"
     raise IncompleteError(f"{uri}: {said}; {_TAKE}")
 
 

@@ -99,7 +99,10 @@ def read_about(store: Store) -> About:
     where = f"{store.uri}/{layout.ABOUT}"
     if content is None:
         _check_not_lost(store)
-        raise ArchiveError(f"{store.uri} is no archive: it has no {layout.ABOUT}; export makes one")
+        why = f"it has no {layout.ABOUT}"
+        if store.folder is not None and not store.folder.exists():
+            why = "there is no such folder"
+        raise ArchiveError(f"{store.uri} is no archive: {why}; export makes one")
     try:
         told = msgspec.json.decode(content)
         if told["format_version"] > FORMAT_VERSION:
@@ -123,6 +126,13 @@ def _check_not_lost(store: Store) -> None:
     except ArchiveError:
         pass
     raise ArchiveDamagedError(f"{store.uri} has lost its {layout.ABOUT}: {_EQUAL}")
+
+
+def partition_of(store: Store, wanted: layout.Partition | None) -> layout.Partition:
+    """Return what a file is to hold: what is wanted, else as an archive has it, else a day."""
+    if wanted is not None or store.read(layout.ABOUT) is None:
+        return wanted or "day"
+    return read_about(store).partition
 
 
 def check_empty(store: Store) -> None:

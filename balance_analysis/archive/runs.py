@@ -23,8 +23,9 @@ from balance_analysis.archive.commit import uninterrupted
 from balance_analysis.archive.limits import snapshot
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError
 from balance_analysis.notebook import facts_html
+from balance_analysis.schema import from_microseconds
 from balance_analysis.spans import joined
-from balance_analysis.text import exact_text, moment_text, without_credentials
+from balance_analysis.text import exact_text, range_text, without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.store import Store
     from balance_analysis.rows import BadRow
     from balance_analysis.schema import NetworkLimits
-    from balance_analysis.spans import Span
+    from balance_analysis.spans import Stretch
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -70,9 +71,9 @@ class Run:
     id
         Its name: that of its report in `_runs`, and of its bad rows in `_quarantine`.
     spans
-        What it asked for, [start, end) each, microseconds.
+        What it asked for: pairs of a start and an end, datetimes in UTC.
     committed
-        What of it the archive holds now.
+        What of it the archive holds now, as `spans`.
     rows
         How many rows came that the archive didn't hold.
     conflicts
@@ -94,8 +95,8 @@ class Run:
     """
 
     id: str = field(default_factory=new_id)
-    spans: list[Span] = field(default_factory=list)
-    committed: list[Span] = field(default_factory=list)
+    spans: list[Stretch] = field(default_factory=list)
+    committed: list[Stretch] = field(default_factory=list)
     rows: int = 0
     conflicts: list[pa.Table] = field(default_factory=list)
     bad_rows: dict[BadRow, None] = field(default_factory=dict)
@@ -109,9 +110,14 @@ class Run:
     )
     finished: tuple[str, int] | None = None
 
+    def asks(self, start: int, end: int) -> None:
+        """Note that [start, end), microseconds, is asked for."""
+        self.spans.append((from_microseconds(start), from_microseconds(end)))
+
     def commits(self, start: int, end: int) -> None:
         """Note that [start, end) is in the archive."""
-        self.committed = joined([*self.committed, (start, end)])
+        stretch = from_microseconds(start), from_microseconds(end)
+        self.committed = joined([*self.committed, stretch])
 
     def _repr_html_(self) -> str:
         facts = {
@@ -130,9 +136,9 @@ class Run:
         return facts_html("An export", facts.items())
 
 
-def _lines(spans: Iterable[Span]) -> str:
+def _lines(spans: Iterable[Stretch]) -> str:
     """Return intervals for a person, one a line."""
-    return "\n".join(" to ".join(map(moment_text, span)) for span in spans) or "nothing"
+    return "\n".join(range_text(*span) for span in spans) or "nothing"
 
 
 @dataclass(slots=True)
@@ -255,8 +261,8 @@ def _end(store: Store, state: Coverage, run: Run, report: RunReport) -> None:
     report.ended = _now()
     lasted = dt.datetime.fromisoformat(report.ended) - dt.datetime.fromisoformat(report.started)
     report.seconds = round(lasted.total_seconds(), 3)
-    report.spans = [[exact_text(moment) for moment in span] for span in run.spans]
-    report.committed = [[exact_text(moment) for moment in span] for span in run.committed]
+    report.spans = [list(map(_iso, span)) for span in run.spans]
+    report.committed = [list(map(_iso, span)) for span in run.committed]
     report.damaged = list(run.damaged)
     report.limits = None if run.limits is None else _as_json(snapshot(run.limits))
     report.rows, report.requests, report.bad_rows = run.rows, run.requests, len(run.bad_rows)
@@ -349,7 +355,7 @@ def _as_json(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_text(row: dict[str, Any]) -> dict[str, str]:
-    moment = row["timestamp"].isoformat(timespec="microseconds")
+    moment = _iso(row["timestamp"])
     return {**row, "timestamp": moment, "balance": str(row["balance"])}
 
 
@@ -364,5 +370,9 @@ def _end_of(state: Coverage) -> str | None:
     return exact_text(state.intervals[-1].end) if state.intervals else None
 
 
+def _iso(moment: dt.datetime) -> str:
+    return moment.isoformat(timespec="microseconds")
+
+
 def _now() -> str:
-    return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
+    return _iso(dt.datetime.now(dt.UTC))

@@ -16,12 +16,13 @@ from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.filters import Filters
 from balance_analysis.notebook import facts_html, rows_html
 from balance_analysis.schema import from_microseconds
-from balance_analysis.spans import joined
+from balance_analysis.spans import Stretch, joined
 from balance_analysis.text import (
     age_text,
     count_text,
     list_text,
     moment_text,
+    spans_text,
     to_duration,
     to_utc,
     without_credentials,
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from balance_analysis.archive.store import Store
     from balance_analysis.spans import Span
     from balance_analysis.text import Duration
-
-Stretch = tuple[dt.datetime, dt.datetime]
 
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
@@ -198,15 +197,16 @@ def _count_accounts(store: Store, about: About, state: Coverage) -> int:
 def _lines(status: ArchiveStatus) -> Iterator[tuple[str, str]]:
     yield "archive", status.uri
     yield "holds", status.about.describe()
-    yield "complete", stretches_text(status.complete) or "nothing"
+    yield "complete", spans_text(status.complete) or "nothing"
     if status.age is not None:
         yield "age", f"{age_text(status.age)} at {moment_text(status.now, 'seconds')}"
-    yield "gaps", stretches_text(status.gaps) or "none"
-    yield "unproven", stretches_text(status.unproven) or "none"
+    yield "gaps", spans_text(status.gaps) or "none"
+    yield "unproven", spans_text(status.unproven) or "none"
     accounts = "" if status.accounts is None else f" of {count_text(status.accounts, 'account')}"
     yield "rows", f"{status.rows:,}{accounts}"
     checkpoints = count_text(status.checkpoints, "checkpoint")
-    yield "files", f"{count_text(status.files, 'file')}, {checkpoints}, {_bytes(status.size)}"
+    files = f"{count_text(status.files, 'file')} ({status.about.partition}s with rows)"
+    yield "files", f"{files}, {checkpoints}, {_bytes(status.size)}"
     yield "last asked", _last_asked(status)
     yield "limits", count_text(status.limits, "distinct snapshot")
     yield "last run", _last_run(status)
@@ -234,11 +234,6 @@ def _last_asked(status: ArchiveStatus) -> str:
         return "never"
     height = "" if status.block_height is None else f" at block {status.block_height:,}"
     return f"{moment_text(status.asked_at)}, {status.source}{height}"
-
-
-def stretches_text(stretches: tuple[Stretch, ...]) -> str:
-    """Return intervals in words, the first few of many."""
-    return list_text([" to ".join(map(moment_text, each)) for each in stretches], sep="; ")
 
 
 def _bytes(size: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import sys
 from dataclasses import dataclass, fields, is_dataclass
 from inspect import Parameter, Signature, signature
@@ -15,10 +16,10 @@ from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 from balance_analysis import __version__
-from balance_analysis.cli.output import INTERRUPTED, READER_LEFT, telling_errors
+from balance_analysis.cli.output import INTERRUPTED, READER_LEFT, echo, telling_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 ROWS: Final = "Look at what a file or an archive holds"
 NODE: Final = "Ask a node"
@@ -26,11 +27,48 @@ ARCHIVE: Final = "Fill, check and serve an archive"
 PANELS: Final = (NODE, ARCHIVE, ROWS, "Try it")
 
 
+_UsageError: Final[Any] = typer.BadParameter.__bases__[0]
+"""typer has no public name for it."""
+
+_PLAIN: Final = {
+    "^Invalid value for '([^']+)'.*: Input should be ([^,]+).*": r"\1 must be \2",
+    "^Invalid value for '([^']+)'[^:]*: (?:Value error, )?": r"\1: ",
+}
+"""What typer says, and how a person says it."""
+
+
+@contextlib.contextmanager
+def _telling_slips() -> Iterator[None]:
+    """Tell an option or argument that can't be used in one line."""
+    try:
+        yield
+    except _UsageError as error:
+        slip: Any = error
+        said = slip.format_message().rstrip(".")
+        if "\n" in said:  # the help, where nothing is asked for
+            raise
+        for pattern, plain in _PLAIN.items():
+            said = re.sub(pattern, plain, said)
+        more = "" if slip.ctx is None else f" (`{slip.ctx.command_path} --help` tells more)"
+        echo(f"balance-analysis: {said}{more}", err=True)
+        raise typer.Exit(slip.exit_code) from error
+
+
 class _Grouped(TyperGroup):
-    """A group whose help lists its commands by what they are about.
+    """A group whose help lists its commands by what they are about, and slips take one line.
 
     typer does that with rich alone, which takes as long to import as all the rest.
     """
+
+    def make_context(self, *args: Any, **how: Any) -> Any:  # noqa: ANN401 - typer's own
+        """Read what stands before the command."""
+        with _telling_slips():
+            return super().make_context(*args, **how)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's own
+        """Run the command."""
+        with _telling_slips():
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own
         """Write a section for each panel."""

@@ -15,18 +15,19 @@ from typer import Option
 import balance_analysis as ba
 from balance_analysis.cli.app import ARCHIVE, command
 from balance_analysis.cli.options import (
+    ArchiveAt,
+    ArchiveIfAny,
     PrintFormat,
     Scheduler,
     Text,
     Texts,
-    archive_argument,
     check_is,
     command_line,
     duration_option,
 )
 from balance_analysis.cli.output import BAD, PARTIAL, Messages, echo
 from balance_analysis.errors import RequestError
-from balance_analysis.text import count_text, to_duration
+from balance_analysis.text import count_text, spans_text, to_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
     from balance_analysis.service.guards import RateLimit
 
-_Archive = Annotated[str, archive_argument()]
 OFF: Final = "off"
 SECONDS: Final = 20
 """How long to wait for a Dask scheduler, and then for its first worker."""
@@ -47,7 +47,7 @@ _BURST: Final = 5
 @command(panel=ARCHIVE)
 def status(
     messages: Messages,
-    archive: _Archive,
+    archive: ArchiveAt,
     max_age: Annotated[Text, duration_option("Exit 3 if its end lies longer ago.")] = None,
     fail_on_gaps: Annotated[
         bool,
@@ -71,10 +71,9 @@ def status(
         messages.fail(f"what is complete ends more than {max_age} ago", PARTIAL)
     if fail_on_gaps and (found.gaps or found.unproven):
         from balance_analysis.archive.manifest import export_command
-        from balance_analysis.archive.status import stretches_text
 
         mend = export_command(ba.Archive(archive).store, "--fill-gaps")
-        parts = stretches_text(tuple(sorted(found.gaps + found.unproven)))
+        parts = spans_text(sorted(found.gaps + found.unproven))
         messages.fail(
             f"missing or unproven: {parts}; `{mend}` asks a node that still remembers it", PARTIAL
         )
@@ -85,7 +84,7 @@ def status(
 @command(panel=ARCHIVE)
 def verify(
     messages: Messages,
-    archive: _Archive,
+    archive: ArchiveAt,
     against: Annotated[Text, Option(metavar="URL", help="Compare with this node.")] = None,
     segments: Annotated[
         Texts,
@@ -116,7 +115,7 @@ def verify(
 @command(panel=ARCHIVE)
 def serve(
     messages: Messages,
-    archive: Annotated[Text, archive_argument()] = None,
+    archive: ArchiveIfAny = None,
     demo: Annotated[bool, Option("--demo", help="Serve the sample data instead.")] = False,
     host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 3008,
@@ -144,7 +143,7 @@ def serve(
 @command(panel=ARCHIVE)
 def explore(
     messages: Messages,
-    archive: Annotated[Text, archive_argument()] = None,
+    archive: ArchiveIfAny = None,
     demo: Annotated[bool, Option("--demo", help="Explore the sample data instead.")] = False,
 ) -> None:
     """Open an archive in the browser: its balances over time, holders, flows and limits."""

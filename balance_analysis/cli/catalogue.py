@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Argument, Option
 
@@ -13,23 +12,26 @@ import balance_analysis as ba
 from balance_analysis.cli.app import command
 from balance_analysis.cli.options import (
     AccountOptions,
+    ArchiveAt,
     TableFormat,
-    archive_argument,
     check_is,
     form_option,
     output_option,
 )
-from balance_analysis.cli.output import UNKNOWN, Messages, echo, print_table
-from balance_analysis.cli.tables import choose_format, print_accounts, write_exact
+from balance_analysis.cli.output import Messages, echo, print_table
+from balance_analysis.cli.tables import (
+    Listing,
+    cell_text,
+    choose_format,
+    list_accounts,
+    write_exact,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pyarrow as pa
 
 _LONG_ID: Final = re.compile(r"[0-9a-f]{64}")
 
-_Archive = Annotated[str, archive_argument()]
 _Form = Annotated[TableFormat | None, form_option("a table")]
 _Output = Annotated[Path | None, output_option("Write it here: .csv, .json, .parquet or .xlsx.")]
 
@@ -37,56 +39,30 @@ _Output = Annotated[Path | None, output_option("Write it here: .csv, .json, .par
 @command()
 def accounts(
     messages: Messages,
-    archive: _Archive,
+    archive: ArchiveAt,
     filters: AccountOptions,
+    listing: Listing,
     partial: Annotated[
         bool, Option("--partial", help="Take what there is where it isn't complete.")
     ] = False,
-    output: _Output = None,
-    form: _Form = None,
-    limit: Annotated[int, Option(min=0, help="Accounts in a table; 0 for all.")] = 20,
-    wide: Annotated[bool, Option("--wide", help="Show all columns, ids and digits.")] = False,
 ) -> None:
-    """List the accounts of an archive, the most active first, and what they hold at its end."""
+    """List the accounts of an archive, the most active first, and what they hold at its end.
+
+    A table is 80 characters wide, amounts in whole units of known assets.
+    """
     check_is("archive", archive)
-    form = choose_format(form, output, source=archive, otherwise="table")
+    form = choose_format(listing.form, listing.output, source=archive, otherwise="table")
     held = ba.Archive(archive)
     assets = filters.with_given(held.assets())
     found = held.accounts(partial=partial, **{**filters.named(), "assets": assets})
     found = found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
-    if form != "table":
-        write_exact(found, form, output)
-        if output is not None:
-            messages.say(f"{len(found):,} accounts: {output}")
-        return
-    shown = found.head(limit) if limit else found
-    if wide:
-        print_table(
-            {name.replace("_", " "): list(map(_text, shown[name])) for name in map(str, shown)},
-            left=[name.replace("_", " ") for name in ba.ACCOUNT_KEY],
-        )
-    else:
-        names = ("rows", "balance", "last seen")
-        print_accounts(shown, assets, names, ("balance", "rows", "last seen"))
-    if len(shown) < len(found):
-        echo(f"... the {len(shown)} most active of {len(found):,} accounts")
-
-
-def _text(value: Any, missing: str = UNKNOWN) -> str:  # noqa: ANN401 - a cell
-    """Return a cell as it is, every digit of it."""
-    from pandas import isna
-
-    if not isinstance(value, list | dict) and isna(value):
-        return missing
-    if isinstance(value, dt.datetime):
-        return value.replace(tzinfo=None).isoformat(" ")
-    return str(value)
+    list_accounts(found, ("balance", "rows", "last seen"), listing, form, assets, messages)
 
 
 @command()
 def sql(
     messages: Messages,
-    archive: _Archive,
+    archive: ArchiveAt,
     query: Annotated[str, Argument(help='A SELECT, such as "select * from coverage".')],
     output: _Output = None,
     form: _Form = None,
@@ -103,9 +79,7 @@ def sql(
     if form != "table":
         import pandas as pd
 
-        write_exact(found.to_pandas(types_mapper=pd.ArrowDtype), form, output)
-        if output is not None:
-            messages.say(f"{len(found):,} rows: {output}")
+        write_exact(found.to_pandas(types_mapper=pd.ArrowDtype), form, output, messages)
         return
     shown = found.slice(0, limit) if limit else found
     _print_rows(shown, wide=wide)
@@ -147,19 +121,13 @@ def _ask(archive: str, query: str, most: int | None) -> pa.Table:
 def _print_rows(rows: pa.Table, *, wide: bool) -> None:
     import pyarrow.types as kinds
 
+    from balance_analysis.text import short_ids
+
     columns = {}
     for name in rows.column_names:
-        texts = [_text(value, "NULL") for value in rows[name].to_pylist()]
-        columns[name] = texts if wide else _shortened(texts)
+        texts = [cell_text(value, "NULL") for value in rows[name].to_pylist()]
+        short = {} if wide else short_ids(filter(_LONG_ID.fullmatch, texts))
+        columns[name] = [short.get(text, text) for text in texts]
     numbers = (kinds.is_integer, kinds.is_floating, kinds.is_decimal)
     left = [field.name for field in rows.schema if not any(is_(field.type) for is_ in numbers)]
     print_table(columns, left=left)
-
-
-def _shortened(texts: Iterable[str]) -> list[str]:
-    """Return texts with long ids shortened, as `accounts` shows them."""
-    from balance_analysis.text import short_ids
-
-    texts = list(texts)
-    short = short_ids(text for text in texts if _LONG_ID.fullmatch(text))
-    return [short.get(text, text) for text in texts]

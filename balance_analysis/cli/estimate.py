@@ -9,13 +9,12 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 import balance_analysis as ba
-from balance_analysis.schema import from_microseconds, to_microseconds
 from balance_analysis.text import count_text, duration_text, moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from balance_analysis.spans import Span
+    from balance_analysis.spans import Stretch
 
 _PAGES: Final = 5
 """So many are asked for; more for several years, since nodes answer for one at most."""
@@ -23,13 +22,13 @@ _PAGES: Final = 5
 _ROWS: Final = 5000
 """Of such a page: the most that nodes send, since a few may be one block's alone."""
 
-_YEAR: Final = 365 * 86_400_000_000
+_YEAR: Final = dt.timedelta(days=365)
 _MINUTE: Final = 60
 
 
 def estimate(
     client: ba.Client,
-    spans: Sequence[Span],
+    spans: Sequence[Stretch],
     filters: Mapping[str, Any],
     *,
     page_size: int,
@@ -40,26 +39,27 @@ def estimate(
 
     A few parts are asked for a page each: where it isn't all, the rest is taken to be as dense.
     """
-    width = min(sum(end - start for start, end in spans) // _PAGES + 1, _YEAR)
+    whole = sum((end - start for start, end in spans), dt.timedelta())
+    width = min(whole / _PAGES + dt.timedelta(microseconds=1), _YEAR)
     parts = [
-        (begin, min(begin + width, end))
+        (start + width * place, min(start + width * (place + 1), end))
         for start, end in spans
-        for begin in range(start, end, width)
+        for place in range(-(-(end - start) // width))
     ]
     rows, seconds, is_counted = 0, [], True
     for start, end in parts:
-        bounds: Any = {"start": from_microseconds(start), "end": from_microseconds(end)}
+        how: Any = {"start": start, "end": end, "first": _ROWS, "newest_first": False, **filters}
         began = time.perf_counter()
-        page = next(ba.iter_pages(client, first=_ROWS, newest_first=False, **bounds, **filters))
+        page = next(ba.iter_pages(client, **how))
         seconds.append(time.perf_counter() - began)
         count = len(page.table)
         if page.has_next_page and count:
-            first, last = map(to_microseconds, page.table["timestamp"].iloc[[0, -1]])
+            first, last = page.table["timestamp"].iloc[[0, -1]]
             if first == last:
                 return (
                     f"How many rows can't be told: {count:,} or more at {moment_text(first)} alone"
                 )
-            is_counted, count = False, count * (end - start) // (last - start)
+            is_counted, count = False, int(count * ((end - start) / (last - start)))
         rows += count
     requests = max(math.ceil(rows / page_size), len(spans))
     each = statistics.median(seconds) / min(workers, requests)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -25,19 +26,30 @@ from balance_analysis.cli.options import (
     check_is,
     command_line,
     duration_option,
+    filters_in,
     interval,
     kind_of,
 )
-from balance_analysis.cli.output import BAD, LOCKED, PARTIAL, Messages, echo, logger, print_table
+from balance_analysis.cli.output import (
+    BAD,
+    LOCKED,
+    PARTIAL,
+    Messages,
+    echo,
+    logger,
+    print_spans,
+    print_table,
+)
 from balance_analysis.errors import ArchiveError, RequestError
 from balance_analysis.files.atomic import check_output
-from balance_analysis.text import count_text, iso_text
+from balance_analysis.text import count_text, range_text, spans_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from balance_analysis.archive.runs import RunReport
     from balance_analysis.cli.settings import Value
+    from balance_analysis.spans import Span
 
 _Config = Annotated[
     Path | None, Option(metavar="FILE", help="A TOML file with [export.NAME]; then name that.")
@@ -90,7 +102,10 @@ def export(
     ] = False,
     repair: Annotated[bool, Option("--repair", help="Mend what `verify` finds.")] = False,
 ) -> None:
-    """Bring an archive up to date with a node; the first run makes it."""
+    """Bring an archive up to date with a node; the first run makes it.
+
+    It ends with 3 where the node doesn't remember all that a run asks for: that part is unproven.
+    """
     messages.is_json = options.log_format == "json"
     values = _resolve(targets or [], config, asdict(options))
     settings = {name: value.value for name, value in values.items()}
@@ -130,38 +145,26 @@ class Export:
 
     def plan(self, client: ba.Client) -> int:
         """Print what would be asked for."""
-        from balance_analysis.archive.layout import periods_between
         from balance_analysis.cli.estimate import estimate
 
-        partition, spans = self._partition(), self._export(client, dry_run=True).spans
-        counts = [sum(1 for _ in periods_between(*span, partition)) for span in spans]
-        columns = {
-            "start": [iso_text(start) for start, _ in spans],
-            "end": [iso_text(end) for _, end in spans],
-            f"{partition}s": [f"{count:,}" for count in counts],
-        }
-        if spans:
-            print_table(columns, left={"start", "end"})
-            how = ("page_size", "workers", "max_requests_per_second")
-            limits = {name: self._settings[name] for name in how}
-            echo(estimate(client, spans, self._filters(), **limits))
-        else:
+        spans = self._export(client, dry_run=True).spans
+        if not spans:
             echo("Nothing to ask for")
+            return 0
+        print_spans(spans)
+        how = ("page_size", "workers", "max_requests_per_second")
+        limits = {name: self._settings[name] for name in how}
+        echo(estimate(client, spans, filters_in(self._settings), **limits))
         return 0
 
     def load(self, client: ba.Client) -> int:
         """Bring the archive up to date."""
         with connected(self._settings["scheduler"]) as cluster:
             run = self._export(client, executor=cluster)
-        code = BAD if run.conflicts or run.bad_rows or run.damaged else 0
+        lacking = self._lacking(run)
+        code = BAD if run.conflicts or run.bad_rows or run.damaged else PARTIAL if lacking else 0
         self._write_metrics(code)
-        if run.conflicts:
-            logger.warning(
-                "%s: the node sent other balances than the archive held, or left rows out; the "
-                "archive holds the newer ones; what it held is in _runs/%s.json",
-                count_text(sum(rows.num_rows for rows in run.conflicts), "conflict"),
-                run.id,
-            )
+        warn_of_conflicts(run)
         if run.damaged:
             logger.warning(
                 "%s gone, or not as written, such as %s: `%s` tells more, `%s` mends it",
@@ -171,7 +174,19 @@ class Export:
                 self._command("--repair"),
             )
         self._tell(count_text(run.rows, "new row") if run.rows else "Nothing new")
+        if code == PARTIAL:
+            said = f"not all that was asked for is known: {spans_text(lacking)} is unproven"
+            self._messages.fail(f"{self._archive.uri} holds what there is, but {said}", code)
         return code
+
+    def _lacking(self, run: ba.Run) -> list[Span]:
+        """Return what was asked for and isn't known to be complete now."""
+        from balance_analysis.archive.manifest import read_coverage
+        from balance_analysis.schema import to_microseconds
+
+        state = read_coverage(self._archive.store)
+        spans = [(to_microseconds(start), to_microseconds(end)) for start, end in run.spans]
+        return [part for span in spans for part in state.missing(*span)]
 
     def repair(self, client: ba.Client) -> int:
         """Mend the archive."""
@@ -215,27 +230,16 @@ class Export:
 
     def _export(self, client: ba.Client, **how: Any) -> ba.Run:  # noqa: ANN401 - as of `export`
         settings = self._settings
-        names = ("lag", "overlap", "settle", "fill_gaps", "on_bad_rows")
+        names = ("partition", "lag", "overlap", "settle", "fill_gaps", "on_bad_rows")
         return ba.export(
             client,
             self._archive,
-            partition=self._partition(),
             progress=self._messages.shows_progress,
-            **self._filters(),
+            **filters_in(settings),
             **{name: settings[name] for name in names},
             **self._how(),
             **how,
         )
-
-    def _filters(self) -> Any:  # noqa: ANN401 - keywords
-        settings = self._settings
-        return {
-            "asset_id": settings["asset_id"],
-            "party_ids": settings["party_id"] or (),
-            "market_ids": settings["market_id"] or (),
-            "account_types": settings["account_type"] or (),
-            "assets": settings["assets"],
-        }
 
     def _how(self) -> dict[str, Any]:
         """Return the arguments that `export` and `repair` have in common."""
@@ -250,16 +254,6 @@ class Export:
 
     def _keep(self, report: RunReport) -> None:
         self._report = report
-
-    def _partition(self) -> Any:  # noqa: ANN401 - a Partition
-        """Return what a file holds: what is set, else what the archive is bound to."""
-        from balance_analysis.archive import layout
-        from balance_analysis.archive.manifest import read_about
-
-        store = self._archive.store
-        if partition := self._settings["partition"]:
-            return partition
-        return "day" if store.read(layout.ABOUT) is None else read_about(store).partition
 
     def _write_metrics(self, code: int) -> None:
         if self._settings["metrics_file"] is None:
@@ -278,17 +272,30 @@ class Export:
         report = self._report
         if report is None:
             return
-        if report.bad_rows:
-            logger.warning(
-                "%s set aside, with reasons, in _quarantine/%s.jsonl",
-                count_text(report.bad_rows, "bad row"),
-                report.id,
-            )
-        known = report.committed
-        asked = f" from {known[0][0]} to {known[-1][1]}" if known else ""
+        warn_of_bad_rows(report.bad_rows, report.id)
+        known = [dt.datetime.fromisoformat(each) for span in report.committed for each in span]
+        asked = f" from {range_text(known[0], known[-1])}" if known else ""
         cost = f"{count_text(report.requests, 'request')}, {report.seconds:.1f} s"
         told = f"{what}{asked} in {cost}: {self._archive.uri}"
         self._messages.say(told, event="summary", **asdict(report))
+
+
+def warn_of_conflicts(run: ba.Run) -> None:
+    """Say what an archive held otherwise than it came now."""
+    if run.conflicts:
+        logger.warning(
+            "%s: the archive held other balances, or rows that did not come again; it holds the "
+            "newer ones now; what it held is in _runs/%s.json",
+            count_text(sum(rows.num_rows for rows in run.conflicts), "conflict"),
+            run.id,
+        )
+
+
+def warn_of_bad_rows(count: int, run: str) -> None:
+    """Say where rows are that the table can't hold."""
+    if count:
+        said = count_text(count, "bad row")
+        logger.warning("%s set aside, with reasons, in _quarantine/%s.jsonl", said, run)
 
 
 def _resolve(
@@ -310,17 +317,14 @@ def _check_targets(targets: list[str]) -> None:
     """Raise if these are plainly not addresses of nodes and then an archive."""
     urls = [each for each in targets if kind_of(each) == "node"]
     others = [each for each in targets if each not in urls]
-    if urls and len(others) == 1 and targets[-1] in urls:
-        told = command_line("export", *urls, *others)
-        raise ValueError(f"the archive comes last: `{told}`")
-    if urls and not others:
-        told = command_line("export", *urls, "archive")
-        raise ValueError(f"name the archive after the address: `{told}`")
     if len(targets) == 1 and kind_of(targets[0]) == "archive":
         from balance_analysis.archive.manifest import export_command
 
         told = export_command(ba.Archive(targets[0]).store)
         raise ValueError(f"name a node's address before the archive: `{told}`")
+    if urls and targets[-1] in urls and len(others) <= 1:
+        told = command_line("export", *urls, *(others or ["archive"]))
+        raise ValueError(f"the archive comes last: `{told}`")
     if len(targets) == 1:
         raise ValueError("give URL... ARCHIVE, or --config FILE NAME")
     for each in targets[:-1]:

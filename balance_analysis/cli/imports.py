@@ -10,15 +10,16 @@ from typer import Argument, Option
 import balance_analysis as ba
 from balance_analysis.cli.app import ARCHIVE, command
 from balance_analysis.cli.archive import connected
-from balance_analysis.cli.options import AccountOptions, Scheduler, archive_argument
-from balance_analysis.cli.output import BAD, PARTIAL, Messages, echo, logger, print_table
-from balance_analysis.text import count_text, iso_text, spans_text
+from balance_analysis.cli.export import warn_of_bad_rows, warn_of_conflicts
+from balance_analysis.cli.options import AccountOptions, ArchiveAt, Scheduler
+from balance_analysis.cli.output import BAD, PARTIAL, Messages, echo, print_spans
+from balance_analysis.text import count_text, spans_text
 
 
 @command(panel=ARCHIVE, interrupted=PARTIAL)
 def import_(
     messages: Messages,
-    archive: Annotated[str, archive_argument()],
+    archive: ArchiveAt,
     segments: Annotated[
         list[str], Argument(metavar="SEGMENT...", help="Zips, folders of such, or patterns.")
     ],
@@ -50,18 +51,13 @@ def import_(
         )
     if dry_run:
         echo(str(report))
-        _print_plan(run)
+        if run.spans:
+            print_spans(run.spans)
+        else:
+            echo("Nothing to import: the archive has all of it")
         return
-    if run.conflicts:
-        logger.warning(
-            "%s: the segments have other balances than the archive held, or left rows out; it "
-            "holds the newer ones; what it held is in _runs/%s.json",
-            count_text(sum(rows.num_rows for rows in run.conflicts), "conflict"),
-            run.id,
-        )
-    if run.bad_rows:
-        said = count_text(len(run.bad_rows), "bad row")
-        logger.warning("%s set aside, with reasons, in _quarantine/%s.jsonl", said, run.id)
+    warn_of_conflicts(run)
+    warn_of_bad_rows(len(run.bad_rows), run.id)
     what = count_text(run.rows, "new row") if run.rows else "Nothing new"
     where = f" of {spans_text(run.committed)}" if run.committed else ""
     messages.say(f"{what}{where} from segments of {report.chain}: {archive}")
@@ -69,11 +65,3 @@ def import_(
         raise typer.Exit(BAD)
     if report.missing:
         raise typer.Exit(PARTIAL)
-
-
-def _print_plan(run: ba.Run) -> None:
-    if not run.spans:
-        echo("Nothing to import: the archive has all of it")
-        return
-    columns = zip(*(map(iso_text, span) for span in run.spans), strict=True)
-    print_table(dict(zip(("start", "end"), map(list, columns), strict=True)), left=("start", "end"))

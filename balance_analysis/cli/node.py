@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import shlex
 import shutil
@@ -28,11 +29,12 @@ from balance_analysis.cli.options import (
     kind_of,
     output_option,
 )
-from balance_analysis.cli.output import PARTIAL, Messages, echo, printable
-from balance_analysis.cli.tables import print_summary
+from balance_analysis.cli.output import PARTIAL, Messages, echo
+from balance_analysis.cli.tables import SUMMARY, print_accounts
 from balance_analysis.errors import BalanceAnalysisError
 from balance_analysis.files.atomic import check_output
-from balance_analysis.text import count_text
+from balance_analysis.notebook import plain
+from balance_analysis.text import count_text, range_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,8 +79,9 @@ def fetch(
             progress=messages.shows_progress,
             resume=resume,
         )
+    asked = dt.datetime.fromisoformat(loaded["start"]), dt.datetime.fromisoformat(loaded["end"])
     messages.say(
-        f"{loaded['rows']:,} rows from {loaded['start']} to {loaded['end']} in "
+        f"{loaded['rows']:,} rows from {range_text(*asked)} in "
         f"{count_text(loaded['requests'], 'request')}: {output}"
     )
     if not loaded["rows"]:
@@ -120,17 +123,10 @@ def limits(
     text = limits_to_json(snapshot)
     if form == "table":
         content = json.loads(text)
-        extra = {printable(name): value for name, value in content.pop("extra").items()}
-        content = extra | content
-        width = max(map(len, content))
-        text = "".join(f"{name:{width}}  {_plain(value)}\n" for name, value in content.items())
+        facts = content.pop("extra") | content
+        width = max(map(len, facts))
+        text = "".join(f"{name:{width}}  {plain(value)}\n" for name, value in facts.items())
     echo(text, nl=False)
-
-
-def _plain(value: object) -> str:
-    """Return a value of JSON as a person writes it."""
-    words = {None: "not set", True: "yes", False: "no"}
-    return words[value] if value is None or isinstance(value, bool) else printable(str(value))
 
 
 @command(panel=NODE)
@@ -163,7 +159,7 @@ def demo(
 
     result = run_demo(out, say=messages.say)
     echo(f"{result.status}\n")
-    print_summary(result.summary, limit=12, assets=sample_assets())
+    print_accounts(result.summary, SUMMARY, limit=12, assets=sample_assets())
     messages.say("Wrote " + ", ".join(str(path) for path in result.files))
     messages.say("\nOpen next:\n" + "\n".join(f"  {line}" for line in _next_steps(out)))
 

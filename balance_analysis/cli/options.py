@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from typer import Argument, Option
 
 from balance_analysis.files.atomic import ABOUT
+from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     import datetime as dt
+    from collections.abc import Mapping
 
     from balance_analysis.assets import Assets
 
@@ -26,6 +28,9 @@ PrintFormat = Annotated[Literal["table", "json"], Option("--format", help="How t
 Url = Annotated[str, Argument(metavar="URL", help="The node's address.")]
 Urls = Annotated[list[str], Argument(metavar="URL...", help="Addresses of one node or several.")]
 Source = Annotated[str, Argument(metavar="ARCHIVE_OR_FILE", help="The rows; a file of `fetch`.")]
+_ARCHIVE: Any = Argument(metavar="ARCHIVE", help="A folder, or an address such as s3://bucket/x.")
+ArchiveAt = Annotated[str, _ARCHIVE]
+ArchiveIfAny = Annotated[Text, _ARCHIVE]
 Since = Annotated[Text, Option(help="Start, inclusive; by default the oldest row.")]
 Until = Annotated[Text, Option(help="End, exclusive; by default now.")]
 UntilLast = Annotated[Text, Option(help="End, exclusive; by default the last row.")]
@@ -40,11 +45,6 @@ AssetsFile = Annotated[
         help="Symbols and decimals of assets: .toml, .csv or .json.",
     ),
 ]
-
-
-def archive_argument() -> Any:  # noqa: ANN401 - as typer's own
-    """Return the argument that is an archive."""
-    return Argument(metavar="ARCHIVE", help="A folder, or an address such as s3://bucket/x.")
 
 
 def output_option(help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
@@ -79,19 +79,19 @@ class AccountOptions:
 
     def named(self) -> dict[str, Any]:
         """Return them as the functions of the library take them."""
-        return {
-            "asset_id": self.asset_id,
-            "party_ids": self.party_id or (),
-            "market_ids": self.market_id or (),
-            "account_types": self.account_type or (),
-            "assets": self.assets,
-        }
+        return filters_in(vars(self))
 
     def with_given(self, kept: Assets) -> Assets:
         """Return assets that are known already, with those of `--assets` over them."""
         from balance_analysis.assets import read_assets
 
         return kept if self.assets is None else kept.updated(read_assets(self.assets))
+
+
+def filters_in(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return which accounts options, or settings, ask for, as the library takes it."""
+    lists = {f"{name}s": options[name] or () for name in ("party_id", "market_id", "account_type")}
+    return {"asset_id": options["asset_id"], "assets": options["assets"], **lists}
 
 
 _KINDS: Final = {
@@ -152,7 +152,7 @@ def interval(since: Text, until: Text) -> dict[str, Any]:
     start, end = (None if bound is None else from_microseconds(bound) for bound in bounds)
     if start is not None and end is not None and start >= end:
         raise ValueError(
-            f"start must be before end, but {start.isoformat()} is not before {end.isoformat()}"
+            f"start must be before end, but {moment_text(start)} is not before {moment_text(end)}"
         )
     return {"start": start, "end": end}
 

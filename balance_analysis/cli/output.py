@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from balance_analysis import errors
-from balance_analysis.text import without_credentials
+from balance_analysis.text import moment_text, without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from balance_analysis.spans import Stretch
 
 DISK: Final = 74
 LOCKED: Final = 75
@@ -92,6 +94,15 @@ def print_table(columns: Mapping[str, list[str]], *, left: Collection[str]) -> N
         cells.append(padded)
     for line in zip(*cells, strict=True):
         typer.echo("  ".join(line).rstrip())
+
+
+def print_spans(spans: Sequence[Stretch]) -> None:
+    """Print intervals, a line each."""
+    columns = {
+        "start": [moment_text(start) for start, _ in spans],
+        "end": [moment_text(end) for _, end in spans],
+    }
+    print_table(columns, left=columns)
 
 
 def narrowed(columns: Mapping[str, list[str]], names: Sequence[str]) -> dict[str, list[str]]:

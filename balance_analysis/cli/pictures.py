@@ -175,7 +175,6 @@ def _one_asset(rows: Rows, selection: Selection, messages: Messages) -> Rows:
 
 def _one_account(rows: Rows, how: dict[str, Any], messages: Messages) -> Rows:
     """Return the rows of the account that held most in the interval."""
-    from balance_analysis.figures.styles import account_labels
     from balance_analysis.filters import Filters
 
     accounts = ba.summarize_accounts(rows.table, **how)
@@ -183,9 +182,9 @@ def _one_account(rows: Rows, how: dict[str, Any], messages: Messages) -> Rows:
         return rows
     most = accounts["maximum"].fillna(-1).map(int)
     place = int(most.argmax())
+    label = ba.account_labels(accounts).iloc[place]
     messages.say(
-        f"Account {account_labels(accounts)[place]}, which held most; choose with --party-id, "
-        "--market-id and --account-type"
+        f"Account {label}, which held most; choose with --party-id, --market-id and --account-type"
     )
     asset, kind, party, market = accounts.iloc[place][ba.ACCOUNT_KEY]
     return rows.only(Filters(asset, (party,), (market,), (kind,)))

@@ -20,7 +20,7 @@ from balance_analysis.cli.options import (
     interval,
 )
 from balance_analysis.errors import IncompleteError
-from balance_analysis.text import iso_text, list_text, spans_text, without_credentials
+from balance_analysis.text import list_text, moment_text, spans_text, without_credentials
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,7 +94,7 @@ class Selection(AccountOptions):
             raise ValueError(f"--{name}-block is for archives; {self.name} is a file")
         from balance_analysis.archive.blocks import time_of_block
 
-        return iso_text(time_of_block(ba.Archive(self.file).store, height))
+        return moment_text(time_of_block(ba.Archive(self.file).store, height))
 
     @cached_property
     def filters(self) -> Filters:
@@ -183,7 +183,7 @@ class Selection(AccountOptions):
             for (name, given), otherwise in zip(self.bounds.items(), extent, strict=True)
         )
         if between(known, start, end):
-            told = f"is known in {spans_text(known)} only" if known else "may be missing"
+            told = f"is known from {spans_text(known)} only" if known else "may be missing"
             messages.say(
                 f"{self.name}: every change {told}; what may have changed since is unknown"
             )

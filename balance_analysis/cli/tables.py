@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import sys
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast, get_args
@@ -16,6 +18,7 @@ from balance_analysis.cli.options import ExactFormat, TableFormat, Text, form_op
 from balance_analysis.cli.output import UNKNOWN, Messages, echo, narrowed, print_table
 from balance_analysis.cli.selection import Selection
 from balance_analysis.files.atomic import check_output
+from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,11 +28,16 @@ if TYPE_CHECKING:
     from balance_analysis.assets import Asset, Assets
 
 
-_MOST: Final = {"asset": 11, "type": 19}
+_SYMBOL: Final = 11
+_TYPE: Final = 19
 """Characters of symbols and types in a narrow table, so that ids and an amount always fit."""
 
 _LONGEST: Final = 12
 """Characters of an amount in a narrow table; a longer one is rounded to four digits."""
+
+_ORDER: Final = ("rows", "changes", "minimum", "maximum", "closing", "balance", "last seen")
+SUMMARY: Final = ("closing", "changes", "last seen", "maximum", "minimum", "rows")
+"""What a summary shows of an account, the most important first."""
 
 _Output = Annotated[
     Path | None,
@@ -40,34 +48,44 @@ _Output = Annotated[
 ]
 _Layout = Annotated[
     Literal["long", "wide"],
-    Option(help="long: a row for each account and point; wide: a column an account."),
+    Option(
+        help="long: a row for each account and point; wide: a column an account, under its ids."
+    ),
 ]
 
 
-@command()
-def summary(
-    messages: Messages,
-    selection: Selection,
-    output: _Output = None,
-    form: Annotated[TableFormat | None, form_option("a table")] = None,
+_Units = Annotated[
+    bool,
+    Option("--units", help="Amounts as floats in whole units, not exact in the smallest ones."),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """The options of commands that list accounts."""
+
+    output: _Output = None
+    form: Annotated[TableFormat | None, form_option("a table")] = None
     limit: Annotated[
         int, Option(min=0, help="Accounts in a table, the most active first; 0 for all.")
-    ] = 20,
-    wide: Annotated[bool, Option("--wide", help="All columns of a table, exact amounts.")] = False,
-) -> None:
-    """Summarise the accounts of a file or archive: a row each, in smallest units, exact.
+    ] = 20
+    wide: Annotated[
+        bool, Option("--wide", help="A table of all columns, whole ids and every digit.")
+    ] = False
+    units: _Units = False
 
-    A table is 80 characters wide: some columns, of large amounts four digits (1.234e+22).
+
+@command()
+def summary(messages: Messages, selection: Selection, listing: Listing) -> None:
+    """Summarise the accounts of a file or archive: a row each.
+
+    A table is 80 characters wide: some columns, amounts in whole units of known assets, large ones
+    with four digits (1.234e+22).
     """
-    form = choose_format(form, output, source=selection.file, otherwise="table")
-    rows = selection.read(messages, into=output)
+    form = choose_format(listing.form, listing.output, source=selection.file, otherwise="table")
+    rows = selection.read(messages, into=listing.output)
     accounts = ba.summarize_accounts(rows.table, **selection.bounds, opening=rows.opening)
-    if form == "table":
-        print_summary(accounts, limit=limit, assets=selection.known_assets, wide=wide)
-        return
-    write_exact(accounts, form, output)
-    if output is not None:
-        messages.say(f"{len(accounts):,} accounts: {output}")
+    list_accounts(accounts, SUMMARY, listing, form, selection.known_assets, messages)
 
 
 @command()
@@ -77,20 +95,17 @@ def series(
     output: _Output = None,
     freq: Annotated[Text, Option(help="10min, 1h, 1D, MS ...; by default each change.")] = None,
     layout: _Layout = "long",
+    units: _Units = False,
     form: Annotated[ExactFormat | None, form_option("csv")] = None,
 ) -> None:
-    """Tell what accounts held over time, every digit of it.
-
-    In smallest units; where it is unknown, nothing stands.
-    """
+    """Tell what accounts held over time; where it is unknown, nothing stands."""
     chosen = choose_format(form, output, source=selection.file, otherwise="csv")
     rows = selection.read(messages, into=output)
-    found = ba.balance_series(
-        rows.table, freq=freq, layout=layout, **selection.bounds, opening=rows.opening
-    )
-    write_exact(found, chosen, output)
-    if output is not None:
-        messages.say(f"{len(found):,} rows: {output}")
+    how: Any = {**selection.bounds, "opening": rows.opening}
+    if units:
+        how["units"] = selection.known_assets
+    found = ba.balance_series(rows.table, freq=freq, layout=layout, **how)
+    write_exact(found, chosen, output, messages)
 
 
 def choose_format(
@@ -127,12 +142,20 @@ def choose_format(
     return form or cast("ExactFormat", ending)
 
 
-def write_exact(rows: pd.DataFrame, form: TableFormat, output: Path | None) -> None:
+def write_exact(
+    rows: pd.DataFrame,
+    form: TableFormat,
+    output: Path | None,
+    messages: Messages,
+    *,
+    what: str = "rows",
+) -> None:
     """Write rows to stdout, or to a file that appears whole or not at all."""
     from balance_analysis.files.tables import WRITERS, to_rows, write_as
 
     if output is not None:
         write_as(rows, form, output)
+        messages.say(f"{len(rows):,} {what}: {output}")
     elif sys.stdout.isatty():
         held = io.BytesIO()
         WRITERS[form](to_rows(rows), held)
@@ -142,68 +165,90 @@ def write_exact(rows: pd.DataFrame, form: TableFormat, output: Path | None) -> N
         WRITERS[form](to_rows(rows), sys.stdout.buffer)
 
 
-def print_summary(
-    accounts: pd.DataFrame, *, limit: int, assets: Assets, wide: bool = False
+def list_accounts(
+    accounts: pd.DataFrame,
+    first: Sequence[str],
+    listing: Listing,
+    form: TableFormat,
+    assets: Assets,
+    messages: Messages,
 ) -> None:
-    """Print the most active accounts, a line each: short ids, whole units if they are known."""
-    shown = accounts.sort_values(["changes", "rows"], ascending=False, kind="stable")
-    shown = shown.head(limit) if limit else shown
-    names = ("rows", "changes", "minimum", "maximum", "closing", "last seen")
-    first = ("closing", "changes", "last seen", "maximum", "minimum", "rows")
-    print_accounts(shown, assets, names, None if wide else first)
+    """Print or write accounts; see `print_accounts`."""
+    if form == "table" and not listing.wide:
+        print_accounts(accounts, first, limit=listing.limit, assets=assets)
+        return
+    found = ba.to_units(accounts, assets) if listing.units else accounts
+    if form != "table":
+        write_exact(found, form, listing.output, messages, what="accounts")
+        return
+    shown = _most_active(found, listing.limit)
+    columns = {str(name): list(map(cell_text, shown[name])) for name in shown}
+    print_table(columns, left=ba.ACCOUNT_KEY)
+    _tell_rest(shown, found)
+
+
+def _most_active(accounts: pd.DataFrame, limit: int) -> pd.DataFrame:
+    found = accounts.sort_values("rows", ascending=False, kind="stable")
+    return found.head(limit) if limit else found
+
+
+def _tell_rest(shown: pd.DataFrame, accounts: pd.DataFrame) -> None:
     if len(shown) < len(accounts):
         echo(f"... the {len(shown)} most active of {len(accounts):,} accounts")
 
 
 def print_accounts(
-    shown: pd.DataFrame, assets: Assets, names: Sequence[str], first: Sequence[str] | None
+    accounts: pd.DataFrame, first: Sequence[str], *, limit: int, assets: Assets
 ) -> None:
-    """Print accounts, a line each: short ids, whole units if they are known.
+    """Print the most active accounts, a line each: short ids, whole units if they are known.
 
     Parameters
     ----------
-    names
-        What to show of them besides.
     first
-        The same, the most important first, to show what fits 80 characters; `None` for all.
+        What to show of them besides, as far as it fits 80 characters, the most important first.
     """
     from balance_analysis.text import short_ids, type_label
 
+    shown = _most_active(accounts, limit)
+    symbols = shown["asset_id"].map(assets.labels(shown["asset_id"]))
     columns = {
-        "asset": list(shown["asset_id"].map(assets.labels(shown["asset_id"]))),
-        "type": list(map(type_label, shown["account_type"])),
+        "asset": [_clipped(text, _SYMBOL) for text in symbols],
+        "type": [_clipped(type_label(text), _TYPE) for text in shown["account_type"]],
         "party": list(shown["party_id"].map(short_ids(shown["party_id"]))),
         "market": list(shown["market_id"].map(short_ids(shown["market_id"]))),
     }
     ids, known = tuple(columns), shown["asset_id"].map(assets.get)
-    for name in names:
+    for name in (name for name in _ORDER if name in first):
         column = shown[name.replace(" ", "_")]
         if name == "last seen":
-            seen = column.dt.strftime("%Y-%m-%d" if first else "%Y-%m-%d %H:%M:%S")
-            columns[name if first else f"{name}, UTC"] = list(seen.fillna("quiet"))
+            columns[name] = list(column.dt.strftime("%Y-%m-%d").fillna("quiet"))
         elif name in ("rows", "changes"):
             columns[name] = list(map("{:,}".format, column))
         else:
-            amounts = zip(column, known, strict=True)
-            columns[name] = [_amount(*each, wide=first is None) for each in amounts]
-    if first:
-        columns |= {
-            name: [_clipped(x, most) for x in columns[name]] for name, most in _MOST.items()
-        }
-        columns = narrowed(columns, (*ids, *first))
-    print_table(columns, left=ids)
+            columns[name] = [_amount(*each) for each in zip(column, known, strict=True)]
+    print_table(narrowed(columns, (*ids, *first)), left=ids)
+    _tell_rest(shown, accounts)
 
 
 def _clipped(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _amount(value: Any, asset: Asset | None, *, wide: bool) -> str:  # noqa: ANN401 - a cell
+def _amount(value: Any, asset: Asset | None) -> str:  # noqa: ANN401 - a cell
     from pandas import isna
 
     if isna(value):
         return UNKNOWN
     text = f"{value:,}" if asset is None else f"{int(value) / 10**asset.decimals:,.2f}"
-    if wide or len(text) <= _LONGEST:
+    if len(text) <= _LONGEST:
         return text
     return f"{Decimal(value).scaleb(0 if asset is None else -asset.decimals):.3e}"
+
+
+def cell_text(value: Any, missing: str = UNKNOWN) -> str:  # noqa: ANN401 - a cell
+    """Return a cell as it is, every digit of it."""
+    from pandas import isna
+
+    if not isinstance(value, list | dict) and isna(value):
+        return missing
+    return moment_text(value) if isinstance(value, dt.datetime) else str(value)

@@ -104,7 +104,7 @@ def explain(
 def date_text(microseconds: int) -> str:
     """Return a moment in words; of midnight the date alone."""
     text = moment_text(microseconds, "seconds")
-    return text if microseconds % 86_400_000_000 else text.removesuffix(" 00:00:00 UTC")
+    return text if microseconds % 86_400_000_000 else text.removesuffix("T00:00Z")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,16 +21,14 @@ from balance_analysis.figures.steps import (
 )
 from balance_analysis.figures.styles import (
     VERMILION,
-    account_labels,
     account_styles,
     looks,
-    split_labels,
     type_style,
 )
 from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import open_figure, show_interval
-from balance_analysis.schema import from_microseconds
-from balance_analysis.text import count_text
+from balance_analysis.labels import account_labels, split_labels
+from balance_analysis.text import count_text, moment_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -263,7 +261,7 @@ def plot_drawdown(
     axes.format_amounts(ax, unit)
     hatches = show_interval(ax, interval, unknown=[(interval.start, int(level.times[0]))])
     if title is None:
-        title = unit.title(f"balance and drawdown of {account_labels(steps.accounts)[0]}")
+        title = unit.title(f"balance and drawdown of {account_labels(steps.accounts).iloc[0]}")
     return finish(ax, title, drawn, notes=hatches, says=[said])
 
 
@@ -273,7 +271,7 @@ def _draw_depths(
     peaks = int128.take(level.words, int128.running_maxima(level.words, np.array([0])))
     depths, too_large = int128.subtract(peaks, level.words)
     moments = level.times.tolist()
-    check_fits(too_large, lambda place: f"the depth at {from_microseconds(moments[place])}")
+    check_fits(too_large, lambda place: f"the depth at {moment_text(moments[place])}")
     keys = sort_keys(level.words), sort_keys(depths)
     places = thin(level.times, *keys, columns=count_columns(ax))
     times, ceases = level.times[places], level.ceases[places]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -122,45 +123,29 @@ def plot_flows(
     history = make_history(data, opening, known, freq=freq, start=start, end=end)
     unit = axes.unit_of(data, history.steps.accounts, assets)
     found = sum_flows(history, "asset_id")
-    options: Any = {"ax": ax, "freq": freq, "unit": unit, "limits": limits, "title": title}
-    return draw_flows(history, found, **options, start=start, end=end, **style)
-
-
-def draw_flows(
-    history: History,
-    found: pd.DataFrame,
-    *,
-    ax: Axes | None,
-    freq: Frequency | None,
-    unit: axes.Unit,
-    limits: pd.DataFrame | None = None,
-    start: Instant | None = None,
-    end: Instant | None = None,
-    title: str | None = None,
-    **style: Any,  # noqa: ANN401 - of the bars
-) -> Axes:
-    """Draw the flows of one asset that were found in a history."""
     ax = axes.new_axes(ax)
     measure = "flows" if freq is None else f"flows per {period_name(freq)}"
     ax.set_ylabel(unit.axis_label(measure))
     if found.empty:
         return axes.explain(ax, "no balance changes", title, start=start, end=end)
-    grid, spans = history.grid, history.known
-    is_whole = are_known(spans, grid.edges[:-1], grid.edges[1:])
-    starts, ends = grid.edges[:-1][is_whole].tolist(), grid.edges[1:][is_whole].tolist()
-    whole = None if spans is None else tuple(joined(zip(starts, ends, strict=True)))
-    first, *_, last = grid.edges.tolist()
-    interval = Extent(first, last, last, whole)
-    hatches = show_interval(ax, interval)
+    hatches = show_interval(ax, _whole_periods(history))
     drawn = _draw_bars(ax, found, unit, style)
     axes.format_amounts(ax, unit)
     notes = [*hatches, *shade_limits(ax, limits)]
-    says, unknown = [], int(found["unknown"].sum())
-    if unknown:
-        rows = count_text(unknown, "first row")
-        says = [f"without what came with {rows}, as unknown"]
+    unknown = int(found["unknown"].sum())
+    rows = count_text(unknown, "first row")
+    says = [f"without what came with {rows}, as unknown"] if unknown else []
     title = unit.title(measure) if title is None else title
     return finish(ax, title, drawn, notes=notes, says=says)
+
+
+def _whole_periods(history: History) -> Extent:
+    """Return what to show: all periods, and as known those of which every part is."""
+    edges, known = history.grid.edges, history.known
+    whole = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    is_known = are_known(known, edges[:-1], edges[1:])
+    spans = None if known is None else tuple(joined(compress(whole, is_known)))
+    return Extent(int(edges[0]), int(edges[-1]), int(edges[-1]), spans)
 
 
 def _draw_bars(

@@ -1,4 +1,4 @@
-"""How accounts are called and drawn: short labels, one palette, a style for each account type.
+"""How accounts are drawn: one palette, a style for each account type.
 
 A family of account types that serve the same end shares a hue. In it, types differ by lightness
 first, then by hatch and line style, so that neighbours can be told apart without seeing hues.
@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 from matplotlib import cbook
 from matplotlib.colors import is_color_like, to_hex, to_rgb
 from matplotlib.lines import Line2D
-
-from balance_analysis.schema import ACCOUNT_KEY, NO_MARKET
-from balance_analysis.text import short_ids, type_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -126,17 +123,12 @@ _PLACES: Final = {
 }
 
 
-def _place(account_type: str) -> tuple[str, int]:
-    """Return the hue of an account type, and its place among the variants of that hue."""
-    return _PLACES.get(account_type, (GREY, _FAMILIES[GREY].count(", ") + 1))
-
-
 def type_style(account_type: str) -> Style:
     """Return how an account type is drawn: the same in every figure.
 
     Those that aren't among `ACCOUNT_TYPES` share a grey.
     """
-    return _variant(*_place(account_type))
+    return _variant(*_PLACES.get(account_type, (GREY, _FAMILIES[GREY].count(", ") + 1)))
 
 
 def account_styles(account_types: Iterable[str]) -> list[Style]:
@@ -209,88 +201,3 @@ def looks(
     colours = [colour] if is_color_like(colour) else list(colour)
     name = "color" if kind is Line2D else "facecolor"
     return [{**wanted, name: colours[place % len(colours)]} for place in range(count)]
-
-
-def account_labels(accounts: pd.DataFrame) -> list[str]:
-    """Return a label for each account: type, party and, if it has one, market.
-
-    The asset is not named: accounts of different assets don't share an axis.
-
-    Parameters
-    ----------
-    accounts
-        One row per account, with the columns of `ACCOUNT_KEY`; all accounts that are to be told
-        apart.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> account_labels(pd.DataFrame({
-    ...     "asset_id": "VOTE",
-    ...     "account_type": ["ACCOUNT_TYPE_MARGIN", "ACCOUNT_TYPE_GLOBAL_REWARD"],
-    ...     "party_id": ["033acc4e3803f1160cb399b7e041735c92576db9dc4d7d94", "network"],
-    ...     "market_id": ["bda439ade276efe1567fedec94ea5b9c040c5f89f72382ef", ""],
-    ... }))
-    ['margin · 033acc…7d94 · bda439…82ef', 'global reward · network']
-    """
-    return group_labels(accounts[ACCOUNT_KEY])
-
-
-def group_labels(groups: pd.DataFrame) -> list[str]:
-    """Return a label for each group of accounts of one asset: what it has in common.
-
-    Parameters
-    ----------
-    groups
-        One row per group, with some of the columns of `ACCOUNT_KEY`; all groups that are to be told
-        apart.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> group_labels(pd.DataFrame({"asset_id": ["VOTE"] * 2, "market_id": ["m1", ""]}))
-    ['market m1', 'no market']
-    >>> group_labels(pd.DataFrame({"asset_id": ["VOTE"]}))
-    ['all accounts']
-    """
-    keys = groups.astype("str")
-    short = {name: short_ids(keys[name]) for name in ("party_id", "market_id") if name in keys}
-    labels = []
-    for ids in keys.to_dict("records"):
-        parts = [type_label(ids["account_type"])] if "account_type" in ids else []
-        if "party_id" in ids:
-            parts.append(short["party_id"][ids["party_id"]] or "no party")
-        if ids.get("market_id", NO_MARKET) != NO_MARKET:
-            word = "" if "party_id" in ids else "market "
-            parts.append(f"{word}{short['market_id'][ids['market_id']]}")
-        label = " · ".join(parts) or ("no market" if "market_id" in ids else "all accounts")
-        # Matplotlib leaves out what begins with an underscore; a line break would break a legend.
-        label = "".join(letter if letter.isprintable() else "\ufffd" for letter in label)
-        labels.append(f" {label}" if label.startswith("_") else label)
-    return labels
-
-
-def split_labels(accounts: pd.DataFrame) -> tuple[str, list[str]]:
-    """Return what some accounts are called together, and each of them beside the others.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> split_labels(pd.DataFrame({
-    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_MARGIN", "party_id": "a1",
-    ...     "market_id": ["m1", "m2"],
-    ... }))
-    ('2 margin accounts of a1', ['market m1', 'market m2'])
-    """
-    if len(accounts) == 1:
-        return account_labels(accounts)[0], account_labels(accounts)
-    differ = [name for name in ACCOUNT_KEY[1:] if accounts[name].nunique() > 1]
-    said = {
-        name: group_labels(accounts[[name]])[0]
-        for name in ACCOUNT_KEY[1:]
-        if name not in differ and accounts[name].iloc[0]
-    }
-    kind = f"{said['account_type']} " if "account_type" in said else ""
-    party = f" of {said['party_id']}" if "party_id" in said else ""
-    market = f" in {said['market_id']}" if "market_id" in said else ""
-    return f"{len(accounts):,} {kind}accounts{party}{market}", group_labels(accounts[differ])

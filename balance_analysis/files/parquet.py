@@ -23,7 +23,7 @@ from balance_analysis.files.atomic import (
     read_note,
     replacing,
 )
-from balance_analysis.frame import to_arrow, to_frame
+from balance_analysis.frame import check_frame, to_arrow, to_frame
 from balance_analysis.rows import canonical
 from balance_analysis.schema import (
     ACCOUNT_KEY,
@@ -47,10 +47,17 @@ def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
     Raises
     ------
     ValueError, TypeError
-        If it is not a table, or the file would lie in an archive.
+        If it is not a table, has columns besides a table's (`write_table` writes these too), or the
+        file would lie in an archive.
     OSError
         If the file can't be written.
     """
+    check_frame(table)
+    if more := [str(name) for name in table if name not in COLUMNS]:
+        raise ValueError(
+            f"write_parquet writes a table's own columns, and this one has {', '.join(more)} "
+            "besides; write_table writes all of them"
+        )
     rows = canonical(to_arrow(table))
     rows = rows.replace_schema_metadata(make_note({"load": table.attrs.get(ATTRS_KEY)}))
     with replacing(path) as temporary:
@@ -65,7 +72,7 @@ def read_parquet(path: PathLike, *, assets: AssetsLike | None = None) -> pd.Data
     path
         A file of `write_parquet`, or any Parquet file with a table's columns: ids as strings or
         dictionaries, timestamps in any unit that microseconds hold (without a zone they are UTC),
-        balances as decimals without fraction or as integers.
+        balances as decimals without fraction or as integers. Other columns are left out.
     assets
         Symbols and decimals of assets, as for `read_assets`, beside those that the file tells.
 

@@ -62,6 +62,9 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
           which has more is text. It knows no time zones: moments are in UTC, which the header
           tells; those finer than milliseconds are ISO 8601 text. Text is never a formula.
 
+        pandas rounds such digits to floats when it reads these files, unless it is told to keep the
+        text: `pd.read_json(path, dtype={"balance": str})`, and so `read_csv` and `read_excel`.
+
     Raises
     ------
     ValueError

@@ -20,13 +20,15 @@ from balance_analysis.archive.commit import within
 from balance_analysis.errors import NetworkMismatchError, RequestError
 from balance_analysis.filters import Filters
 from balance_analysis.load.nodes import FRESH, NodePool, answers, remembered
-from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, ONCE, Retry
+from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS
 from balance_analysis.node.exchange import Tally
 from balance_analysis.node.limits import decode_limits, network_limits
+from balance_analysis.node.retry import ONCE, Retry
 from balance_analysis.node.window import Window, fetch
 from balance_analysis.node.wire import PageRequest
-from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
+from balance_analysis.schema import ACCOUNT_KEY
 from balance_analysis.spans import clipped
+from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -161,7 +163,7 @@ class Continuity:
         says_so = seen.within(last, last + 1)
         if not says_so and remembered(ask, seen, last, max(end, last + 1)) <= last:
             raise NetworkMismatchError(
-                f"the archive's last row is of {from_microseconds(last)}, and the node has "
+                f"the archive's last row is of {moment_text(last)}, and the node has "
                 "older ones but not this one: it is of another network, or has lost rows"
             )
         return False

@@ -22,6 +22,7 @@ from balance_analysis.archive.manifest import (
     check_bound,
     lost_files,
     make_archive_filters,
+    partition_of,
     read_coverage,
     write_about,
     write_archive_assets,
@@ -73,7 +74,7 @@ def export(
     *,
     start: Instant | None = None,
     end: Instant | None = None,
-    partition: Partition = "day",
+    partition: Partition | None = None,
     lag: Duration = LAG,
     overlap: Duration = OVERLAP,
     settle: Duration = SETTLE,
@@ -109,7 +110,8 @@ def export(
         Symbols and decimals of assets, as for `read_assets`. The archive keeps them beside those
         that it has, and gives them to whoever reads it.
     partition
-        What a file holds: a "day" in UTC, a "month" or an "hour".
+        What a file holds: a "day" in UTC, a "month" or an "hour"; by default as the archive has it,
+        a day for a new one.
     lag
         How far behind now the default end lies: a timedelta, or text such as "90s", "2m", "1h".
     overlap
@@ -173,7 +175,7 @@ def export(
     exporting = _Export(
         client=client,
         store=store,
-        about=About(request.filters.sorted(), partition),
+        about=About(request.filters.sorted(), partition_of(store, partition)),
         assets=assets,
         request=request,
         before=to_microseconds(lagging),
@@ -218,7 +220,8 @@ class _Export:
     def plan(self) -> None:
         """Note what would be asked for."""
         is_new = check_bound(self.store, self.about)
-        self.run.spans = self._spans(Coverage() if is_new else read_coverage(self.store))
+        for span in self._spans(Coverage() if is_new else read_coverage(self.store)):
+            self.run.asks(*span)
 
     def fill(self, on_report: Callable[[RunReport], object] | None) -> None:
         """Ask for it, and commit what comes."""
@@ -280,7 +283,7 @@ class _Export:
         with closing(continuity):
             try:
                 for span in spans:
-                    self.run.spans.append(span)
+                    self.run.asks(*span)
                     self._fill(writer, continuity, *span)
                 if not spans:
                     continuity.check()

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from balance_analysis.archive import layout
 from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.blocks import (
     Imported,
@@ -31,7 +30,7 @@ from balance_analysis.archive.manifest import (
     check_bound,
     lost_files,
     make_archive_filters,
-    read_about,
+    partition_of,
     read_archive_assets,
     read_coverage,
     write_about,
@@ -151,12 +150,8 @@ def import_segments(
     given = read_assets(filters.get("assets") or {})
     filters["assets"] = read_segment_assets(last).updated(given)
     wanted = make_archive_filters(store, filters).sorted()
-    if partition is None:
-        is_new = store.read(layout.ABOUT) is None
-        partition = "day" if is_new else read_about(store).partition
-    importing = _Import(
-        store, About(wanted, partition), given, stretches, on_bad_rows, pool, progress
-    )
+    about = About(wanted, partition_of(store, partition))
+    importing = _Import(store, about, given, stretches, on_bad_rows, pool, progress)
     if dry_run:
         importing.plan()
     else:
@@ -188,7 +183,7 @@ class _Import:
         imported = {} if is_new else read_imported(self.store)
         state = Coverage() if is_new else read_coverage(self.store)
         for part in self._new(imported, state):
-            self.run.spans.append(bounds_of(part))
+            self.run.asks(*bounds_of(part))
 
     def fill(self, on_report: Callable[[RunReport], object] | None) -> None:
         """Import them."""
@@ -295,7 +290,7 @@ class _Part:
         whole, run = self.whole, self.whole.run
         start, end = self._bounds(*bounds_of(self.segments))
         check_network(self.writer, self.segments, whole.about.filters, (start, end))
-        run.spans.append((start, end))
+        run.asks(start, end)
         span = SpanWriter(whole.store, self.writer, run, Proven(), start)
         try:
             with span.finishing():

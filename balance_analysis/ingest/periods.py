@@ -26,9 +26,9 @@ from balance_analysis.errors import BalanceAnalysisError, RequestError
 from balance_analysis.load.stream import Load
 from balance_analysis.node.walk import Step
 from balance_analysis.rows import canonical
-from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
+from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.spans import clipped, joined
-from balance_analysis.text import spans_text
+from balance_analysis.text import moment_text, spans_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -249,7 +249,7 @@ class SpanWriter:
             unproven = spans_text(joined(self.forgotten))
             logger.warning("the node may have forgotten rows of %s: unproven", unproven)
         if self.committed < wanted:
-            known = from_microseconds(self.committed)
+            known = moment_text(self.committed)
             logger.warning("a node answered that knows blocks up to %s only", known)
 
     def _note(self, steps: Iterable[Step]) -> None:

@@ -14,10 +14,11 @@ from balance_analysis.archive.commit import within
 from balance_analysis.errors import NetworkMismatchError
 from balance_analysis.ingest.continuity import accounts_of
 from balance_analysis.node.walk import Step
-from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
+from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.segments.chain import source_text
 from balance_analysis.segments.rows import raise_bad_row, read_blocks
 from balance_analysis.segments.table import iter_rows
+from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,6 +109,6 @@ def check_network(
     found = within(pa.Table.from_batches([part.rows]), last, last + 1)
     if not accounts_of(found) & accounts_of(within(rows[0], last, last + 1)):
         raise NetworkMismatchError(
-            f"the archive has rows of {from_microseconds(last)}, and {segment} none of these "
+            f"the archive has rows of {moment_text(last)}, and {segment} none of these "
             "accounts then: it is of another network"
         )

@@ -16,13 +16,12 @@ from balance_analysis.filters import Filters
 from balance_analysis.node.client import (
     BALANCE_CHANGES,
     NETWORK_LIMITS,
-    ONCE,
     Client,
-    Retry,
     check_client,
 )
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
 from balance_analysis.node.exchange import Tally
+from balance_analysis.node.retry import ONCE, Retry
 from balance_analysis.node.walk import Step, find_oldest, take_step
 from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW, Window, fetch
 from balance_analysis.spans import clipped

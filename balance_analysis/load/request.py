@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from balance_analysis.filters import Filters
 from balance_analysis.schema import Instant, to_microseconds
-from balance_analysis.text import iso_text
+from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,7 @@ def make_request(
     first = None if start is None else to_microseconds(start, now=now)
     if first is not None and first >= last:
         raise ValueError(
-            f"start must be before end, but {iso_text(first)} is not before {iso_text(last)}"
+            f"start must be before end, but {moment_text(first)} is not before {moment_text(last)}"
         )
     return LoadRequest(first, last, filters, page_size, workers, on_bad_rows, end is None)
 

@@ -29,9 +29,8 @@ from balance_analysis.load.request import (
 from balance_analysis.node.window import LONGEST_WINDOW, Window
 from balance_analysis.node.wire import filter_parameters
 from balance_analysis.rows import BadRow, has_repeats
-from balance_analysis.schema import from_microseconds
 from balance_analysis.spans import Span, between, clipped, joined
-from balance_analysis.text import iso_text, spans_text
+from balance_analysis.text import iso_text, moment_text, spans_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -188,7 +187,7 @@ class Load:
         reasons, told = [], [*known, *self.incomplete]
         if self.known_until is not None and self.known_until < end:
             last = min(self.known_until, self.head.time or self.known_until)
-            reasons.append(f"the node knows blocks up to {from_microseconds(last)} only")
+            reasons.append(f"the node knows blocks up to {moment_text(last)} only")
             told.append((self.known_until, end))
         if said := list(clipped(self.incomplete, start, end)):
             reasons.append(f"the node says that it may lack rows of {spans_text(said)}")

@@ -39,8 +39,9 @@ from balance_analysis.load.request import make_request
 from balance_analysis.maintenance.verify import verify_store
 from balance_analysis.maintenance.verify_file import FileToCheck, check_file
 from balance_analysis.node.client import check_client
-from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
+from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.spans import clipped, joined
+from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -252,7 +253,7 @@ class _Repair:
             request = replace(self.request, start=start, end=end)
             found, rows, requests = load_rows(self.client, request, self.run.finished)
             self.run.requests += requests
-            self.run.spans.append((start, end))
+            self.run.asks(start, end)
             if found[-1].end < end:
                 raise self._refusal(period, "doesn't hold all of it yet")
             if any([*clipped(proven, *span)] for step in found for span in step.incomplete):
@@ -274,7 +275,7 @@ class _Repair:
             if min(needed, default=part.end) < remembered:
                 raise ArchiveError(
                     f"{self.store.uri}: {period} can't be asked for again: {source} remembers only "
-                    f"what is since {from_microseconds(remembered).isoformat()}; ask a node that "
+                    f"what is since {moment_text(remembered)}; ask a node that "
                     "remembers more, or put back a copy of the file"
                 )
         if part.note is None and note is not None:

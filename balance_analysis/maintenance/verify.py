@@ -42,7 +42,7 @@ from balance_analysis.maintenance.verify_node import verify_against
 from balance_analysis.maintenance.verify_segments import verify_segments
 from balance_analysis.rows import canonical
 from balance_analysis.spans import clipped, joined
-from balance_analysis.text import iso_text, without_credentials
+from balance_analysis.text import moment_text, without_credentials
 
 if TYPE_CHECKING:
     from balance_analysis.archive.archive import Archive
@@ -234,7 +234,7 @@ class _Verification:
         if file.spans:
             self._add("rows", checked.wrong, file.name, self._command("--repair"), period)
         else:
-            covers = self._command("--since", iso_text(file.period[0]), "--fill-gaps")
+            covers = self._command("--since", moment_text(file.period[0]), "--fill-gaps")
             mend = f"put back a copy of it, or let its time be covered: {covers}"
             self._add("rows", checked.wrong, file.name, mend)
 
@@ -257,7 +257,7 @@ class _Verification:
             return f"can't be read: {error}"
         wrong = wrong_schema(rows.schema)
         if wrong is None and not canonical(rows).equals(expected):
-            wrong = f"is not what the rows before {iso_text(moment)} make"
+            wrong = f"is not what the rows before {moment_text(moment)} make"
         return wrong or ""
 
     def _check_limits(self) -> None:

@@ -16,7 +16,7 @@ from balance_analysis.archive.manifest import check_seen
 from balance_analysis.errors import ArchiveError
 from balance_analysis.rows import account_numbers, canonical
 from balance_analysis.schema import ARROW_SCHEMA
-from balance_analysis.text import iso_text
+from balance_analysis.text import range_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,8 +128,8 @@ def _findings(
     if len(times) != note.rows or not note.rows:
         yield f"has {len(times)} rows, not {note.rows}"
     elif (times.min(), times.max()) != (note.first, note.last):
-        found = f"{iso_text(int(times.min()))} to {iso_text(int(times.max()))}"
-        yield f"has rows from {found}, not from {iso_text(note.first)} to {iso_text(note.last)}"
+        found = range_text(int(times.min()), int(times.max()))
+        yield f"has rows from {found}, not from {range_text(note.first, note.last)}"
 
 
 def _account_numbers(rows: pa.Table) -> NDArray[np.int64]:

@@ -6,8 +6,6 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-import pandas as pd
-
 from balance_analysis.archive import layout
 from balance_analysis.archive.manifest import export_command, read_about, read_coverage
 from balance_analysis.archive.status import Problem, VerifyReport
@@ -18,10 +16,12 @@ from balance_analysis.load.request import LoadRequest, check_positive
 from balance_analysis.load.stream import Load
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import clipped
-from balance_analysis.text import iso_text, list_text, range_text, without_credentials
+from balance_analysis.text import list_text, moment_text, range_text, without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pandas as pd
 
     from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.coverage import Coverage
@@ -131,7 +131,7 @@ def _moment_in(spans: list[Span], rng: random.Random) -> int:
 
 
 def _problem(store: Store, url: str, partition: Partition, window: Span, said: str) -> Problem:
-    since, until = map(iso_text, window)
+    since, until = map(moment_text, window)
     return Problem(
         "difference",
         said,
@@ -146,7 +146,7 @@ def difference(held: pd.DataFrame, loaded: pd.DataFrame, source: str) -> str:
     ours, theirs = _rows(held), _rows(loaded)
     places = sorted({place for place, _ in set(ours.items()) ^ set(theirs.items())})
     said = [
-        f"at {pd.Timestamp(place[0]).isoformat()} the archive has {ours.get(place, 'no row')}, "
+        f"at {moment_text(place[0])} the archive has {ours.get(place, 'no row')}, "
         f"{source} {theirs.get(place, 'no row')} of "
         + ", ".join(f"{name} {value!r}" for name, value in zip(ACCOUNT_KEY, place[1:], strict=True))
         for place in places

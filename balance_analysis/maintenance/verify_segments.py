@@ -27,7 +27,13 @@ from balance_analysis.segments.ledger import read_flows
 from balance_analysis.segments.rows import read_accounts
 from balance_analysis.segments.segment import find_segments
 from balance_analysis.segments.table import iter_rows
-from balance_analysis.text import count_text, list_text, range_text, without_credentials
+from balance_analysis.text import (
+    count_text,
+    list_text,
+    moment_text,
+    range_text,
+    without_credentials,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -174,7 +180,7 @@ def _ledger_text(wrong: pd.DataFrame) -> str:
     """Return the first changes that the ledger has otherwise."""
     rows = wrong.astype(dict.fromkeys(ACCOUNT_KEY, "str")).to_dict("records")
     said = [
-        f"at {row['timestamp'].isoformat()} the balance changes by {row['delta']}, and the ledger "
+        f"at {moment_text(row['timestamp'])} the balance changes by {row['delta']}, and the ledger "
         f"moved {row['net']}, of " + ", ".join(f"{name} {row[name]!r}" for name in ACCOUNT_KEY)
         for row in rows
     ]

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
 from balance_analysis.node.wire import PageRequest
 from balance_analysis.schema import to_microseconds
-from balance_analysis.text import iso_text, range_text
+from balance_analysis.text import moment_text, range_text
 
 if TYPE_CHECKING:
     from balance_analysis.filters import Filters
@@ -211,4 +211,4 @@ def _inside(times: pa.Int64Array, start: int, end: int) -> pa.BooleanArray:
 
 def moment(microseconds: int) -> str:
     """Return a moment as text for a message, with the nanoseconds that the wire has."""
-    return f"{iso_text(microseconds)} ({microseconds * 1000} ns)"
+    return f"{moment_text(microseconds)} ({microseconds * 1000} ns)"

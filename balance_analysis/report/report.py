@@ -15,7 +15,7 @@ from balance_analysis.explorer.source import TableSource, keys_of
 from balance_analysis.files.atomic import check_output, replacing
 from balance_analysis.report.content import read_source
 from balance_analysis.schema import ACCOUNT_KEY, to_microseconds
-from balance_analysis.text import moment_text
+from balance_analysis.text import range_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -202,7 +202,7 @@ def _head(found: Source) -> Markup:
 def _interval(start: object, end: object) -> str:
     if start is None:
         return "No balance changes"
-    return f"{moment_text(start)} to {moment_text(end)}"  # type: ignore[arg-type]
+    return range_text(start, end)  # type: ignore[arg-type]
 
 
 def _verdict(found: Source) -> str:

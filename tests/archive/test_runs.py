@@ -16,6 +16,7 @@ from balance_analysis.archive.runs import (
 )
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import RequestError
+from balance_analysis.schema import from_microseconds
 from tests.archive.exporting import (
     DAY,
     END,
@@ -133,7 +134,7 @@ def test_bad_rows_are_on_disk_before_the_coverage_passes_them(tmp_path, monkeypa
 def test_a_dry_run_leaves_nothing_and_plans_what_a_run_asks(tmp_path):
     with node_of(ROWS) as node:
         run = run_export(node, tmp_path / "a", end=END, dry_run=True)
-        assert ([span[1] for span in run.spans], run.rows) == ([END], 0)
+        assert ([span[1] for span in run.spans], run.rows) == ([from_microseconds(END)], 0)
         assert run.requests == len(node.requests)
         assert not (tmp_path / "a").exists()
         run_export(node, tmp_path / "a", start=START, end=START + DAY)

@@ -104,7 +104,7 @@ def test_gaps_and_unproven_parts_and_who_was_asked_last_are_told_and_what_touche
     assert found.complete == ((moments[1], moments[3]), (moments[5], moments[6]))
     assert found.gaps == ((moments[3], moments[5]),)
     lines = str(replace(found, gaps=found.gaps * 5)).splitlines()
-    assert next(line for line in lines if line.startswith("gaps")).endswith("; 2 more")
+    assert next(line for line in lines if line.startswith("gaps")).endswith(", and 2 more")
 
 
 def test_an_archive_of_nothing_is_older_than_any_age(tmp_path):
@@ -142,7 +142,7 @@ def test_a_killed_run_is_told_by_its_report_and_not_while_it_runs(tmp_path):
     store = ba.Archive(tmp_path / "x").store
     store.write(f"_runs/{report.id}.json", json.dumps(asdict(report)).encode())
     assert status(tmp_path / "x").is_interrupted
-    assert "last run     9999-01-01 00:00:00 UTC, cut off" in str(status(tmp_path / "x"))
+    assert "last run     9999-01-01T00:00Z, cut off" in str(status(tmp_path / "x"))
     # A holder that is dead, as after a SIGKILL, holds nothing.
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], stdout=-1)
     store.write(
@@ -151,7 +151,7 @@ def test_a_killed_run_is_told_by_its_report_and_not_while_it_runs(tmp_path):
     assert status(tmp_path / "x").is_interrupted
     store.write("_lock.json", json.dumps({"pid": 1, "host": "elsewhere"}).encode())
     assert not status(tmp_path / "x").is_interrupted
-    assert "9999-01-01 00:00:00 UTC, under way" in str(status(tmp_path / "x"))
+    assert "9999-01-01T00:00Z, under way" in str(status(tmp_path / "x"))
 
 
 def test_how_the_last_run_ended_is_told(tmp_path):
@@ -194,11 +194,11 @@ def test_it_tells_how_much_there_is_and_its_text_is_aligned_and_in_utc(node, fol
     said = {line[:column].strip(): line[column:] for line in lines}
     assert said["archive"] == str(folder)
     assert said["holds"] == "all accounts, a file for each day"
-    assert said["complete"] == "2023-04-28 20:00:00 UTC to 2023-05-03 08:00:00 UTC"
-    assert said["age"] == "2 days 3 h at 2023-05-05 11:00:00 UTC"
+    assert said["complete"] == "2023-04-28T20:00Z to 2023-05-03T08:00Z"
+    assert said["age"] == "2 days 3 h at 2023-05-05T11:00Z"
     assert (said["gaps"], said["unproven"]) == ("none", "none")
     assert said["rows"] == f"400 of {found.accounts} accounts"
-    assert said["files"].startswith("6 files, 1 checkpoint, ")
+    assert said["files"].startswith("6 files (days with rows), 1 checkpoint, ")
     assert said["files"].endswith(" kB")
     assert node.url in said["last asked"]
     assert said["limits"] == "1 distinct snapshot"

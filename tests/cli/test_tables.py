@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis.known import note_known
 from balance_analysis.schema import ID_TYPE, from_microseconds
+from balance_analysis.text import range_text
 from tests.analysis.tables import (
     LARGEST,
     accounts,
@@ -28,6 +29,7 @@ from tests.archive.exporting import START as BEGIN
 from tests.cli.running import fails, run
 
 SAMPLE = Path(__file__).parents[2] / "sample_data" / "changes.parquet"
+ASSETS = SAMPLE.with_name("assets.toml")
 USD = "e46bed5b0745e4778e9be69108c8d9e81eedd6f92271ef8af77cff45d48a55b1"
 ROWS = spread_history(7, rows=200, accounts=15)
 SPOILING = [
@@ -99,7 +101,7 @@ def scratch(tmp_path_factory):
     return tmp_path_factory.mktemp("scratch")
 
 
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(table=tables(), grid=st.none() | fixed_grids(), layout=st.sampled_from(["long", "wide"]))
 def test_series_read_back_are_the_series_of_the_library(table, grid, layout, scratch):
     ba.write_parquet(table, scratch / "x.parquet")
@@ -238,7 +240,7 @@ def short(tmp_path_factory):
 
 
 def test_a_file_that_does_not_know_all_that_was_asked_for_says_what_it_knows(short):
-    known = f"[{from_microseconds(BEGIN + DAY)}, {from_microseconds(BEGIN + 2 * DAY)})"
+    known = range_text(BEGIN + DAY, BEGIN + 2 * DAY)
     for bounds in ((), ("--until", from_microseconds(BEGIN + 3 * DAY))):
         for command in ("series", "summary"):
             said = run(command, short, *bounds, "--format", "csv").stderr
@@ -290,3 +292,19 @@ def test_cells_of_an_archive_with_a_gap_are_empty_where_a_change_may_be_missing(
     ]
     assert inside
     assert {row["state"] for row in inside} == {"unknown"}
+
+
+def test_files_and_wide_tables_have_whole_units_if_these_are_wanted(tmp_path):
+    words = (SAMPLE, "--asset-id", "tUSD", "--assets", ASSETS)
+    run("summary", *words, "--units", "-o", tmp_path / "a.csv")
+    run("series", *words, "--freq", "1D", "--units", "-o", tmp_path / "s.csv")
+    table = ba.read_parquet(SAMPLE, assets=ASSETS)
+    usd = table[table["asset_id"] == ba.read_assets(ASSETS).find("tUSD").asset_id]
+    wanted = ba.summarize_accounts(usd, units=True)
+    assert pd.read_csv(tmp_path / "a.csv")["closing"].tolist() == wanted["closing"].tolist()
+    series = ba.balance_series(usd, freq="1D", layout="long", units=True)["balance"].dropna()
+    assert pd.read_csv(tmp_path / "s.csv")["balance"].dropna().tolist() == series.tolist()
+    assert (
+        str(wanted["closing"].max())
+        in run("summary", *words, "--units", "--wide", "--limit", 0).stdout
+    )

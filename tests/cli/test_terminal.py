@@ -32,22 +32,11 @@ def archive(tmp_path_factory):
 
 # In a pipe
 
-PRINTING = [
+PRINTING = [  # by the parser, as text, as many bytes, and as an answer of a node
     "--help",
-    "summary --help",
-    "--version",
-    f"summary {SAMPLE}",
     f"summary {SAMPLE} --limit 0 --wide",
-    f"summary {SAMPLE} --format csv",
-    f"summary {SAMPLE} --format json",
-    f"series {SAMPLE}",
     f"series {SAMPLE} --freq 1h --layout wide",
-    "status {archive}",
-    "verify {archive} --format json",
-    "config show",
     "doctor {node}",
-    "limits {node}",
-    "export {node} {archive}2 --dry-run",
 ]
 
 
@@ -59,8 +48,8 @@ def sample_node():
 
 @pytest.mark.parametrize("command", PRINTING)
 @pytest.mark.parametrize("taken", [0, 1])
-def test_a_reader_that_leaves_early_is_no_error(command, taken, archive, sample_node):
-    words = command.format(archive=archive, node=sample_node).split()
+def test_a_reader_that_leaves_early_is_no_error(command, taken, sample_node):
+    words = command.format(node=sample_node).split()
     with child(*words) as process:
         for _ in range(taken):
             process.stdout.readline()
@@ -159,10 +148,10 @@ FETCHED = ("fetch", NODE, "-o", "changes.parquet")
     ("command", "says", "instead"),
     [
         (("export", "{archive}", NODE), "the archive comes last", ("export", NODE, "{archive}")),
-        (("export", NODE), "name the archive", EXPORTED),
+        (("export", NODE), "the archive comes last", EXPORTED),
         (
             ("export", NODE, "http://b:2"),
-            "name the archive",
+            "the archive comes last",
             ("export", NODE, "http://b:2", "archive"),
         ),
         (("export", NODE, SAMPLE), "is a file, not an archive", ("summary", SAMPLE)),
@@ -200,3 +189,21 @@ def test_an_archive_without_a_node_names_the_one_that_filled_it(sample_node, tmp
     run("export", sample_node, tmp_path / "a", "--until", "2023-04-02")
     said = fails("export", tmp_path / "a", code=2, folder=tmp_path)
     assert printed_commands(said) == [["export", sample_node, str(tmp_path / "a")]]
+
+
+# Slips
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("fetch http://x -o x.parquet --page-size x", "--page-size must be a valid integer (`"),
+        ("serve --demo --port 99999", "--port must be less than or equal to 65535 (`"),
+        (f"plot {SAMPLE} -o x.png --kind foo", "--kind: 'foo' is not one of 'balances', "),
+        ("fetch http://x", "Missing option '-o' / '--output' (`"),
+        ("fetchx", "No such command 'fetchx'. Did you mean 'fetch'? (`"),
+        ("export --lag", "Option '--lag' requires an argument"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_told_in_one_line(words, said, tmp_path):
+    assert fails(*words.split(), code=2, folder=tmp_path).startswith(f"balance-analysis: {said}")

@@ -20,7 +20,7 @@ def holders(balances, *, time=START):
 
 
 @given(st.lists(st.integers(1, 10**30), min_size=1, max_size=30))
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_the_area_between_the_curve_and_the_diagonal_is_half_the_gini_coefficient(balances):
     parts, shares = lorenz(sorted(balances))
     gini = ba.concentration(holders(balances), "2100-01-01")["gini"].iloc[0]
@@ -39,7 +39,7 @@ def test_a_curve_of_many_holders_has_fewer_points_on_the_same_curve():
 
 def test_words_tell_the_moment_the_coefficient_and_the_largest():
     ax = ba.plot_concentration(holders([1, 3], time=us("2023-04-01T12:00")), n=1)
-    assert ax.get_title("left") == "How unevenly VOTE is held at 2023-04-01 12:00:00 UTC"
+    assert ax.get_title("left") == "How unevenly VOTE is held at 2023-04-01T12:00Z"
     assert entries(ax) == ["Lorenz curve, Gini 0.25", "all hold the same"]
     assert said(ax) == "the largest holds 75%"
 
@@ -72,7 +72,7 @@ def test_what_is_nearly_all_is_not_said_to_be_all():
         unique_by=lambda row: row[:2],
     )
 )
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_shares_of_all_holders_add_up_to_the_whole(rows):
     accounts = [("VOTE", "ACCOUNT_TYPE_GENERAL", f"p{who}", "") for who, _, _ in rows]
     table = table_of(

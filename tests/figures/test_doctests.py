@@ -15,7 +15,6 @@ import pytest
         "balances",
         "concentration",
         "flows",
-        "styles",
         "timelines",
         "totals",
     ],

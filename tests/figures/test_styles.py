@@ -5,16 +5,13 @@ from itertools import combinations, pairwise
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 
 import balance_analysis as ba
-from balance_analysis.figures.styles import account_labels, account_styles, type_style
-from balance_analysis.schema import ACCOUNT_KEY
-from balance_analysis.text import type_label
+from balance_analysis.figures.styles import account_styles, type_style
 from tests.figures.drawn import history
 
 # Machado, Oliveira and Fernandes (2009), severity 1.0, on linear light.
@@ -155,22 +152,3 @@ def test_classes_of_activity_can_be_told_apart_on_dark(kind):
     colours = [ax.get_facecolor()[:3], *(patch.get_facecolor()[:3] for patch in patches)]
     assert len(colours) == 6
     assert all(contrast(a, b) > 1.4 for a, b in pairwise(colours))
-
-
-PARTY = "c2071f9874933829eb432b1af0d776b5d49d5d4a7feefffa7d1e9642d9d5ed19"
-MARKET = "bda439ade276efe1567fedec94ea5b9c040c5f89f72382ef1cf893faf0454f32"
-
-
-def test_an_account_shows_type_party_and_market_if_it_has_one_in_the_order_of_the_rows():
-    keys = [
-        ("VOTE", "ACCOUNT_TYPE_ORDER_MARGIN", PARTY, MARKET),
-        ("VOTE", "ACCOUNT_TYPE_GENERAL", "a", ""),
-    ]
-    assert account_labels(pd.DataFrame(keys, columns=ACCOUNT_KEY)) == [
-        "order margin · c2071f…ed19 · bda439…4f32",
-        "general · a",
-    ]
-
-
-def test_an_account_type_without_the_prefix_stays_recognisable():
-    assert type_label("77") == "77"

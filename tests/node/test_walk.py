@@ -78,7 +78,7 @@ def test_the_steps_tile_the_window_and_bring_its_rows(history, page_size, data):
     assert lines_of_steps(steps) == lines_of_rows(matching(history, start=start, end=end))
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(histories(most_rows=80, most_accounts=40, largest_block=5), st.integers(1, 30))
 def test_parts_that_reach_differently_far_lose_no_row(history, page_size):
     parties = sorted({row.party_id for row in history}) or ["network"]
@@ -106,9 +106,9 @@ def test_a_block_that_fills_a_page_is_settled_by_itself():
 
 def test_a_restart_that_begins_elsewhere_is_incomplete():
     window = Window(T, T + 100, 5, begins_with_row=True)
-    with pytest.raises(IncompleteError, match=r"a row stands at 2023-04-01T00:00:00\+00:00") as got:
+    with pytest.raises(IncompleteError, match=r"a row stands at 2023-04-01T00:00Z") as got:
         take_step(scripted(([3, 4], False)), EVERYTHING, window)
-    assert "begins at 2023-04-01T00:00:00.000003+00:00" in str(got.value)
+    assert "begins at 2023-04-01T00:00:00.000003Z" in str(got.value)
 
 
 def test_a_restart_may_begin_in_any_of_the_parts():

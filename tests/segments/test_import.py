@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
+from balance_analysis.schema import from_microseconds
 from tests.archive.crashing import Crasher
 from tests.archive.exporting import (
     END,
@@ -204,13 +205,13 @@ def test_a_segment_that_turns_out_to_be_damaged_ends_a_run_that_keeps_what_is_be
     assert_holds(tmp_path / "archive", ROWS)
     write_segments(tmp_path / "segments", ROWS)
     run = imported(tmp_path / "archive", tmp_path / "segments")
-    assert run.spans == [(TIMES[41] + 1, LAST)]
+    assert run.spans == [(from_microseconds(TIMES[41] + 1), from_microseconds(LAST))]
     assert spans_of(tmp_path / "archive") == [(TIMES[0], LAST, True)]
 
 
 def test_a_dry_run_writes_nothing(tmp_path, segments):
     run = imported(tmp_path / "archive", segments, dry_run=True)
-    assert run.spans == [(TIMES[0], LAST)]
+    assert run.spans == [(from_microseconds(TIMES[0]), from_microseconds(LAST))]
     assert not (tmp_path / "archive").exists()
 
 

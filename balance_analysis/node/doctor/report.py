@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from balance_analysis.notebook import rows_html
-from balance_analysis.text import count_text, list_text
+from balance_analysis.text import count_text, list_text, moment_text
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -84,7 +84,7 @@ class NodeReport:
         return "\n".join(_table(self))
 
     def _repr_html_(self) -> str:
-        title = f"{self.node}, {self.asked_at:%Y-%m-%d %H:%M} UTC, {self.requests} requests"
+        title = f"{self.node}, {moment_text(self.asked_at, 'minutes')}, {self.requests} requests"
         rows = [
             (each.verdict, each.name.replace("_", " "), each.explanation) for each in self.findings
         ]
@@ -96,7 +96,7 @@ def _table(report: NodeReport) -> Iterator[str]:
     counts = Counter(finding.verdict for finding in report.findings)
     said = [count_text(counts[kind], kind) for kind in ("warning", "note") if counts[kind]]
     said += [f"{counts['unknown']} unknown"] * (counts["unknown"] > 0)
-    yield f"{report.node}, {report.asked_at:%Y-%m-%d %H:%M} UTC, {report.requests} requests"
+    yield f"{report.node}, {moment_text(report.asked_at, 'minutes')}, {report.requests} requests"
     yield ", ".join(said) or "nothing to remark"
     yield ""
     width = max((len(finding.name) for finding in report.findings), default=0)
