@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import pickle
+import random
 import threading
 import time
+from dataclasses import replace
 from itertools import pairwise
 
 import pandas as pd
@@ -236,3 +238,54 @@ def test_few_steps_are_settled_ahead_of_one_that_is_slow():
     order = [step.start for step in settle_windows(settle, windows, workers=2)]
     assert sorted(order) == list(range(500))
     assert 0 < order.index(0) <= (AHEAD + QUEUED) * 2
+
+
+def page_sizes(largest_in_time, *, workers):
+    """Return the page sizes asked for, in turn, of a node that is too slow above some size."""
+    asked = []
+
+    def settle(window):
+        asked.append(size := window.page_size)
+        while size > largest_in_time(len(asked)):
+            size //= 2
+        return Step(window.start, window.end, (), (), size, window.page_size, None)
+
+    windows = [Window(start, start + 1, 4000) for start in range(2000)]
+    assert len(list(settle_windows(settle, windows, workers=workers))) == len(windows)
+    return asked
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_pages_settle_on_what_a_slow_node_answers_in_time(workers):
+    asked = page_sizes(lambda _: 600, workers=workers)
+    assert set(asked[100:]) <= {500, 1000}
+    assert asked[100:].count(1000) <= 6 * QUEUED * workers
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_pages_are_whole_again_after_a_node_was_slow_for_a_while(workers):
+    asked = page_sizes(lambda turn: 600 if turn < 50 else 5000, workers=workers)
+    assert asked[-1] == 4000
+
+
+@pytest.mark.parametrize("workers", [2, 8])
+def test_a_second_run_asks_for_nearly_the_same_windows_whatever_the_latencies(workers):
+    """Rows stand at every moment, ten times as dense in each second stretch."""
+
+    def run(seed):
+        latency, asked, dense = random.Random(seed), [], 40_000
+
+        def settle(window):
+            time.sleep(latency.choice([0, 0.0005, 0.002]))
+            each = 1 if window.start // dense % 2 else 10
+            end = min(window.end, window.start + window.page_size * each)
+            asked.append(window)
+            rows = pa.RecordBatch.from_arrays([pa.nulls((end - window.start) // each)], ["row"])
+            rest = replace(window, start=end) if end < window.end else None
+            return Step(window.start, end, (rows,), (), window.page_size, 500, rest)
+
+        list(settle_windows(settle, [Window(0, 6 * dense, 500)], workers=workers))
+        return len(asked)
+
+    first, second = run(1), run(2)
+    assert abs(first - second) <= 0.1 * first
