@@ -482,7 +482,7 @@ def test_the_rate_is_at_most_that_asked_for_and_the_client_s(own, asked, monkeyp
     )
     with LoopbackNode(ROWS[:1]) as node, Client(node.url, max_requests_per_second=own) as client:
         diagnose_node(client, max_requests_per_second=asked)
-    assert rates == [own, 40]
+    assert set(rates[1:]) == {40}
 
 
 def test_the_caller_s_client_is_left_as_it_was():
