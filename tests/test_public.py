@@ -14,12 +14,23 @@ import cloudpickle
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.demo import sample_data
+from balance_analysis.demo import sample_archive, sample_data
+from tests.loopback import Fault, LoopbackNode
 
 ROOT = Path(__file__).parents[1]
 SHOWN = [ROOT / "README.md", *sorted((ROOT / "notebooks").glob("*.ipynb"))]
-HEAVY = {"duckdb", "matplotlib", "msgspec", "numpy", "pandas", "pyarrow", "requests", "starlette"}
-HEAVY |= {"prometheus_client"}
+TABLES = {"numpy", "pandas", "pyarrow"}
+NETWORK = {"msgspec", "pydantic", "requests", "urllib3"}
+SELDOM = {"IPython", "anyio", "asyncio", "boto3", "dask", "distributed", "duckdb", "jinja2"}
+SELDOM |= {"matplotlib", "polars", "prometheus_client", "rich", "scipy", "stamina", "starlette"}
+SELDOM |= {"tqdm", "uvicorn", "xlsxwriter"}
+NOT_IMPORTED = {
+    "--help": TABLES | NETWORK | SELDOM | {"filelock"},
+    "fetch {node} -q -o {folder}/x.parquet --until 2023-06-01": SELDOM | {"filelock", "pandas"},
+    "summary {sample}": SELDOM | {"filelock", "msgspec", "requests"},
+    "status {archive}": SELDOM | {"requests"},
+}
+"""Of commands, what a start would take longer with and they have no use for."""
 
 
 def test_the_public_names_are_sorted_and_all_there():
@@ -70,15 +81,24 @@ def test_a_table_has_the_functions_as_methods_once_the_package_is_used():
     assert said.stdout.split() == ["True", "False"]
 
 
-@pytest.mark.parametrize("module", ["balance_analysis", "balance_analysis.cli"])
-def test_nothing_heavy_is_imported_before_it_is_used(module):
-    loaded = subprocess.run(
-        [sys.executable, "-c", f"import sys, {module}; print(*sys.modules)"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split()
-    assert not HEAVY & set(loaded)
+@pytest.mark.parametrize("command", NOT_IMPORTED)
+def test_a_command_imports_only_what_it_needs(command, tmp_path):
+    code = (
+        "import sys; from balance_analysis.cli import app\n"
+        "try: app(sys.argv[1:])\n"
+        "finally: print(*sys.modules)"
+    )
+    # Its answer can't be used: pyarrow imports pandas when it first makes an array of a list.
+    with LoopbackNode([], faults=[Fault.status(404)]) as node, sample_archive() as archive:
+        sample = sample_data() / "changes.parquet"
+        words = command.format(node=node.url, folder=tmp_path, sample=sample, archive=archive.uri)
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words.split()], capture_output=True, text=True
+        )
+    assert "Error" not in done.stderr
+    loaded = done.stdout.splitlines()[-1].split()
+    assert "balance_analysis.cli.app" in loaded
+    assert NOT_IMPORTED[command] & {*loaded} == set()
 
 
 def test_every_file_that_the_wheel_is_told_to_carry_is_there():

@@ -93,7 +93,7 @@ def deltas(
 def flows(
     table: pd.DataFrame,
     *,
-    freq: Frequency | None = "1D",
+    freq: Frequency | Grid | None = "1D",
     by: str | Sequence[str] = ACCOUNT_KEY,
     start: Instant | None = None,
     end: Instant | None = None,

@@ -16,7 +16,7 @@ from balance_analysis.analysis.units import in_units
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from balance_analysis.analysis.grid import Frequency, Zone
+    from balance_analysis.analysis.grid import Frequency, Grid, Zone
     from balance_analysis.analysis.steps import AsOf, Columns, Pieces, Steps
     from balance_analysis.analysis.units import Units
     from balance_analysis.known import Stated
@@ -203,7 +203,7 @@ def time_weighted_average(
     start: Instant | None = None,
     end: Instant | None = None,
     *,
-    freq: Frequency | None = None,
+    freq: Frequency | Grid | None = None,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     tz: Zone | None = None,

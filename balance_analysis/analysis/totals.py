@@ -40,7 +40,7 @@ def totals(
     table: pd.DataFrame,
     *,
     by: str | Sequence[str] = ("asset_id", "account_type"),
-    freq: Frequency | None = None,
+    freq: Frequency | Grid | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,

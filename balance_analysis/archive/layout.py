@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import re
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from balance_analysis.files import atomic
@@ -27,6 +28,7 @@ LOCK: Final = "_lock"
 HOLDER: Final = "_lock.json"
 
 _FORMATS: Final = {"day": "%Y-%m-%d", "month": "%Y-%m", "hour": "%Y-%m-%dT%H"}
+_PERIOD: Final = re.compile(r"\d{4}-\d\d(-\d\d(T\d\d)?)?", re.ASCII)
 _COLUMNS: Final = {"day": "date", "month": "month", "hour": "hour"}
 
 
@@ -53,11 +55,11 @@ def bounds_of(period: str, partition: Partition) -> tuple[int, int]:
 
 def is_period(name: str) -> bool:
     """Whether there is a day, a month or an hour of that name."""
-    for partition in PARTITIONS:
-        with contextlib.suppress(ValueError):
-            bounds_of(name, partition)
-            return True
-    return False
+    try:
+        dt.datetime.fromisoformat(f"{name}-01" if len(name) == len("2023-04") else name)
+    except ValueError:
+        return False
+    return _PERIOD.fullmatch(name) is not None
 
 
 def periods_between(start: int, end: int, partition: Partition) -> Iterator[str]:

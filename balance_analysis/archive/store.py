@@ -6,6 +6,7 @@ written beside its place, flushed to disk and renamed; in an object store it is 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -18,7 +19,7 @@ from balance_analysis.errors import ArchiveDamagedError, ArchiveError, check_typ
 from balance_analysis.files.atomic import PathLike, flush, replacing_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _LEFTOVER: Final = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")
@@ -146,23 +147,33 @@ class Store:
         return bool(self._files.get_file_info(self._path(name)).is_file)
 
     def names(self, folder: str = "") -> list[str]:
-        """Return the names of all files in a folder, sorted; nothing where it is not there."""
-        return sorted(self.sizes(folder))
-
-    def sizes(self, folder: str = "") -> dict[str, int]:
-        """Return the bytes of each file in a folder by its name; nothing where it is not there.
+        """Return the names of all files in a folder, sorted; nothing where it is not there.
 
         Files behind a link in a folder's place are no files of the archive.
         """
-        root = self._path(folder.rstrip("/")) if folder else self._root
-        selector = pafs.FileSelector(root, recursive=True, allow_not_found=True)
-        found = [info for info in self._files.get_file_info(selector) if info.is_file]
-        sizes = {info.path.removeprefix(self._root).lstrip("/"): info.size for info in found}
-        if self.folder is None:
+        return sorted(self.sizes(folder) if self.folder is None else self._walk(folder))
+
+    def sizes(self, folder: str = "") -> dict[str, int]:
+        """Return the bytes of each file of `names` by its name."""
+        sizes = {}
+        if self.folder is not None:
+            for name in self._walk(folder):
+                with contextlib.suppress(FileNotFoundError):  # a run has replaced it just now
+                    sizes[name] = (self.folder / name).stat().st_size
             return sizes
-        parents = {name.rpartition("/")[0] for name in sizes}
-        linked = {parent for parent in parents - {""} if (self.folder / parent).is_symlink()}
-        return {name: size for name, size in sizes.items() if name.rpartition("/")[0] not in linked}
+        root = self._path(folder.rstrip("/")).rstrip("/")
+        selector = pafs.FileSelector(root, recursive=True, allow_not_found=True)
+        for info in self._files.get_file_info(selector):
+            if info.is_file:
+                sizes[info.path.removeprefix(self._root).lstrip("/")] = info.size
+        return sizes
+
+    def _walk(self, folder: str) -> Iterator[str]:
+        """Yield the names of a local folder's files, without a look into them, which takes long."""
+        root = f"{str(self.folder).rstrip('/')}/"
+        for here, _, files in os.walk(self._path(folder.rstrip("/")), onerror=_raise_unless_gone):
+            inside = here.removeprefix(root)
+            yield from (f"{inside}/{file}" if inside else file for file in files)
 
     def links(self) -> list[str]:
         """Return the symbolic links in a local folder: no file or folder of an archive is one."""
@@ -195,6 +206,11 @@ class Store:
                     "put the file or folder itself in its place"
                 )
         return path
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _made_room(target: Path) -> Path:

@@ -19,11 +19,11 @@ from balance_analysis.explorer.views import (
     Explorer,
     by_size,
     draw_line,
+    filters_of,
     find_rows,
     own_columns,
     tell_accounts,
 )
-from balance_analysis.filters import Filters
 from balance_analysis.schema import ACCOUNT_KEY
 from balance_analysis.text import count_text
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from balance_analysis.analysis.steps import Steps
     from balance_analysis.explorer.sheets import Sheet
     from balance_analysis.explorer.source import Key, Source, State
 
@@ -40,6 +41,9 @@ MOST_LISTED: Final = 1000
 
 _RANGES: Final = tuple(days * 86_400_000_000 for days in (1, 7, 30, 91))
 """Those that the page has buttons for."""
+
+_AT_ONCE: Final = 100
+"""So many accounts are computed at once: of the others that don't fit in, nothing is."""
 
 _UNLIMITED: Final = 1 << 40
 _GZIP: Final = 31
@@ -62,9 +66,13 @@ def freeze(
         How many accounts of each asset there are at most.
     """
     packed, state = _Packed(room), source.state()
-    for key, view in _common(Explorer(source, most=MOST_LISTED), source, state):
+    explorer = Explorer(source, most=MOST_LISTED)
+    for key, view in _common(explorer, source, state):
         packed.add(key, view)
-    assets = {asset: _Accounts(source, state, asset) for asset in source.asset_ids()}
+    assets = {
+        asset: _Accounts(source, state, explorer.held(asset, max(state.end - 1, 0)))
+        for asset in source.asset_ids()
+    }
     ranked = [each.ranked[:largest] for each in assets.values()]
     for account in (*first, *filter(None, chain.from_iterable(zip_longest(*ranked)))):
         if packed.is_full:
@@ -125,33 +133,33 @@ class _Packed:
 
 
 class _Accounts:
-    """The accounts of an asset, computed together and told one by one."""
+    """The accounts of an asset, those that hold most first, computed some at once."""
 
-    def __init__(self, source: Source, state: State, asset: str) -> None:
-        filters, self._state = Filters(asset), state
-        self._query = Query(asset, start=state.start, end=state.end, width=_UNLIMITED)
-        table, opening = source.rows(filters, state.start, state.end), source.opening(filters)
-        self._steps = make_history(table, opening, None).steps
-        told = tell_accounts(table, opening, self._query)
-        self._told = {name: _Sheets(frame, own_columns(frame)) for name, frame in told.items()}
-        self._rows = _Sheets(find_rows(table, opening, self._query), ROW_COLUMNS)
-        self._numbers = {key: place for place, key in enumerate(keys_of(self._steps.accounts))}
-        summary = told["summary"]
+    def __init__(self, source: Source, state: State, held: pd.DataFrame) -> None:
+        self._source, self._state = source, state
+        self._query = Query(start=state.start, end=state.end, width=_UNLIMITED)
         self.added: set[Key] = set()
-        self.ranked = keys_of(summary.iloc[by_size(summary["closing"])])
+        self.ranked = keys_of(held.iloc[by_size(held["balance"])])
+        self._places = {key: place for place, key in enumerate(self.ranked)}
+        self._read: dict[int, _Some] = {}
 
     def add(self, packed: _Packed, account: Key) -> None:
         """Add all views of an account, once."""
         if account in self.added:
             return
         self.added.add(account)
-        key, number = write_key(account), self._numbers[account]
+        place = self._places[account] // _AT_ONCE
+        if place not in self._read:
+            some = self.ranked[place * _AT_ONCE :][:_AT_ONCE]
+            rows = self._source.rows(filters_of(some), self._state.start, self._state.end)
+            self._read[place] = _Some(*rows, self._query)
+        key, some = write_key(account), self._read[place]
         bounds = self._state.start, self._state.end
-        line = draw_line(self._steps.part(number, number + 1), self._state, self._query)
+        line = draw_line(some.steps_of(account), self._state, self._query)
         packed.add(_key("series", key), {"series": [{"key": key, **line}]})
-        sheets = {name: sheet.of(account) for name, sheet in self._told.items()}
+        sheets = {name: sheet.of(account) for name, sheet in some.told.items()}
         packed.add(_key("account", key, *bounds), sheets)
-        rows = self._rows.of(account)
+        rows = some.rows.of(account)
         count, newest = len(rows["rows"]), rows["rows"][::-1]
         pages = -(-count // PAGE)
         for page in range(max(pages, 1)):
@@ -159,6 +167,21 @@ class _Accounts:
             packed.add(
                 _key("rows", key, *bounds, page), {"count": count, "pages": pages, "rows": shown}
             )
+
+
+class _Some:
+    """What is told of some accounts."""
+
+    def __init__(self, table: pd.DataFrame, opening: pd.DataFrame | None, query: Query) -> None:
+        self._steps = make_history(table, opening, None).steps
+        self._numbers = {key: place for place, key in enumerate(keys_of(self._steps.accounts))}
+        told = tell_accounts(table, opening, query)
+        self.told = {name: _Sheets(frame, own_columns(frame)) for name, frame in told.items()}
+        self.rows = _Sheets(find_rows(table, opening, query), ROW_COLUMNS)
+
+    def steps_of(self, account: Key) -> Steps:
+        number = self._numbers[account]
+        return self._steps.part(number, number + 1)
 
 
 class _Sheets:

@@ -3,50 +3,68 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import threading
-from collections import OrderedDict
-from dataclasses import dataclass, replace
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.analysis.balances import balance_at
-from balance_analysis.analysis.checks import to_table
+from balance_analysis.analysis.checks import microseconds, to_table
+from balance_analysis.analysis.steps import NEVER, map_parallel
 from balance_analysis.archive import layout
+from balance_analysis.archive.datafile import Predicate, account_heads, times_of
 from balance_analysis.archive.manifest import read_about, read_archive_assets, read_coverage
-from balance_analysis.archive.scan import Scan, checkpoint_of, files_of
+from balance_analysis.archive.scan import checkpoint_of, files_of, opened
 from balance_analysis.assets import assets_of
 from balance_analysis.filters import Filters
-from balance_analysis.frame import empty_table, frame_of
+from balance_analysis.frame import frame_of
 from balance_analysis.known import known_of, note_known
 from balance_analysis.rows import canonical
-from balance_analysis.schema import (
-    ACCOUNT_KEY,
-    ARROW_SCHEMA,
-    from_microseconds,
-    to_microseconds,
-)
-from balance_analysis.spans import between, clipped
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, to_microseconds
+from balance_analysis.spans import between
 from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator
+
+    from numpy.typing import NDArray
 
     from balance_analysis.archive.archive import Archive
+    from balance_analysis.archive.coverage import Coverage
+    from balance_analysis.archive.manifest import About
     from balance_analysis.archive.scan import File
     from balance_analysis.assets import Assets, AssetsLike
     from balance_analysis.known import Known
     from balance_analysis.spans import Span
 
+DAY: Final = 86_400_000_000
+
 MOST_ROWS: Final = 3_000_000
-"""Rows that one view may need: some 200 MB."""
+"""Rows that are in memory for one view: some 200 MB."""
 
-_KEPT_ROWS: Final = 3_000_000
-"""Rows of tables that are kept for the next view."""
+_PART_ROWS: Final = 2_000_000
+"""Rows of all assets in the files of a part of a view."""
 
+_KEPT_ROWS: Final = 2_000_000
+"""Rows of files' ends that are kept for the next view."""
+
+_STATES: Final = 16
+"""Of so many states it is kept what the archive holds."""
+
+_FILES: Final = 16
+"""So many files are read before it is looked at how many rows there are."""
+
+_GROUPS: Final = 8
+"""So many row groups of a file are read at once: more don't stay in a processor's cache."""
 
 Key = tuple[str, str, str, str]
+
+History = tuple[pd.DataFrame, pd.DataFrame | None]
+"""Balance changes, and what accounts held before them, where that is told: an opening."""
 
 
 class TooLargeError(Exception):
@@ -89,17 +107,20 @@ class Source(Protocol):
     def state(self) -> State:
         """Return what it holds now."""
 
-    def rows(self, filters: Filters, start: int, end: int) -> pd.DataFrame:
-        """Return the balance changes of some accounts in [start, end), microseconds."""
+    def rows(self, filters: Filters, start: int, end: int, *, step: int | None = None) -> History:
+        """Return the balance changes of some accounts in [start, end), microseconds.
 
-    def held(self, asset: str, at: int) -> pd.DataFrame:
-        """Return what every account of an asset held at a moment, as `balance_at` does."""
+        Of each account the last one before `start` is among them; there may be others before it.
+        With a `step`, which fills a day or is days, only the first and the last one of each account
+        in each period may be there, so that balances at `start`, at the periods' ends and just
+        before `end` can be told, and what they moved by.
+        """
 
-    def opening(self, filters: Filters) -> pd.DataFrame | None:
-        """Return what accounts held before the first row, where that is told."""
+    def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Return edges of periods cut into parts, which have not too many rows each."""
 
     def asset_ids(self) -> list[str]:
-        """Return the assets of which there is an account."""
+        """Return the assets of which there is an account, those first that have most."""
 
     def notes(self) -> dict[str, pd.DataFrame]:
         """Return its coverage and its network limits, of an archive."""
@@ -119,8 +140,14 @@ class TableSource:
         notes: dict[str, pd.DataFrame] | None = None,
     ) -> None:
         self.name: str = name
-        self._opening, self._notes = opening, notes or {}
+        self._opening, self._notes, self._kept = opening, notes or {}, Kept(1)
         self._table = to_table(table)
+        self._times = microseconds(self._table)
+        heads = np.flatnonzero(~self._table.duplicated(list(ACCOUNT_KEY)))
+        self._accounts = self._table.iloc[heads].reset_index(drop=True)
+        self._sizes = np.diff(heads, append=len(self._table))
+        self._nexts = np.append(self._times[1:], NEVER)[: len(self._times)]
+        self._nexts[heads[1:] - 1] = NEVER
         known = known_of(self._table)
         if bounds is None:
             bounds = 0, 0
@@ -136,156 +163,165 @@ class TableSource:
         """Return what it holds: always the same."""
         return self._state
 
-    def rows(self, filters: Filters, start: int, end: int) -> pd.DataFrame:
-        """Return rows: see `Source`."""
-        times = self._table["timestamp"]
-        is_inside = (times >= from_microseconds(start)) & (times < from_microseconds(end))
-        rows = filters.select(self._table[is_inside]).reset_index(drop=True)
-        if self._state.known is not None:
-            note_known(rows, clipped(self._state.known, start, end))
-        return rows
+    def rows(self, filters: Filters, start: int, end: int, *, step: int | None = None) -> History:
+        """Return rows: see `Source`. They are all there, and those asked for last are kept."""
+        del step
 
-    def held(self, asset: str, at: int) -> pd.DataFrame:
-        """Return balances: see `Source`."""
-        rows = self._table[self._table["asset_id"] == asset].reset_index(drop=True)
-        opening = self.opening(Filters(asset))
-        return balance_at(rows, from_microseconds(at), opening=opening, known=_pairs(self._state))
+        def select() -> tuple[History, int]:
+            asked = self._accounts.index.isin(filters.select(self._accounts).index)
+            is_asked = np.repeat(asked, self._sizes) & (self._times < end) & (self._nexts >= start)
+            opening = self._opening
+            if opening is not None:
+                opening = filters.select(opening).reset_index(drop=True)
+            return (self._table[is_asked].reset_index(drop=True), opening), 1
 
-    def opening(self, filters: Filters) -> pd.DataFrame | None:
-        """Return the opening: see `Source`."""
-        if self._opening is None:
-            return None
-        return filters.select(self._opening).reset_index(drop=True)
+        found: History = self._kept.get((filters, start, end), select)
+        return found
+
+    def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Return all edges together: the rows are there anyway."""
+        return [edges]
 
     def asset_ids(self) -> list[str]:
         """Return assets: see `Source`."""
-        frames = [self._table] if self._opening is None else [self._table, self._opening]
-        return sorted({str(one) for frame in frames for one in frame["asset_id"].unique()})
+        frames = [frame for frame in (self._accounts, self._opening) if frame is not None]
+        return _ranked_assets(key for frame in frames for key in keys_of(frame))
 
     def notes(self) -> dict[str, pd.DataFrame]:
         """Return notes: see `Source`."""
         return self._notes
 
 
-def _pairs(state: State) -> list[tuple[Any, Any]] | None:
-    if state.known is None:
-        return None
-    return [(from_microseconds(start), from_microseconds(end)) for start, end in state.known]
-
-
 class ArchiveSource:
-    """An archive as a source: what exports add meanwhile is there from then on."""
+    """An archive as a source: what exports add meanwhile is there from then on.
+
+    Balances need of a file only where each account's rows of a day begin and end. That much of the
+    files that were read last is kept, so that they are read once for any number of views.
+    """
 
     def __init__(self, archive: Archive) -> None:
         self._archive, self._store = archive, archive.store
         self.name: str = (
             without_credentials(archive.uri).rstrip("/").rpartition("/")[2] or "archive"
         )
-        self._kept = Kept(_KEPT_ROWS)
+        self._kept, self._ends = Kept(_STATES), Kept(_KEPT_ROWS)
 
     def state(self) -> State:
         """Return what it holds now."""
+        return self._noted()[0]
+
+    def _noted(self) -> tuple[State, About, Coverage]:
         content = self._store.read(layout.COVERAGE) or b""
         version = hashlib.sha256(content).hexdigest()[:16]
-        state: State
-        state = self._kept.get(("state", version), lambda: (self._read_state(version), 1))
-        return state
 
-    def _read_state(self, version: str) -> State:
-        coverage = read_coverage(self._store)
-        start, end = coverage.bounds(proven=False) if coverage.intervals else (0, 0)
-        return State(version, start, end, coverage.known(), read_archive_assets(self._store))
+        def read() -> tuple[tuple[State, About, Coverage], int]:
+            about, coverage = read_about(self._store), read_coverage(self._store)
+            start, end = coverage.bounds(proven=False) if coverage.intervals else (0, 0)
+            assets = read_archive_assets(self._store)
+            return (State(version, start, end, coverage.known(), assets), about, coverage), 1
 
-    def rows(self, filters: Filters, start: int, end: int) -> pd.DataFrame:
+        found: tuple[State, About, Coverage] = self._kept.get(version, read)
+        return found
+
+    def rows(self, filters: Filters, start: int, end: int, *, step: int | None = None) -> History:
         """Return rows: see `Source`."""
-        about, coverage = read_about(self._store), read_coverage(self._store)
-        files = tuple(files_of(about, coverage, (start, end)))
-        return self._read(Scan(self._store, filters, files, coverage.known()))
+        _, about, coverage = self._noted()
+        since = max((moment for moment in coverage.checkpoints if moment <= start), default=0)
+        files = list(files_of(about, coverage, (since, end)))
+        if since:
+            files.insert(0, checkpoint_of(about, since, coverage.checkpoints[since]))
 
-    def _read(self, scan: Scan) -> pd.DataFrame:
-        batches, count = [], 0
-        for batch in scan.iter_batches():
-            batches.append(batch)
-            count += batch.num_rows
-            if count > MOST_ROWS:
+        def read(file: File) -> pa.Table:
+            is_inside = file.begin >= start and step is not None and step >= DAY
+            if file.stop <= start or is_inside:
+                return self._read(file, filters, ends=True)
+            rows = self._read(file, filters)
+            return rows if step is None else _ends(rows, step, start)
+
+        parts: list[pa.Table] = []
+        for place in range(0, len(files), _FILES):
+            parts += map_parallel(read, files[place : place + _FILES])
+            if sum(part.num_rows for part in parts) > MOST_ROWS:
                 raise TooLargeError(
                     f"this view needs more than {MOST_ROWS:,} rows: choose a shorter range"
                 )
-        rows = pa.Table.from_batches(batches, ARROW_SCHEMA)
-        table = frame_of(canonical(rows, is_by_time=True))
-        note_known(table, scan.known)
-        return table
+        # An account's rows stand in time order, in each file and from file to file.
+        table = frame_of(canonical(_joined(parts), is_by_time=True))
+        note_known(table, coverage.known(), nothing_before=coverage.begins_with_first_block)
+        return table, None
 
-    def held(self, asset: str, at: int) -> pd.DataFrame:
-        """Return balances: see `Source`. What was held when the last file begins is kept."""
-        about, coverage = read_about(self._store), read_coverage(self._store)
-        scan, version = (
-            Scan(self._store, Filters(asset), (), coverage.known()),
-            self.state().version,
-        )
-        since = max((begin for begin in coverage.checkpoints if begin <= at), default=None)
-        begin = coverage.bounds(proven=False)[0] if since is None else since
-        files = list(files_of(about, coverage, (begin, at + 1)))
-        first, held = 0, None
-        for place, file in reversed(list(enumerate(files))):
-            held = self._kept.peek((version, asset, file.begin))
-            if held is not None:
-                first = place
-                break
-        if held is None and since is not None:
-            files.insert(0, checkpoint_of(about, since, coverage.checkpoints[since]))
-        for part in _parts(files[first:-1]):
-            moment = files[files.index(part[-1]) + 1].begin
-            held = self._fold(replace(scan, files=part), moment - 1, held)
-            self._kept.put((version, asset, moment), held, len(held))
-        return self._fold(replace(scan, files=tuple(files[first:][-1:])), at, held)
+    def _read(self, file: File, filters: Filters, *, ends: bool = False) -> pa.Table:
+        """Return rows of a file; where its ends are enough, maybe only these."""
+        kept, asked = self._ends.peek(file), Predicate(filters.allowed(), file.bounds)
+        if kept is None and not filters.party_ids:
+            # All of the file has to be read, so that its ends cost little more.
+            found, rows = [], []
+            for part in self._iter_rows(file, Predicate(spans=file.bounds)):
+                found.append(_ends(part, DAY))
+                if not ends:
+                    rows.append(asked.select(part))
+            kept = _joined(found)
+            self._ends.put(file, kept, kept.num_rows)
+            if not ends:
+                return _joined(rows)
+        if kept is not None and ends:
+            return asked.select(kept)
+        return _joined(self._iter_rows(file, asked))
 
-    def _fold(self, scan: Scan, at: int, opening: pd.DataFrame | None) -> pd.DataFrame:
-        return balance_at(self._read(scan), from_microseconds(at), opening=opening)
+    def _iter_rows(self, file: File, predicate: Predicate) -> Iterator[pa.Table]:
+        with opened(self._store, file.name, file.notes) as data:
+            yield from data.rows(predicate, at_once=_GROUPS, use_threads=False)
 
-    def opening(self, filters: Filters) -> None:
-        """Return nothing: an archive begins with its first row."""
+    def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Return edges in parts: see `Source`."""
+        _, about, coverage = self._noted()
+        files = list(files_of(about, coverage, (int(edges[0]), int(edges[-1]))))
+        sizes = np.cumsum([0, *(max(note.rows for note in file.notes) for file in files)])
+        before = sizes[np.searchsorted([file.begin for file in files], edges[1:-1])]
+        cuts = np.flatnonzero(np.diff(before // _PART_ROWS, prepend=0)) + 1
+        bounds = [0, *cuts.tolist(), len(edges) - 1]
+        return [edges[low : high + 1] for low, high in itertools.pairwise(bounds)]
 
     def asset_ids(self) -> list[str]:
         """Return assets: see `Source`."""
-        found: list[str]
-        found = self._kept.get(
-            ("assets", self.state().version), lambda: (self._read_asset_ids(), 1)
-        )
-        return found
+        state = self.state()
 
-    def _read_asset_ids(self) -> list[str]:
-        about, coverage = read_about(self._store), read_coverage(self._store)
-        newest = max(coverage.checkpoints, default=None)
-        begin = coverage.bounds(proven=False)[0] if newest is None else newest
-        files = (
-            [] if newest is None else [checkpoint_of(about, newest, coverage.checkpoints[newest])]
-        )
-        files += files_of(about, coverage, (begin, coverage.bounds(proven=False)[1]))
-        scan = Scan(self._store, Filters(), tuple(files), coverage.known())
-        found = {
-            str(one)
-            for batch in scan.iter_batches(["asset_id"])
-            for one in batch.column(0).dictionary_decode().unique().to_pylist()
-        }
-        return sorted(found)
+        def read() -> tuple[list[str], int]:
+            table, _ = self.rows(Filters(), state.end, state.end, step=DAY)
+            return _ranked_assets(keys_of(table.drop_duplicates(list(ACCOUNT_KEY)))), 1
+
+        found: list[str] = self._kept.get(("assets", state.version), read)
+        return found
 
     def notes(self) -> dict[str, pd.DataFrame]:
         """Return notes: see `Source`."""
         return {"coverage": self._archive.coverage(), "limits": self._archive.limits()}
 
 
-def _parts(files: list[File]) -> Iterator[tuple[File, ...]]:
-    """Yield some files after the others, together of not too many rows."""
-    part: list[File] = []
-    for file in files:
-        rows = sum(max(note.rows for note in each.notes) for each in [*part, file])
-        if part and rows > MOST_ROWS:
-            yield tuple(part)
-            part = []
-        part.append(file)
-    if part:
-        yield tuple(part)
+def _joined(parts: Iterable[pa.Table]) -> pa.Table:
+    return pa.concat_tables(
+        part.cast(ARROW_SCHEMA) for part in [ARROW_SCHEMA.empty_table(), *parts]
+    )
+
+
+def _ends(rows: pa.Table, step: int, start: int = 0) -> pa.Table:
+    """Return the first and the last row of each account in each period, also of one from `start`.
+
+    The rows stand in a file's order.
+    """
+    rows = rows.unify_dictionaries()
+    times = times_of(rows)
+    periods = times // step * 2 + (times >= start)
+    is_end = np.ones(len(times) + 1, bool)
+    is_end[1:-1] = periods[1:] != periods[:-1]
+    is_end[account_heads(rows)] = True
+    return rows.filter(pa.array(is_end[:-1] | is_end[1:]))
+
+
+def _ranked_assets(accounts: Iterable[Key]) -> list[str]:
+    """Return the assets of accounts, those first that have most."""
+    counts = Counter(asset for asset, *_ in set(accounts))
+    return sorted(counts, key=lambda asset: (-counts[asset], asset))
 
 
 class Kept:
@@ -297,17 +333,17 @@ class Kept:
 
     def get(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:  # noqa: ANN401
         """Return what is kept under a key, or else make it; `make` tells its rows as well."""
-        with self._lock:
-            if key in self._found:
-                self._found.move_to_end(key)
-                return self._found[key][0]
-        made = make()
-        self.put(key, *made)
-        return made[0]
+        found = self.peek(key)
+        if found is None:
+            found, size = make()
+            self.put(key, found, size)
+        return found
 
     def peek(self, key: Hashable) -> Any:  # noqa: ANN401 - whatever was kept
         """Return what is kept under a key, or `None`."""
         with self._lock:
+            if key in self._found:
+                self._found.move_to_end(key)
             return self._found.get(key, (None, 0))[0]
 
     def put(self, key: Hashable, made: Any, size: int) -> None:  # noqa: ANN401 - likewise
@@ -316,11 +352,6 @@ class Kept:
             self._found[key] = made, size
             while len(self._found) > 1 and sum(n for _, n in self._found.values()) > self._most:
                 self._found.popitem(last=False)
-
-
-def nothing(asset: str) -> pd.DataFrame:
-    """Return a table without rows, for what is told of an opening alone."""
-    return empty_table().assign(asset_id=pd.Categorical([], categories=[asset]))
 
 
 def keys_of(frame: pd.DataFrame) -> list[Key]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,8 +11,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from balance_analysis.analysis.balances import balance_at
 from balance_analysis.analysis.concentration import concentration, share, top_movers
 from balance_analysis.analysis.flows import deltas, flows
+from balance_analysis.analysis.grid import Grid
 from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.int128 import integers_of, words_of
 from balance_analysis.analysis.statistics import drawdown, time_weighted_average
@@ -21,7 +24,7 @@ from balance_analysis.analysis.totals import events, totals
 from balance_analysis.assets import Asset
 from balance_analysis.explorer.query import write_key
 from balance_analysis.explorer.sheets import amounts, to_sheet
-from balance_analysis.explorer.source import Kept, keys_of, nothing
+from balance_analysis.explorer.source import DAY, Kept, keys_of
 from balance_analysis.filters import Filters
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.text import type_label
@@ -34,9 +37,7 @@ if TYPE_CHECKING:
     from balance_analysis.analysis.steps import Steps
     from balance_analysis.explorer.query import Query
     from balance_analysis.explorer.sheets import Sheet
-    from balance_analysis.explorer.source import Key, Source, State
-
-History = tuple[pd.DataFrame, pd.DataFrame | None]
+    from balance_analysis.explorer.source import History, Key, Source, State
 
 MOST_LISTED: Final = 5000
 """Rows of a table that an answer has at most; the page says where there are more."""
@@ -46,22 +47,26 @@ PAGE: Final = 200
 
 ROW_COLUMNS: Final = ("timestamp", "balance", "delta", "depth")
 
-_KEPT_ROWS: Final = 3_000_000
+_KEPT_ROWS: Final = 2_000_000
 _BYTES_A_ROW: Final = 50
 
 MOST_MOVERS: Final = 100
 
 _SECOND: Final = 1_000_000
 _PERIODS: Final = {
-    "1min": 60,
-    "5min": 300,
-    "10min": 600,
-    "30min": 1800,
-    "1h": 3600,
-    "4h": 14_400,
-    "1D": 86_400,
-    "7D": 604_800,
+    "minute": 60,
+    "5 minutes": 300,
+    "10 minutes": 600,
+    "30 minutes": 1800,
+    "hour": 3600,
+    "4 hours": 14_400,
+    "day": 86_400,
+    "week": 604_800,
+    "4 weeks": 2_419_200,
 }
+_MONDAY: Final = -3 * DAY
+"""From where periods count, so that weeks begin with Monday."""
+
 _POINTS, _BARS = 300, 100
 
 
@@ -99,7 +104,7 @@ class Explorer:
         """
         state = self._source.state()
         if not query.asset:
-            query = replace(query, asset=next(iter(self._source.asset_ids()), ""))
+            query = replace(query, asset=next(iter(self._asset_ids(state)), ""))
         start = max(state.start, min(query.start, state.end - 1))
         end = max(start + 1, min(query.end, state.end))
         answer: dict[str, Any] = getattr(self, f"_{view}")(
@@ -107,8 +112,12 @@ class Explorer:
         )
         return answer
 
+    def _asset_ids(self, state: State) -> list[str]:
+        """Return the assets: those that have a name first, then those of most accounts."""
+        return sorted(self._source.asset_ids(), key=lambda asset: asset not in state.assets)
+
     def _about(self, state: State, _: Query) -> dict[str, Any]:
-        ids = self._source.asset_ids()
+        ids = self._asset_ids(state)
         labels = state.assets.labels(ids)
         told = {one: state.assets.get(one) or Asset(one, 0) for one in ids}
         return {
@@ -133,7 +142,7 @@ class Explorer:
         return {"version": state.version}
 
     def _accounts(self, state: State, query: Query) -> dict[str, Any]:
-        held = self._source.held(query.asset, max(state.end - 1, 0))
+        held = self.held(query.asset, max(state.end - 1, 0))
         wanted = query.text.casefold()
         found = [
             (account, row)
@@ -144,14 +153,19 @@ class Explorer:
         largest = rows.iloc[by_size(rows["balance"])].head(self._most)
         return {"count": len(found), "accounts": _with_keys(largest, ("balance",))}
 
+    def held(self, asset: str, at: int) -> pd.DataFrame:
+        """Return what every account of an asset held at a moment, as `balance_at` does."""
+        table, opening = self._source.rows(Filters(asset), at, at + 1, step=DAY)
+        return balance_at(table, from_microseconds(at), opening=opening)
+
     def _holders(self, state: State, query: Query) -> dict[str, Any]:
-        at, asset = max(state.end - 1, 0) if query.at is None else query.at, query.asset
-        moment, held = from_microseconds(at), self._source.held(asset, at)
-        shares = share(nothing(asset), moment, opening=held)
-        order = by_size(shares["balance"])
-        listed = shares.iloc[order].head(self._most)
-        listed = listed.assign(since=held["since"].iloc[order].head(self._most))
-        found = concentration(nothing(asset), moment, opening=held)
+        at = max(state.end - 1, 0) if query.at is None else query.at
+        moment = from_microseconds(at)
+        table, opening = self._source.rows(Filters(query.asset), at, at + 1, step=DAY)
+        shares = share(table, moment, opening=opening)
+        shares["since"] = balance_at(table, moment, opening=opening)["since"]
+        listed = shares.iloc[by_size(shares["balance"])].head(self._most)
+        found = concentration(table, moment, opening=opening)
         return {
             "accounts": len(shares),
             "holders": _with_keys(listed, ("balance", "share", "since")),
@@ -161,7 +175,7 @@ class Explorer:
         }
 
     def _series(self, state: State, query: Query) -> dict[str, Any]:
-        found = self._histories(state, query.accounts)
+        found = self._histories(state, query)
         lines = (
             {
                 "key": write_key(account),
@@ -171,63 +185,62 @@ class Explorer:
         )
         return {"series": list(lines)}
 
-    def _history(self, state: State, account: Key) -> History:
-        """Return all rows of an account, and what it held before, where that is told."""
-        return self._histories(state, [account])[account]
-
-    def _histories(self, state: State, accounts: Sequence[Key]) -> dict[Key, History]:
-        """Return the same of accounts of an asset; files are read once for all of them."""
-        found = {one: self._kept.peek((state.version, one)) for one in accounts}
-        missing = [account for account, history in found.items() if history is None]
+    def _histories(self, state: State, query: Query) -> dict[Key, History]:
+        """Return the rows of accounts in the range; files are read once for those of an asset."""
+        found: dict[Key, History] = {}
+        for account in query.accounts:
+            span, history = self._kept.peek((state.version, account)) or ((1, 0), None)
+            if span[0] <= query.start and query.end <= span[1]:
+                found[account] = history
+        missing = [account for account in query.accounts if account not in found]
         for asset in {account[0] for account in missing}:
             own = [account for account in missing if account[0] == asset]
-            table = self._source.rows(_filters(own), state.start, state.end)
+            rows = self._source.rows(filters_of(own), query.start, query.end)
             for account in own:
-                rows = _filters([account]).select(table).reset_index(drop=True)
-                found[account] = rows, self._source.opening(_filters([account]))
-                self._kept.put((state.version, account), found[account], len(rows))
+                parts = [None if part is None else _own(part, account) for part in rows]
+                found[account] = parts[0], parts[1]
+                kept = (query.start, query.end), found[account]
+                self._kept.put((state.version, account), kept, len(parts[0]))
         return found
 
-    def _table(self, state: State, query: Query) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return the rows of an asset in the range, and what was held before."""
-
-        def read() -> tuple[Any, int]:
-            table = self._source.rows(Filters(query.asset), query.start, query.end)
-            opening = self._source.held(query.asset, query.start - 1)
-            return (table, opening), len(table) + len(opening)
-
-        found: tuple[pd.DataFrame, pd.DataFrame]
-        found = self._kept.get((state.version, query.asset, query.start, query.end), read)
-        return found
-
-    def _totals(self, state: State, query: Query) -> dict[str, Any]:
-        table, opening = self._table(state, query)
-        freq = _freq(query, _POINTS)
-        found = totals(table, freq=freq, opening=opening, **query.bounds)
+    def _totals(self, _: State, query: Query) -> dict[str, Any]:
+        _, step, edges = _periods(query, _POINTS)
+        how = Filters(query.asset), query.start, query.end
+        table, opening = self._source.rows(*how, step=step)
+        found = totals(table, freq=_grid(edges), opening=opening)
         names = ("account_type", "timestamp", "total", "known", "unknown")
         return {"totals": to_sheet(found, names)}
 
-    def _flows(self, state: State, query: Query) -> dict[str, Any]:
-        table, opening = self._table(state, query)
-        freq = _freq(query, _BARS)
-        found = flows(table, freq=freq, by="asset_id", opening=opening, **query.bounds)
-        return {"freq": freq, "flows": to_sheet(found.drop(columns="asset_id"))}
+    def _flows(self, _: State, query: Query) -> dict[str, Any]:
+        name, _, edges = _periods(query, _BARS)
+        sheets = []
+        for part in self._source.parts(edges):
+            asked = Filters(query.asset), int(part[0]), int(part[-1])
+            table, opening = self._source.rows(*asked)
+            found = flows(table, freq=_grid(part), by="asset_id", opening=opening)
+            sheets.append(to_sheet(found.drop(columns="asset_id")))
+        rows = [row for sheet in sheets for row in sheet["rows"]]
+        return {"freq": name, "flows": {**sheets[0], "rows": rows}}
 
-    def _movers(self, state: State, query: Query) -> dict[str, Any]:
-        table, opening = self._table(state, query)
+    def _movers(self, _: State, query: Query) -> dict[str, Any]:
+        how = Filters(query.asset), query.start, query.end
+        table, opening = self._source.rows(*how, step=DAY)
         found = top_movers(table, **query.bounds, n=MOST_MOVERS, opening=opening)
-        return {"movers": _with_keys(found, found.columns[len(ACCOUNT_KEY) :])}
+        return {"movers": _with_keys(found, ("opening", "closing", "net"))}
 
     def _account(self, state: State, query: Query) -> dict[str, Any]:
         if not query.accounts:
             return {}
-        told = tell_accounts(*self._history(state, query.accounts[0]), query)
+        (history,) = self._histories(state, query).values()
+        told = tell_accounts(*history, query)
         return {name: to_sheet(frame, own_columns(frame)) for name, frame in told.items()}
 
     def _rows(self, state: State, query: Query) -> dict[str, Any]:
         if not query.accounts:
             return {}
-        rows = find_rows(*self._history(state, query.accounts[0]), query)
+        # How deep it fell is told from its beginning on.
+        (history,) = self._histories(state, replace(query, start=state.start)).values()
+        rows = find_rows(*history, query)
         shown = to_sheet(rows.iloc[::-1].iloc[query.page * PAGE :].head(PAGE), ROW_COLUMNS)
         return {"count": len(rows), "pages": -(-len(rows) // PAGE), "rows": shown}
 
@@ -235,10 +248,14 @@ class Explorer:
         return {name: to_sheet(frame) for name, frame in self._source.notes().items()}
 
 
-def _filters(accounts: Sequence[Key]) -> Filters:
+def filters_of(accounts: Sequence[Key]) -> Filters:
     """Return filters that all of some accounts of one asset pass, and of one no other."""
     assets, kinds, parties, markets = zip(*accounts, strict=True)
-    return Filters(assets[0], parties, markets, kinds)
+    return Filters(assets[0], *(tuple(set(ids)) for ids in (parties, markets, kinds)))
+
+
+def _own(frame: pd.DataFrame, account: Key) -> pd.DataFrame:
+    return filters_of([account]).select(frame).reset_index(drop=True)
 
 
 def draw_line(steps: Steps, state: State, query: Query) -> dict[str, Any]:
@@ -247,12 +264,12 @@ def draw_line(steps: Steps, state: State, query: Query) -> dict[str, Any]:
     known = np.ones(len(times), bool) if is_known is None else is_known.astype(bool)
     low = max(int(np.searchsorted(times, query.start, side="right")) - 1, 0)
     high = int(np.searchsorted(times, query.end))
-    times, words, known = times[low:high], words[low:high], known[low:high]
+    times, words, known = np.maximum(times[low:high], state.start), words[low:high], known[low:high]
     kept = ~known
     if len(times):
         kept[thin(times, sort_keys(words), columns=query.width)] = True
     return {
-        "times": np.maximum(times[kept], state.start).tolist(),
+        "times": times[kept].tolist(),
         "balances": amounts(words[kept], known[kept].tolist()),
         "opening": low == 0 and len(times) > 0 and not steps.is_row[0],
         "rows": len(times),
@@ -263,14 +280,14 @@ def tell_accounts(
     table: pd.DataFrame, opening: pd.DataFrame | None, query: Query
 ) -> dict[str, pd.DataFrame]:
     """Return what accounts did in a range, and in each period of it, by account."""
-    freq = _freq(query, _BARS)
-    how: dict[str, Any] = {"opening": opening, **query.bounds}
-    average = time_weighted_average(table, freq=freq, **how)
-    flowed = flows(table, freq=freq, **how)
+    _, _, edges = _periods(query, _BARS)
+    average = time_weighted_average(table, freq=_grid(edges), opening=opening)
+    flowed = flows(table, freq=_grid(edges), opening=opening)
     keys = [*ACCOUNT_KEY, "start", "end"]
     counts = dict.fromkeys(("changes", "unknown"), "Int64")  # which a period may lack
     periods = average.merge(flowed.astype({**average[keys].dtypes, **counts}), on=keys, how="left")
-    return {"summary": summarize_accounts(table, **how), "periods": periods}
+    summary = summarize_accounts(table, opening=opening, **query.bounds)
+    return {"summary": summary, "periods": periods}
 
 
 def find_rows(table: pd.DataFrame, opening: pd.DataFrame | None, query: Query) -> pd.DataFrame:
@@ -303,7 +320,22 @@ def _with_keys(frame: pd.DataFrame, names: Iterable[str]) -> Sheet:
     return to_sheet(own, ["account", *names])
 
 
-def _freq(query: Query, most: int) -> str:
-    """Return a period of which not too many fill the range."""
-    seconds = (query.end - query.start) / _SECOND
-    return next((freq for freq, each in _PERIODS.items() if seconds <= each * most), "28D")
+def _periods(query: Query, most: int) -> tuple[str, int, NDArray[np.int64]]:
+    """Return periods of the calendar of which not too many fill the range.
+
+    Returns
+    -------
+    tuple
+        What a period is called, how long it is, and where periods begin and the last one ends,
+        microseconds; the first and the last are cut where the range is.
+    """
+    length = query.end - query.start
+    fitting = (name for name, each in _PERIODS.items() if length <= each * _SECOND * most)
+    name = next(fitting, "4 weeks")
+    step = _PERIODS[name] * _SECOND
+    first = query.start - (query.start - _MONDAY) % step
+    return name, step, np.array([query.start, *range(first + step, query.end, step), query.end])
+
+
+def _grid(edges: NDArray[np.int64]) -> Grid:
+    return Grid(edges, edges[:-1], dt.UTC)

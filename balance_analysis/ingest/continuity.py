@@ -20,9 +20,10 @@ from balance_analysis.archive.commit import within
 from balance_analysis.errors import NetworkMismatchError, RequestError
 from balance_analysis.filters import Filters
 from balance_analysis.load.nodes import FRESH, NodePool, answers, remembered
-from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, ONCE, Retry
+from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS
 from balance_analysis.node.exchange import Tally
 from balance_analysis.node.limits import decode_limits, network_limits
+from balance_analysis.node.retry import ONCE, Retry
 from balance_analysis.node.window import Window, fetch
 from balance_analysis.node.wire import PageRequest
 from balance_analysis.schema import ACCOUNT_KEY

@@ -15,13 +15,12 @@ from balance_analysis.filters import Filters
 from balance_analysis.node.client import (
     BALANCE_CHANGES,
     NETWORK_LIMITS,
-    ONCE,
     Client,
-    Retry,
     check_client,
 )
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
 from balance_analysis.node.exchange import Tally
+from balance_analysis.node.retry import ONCE, Retry
 from balance_analysis.node.walk import Step, find_oldest, take_step
 from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW, Window, fetch
 from balance_analysis.spans import clipped
@@ -39,8 +38,6 @@ FRESH: Final = 3
 """Connections over which a node is asked for its oldest row: behind one address may be several."""
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
-
-_decoding = threading.Lock()
 
 T = TypeVar("T")
 
@@ -77,12 +74,6 @@ def answers(
             yield answer
     if not any_answered:
         raise failure or AssertionError("a client has at least one node")
-
-
-def _decode(body: bytes) -> DecodedPage:
-    # Decoding holds the interpreter: threads that fight for it take longer than threads in a queue.
-    with _decoding:
-        return decode_page(body)
 
 
 @dataclass(slots=True)
@@ -167,7 +158,7 @@ class NodePool:
         answer = client.get(
             BALANCE_CHANGES,
             request.parameters(),
-            _decode,
+            decode_page,
             base_url=base_url,
             tally=self.tally,
             retry=Retry(timeouts=request.page_size == 1, stopped=self._stopped),

@@ -15,15 +15,14 @@ import threading
 import time
 from collections.abc import Iterable
 from copy import copy
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit
-
-import stamina
 
 from balance_analysis import __version__
 from balance_analysis.errors import RequestError, check_type
 from balance_analysis.node.exchange import LONGEST_WAIT, Get, Tally, exchange, new_session
+from balance_analysis.node.retry import TOO_MANY, Retry
 from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
@@ -41,48 +40,18 @@ USER_AGENT: Final = f"balance_analysis/{__version__} (Python {platform.python_ve
 _HEADERS: Final = {"Accept": "application/json", "User-Agent": USER_AGENT}
 
 MAX_ANSWER_BYTES: Final = 256_000_000
-ATTEMPTS: Final = 6
 PAUSES: Final = 5
 """How often one request may be told to slow down before it is given up."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
-_TOO_MANY = 429
 _SLOWER, _FASTER = 2.0, 0.99
 _FIRST_RATE: Final = 16.0
 """Requests a second to go on with after a first refusal: real nodes refill 20 a second."""
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 logger.addHandler(logging.NullHandler())
-# Without this, stamina's notice of each retry reaches stderr in programs that never set up logging.
-logging.getLogger("stamina").addHandler(logging.NullHandler())
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """How often to try in all on faults that may pass; once `stopped` is set, nothing more.
-
-    Whoever can ask for less leaves `timeouts` out: answers that took too long.
-    """
-
-    attempts: int = ATTEMPTS
-    timeouts: bool = True
-    stopped: threading.Event | None = None
-
-    def wants(self, error: Exception) -> bool:
-        """Whether the same request may succeed soon; one told to slow down has had its pauses."""
-        return (
-            isinstance(error, RequestError)
-            and error.retryable
-            and error.retry_after is None
-            and error.status != _TOO_MANY
-            and (self.timeouts or not error.timed_out)
-            and not (self.stopped is not None and self.stopped.is_set())
-        )
-
-
-ONCE: Final = Retry(attempts=1)
 
 
 class Pace:
@@ -284,7 +253,7 @@ class Client:
         *,
         base_url: str | None = None,
         tally: Tally | None = None,
-        retry: Retry = Retry(),
+        retry: Retry = Retry(),  # noqa: B008 - frozen
     ) -> Answer[T]:
         """Return one node's answer to one GET.
 
@@ -320,20 +289,7 @@ class Client:
             max_bytes=self.max_answer_bytes,
         )
         counted = tally or Tally()
-        tries = itertools.count(2)
-
-        def is_wanted(error: Exception) -> bool:
-            if not retry.wants(error):
-                return False
-            if (number := next(tries)) <= retry.attempts:
-                logger.warning("%s; trying again (%d of %d)", error, number, retry.attempts)
-                counted.add(retries=1)
-            return True
-
-        retrying = stamina.RetryingCaller(
-            attempts=retry.attempts, timeout=None, wait_initial=0.5, wait_max=15.0, wait_jitter=1.0
-        )
-        return retrying(is_wanted, self._ask_paced, request, read, counted)
+        return retry.run(partial(self._ask_paced, request, read, counted), counted)
 
     def _ask_paced(self, request: Get, read: Callable[[bytes], T], tally: Tally) -> Answer[T]:
         """Ask once, and once more after each pause that the node asks for."""
@@ -347,6 +303,8 @@ class Client:
                     raise
                 told = error.retry_after
                 tally.add(retries=1)
+                import stamina  # noqa: PLC0415 - as in retry
+
                 if stamina.is_testing():  # which skips the waits between tries as well
                     waited = self._pace.wait()
                 else:
@@ -392,7 +350,7 @@ def _is_throttling(error: RequestError) -> bool:
     """Whether the node says to slow down, for a time that a load waits."""
     if error.retry_after is not None:
         return error.retryable and error.retry_after <= LONGEST_WAIT
-    return error.status == _TOO_MANY and error.retryable
+    return error.status == TOO_MANY and error.retryable
 
 
 def check_client(client: Client) -> None:

@@ -106,6 +106,7 @@ def _times(rows: int) -> tuple[NDArray[np.int64], int]:
     sizes = rng.integers(1, 2 * ROWS_A_BLOCK, rows)
     blocks = int(np.searchsorted(np.cumsum(sizes), rows)) + 1
     jitter = rng.integers(0, 100_000, blocks) * 1000
+    jitter[0] = 0  # at the interval's start, so that all of it is known
     moments = FIRST + np.arange(blocks) * BLOCK + jitter
     return np.repeat(moments, sizes[:blocks])[:rows], blocks
 

@@ -123,7 +123,7 @@ def runs():
     return st.lists(bounds, max_size=2)
 
 
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(
     runs(),
     st.sampled_from(["day", "month", "hour"]),

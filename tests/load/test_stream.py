@@ -35,7 +35,7 @@ def load(url, **options):
         return ba.load_balance_changes(client, **{**INTERVAL, **options})
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(histories(most_rows=120), st.sampled_from([2, 10, 40, 1000]), st.integers(1, 4))
 def test_the_batches_are_in_time_order_and_make_the_table(rows, page_size, workers):
     with LoopbackNode(rows) as node, ba.Client(node.url) as client:
@@ -76,7 +76,7 @@ def test_wrong_arguments_raise_at_the_call():
         ba.iter_balance_changes(client, page_size=0)
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.integers(0, 80), st.sampled_from([20, 60]), st.integers(1, 4))
 def test_an_error_goes_on_where_the_load_stood(served, page_size, workers):
     options = {"page_size": page_size, "workers": workers}

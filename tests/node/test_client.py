@@ -11,15 +11,10 @@ import stamina
 
 from balance_analysis import __version__
 from balance_analysis.errors import RequestError, TooLargeError
-from balance_analysis.node.client import (
-    ATTEMPTS,
-    BALANCE_CHANGES,
-    PAUSES,
-    Client,
-    Pace,
-)
+from balance_analysis.node.client import BALANCE_CHANGES, PAUSES, Client, Pace
 from balance_analysis.node.decode import decode_page
 from balance_analysis.node.exchange import LONGEST_WAIT
+from balance_analysis.node.retry import ATTEMPTS
 from tests.loopback import Fault, LoopbackNode, random_history
 from tests.node.answers import page_of
 from tests.node.asking import NOWHERE, session_to

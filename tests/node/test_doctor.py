@@ -97,7 +97,7 @@ def test_releases_are_told_apart(release, largest, refused, statuses):
 
 
 @given(histories(), st.booleans())
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_the_verdict_on_cursors_is_right_for_any_history(rows, lossy):
     found = diagnose(rows, lossy_cursors=lossy)["cursors"]
     cut = found.value is not None and found.value["cuts"] > 0
@@ -133,7 +133,7 @@ def test_the_verdict_on_cursors_is_right_for_any_history(rows, lossy):
         },
     ),
 )
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_any_node_gets_a_report(rows, options):
     diagnose(rows, **options)
 
@@ -375,7 +375,7 @@ def test_a_ban_ends_the_questions():
 
 
 @given(st.integers(0, 24))
-@settings(max_examples=8)
+@settings(max_examples=6)
 def test_a_passing_fault_changes_no_finding(index):
     def fault(i, _):
         return Fault.reset() if i == index else None

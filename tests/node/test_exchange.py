@@ -17,7 +17,8 @@ import stamina
 
 import balance_analysis as ba
 from balance_analysis.errors import RequestError, TooLargeError
-from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, ONCE, Client
+from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client
+from balance_analysis.node.retry import ONCE
 from tests.loopback import Fault, LoopbackNode, random_history
 from tests.loopback.raw import raw_server
 

@@ -155,7 +155,7 @@ def test_nothing_is_fetched(page):
             assert attributes[name] == "docs" or attributes[name][:1] in "#d", (tag, attributes)
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(
     st.lists(
         st.one_of(st.sampled_from(CONFUSING), st.text(st.characters(codec="utf-8"), max_size=80)),

@@ -18,10 +18,11 @@ from balance_analysis.errors import (
     RequestError,
     TooLargeError,
 )
-from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, ONCE
+from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS
 from balance_analysis.node.decode import FIRST_NANOSECOND, LAST_NANOSECOND, decode_page
 from balance_analysis.node.exchange import Tally
 from balance_analysis.node.limits import decode_limits
+from balance_analysis.node.retry import ONCE
 from balance_analysis.node.walk import LARGEST_PAGE, USUAL_MAXIMUM
 from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW
 from balance_analysis.schema import ACCOUNT_KEY, FIELD_NAMES
