@@ -232,7 +232,7 @@ def test_the_last_block_and_its_age_are_told():
 def test_a_node_that_stands_still_is_a_warning():
     found = diagnose(block_timestamp=time.time_ns() - 7200 * 10**9)["block"]
     assert found.verdict == "warning"
-    assert "2 h ago" in found.explanation
+    assert "2 hours ago" in found.explanation
 
 
 @pytest.mark.parametrize("timestamp", [0, 5, 2**62, 10**40])
