@@ -150,9 +150,9 @@ class _Accounts:
         self.added.add(account)
         place = self._places[account] // _AT_ONCE
         if place not in self._read:
-            some = self.ranked[place * _AT_ONCE :][:_AT_ONCE]
-            rows = self._source.rows(filters_of(some), self._state.start, self._state.end)
-            self._read[place] = _Some(*rows, self._query)
+            asked = filters_of(self.ranked[place * _AT_ONCE :][:_AT_ONCE])
+            history = self._source.rows(asked, self._state.start, self._state.end)
+            self._read[place] = _Some(*history, self._query)
         key, some = write_key(account), self._read[place]
         bounds = self._state.start, self._state.end
         line = draw_line(some.steps_of(account), self._state, self._query)
