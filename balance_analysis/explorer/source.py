@@ -23,8 +23,7 @@ from balance_analysis.assets import assets_of
 from balance_analysis.frame import frame_of
 from balance_analysis.known import known_of, note_known
 from balance_analysis.rows import canonical
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, to_microseconds
-from balance_analysis.spans import between
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
 from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
@@ -93,11 +92,6 @@ class State:
     known: Known | None
     assets: Assets
 
-    @property
-    def gaps(self) -> list[Span]:
-        """What of the interval is not known to be complete."""
-        return [] if self.known is None else between(self.known, self.start, self.end)
-
 
 class Source(Protocol):
     """Where an explorer's rows come from."""
@@ -133,9 +127,9 @@ class TableSource:
         self,
         table: pd.DataFrame,
         *,
+        bounds: Span,
         name: str = "a table of balance changes",
         opening: pd.DataFrame | None = None,
-        bounds: Span | None = None,
         assets: AssetsLike | None = None,
         notes: dict[str, pd.DataFrame] | None = None,
     ) -> None:
@@ -148,16 +142,7 @@ class TableSource:
         self._sizes = np.diff(heads, append=len(self._table))
         self._nexts = np.append(self._times[1:], NEVER)[: len(self._times)]
         self._nexts[heads[1:] - 1] = NEVER
-        known = known_of(self._table)
-        if bounds is None:
-            bounds = 0, 0
-            ends = [bound for span in known or () for bound in span]
-            if len(self._table):
-                times = self._table["timestamp"]
-                ends += [to_microseconds(times.min()), to_microseconds(times.max()) + 1]
-            if ends:
-                bounds = min(ends), max(ends)
-        self._state = State("0", *bounds, known, assets_of(table, assets))
+        self._state = State("0", *bounds, known_of(self._table), assets_of(table, assets))
 
     def state(self) -> State:
         """Return what it holds: always the same."""
@@ -284,12 +269,10 @@ class ArchiveSource:
 
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return edges in parts: see `Source`."""
-        _, about, coverage = self._noted()
-        files = list(files_of(about, coverage, (int(edges[0]), int(edges[-1]))))
+        files = self._files(int(edges[0]), int(edges[-1]))
         sizes = np.cumsum([0, *(max(note.rows for note in file.notes) for file in files)])
-        before = sizes[np.searchsorted([file.begin for file in files], edges[1:-1])]
-        cuts = np.flatnonzero(np.diff(before // _PART_ROWS, prepend=0)) + 1
-        bounds = [0, *cuts.tolist(), len(edges) - 1]
+        parts = sizes[np.searchsorted([file.begin for file in files], edges[:-1])] // _PART_ROWS
+        bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(edges) - 1]
         return [edges[low : high + 1] for low, high in itertools.pairwise(bounds)]
 
     def asset_ids(self) -> list[str]:
@@ -302,7 +285,7 @@ class ArchiveSource:
 
         def count(file: File) -> list[dict[str, int]]:
             parts = self._iter_rows(file, Predicate(spans=file.bounds), ["asset_id"])
-            return [_counts(chunk) for part in parts for chunk in part["asset_id"].chunks]
+            return [part["asset_id"].to_pandas().value_counts().to_dict() for part in parts]
 
         found: list[str] = self._kept.get(("assets", state.version), read)
         return found
@@ -330,11 +313,6 @@ def _ends(rows: pa.Table, step: int, start: int = 0) -> pa.Table:
     is_end[1:-1] = periods[1:] != periods[:-1]
     is_end[account_heads(rows)] = True
     return rows.filter(pa.array(is_end[:-1] | is_end[1:]))
-
-
-def _counts(ids: pa.DictionaryArray) -> dict[str, int]:
-    counts = np.bincount(ids.indices.to_numpy(), minlength=len(ids.dictionary))
-    return dict(zip(ids.dictionary.to_pylist(), counts.tolist(), strict=True))
 
 
 def _ranked(counts: Iterable[Mapping[Any, int]]) -> list[str]:

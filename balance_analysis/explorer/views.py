@@ -27,6 +27,7 @@ from balance_analysis.explorer.sheets import amounts, to_sheet
 from balance_analysis.explorer.source import DAY, Kept, keys_of
 from balance_analysis.filters import Filters
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
+from balance_analysis.spans import between
 from balance_analysis.text import type_label
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Explorer:
         return sorted(self._source.asset_ids(), key=lambda asset: asset not in state.assets)
 
     def _about(self, state: State, _: Query) -> dict[str, Any]:
-        ids = self._asset_ids(state)
+        ids, is_told = self._asset_ids(state), state.known is not None
         labels = state.assets.labels(ids)
         told = {one: state.assets.get(one) or Asset(one, 0) for one in ids}
         return {
@@ -125,8 +126,8 @@ class Explorer:
             "version": state.version,
             "start": state.start,
             "end": state.end,
-            "gaps": state.gaps,
-            "proven": state.known is not None,
+            "gaps": between(state.known or (), state.start, state.end) if is_told else [],
+            "proven": is_told,
             "assets": [
                 {
                     "id": one,
@@ -176,14 +177,9 @@ class Explorer:
 
     def _series(self, state: State, query: Query) -> dict[str, Any]:
         found = self._histories(state, query)
-        lines = (
-            {
-                "key": write_key(account),
-                **draw_line(make_history(*found[account], None).steps, state, query),
-            }
-            for account in query.accounts
-        )
-        return {"series": list(lines)}
+        steps = {one: make_history(*found[one], None).steps for one in query.accounts}
+        lines = {one: draw_line(steps[one], state, query) for one in query.accounts}
+        return {"series": [{"key": write_key(one), **lines[one]} for one in query.accounts]}
 
     def _histories(self, state: State, query: Query) -> dict[Key, History]:
         """Return the rows of accounts in the range; files are read once for those of an asset."""
