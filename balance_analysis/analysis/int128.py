@@ -8,6 +8,7 @@ least first: the caller chooses the width such that no sum of digits leaves 62 b
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from balance_analysis.schema import BALANCE_DIGITS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from numpy.typing import NDArray
+    from numpy.typing import DTypeLike, NDArray
 
 ROOM: Final = 62
 """How many bits a sum of digits may have: an int64 holds it and a carry."""
@@ -38,9 +39,13 @@ def words_of(amounts: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.int64]
     return words[whole.offset : whole.offset + len(whole)]
 
 
-def make_room(count: int) -> NDArray[np.int64]:
-    """Return room for words, in memory of Arrow's: it keeps for a while what was given back."""
-    return np.frombuffer(pa.allocate_buffer(16 * count), np.int64).reshape(-1, 2)
+def make_room(*shape: int, dtype: DTypeLike = np.int64) -> NDArray[Any]:
+    """Return an array to be filled: large ones in Arrow's memory, which is not cleared each time.
+
+    For words, the shape is how many, and 2.
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    return np.ndarray(shape, dtype, buffer=pa.allocate_buffer(size))
 
 
 def words_from(values: Sequence[int]) -> NDArray[np.int64]:
