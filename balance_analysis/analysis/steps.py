@@ -99,9 +99,7 @@ class Steps:
     @cached_property
     def numbers(self) -> NDArray[np.int64]:
         """The account of each row, as its place among the accounts."""
-        numbers: NDArray[np.int64] = np.cumsum(self.is_head, dtype=np.int64)
-        numbers -= 1
-        return numbers
+        return np.repeat(np.arange(len(self)), np.diff(self.bounds))
 
     @property
     def nexts(self) -> NDArray[np.int64]:
