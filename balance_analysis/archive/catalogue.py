@@ -32,7 +32,7 @@ from balance_analysis.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import pandas as pd
 
@@ -60,7 +60,7 @@ def read_balances(store: Store, filters: Filters, when: Instant, *, partial: boo
         files = [checkpoint_of(about, since, state.checkpoints[since])] if begins else []
         files += files_of(about, state, (since, moment + 1))
         scan = Scan(store, filters, tuple(files), state.known())
-        seen = merged(scan.each(lambda file: scan.accounts(file, COLUMNS)))
+        seen = merged(scan.each(lambda some: some.accounts(COLUMNS)))
         # Of what an account held before, nothing is asked: its last row is enough.
         table = frame_of(canonical(seen.select(COLUMNS)))
         note_known(table, state.known(), nothing_before=state.begins_with_first_block)
@@ -129,25 +129,22 @@ def count_by(accounts: pd.DataFrame, name: Literal["party_id", "market_id"]) -> 
 def _read(store: Store, about: About, state: Coverage, filters: Filters, span: Span) -> pa.Table:
     since = max((moment for moment in state.checkpoints if moment <= span[1]), default=span[0])
     files = list(files_of(about, state, span))
-    before = sum(file.stop <= since for file in files)
-    checkpoint = None
+    later = [file for file in files if file.stop > since]
+    held: list[File] = []
     if since in state.checkpoints:
-        checkpoint = checkpoint_of(about, since, state.checkpoints[since])
-        files.insert(before, checkpoint)
-    scan, later = Scan(store, filters, tuple(files), ()), set(files[before:])
+        held.append(checkpoint_of(about, since, state.checkpoints[since]))
 
-    def look(file: File) -> pa.Table:
-        # What accounts held before the checkpoint, that tells.
-        seen = scan.accounts(file, COLUMNS if file in later else [*FILE_KEY, "timestamp"])
-        if file == checkpoint:
-            # These rows were counted where they stand.
-            never, none = np.full(len(seen), _NEVER), np.zeros(len(seen), np.int64)
-            seen = seen.set_column(6, "rows", pa.array(none)).set_column(
-                7, "first", pa.array(never)
-            )
-        return seen
+    def look(some: Sequence[File], columns: Sequence[str]) -> list[pa.Table]:
+        scan = Scan(store, filters, tuple(some), ())
+        return scan.each(lambda part: part.accounts(columns))
 
-    total = merged(scan.each(look))
+    # What accounts held before the checkpoint, that tells; its rows were counted where they stand.
+    parts = look(files[: len(files) - len(later)], [*FILE_KEY, "timestamp"])
+    for seen in look(held, COLUMNS):
+        none, never = np.zeros(len(seen), np.int64), np.full(len(seen), _NEVER)
+        columns = [*seen.select(COLUMNS).columns, pa.array(none), pa.array(never)]
+        parts.append(pa.table(columns, schema=seen.schema))
+    total = merged([*parts, *look(later, COLUMNS)])
     return total.filter(pc.greater(total["rows"], 0))
 
 

@@ -56,6 +56,9 @@ if TYPE_CHECKING:
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
 
+_FILES: Final = 8
+"""How many files are read one after the other, while others read others."""
+
 _REQUESTS: Final = 16
 """How many files are read at once of an object store, where most of the time is spent waiting."""
 
@@ -145,12 +148,12 @@ class Scan:
             for rows in data.rows(predicate, columns, use_threads=False):
                 yield rows.cast(pa.schema([ARROW_SCHEMA.field(name) for name in columns]))
 
-    def each(self, function: Callable[[File], T]) -> list[T]:
-        """Return what a function makes of each file, worked out side by side."""
+    def each(self, function: Callable[[Scan], T]) -> list[T]:
+        """Return what a function makes of this scan's files, a few at once, side by side."""
         if self.store.folder is not None:
-            return map_parallel(function, self.files)
+            return map_parallel(function, self.split(_FILES))
         with ThreadPoolExecutor(_REQUESTS) as pool:
-            return list(pool.map(function, self.files))
+            return list(pool.map(function, self.split(1)))
 
     def iter_batches(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
         """Yield all rows that are asked for, file by file; see `rows`."""
@@ -174,19 +177,15 @@ class Scan:
             ends += itertools.islice(found, 1)
         return ends
 
-    def accounts(self, file: File, columns: Sequence[str] = FILE_KEY) -> pa.Table:
-        """Return the accounts that a file has rows of: see `accounts_of`."""
-        return merged(map(accounts_of, self.rows(file, columns)))
-
-    def count(self) -> pa.Table:
-        """Return the accounts of all files, and how many rows each has there: see `merged`.
+    def accounts(self, columns: Sequence[str] = FILE_KEY) -> pa.Table:
+        """Return the accounts of all files, and what columns tell of them: see `merged`.
 
         Raises
         ------
         ArchiveError
             If a file can't be read.
         """
-        return merged(map(self.accounts, self.files))
+        return merged(accounts_of(rows) for file in self.files for rows in self.rows(file, columns))
 
     def read(self, part: Slice = ALL) -> pd.DataFrame:
         """Return the rows as a table, of all accounts or of a slice.
@@ -197,8 +196,8 @@ class Scan:
             If a file can't be read.
         """
 
-        def read(file: File) -> tuple[pa.Table, pa.Table]:
-            found = list(self.rows(file, part=part))
+        def read(some: Scan) -> tuple[pa.Table, pa.Table]:
+            found = (rows for file in some.files for rows in some.rows(file, part=part))
             rows = pa.concat_tables([ARROW_SCHEMA.empty_table(), *found])
             return accounts_of(rows), rows.select(["timestamp", "balance"])
 
@@ -324,9 +323,9 @@ def read_frame(scan: Scan, columns: Sequence[str]) -> pd.DataFrame:
     """Return what is asked for of an archive: see `Archive.read`."""
     if set(columns) == set(COLUMNS):
         return scan.read()[list(columns)]
-    parts = scan.each(lambda file: list(scan.rows(file, columns)))
-    nothing = ARROW_SCHEMA.empty_table().select(columns)
-    return to_columns(pa.concat_tables([nothing, *itertools.chain(*parts)]))
+    parts = scan.each(lambda some: list(some.iter_batches(columns)))
+    schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
+    return to_columns(pa.Table.from_batches(itertools.chain(*parts), schema))
 
 
 def dask_frame(scan: Scan, columns: Sequence[str]) -> dd.DataFrame:

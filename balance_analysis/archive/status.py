@@ -191,7 +191,7 @@ def _count_accounts(store: Store, about: About, state: Coverage) -> int:
     files = list(files_of(about, state, (since, end)))
     if state.checkpoints:
         files.insert(0, checkpoint_of(about, since, state.checkpoints[since]))
-    return int(Scan(store, Filters(), tuple(files), ()).count().num_rows)
+    return int(Scan(store, Filters(), tuple(files), ()).accounts().num_rows)
 
 
 def _lines(status: ArchiveStatus) -> Iterator[tuple[str, str]]:

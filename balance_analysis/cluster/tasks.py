@@ -132,7 +132,7 @@ class Job:
         """
         texts = None if self.opening is None else check_opening(self.opening)[list(FILE_KEY)]
         with running(self.client) as pool, reporting(self.progress) as show:
-            found = pool.map(Scan.count, self.scan.split(_FILES))
+            found = pool.map(Scan.accounts, self.scan.split(_FILES))
             counts = merged(itertools.chain(found, [] if texts is None else [_once(texts)]))
             if is_kept:
                 check_cells(counts.num_rows, cells)
@@ -206,7 +206,7 @@ def make_job(
 
 
 def _once(ids: pd.DataFrame) -> pa.Table:
-    """Return accounts as `Scan.count` does, each as if it had a row."""
+    """Return accounts as `Scan.accounts` does, each as if it had a row."""
     columns = {name: pa.array(ids[name], pa.string()).dictionary_encode() for name in ACCOUNT_KEY}
     return accounts_of(pa.table(columns))
 

@@ -235,7 +235,7 @@ def test_ctrl_c_ends_a_fetch_at_once_and_writes_nothing(tmp_path):
             time.sleep(0.05)
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=10)
+        _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert said == "balance-analysis: interrupted\n"
     assert list(tmp_path.iterdir()) == []

@@ -22,7 +22,7 @@ counted = st.dictionaries(ids, st.integers(1, 50), max_size=40)
 
 
 def counts_of(numbers):
-    """Return {account: rows} as `Scan.count` does."""
+    """Return {account: rows} as `Scan.accounts` does."""
     keys = sorted(numbers)
     columns = {name: [key[place] for key in keys] for place, name in enumerate(FILE_KEY)}
     schema = pa.schema([*((name, pa.string()) for name in FILE_KEY), ("rows", pa.int64())])
@@ -64,7 +64,7 @@ def test_counts_of_some_files_add_up_to_those_of_all(tmp_path):
     for size in (1, 2, 100):
         parts = [pickle.loads(pickle.dumps(part)) for part in scan.split(size)]
         assert [file for part in parts for file in part.files] == list(scan.files)
-        found = merged(map(Scan.count, parts)).select([*FILE_KEY, "rows"])
+        found = merged(map(Scan.accounts, parts)).select([*FILE_KEY, "rows"])
         assert found.to_pylist() == counts_of(expected).to_pylist()
 
 

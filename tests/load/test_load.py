@@ -384,7 +384,7 @@ PASSING = {
 @pytest.mark.parametrize("faults", PASSING.values(), ids=PASSING)
 def test_a_fault_that_passes_leaves_no_trace_in_the_table(faults):
     with LoopbackNode(HISTORY, faults=faults) as node:
-        table = load_over_http(node, timeout=0.25, page_size=PAGE)
+        table = load_over_http(node, timeout=1, page_size=PAGE)
     assert_exact(table, HISTORY)
 
 

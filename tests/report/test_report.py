@@ -118,7 +118,7 @@ def test_of_more_accounts_than_fit_the_largest_are_there_and_it_says_so(tmp_path
         for party in range(300)
         for n in range(20)
     ]
-    monkeypatch.setattr(report, "_ROOM", 60_000)
+    monkeypatch.setattr(report, "_ROOM", 100_000)
     page = read_page(write(table_of(rows), tmp_path))
     count = len(page.histories())
     assert 0 < count < 300
