@@ -146,6 +146,12 @@ def test_what_is_no_table_is_not_written(frame, error, path):
     assert list(path.parent.iterdir()) == []
 
 
+def test_columns_that_a_file_of_a_table_would_not_have_are_named(path):
+    with pytest.raises(ValueError, match=r"has name, 7 besides; write_table writes all"):
+        write_parquet(TABLE.assign(name="Ada").assign(**{"7": 7}), path)
+    assert list(path.parent.iterdir()) == []
+
+
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(path):
     path.write_text("old")
 
