@@ -8,7 +8,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.benchmarks.contestants import DLT, FLOOR, LOOP, TABLE, fetching
-from tests.benchmarks.races import FASTER, FEWER, HELD, LINEAR, OURS, QUARTER, ROWS, WORKS, title
+from tests.benchmarks.races import (
+    FASTER,
+    FASTER_THAN_PANDAS,
+    FEWER,
+    HELD,
+    LINEAR,
+    OURS,
+    PANDAS,
+    QUARTER,
+    ROWS,
+    SERIES,
+    SHAPES,
+    WORKS,
+    title,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,9 +80,19 @@ TARGETS = (
         True,
     ),
     *(
-        Target(f"{engine} / {OURS}, {name}", *keys, "seconds", bound, False)
-        for (name, engine), bound in FASTER.items()
-        for keys in [((title(name), engine), (title(name), OURS))]
+        Target(f"{engine} / {OURS}, {name}{shape}", *keys, "seconds", bound, False)
+        for shape in SHAPES
+        for name in WORKS
+        for engine, bound in FASTER.items()
+        for keys in [((title(name, shape), engine), (title(name, shape), OURS))]
+    ),
+    Target(
+        f"{PANDAS} / {OURS}, {SERIES}",
+        (title(SERIES), PANDAS),
+        (title(SERIES), OURS),
+        "seconds",
+        FASTER_THAN_PANDAS,
+        False,
     ),
     *(
         Target(f"{ROWS:,} / {QUARTER:,} rows, {name}", *keys, "seconds", LINEAR, True)
@@ -122,6 +146,10 @@ class Report:
         Of decoding alone; `None` until measured.
     weights
         For each reconstruction, what it held.
+    touched
+        For each group, the MB of what this package reads and makes at least.
+    copy_rates
+        How many MB a second a plain copy reads and writes, in each round.
     bytes_a_row
         Of an archive, and of plain files of the same rows.
     """
@@ -129,6 +157,8 @@ class Report:
     costs: dict[Key, list[Cost]] = field(default_factory=dict)
     rows_per_second: float | None = None
     weights: dict[str, Weight] = field(default_factory=dict)
+    touched: dict[str, float] = field(default_factory=dict)
+    copy_rates: list[float] = field(default_factory=list)
     bytes_a_row: dict[str, float] = field(default_factory=dict)
     load_before: float = field(default_factory=lambda: os.getloadavg()[0])
 
@@ -148,6 +178,9 @@ class Report:
         if self.weights:
             yield ""
             yield from self._weights()
+        if self.touched and self.copy_rates:
+            yield ""
+            yield from self._floors()
         yield ""
         yield from self._targets()
 
@@ -171,6 +204,16 @@ class Report:
         yield f"{'memory that a work takes':46}{'peak MB':>9}{'result':>8}{'table':>7}"
         for name, weight in self.weights.items():
             yield f"  {name:44}{weight.peak:9.0f}{weight.result:8.0f}{weight.table:7.0f}"
+
+    def _floors(self) -> Iterator[str]:
+        """Yield how near reconstructions are to reading and writing what they must, once."""
+        rate = statistics.median(self.copy_rates)
+        says = f"bytes in and out, at {rate / 1000:,.1f} GB/s of a plain copy"
+        yield f"{says:64}{'MB':>7}{'floor s':>9}{'ours s':>8}{'/ floor':>9}"
+        for group, touched in self.touched.items():
+            floor = touched / rate
+            ours = statistics.median(cost.seconds for cost in self.costs[group, OURS])
+            yield f"  {group:62}{touched:7.0f}{floor:9.3f}{ours:8.3f}{ours / floor:9.1f}"
 
     def _targets(self) -> Iterator[str]:
         yield f"{'target':75}{'bound':>13}{'measured':>12}"

@@ -364,8 +364,8 @@ def test_a_window_that_takes_too_long_is_looked_through_in_parts():
         start, end = (int(request.get(f"dateRange.{side}Timestamp")) for side in ("start", "end"))
         return request.get(NEWEST) == "true" and end - start > 13 * 3600 * SECOND
 
-    with LoopbackNode(rows, faults=lambda _, r: Fault.stalled(0.6) if is_slow(r) else None) as node:
-        found = opening(node, accounts_of(general(1), general(2), general(3)), timeout=0.3)
+    with LoopbackNode(rows, faults=lambda _, r: Fault.stalled(60) if is_slow(r) else None) as node:
+        found = opening(node, accounts_of(general(1), general(2), general(3)), timeout=1)
         assert sum(map(is_slow, node.requests)) == 1
     assert found["balance"].tolist() == [4, pd.NA, 4]
 

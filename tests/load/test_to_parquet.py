@@ -204,7 +204,7 @@ def test_an_interrupted_fetch_is_resumed_on_the_command_line(sent, tmp_path):
         while len(node.requests) < 20:
             time.sleep(0.02)
         process.send_signal(sent)
-        said = process.communicate(timeout=20)[1]
+        said = process.communicate(timeout=60)[1]
         assert process.returncode == 130
         assert "--resume" in said
         assert [partial_path(path)] == list(tmp_path.iterdir())
