@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 import balance_analysis as ba
 from balance_analysis.archive import layout
@@ -61,6 +62,22 @@ def read_party(folder: Path, party: str) -> int:
     return len(ba.Archive(folder / ARCHIVE).read(party_ids=[party]))
 
 
+def read_whole(folder: Path, _: str) -> int:
+    return len(ba.Archive(folder / ARCHIVE).read())
+
+
+def read_batches(folder: Path, _: str) -> int:
+    return sum(batch.num_rows for batch in ba.Archive(folder / ARCHIVE).iter_batches())
+
+
+def read_whole_with_dataset(folder: Path, _: str) -> int:
+    return ds.dataset(folder / ARCHIVE / "changes").to_table().num_rows
+
+
+def read_table_with_dataset(folder: Path, _: str) -> int:
+    return len(to_frame(ds.dataset(folder / ARCHIVE / "changes").to_table()))
+
+
 def read_party_with_pandas(folder: Path, party: str) -> int:
     days = (pd.read_parquet(file) for file in sorted((folder / PLAIN).iterdir()))
     return len(pd.concat([day[day["party_id"] == party] for day in days]))
@@ -90,6 +107,10 @@ def list_accounts(folder: Path, _: str) -> int:
 WORKS: Final[dict[str, Callable[[Path, str], int]]] = {
     work.__name__: work
     for work in (
+        read_whole,
+        read_batches,
+        read_whole_with_dataset,
+        read_table_with_dataset,
         read_party,
         read_party_with_pandas,
         read_party_with_pandas_filters,

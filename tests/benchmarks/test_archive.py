@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ROWS, ACCOUNTS = 20_000_000, 5000
 LOADED = 2_000_000
+READ = "20,000,000 rows read whole"
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +66,10 @@ def test_an_export_that_finds_nothing_new_asks_little(large_node, tmp_path, repo
 @pytest.mark.parametrize(
     ("group", "name", "work"),
     [
+        (READ, "archive, as a sorted table", "read_whole"),
+        (READ, "pyarrow.dataset, as a sorted table", "read_table_with_dataset"),
+        (READ, "archive, as batches", "read_batches"),
+        (READ, "pyarrow.dataset, unsorted", "read_whole_with_dataset"),
         (PARTY, "archive", "read_party"),
         (PARTY, "pandas, day files sorted by time", "read_party_with_pandas"),
         (PARTY, "pandas with filters", "read_party_with_pandas_filters"),
@@ -77,7 +82,7 @@ def test_a_reader_takes_some_time(group, name, work, made, report):
     folder, party = made
     found, cost = _ask(work, folder, party)
 
-    if group == ACCOUNTS_OF:
+    if group in {ACCOUNTS_OF, READ}:
         assert found == str(ROWS)
     if group == PARTY:
         assert found == str(len(ba.Archive(folder / ARCHIVE).read(party_ids=[party])))
