@@ -265,7 +265,7 @@ def test_what_a_table_does_not_know_is_told_and_unknown(tmp_path):
     note_known(table, [(START, START + 2 * DAY)])
     page = read_page(write(table, tmp_path, end=from_microseconds(START + 4 * DAY)))
     assert "not complete" in page.text("p")
-    stretch = [f"{from_microseconds(START + n * DAY):%Y-%m-%d %H:%M:%S}" for n in (2, 4)]
+    stretch = [f"{from_microseconds(START + n * DAY):%Y-%m-%dT%H:%M}" for n in (2, 4)]
     assert all(moment in page.text("li") for moment in stretch)
     assert page.view("about")["gaps"] == [[START + 2 * DAY, START + 4 * DAY]]
     assert page.summary(GENERAL)["closing"] is None
