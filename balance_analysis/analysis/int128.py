@@ -112,13 +112,22 @@ def subtract(
     return result, _is_too_large(result)
 
 
+def add(
+    words: NDArray[np.int64], others: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the sums, and which of them have more than 38 digits."""
+    result = np.add(words, others)
+    result[:, 1] += result[:, 0].view(np.uint64) < words[:, 0].view(np.uint64)
+    return result, _is_too_large(result)
+
+
 _LIMIT: Final = 10**BALANCE_DIGITS
 _LEAST: Final = words_from([-_LIMIT + 1])
 _MOST: Final = words_from([_LIMIT - 1])
 
 
 def _is_too_large(words: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which differences of two amounts have more than 38 digits.
+    """Return which sums or differences of two amounts have more than 38 digits.
 
     They are less than 2 * 10**38 in size. What leaves 128 bits so becomes a number of 39 digits.
     """

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balance_analysis.analysis.int128 import (
+    add,
     compose,
     digits_of,
     divide,
@@ -67,6 +68,19 @@ def test_differences_are_exact_or_said_to_be_too_large(pairs):
     left, right = map(list, zip(*pairs, strict=True))
     found, too_large = subtract(words_from(left), words_from(right))
     check(found, too_large, [a - b for a, b in pairs])
+
+
+@given(st.lists(st.tuples(numbers, numbers), min_size=1))
+def test_sums_of_two_are_exact_or_said_to_be_too_large(pairs):
+    left, right = map(list, zip(*pairs, strict=True))
+    found, too_large = add(words_from(left), words_from(right))
+    check(found, too_large, [a + b for a, b in pairs])
+
+
+def check(found, too_large, expected):
+    assert too_large.tolist() == [abs(value) >= LIMIT for value in expected]
+    for value, exact in zip(integers_of(found), expected, strict=True):
+        assert value == exact or abs(exact) >= LIMIT
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=1))
