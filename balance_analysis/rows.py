@@ -98,7 +98,17 @@ def has_repeats(rows: pa.RecordBatch) -> bool:
 def _order(accounts: NDArray[np.int64], times: NDArray[np.int64] | None) -> NDArray[Any]:
     if times is None or np.all(times[1:] >= times[:-1]):
         return np.argsort(accounts, kind="stable")
-    return np.lexsort([times, accounts])
+    return by_account_and_time(accounts, times)
+
+
+def by_account_and_time(accounts: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the order of some rows by account, numbers from 0 on, then time."""
+    first, since = int(accounts.min()), int(times.min())
+    room = (int(times.max()) - since).bit_length()
+    if ((int(accounts.max()) - first) << room) >= _ROOM:
+        return np.lexsort([times, accounts])
+    # One number is sorted in a third of the time that two take.
+    return np.argsort(((accounts - first) << np.int64(room)) + (times - since))
 
 
 def _sorted_codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.StringArray]:

@@ -150,17 +150,6 @@ def duration_text(length: dt.timedelta) -> str:
     return " ".join(parts[:2])
 
 
-def age_text(age: dt.timedelta) -> str:
-    """Return a length of time by its two largest units, without what is beyond them."""
-    seconds = max(0, int(age.total_seconds()))
-    days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
-    if days:
-        return f"{count_text(days, 'day')} {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"
-
-
 def short_ids(ids: Iterable[str]) -> dict[str, str]:
     """Return a short form of each id by which it can still be told from the others.
 

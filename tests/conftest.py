@@ -12,6 +12,7 @@ import pytest
 import stamina
 from hypothesis import HealthCheck, settings
 from playwright.sync_api import sync_playwright
+from xdist.scheduler import WorkStealingScheduling
 
 from tests.loopback.histories import read_ledger, read_recording
 
@@ -72,6 +73,11 @@ def _recorded(name: str) -> Path:
     if not path.exists():
         pytest.skip(f"the public recording is not at {path}")
     return path
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """Let each process begin with neighbours, which share their fixtures."""
+    return WorkStealingScheduling(config, log)
 
 
 def pytest_xdist_auto_num_workers():

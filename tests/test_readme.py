@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 import shutil
 import sqlite3
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -22,6 +21,7 @@ import balance_analysis as ba
 from balance_analysis.cli import EXIT_CODES, INTERRUPTED, app
 from balance_analysis.cli.settings import resolve
 from balance_analysis.demo import sample_assets, sample_data, serve_sample
+from tests.cli.running import run
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -42,15 +42,12 @@ def test_readme_is_read_in_one_sitting():
     assert len(README.encode()) <= 10_000
 
 
-def test_the_python_quickstart_runs(tmp_path):
+def test_the_python_quickstart_runs(tmp_path, monkeypatch):
     (block,) = blocks("python")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", "import matplotlib; matplotlib.use('Agg')\n" + block],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    plt.switch_backend("Agg")
+    exec(block, {"__name__": "__main__"})
+    plt.close("all")
     assert not ba.read_parquet(tmp_path / "changes.parquet").empty
     assert {path.name for path in tmp_path.iterdir()} == {
         "changes.parquet",
@@ -59,31 +56,20 @@ def test_the_python_quickstart_runs(tmp_path):
     }
 
 
-@contextlib.contextmanager
-def demo_served(line):
-    """Run `serve --demo` as README has it, but on a free port; its address is yielded."""
-    assert line == "balance-analysis serve --demo"
-    command = [sys.executable, "-m", *line.replace("-", "_", 1).split(), "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            yield re.search(r"http://\S+(?=,)", process.stderr.readline())[0]
-        finally:
-            process.terminate()
-
-
-def test_the_command_line_quickstart_runs(tmp_path):
+def test_the_command_line_quickstart_runs(tmp_path, monkeypatch):
     (_, _, served, script) = blocks("sh")
-    script = script.replace("balance-analysis ", f"{sys.executable} -m balance_analysis ")
+    assert served.strip() == "balance-analysis serve --demo"  # which test_serve_command.py runs
     (tmp_path / "demo").mkdir()
     shutil.copy(sample_data() / "assets.toml", tmp_path / "demo")
-    with demo_served(served.strip()) as url:
-        done = subprocess.run(
-            ["bash", "-e", "-c", script.replace("http://127.0.0.1:3008", url)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-        )
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    with serve_sample() as url:
+        for line in script.replace("http://127.0.0.1:3008", url).splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["export"]:
+                monkeypatch.setenv(*words[1].split("="))
+            elif words:
+                assert words[0] == "balance-analysis"
+                run(*words[1:])
     assert {path.name for path in tmp_path.iterdir()} == {
         "demo",
         "changes.parquet",
@@ -159,7 +145,7 @@ PANDAS = re.findall(r"^\| `(.+?)` \| (fails|rounds) \| (.+) \|$", README, re.MUL
 def names(tmp_path_factory):
     """What stands in the quickstart, in a folder of its own."""
     folder = tmp_path_factory.mktemp("pandas")
-    table = ba.read_parquet(sample_data() / "changes.parquet", assets=sample_assets())
+    table = ba.read_parquet(sample_data() / "changes.parquet", assets=sample_assets())[::12]
     ba.write_parquet(table, folder / "changes.parquet")
     with contextlib.chdir(folder):
         yield {
@@ -180,14 +166,14 @@ def test_what_pandas_can_not_do_is_told_in_full():
 
 @pytest.mark.parametrize(("code", "does", "advice"), PANDAS)
 def test_pandas_still_can_not_do_it_and_what_we_advise_works(code, does, advice, names):
-    def run(text):
+    def value_of(text):
         with contextlib.closing(sqlite3.connect(":memory:")) as connection:
             return eval(text, {**names, "connection": connection})
 
     if does == "fails":
         with pytest.raises(Exception, match=r"."):
-            run(code)
+            value_of(code)
     for better in re.findall(r"`([^`]+)`", advice):
-        found = run(better)
+        found = value_of(better)
         if does == "rounds":
-            assert run(code) != found == names["exact"]["balance"].sum()
+            assert value_of(code) != found == names["exact"]["balance"].sum()

@@ -79,14 +79,15 @@ def deltas(
     """
     history = make_history(table, opening, known)
     steps = history.steps
-    words = np.empty_like(steps.words)
+    words = int128.make_room(len(steps.words))
 
     def differ(first: int, block: Steps) -> None:
         begin = steps.bounds[first]
         step_deltas(block, out=words[begin : begin + len(block.times)])
 
     map_blocks(differ, steps)
-    delta = int128.to_balances(words[steps.is_row], ~steps.is_fresh[steps.is_row])
+    kept = slice(None) if steps.is_row.all() else steps.is_row
+    delta = int128.to_balances(words[kept], ~steps.is_fresh[kept])
     return in_units(history.rows.assign(delta=delta), units, table)
 
 

@@ -185,8 +185,7 @@ def _memory() -> int:
 
 def to_times(microseconds: NDArray[np.int64], zone: dt.tzinfo = dt.UTC) -> pd.DatetimeIndex:
     """Return microseconds since 1970-01-01 UTC as timestamps in a time zone."""
-    moments = pd.DatetimeIndex(np.ascontiguousarray(microseconds).view("M8[us]"))
-    return moments.tz_localize(dt.UTC).tz_convert(zone)
+    return pd.DatetimeIndex(microseconds, dtype=pd.DatetimeTZDtype("us", zone), copy=False)
 
 
 def to_zone(tz: Zone | None) -> dt.tzinfo:

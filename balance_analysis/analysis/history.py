@@ -10,19 +10,28 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.analysis.checks import microseconds, to_table
-from balance_analysis.analysis.grid import Grid, make_grid
-from balance_analysis.analysis.int128 import integers_of, words_from, words_of
+from balance_analysis.analysis.checks import merge_duplicates, microseconds, to_table
+from balance_analysis.analysis.grid import Grid, make_grid, to_times
+from balance_analysis.analysis.int128 import (
+    integers_of,
+    make_room,
+    take,
+    to_balances,
+    words_from,
+    words_of,
+)
 from balance_analysis.analysis.steps import ALWAYS, BLOCK, NEVER, Steps, map_parallel
 from balance_analysis.errors import CheckError
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_amounts
 from balance_analysis.known import has_nothing_before, known_of, to_known
+from balance_analysis.rows import account_numbers, by_account_and_time
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ATTRS_KEY,
@@ -40,6 +49,8 @@ if TYPE_CHECKING:
     from balance_analysis.analysis.grid import Frequency, Zone
     from balance_analysis.known import Known, Stated
     from balance_analysis.schema import Instant
+
+_HEAP_BITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +126,10 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
         table.attrs = {}  # which pandas copies with each column that is taken
     heads = _find_heads(table)
     if heads is None:
-        table = to_table(table)
+        table = _sort(table) if _is_typed(table) and not _lacks(table) else to_table(table)
+        heads = _find_heads(table)
+    if heads is None:
+        table = merge_duplicates(table)
         heads = np.flatnonzero(~table.duplicated(ACCOUNT_KEY))
     rows = table[list(COLUMNS)].reset_index(drop=True)
     ids = {name: _sorted_ids(rows[name].array, heads) for name in ACCOUNT_KEY}
@@ -127,6 +141,48 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
         words_of(pa.array(rows["balance"])),
         np.ones(len(rows), bool),
     )
+
+
+def _sort(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of a typed frame without gaps in a table's order, as `to_table` does.
+
+    The rows are dealt out to heaps of neighbouring accounts, which all processors sort.
+    """
+    ids = [_sorted_ids(table[name].array, slice(None)) for name in ACCOUNT_KEY]
+    times, words = microseconds(table), words_of(pa.array(table["balance"]))
+    accounts = account_numbers([x.codes for x in ids], [len(x.categories) for x in ids])
+    heap = (accounts >> max(int(accounts.max()).bit_length() - _HEAP_BITS, 0)).astype(np.uint16)
+    order = np.argsort(heap, kind="stable")  # in two passes, as there are so few bits
+    ends = np.append(0, np.cumsum(np.bincount(heap)))
+    cuts = np.unique(ends[np.searchsorted(ends, [*range(0, len(order), BLOCK), len(order)])])
+    sorted_ids = [np.empty_like(x.codes) for x in ids]
+    sorted_times, sorted_words = np.empty_like(times), make_room(len(words))
+
+    def sort(cut: tuple[int, int]) -> None:
+        here = slice(*cut)
+        places, own, since = order[here], accounts[order[here]], times[order[here]]
+        inner = by_account_and_time(own, since)
+        places, own = places[inner], own[inner]
+        heads = np.flatnonzero(np.diff(own, prepend=-1))
+        for column, target in zip(ids, sorted_ids, strict=True):
+            target[here] = np.repeat(column.codes[places[heads]], np.diff(heads, append=len(own)))
+        sorted_times[here], sorted_words[here] = since[inner], take(words, places)
+
+    map_parallel(sort, list(pairwise(cuts)))
+    codes = zip(ACCOUNT_KEY, sorted_ids, ids, strict=True)
+    return pd.DataFrame(
+        {
+            **{n: pd.Categorical.from_codes(x, dtype=i.dtype, validate=False) for n, x, i in codes},
+            "timestamp": to_times(sorted_times),
+            "balance": to_balances(sorted_words),
+        },
+        copy=False,
+    )
+
+
+def _lacks(table: pd.DataFrame) -> bool:
+    """Whether a typed frame lacks rows, or a value in one."""
+    return table.empty or bool(table[list(COLUMNS)].isna().to_numpy().any())
 
 
 def _find_heads(table: pd.DataFrame) -> NDArray[np.int64] | None:
@@ -167,7 +223,7 @@ def _is_typed(table: pd.DataFrame) -> bool:
     )
 
 
-def _sorted_ids(ids: pd.Categorical, heads: NDArray[np.int64]) -> pd.Categorical:
+def _sorted_ids(ids: pd.Categorical, heads: NDArray[np.int64] | slice) -> pd.Categorical:
     """Return ids with categories that are sorted and all in use."""
     categories = ids.categories
     is_used = np.zeros(len(categories), bool)

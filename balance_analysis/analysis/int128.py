@@ -38,6 +38,11 @@ def words_of(amounts: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.int64]
     return words[whole.offset : whole.offset + len(whole)]
 
 
+def make_room(count: int) -> NDArray[np.int64]:
+    """Return room for words, in memory of Arrow's: it keeps for a while what was given back."""
+    return np.frombuffer(pa.allocate_buffer(16 * count), np.int64).reshape(-1, 2)
+
+
 def words_from(values: Sequence[int]) -> NDArray[np.int64]:
     """Return Python integers as words."""
     return words_of(pa.array(values, _TYPE))
@@ -102,12 +107,8 @@ def subtract(
     out: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the differences, in `out` if it is given, and which have more than 38 digits."""
-    result = np.empty((len(words), 2), np.int64) if out is None else out
-    low, high = words[:, 0].view(np.uint64), words[:, 1]
-    other_low, other_high = others[:, 0].view(np.uint64), others[:, 1]
-    np.subtract(low, other_low, out=result[:, 0].view(np.uint64))
-    np.subtract(high, other_high, out=result[:, 1])
-    result[:, 1] -= low < other_low
+    result = np.subtract(words, others, out=out)
+    result[:, 1] -= words[:, 0].view(np.uint64) < others[:, 0].view(np.uint64)
     return result, _is_too_large(result)
 
 
@@ -115,8 +116,7 @@ def add(
     words: NDArray[np.int64], others: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the sums, and which of them have more than 38 digits."""
-    result = np.empty((len(words), 2), np.int64)
-    np.add(words, others, out=result)
+    result = np.add(words, others)
     result[:, 1] += result[:, 0].view(np.uint64) < words[:, 0].view(np.uint64)
     return result, _is_too_large(result)
 

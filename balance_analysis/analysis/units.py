@@ -161,8 +161,8 @@ def _scales(assets: Iterable[str], known: Assets) -> dict[str, int]:
     if missing:
         raise ValueError(
             f"how many decimals the assets {missing} have is not known: give {{asset_id: "
-            "decimals}, or a .toml, .csv or .json file of that; 0 leaves amounts as they are "
-            "(pandas' merge drops what a table knew of them)"
+            "decimals}, or a .toml, .csv or .json file of that (--assets FILE); 0 leaves amounts "
+            "as they are (pandas' merge drops what a table knew of them)"
         )
     return {asset: 10 ** known[asset].decimals for asset in present}
 

@@ -9,23 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.analysis.balances import balance_at
 from balance_analysis.analysis.grid import to_times
-from balance_analysis.analysis.steps import map_parallel
+from balance_analysis.archive.accounts import merged
 from balance_analysis.archive.coverage import check_complete, interval_asked
-from balance_analysis.archive.datafile import FILE_KEY, Predicate, account_heads, times_of
+from balance_analysis.archive.datafile import FILE_KEY, times_of
 from balance_analysis.archive.manifest import read_about, read_coverage
-from balance_analysis.archive.scan import Scan, checkpoint_of, files_of, opened, read_frame
+from balance_analysis.archive.scan import Scan, checkpoint_of, files_of
 from balance_analysis.errors import ArchiveDamagedError
+from balance_analysis.frame import frame_of
 from balance_analysis.known import note_known
-from balance_analysis.rows import account_numbers
+from balance_analysis.rows import canonical
 from balance_analysis.schema import (
     ACCOUNT_KEY,
-    ARROW_SCHEMA,
     COLUMNS,
     NETWORK_PARTY,
     NO_MARKET,
@@ -34,9 +33,8 @@ from balance_analysis.schema import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
 
-    from numpy.typing import NDArray
+    import pandas as pd
 
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.manifest import About
@@ -46,22 +44,7 @@ if TYPE_CHECKING:
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
 
-_AMOUNT: Final = ARROW_SCHEMA.field("balance").type
-_SEEN: Final = pa.schema(
-    [
-        *((name, ARROW_SCHEMA.field(name).type) for name in FILE_KEY),
-        *((name, pa.int64()) for name in ("rows", "first", "last")),
-        ("balance", _AMOUNT),
-    ]
-)
-"""Accounts in the order of files: how many rows, the times of the first and last, the balance."""
-
 _NEVER: Final = np.iinfo(np.int64).max
-_FILES: Final = 64
-"""So many files' accounts are in memory at once."""
-
-_GROUPS: Final = 8
-"""So many row groups of a file are read at once: more don't stay in a processor's cache."""
 
 
 def read_balances(store: Store, filters: Filters, when: Instant, *, partial: bool) -> pd.DataFrame:
@@ -74,10 +57,12 @@ def read_balances(store: Store, filters: Filters, when: Instant, *, partial: boo
             check_complete(state, min(state.bounds()[0], moment), moment + 1, store.uri)
         begins = [begin for begin in state.checkpoints if begin <= moment]
         since = max(begins, default=min(state.bounds()[0], moment))
-        # An account's rows stand in time order from file to file: the balances come first.
         files = [checkpoint_of(about, since, state.checkpoints[since])] if begins else []
         files += files_of(about, state, (since, moment + 1))
-        table = read_frame(Scan(store, filters, tuple(files), state.known()), COLUMNS)
+        scan = Scan(store, filters, tuple(files), state.known())
+        seen = merged(scan.each(lambda some: some.accounts(COLUMNS)))
+        # Of what an account held before, nothing is asked: its last row is enough.
+        table = frame_of(canonical(seen.select(COLUMNS)))
         note_known(table, state.known(), nothing_before=state.begins_with_first_block)
         return balance_at(table, when)
 
@@ -144,82 +129,32 @@ def count_by(accounts: pd.DataFrame, name: Literal["party_id", "market_id"]) -> 
 def _read(store: Store, about: About, state: Coverage, filters: Filters, span: Span) -> pa.Table:
     since = max((moment for moment in state.checkpoints if moment <= span[1]), default=span[0])
     files = list(files_of(about, state, span))
-    before = sum(file.stop <= since for file in files)
+    later = [file for file in files if file.stop > since]
+    held: list[File] = []
     if since in state.checkpoints:
-        files.insert(before, checkpoint_of(about, since, state.checkpoints[since]))
+        held.append(checkpoint_of(about, since, state.checkpoints[since]))
 
-    def look(place: int) -> pa.Table:
-        seen = _look(store, files[place], filters, has_balance=place >= before)
-        if place == before and since in state.checkpoints:
-            # These rows were counted where they stand.
-            never, none = np.full(len(seen), _NEVER), np.zeros(len(seen), np.int64)
-            seen = _with(seen, rows=none, first=never)
-        return seen
+    def look(some: Sequence[File], columns: Sequence[str]) -> list[pa.Table]:
+        scan = Scan(store, filters, tuple(some), ())
+        return scan.each(lambda part: part.accounts(columns))
 
-    total = _SEEN.empty_table()
-    for begin in range(0, len(files), _FILES):
-        places = range(begin, min(begin + _FILES, len(files)))
-        total = _merged([total, *map_parallel(look, places)])
+    # What accounts held before the checkpoint, that tells; its rows were counted where they stand.
+    parts = look(files[: len(files) - len(later)], [*FILE_KEY, "timestamp"])
+    for seen in look(held, COLUMNS):
+        none, never = np.zeros(len(seen), np.int64), np.full(len(seen), _NEVER)
+        columns = [*seen.select(COLUMNS).columns, pa.array(none), pa.array(never)]
+        parts.append(pa.table(columns, schema=seen.schema))
+    total = merged([*parts, *look(later, COLUMNS)])
     return total.filter(pc.greater(total["rows"], 0))
 
 
-def _look(store: Store, file: File, filters: Filters, *, has_balance: bool) -> pa.Table:
-    """Return the accounts of a file; balances are null where they are not asked for."""
-    predicate = Predicate(filters.allowed(), file.bounds)
-    columns = [*FILE_KEY, "timestamp", *["balance"] * has_balance]
-    with opened(store, file.name, file.notes) as data:
-        parts = data.rows(predicate, columns, at_once=_GROUPS, use_threads=False)
-        return pa.concat_tables([_SEEN.empty_table(), *map(_ends, parts)])
-
-
-def _ends(rows: pa.Table) -> pa.Table:
-    """Return the accounts of rows in a file's order."""
-    rows = rows.unify_dictionaries()
-    heads = account_heads(rows)
-    tails, times = np.append(heads[1:], rows.num_rows)[: len(heads)] - 1, times_of(rows)
-    lasts = rows.take(pa.array(tails))
-    seen = [np.diff(heads, append=rows.num_rows)[: len(heads)], times[heads], times[tails]]
-    balances = lasts["balance"] if "balance" in rows.column_names else pa.nulls(len(tails), _AMOUNT)
-    return pa.table([*lasts.select(FILE_KEY).columns, *seen, balances], schema=_SEEN)
-
-
-def _merged(parts: Sequence[pa.Table]) -> pa.Table:
-    """Return each account once, of parts in time order."""
-    rows = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
-    if not rows.num_rows:
-        return rows
-    ids = [rows[name].chunk(0) for name in FILE_KEY]
-    codes = [column.indices.to_numpy() for column in ids]
-    numbers = account_numbers(codes, [len(column.dictionary) for column in ids])
-    order = np.argsort(numbers, kind="stable")
-    heads = np.flatnonzero(np.append(True, np.diff(numbers[order]) != 0))
-    tails = np.append(heads[1:], len(order)) - 1
-    return _with(
-        rows.take(pa.array(order[tails])),
-        rows=np.add.reduceat(rows["rows"].to_numpy()[order], heads),
-        first=np.minimum.reduceat(rows["first"].to_numpy()[order], heads),
-    )
-
-
-def _with(seen: pa.Table, **columns: NDArray[Any]) -> pa.Table:
-    for name, column in columns.items():
-        seen = seen.set_column(_SEEN.get_field_index(name), name, pa.array(column))
-    return seen
-
-
 def _frame(seen: pa.Table, since: int) -> pd.DataFrame:
-    is_known = pc.greater_equal(seen["last"], since)
-    balances = pc.if_else(is_known, seen["balance"], pa.scalar(None, _AMOUNT))
-    frame = pd.DataFrame(
-        {
-            **{
-                name: pd.Categorical(seen[name].cast(pa.string()).to_pandas())
-                for name in ACCOUNT_KEY
-            },
-            "first_seen": to_times(seen["first"].to_numpy()),
-            "last_seen": to_times(seen["last"].to_numpy()),
-            "rows": seen["rows"].to_numpy(),
-            "balance": pd.arrays.ArrowExtensionArray(balances),
-        }
-    )
-    return frame.sort_values(list(ACCOUNT_KEY), ignore_index=True)
+    frame = frame_of(canonical(seen.select(COLUMNS), sort=False))
+    is_known = times_of(seen) >= since
+    frame = frame.assign(
+        first_seen=to_times(seen["first"].to_numpy()),
+        rows=seen["rows"].to_numpy(),
+        balance=frame["balance"].where(is_known),
+    ).rename(columns={"timestamp": "last_seen"})
+    names = [*ACCOUNT_KEY, "first_seen", "last_seen", "rows", "balance"]
+    return frame[names].sort_values(list(ACCOUNT_KEY), ignore_index=True)

@@ -35,6 +35,9 @@ FILE_ORDER: Final = ("party_id", "asset_id", "account_type", "market_id", "times
 FILE_KEY: Final = FILE_ORDER[: len(ACCOUNT_KEY)]
 ROW_GROUP: Final = 1 << 14
 
+_GROUPS: Final = 8
+"""So many row groups are read at once: more don't stay in a processor's cache."""
+
 _TAIL: Final = 1 << 16
 """Bytes that are read at once of a file's end, where the footer is."""
 
@@ -222,6 +225,9 @@ class Slice:
         return rows.slice(low, high - low)
 
 
+ALL: Final = Slice()
+
+
 @dataclass(frozen=True, slots=True)
 class Predicate:
     """Which rows of a file are asked for.
@@ -238,12 +244,12 @@ class Predicate:
 
     allowed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     spans: tuple[Span, ...] | None = None
-    part: Slice = Slice()
+    part: Slice = ALL
 
     @property
     def columns(self) -> set[str]:
         """The columns that tell whether a row is asked for."""
-        key = () if self.part == Slice() else FILE_KEY
+        key = () if self.part == ALL else FILE_KEY
         return {*self.allowed, *key, *(() if self.spans is None else ("timestamp",))}
 
     def may_match(self, footer: Footer, group: int) -> bool:
@@ -256,7 +262,7 @@ class Predicate:
             first, last = bounds
             if not any(start <= last and first < end for start, end in self.spans):
                 return False
-        return self.part == Slice() or self._may_have_part(footer, group)
+        return self.part == ALL or self._may_have_part(footer, group)
 
     def _may_have_part(self, footer: Footer, group: int) -> bool:
         known = [bounds for name in FILE_KEY if (bounds := footer.bounds(group, name))]
@@ -319,7 +325,7 @@ class DataFile:
         columns: Sequence[str] = COLUMNS,
         *,
         groups: Sequence[int] | None = None,
-        at_once: int = 1,
+        at_once: int = _GROUPS,
         use_threads: bool = True,
     ) -> Iterator[pa.Table]:
         """Yield the rows that are asked for, in the file's order, of some row groups at once.

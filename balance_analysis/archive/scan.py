@@ -9,30 +9,32 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.archive import layout
+from balance_analysis.archive.accounts import accounts_of, merged, table_of
 from balance_analysis.archive.coverage import check_complete, interval_asked
 from balance_analysis.archive.datafile import (
+    ALL,
     FILE_KEY,
     DataFile,
     Predicate,
     Slice,
-    account_heads,
     check_footer,
 )
 from balance_analysis.archive.manifest import check_seen, noted_files, read_about, read_coverage
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
-from balance_analysis.frame import frame_of, to_columns
+from balance_analysis.frame import to_columns
 from balance_analysis.known import note_known
-from balance_analysis.rows import account_numbers, canonical
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
@@ -42,7 +44,7 @@ from balance_analysis.schema import (
 from balance_analysis.spans import clipped, joined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import dask.dataframe as dd
 
@@ -54,8 +56,13 @@ if TYPE_CHECKING:
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
 
-_WAITING: Final = 1 << 20
-"""How many accounts of files wait to be added up."""
+_FILES: Final = 8
+"""How many files are read one after the other, while others read others."""
+
+_REQUESTS: Final = 16
+"""How many files are read at once of an object store, where most of the time is spent waiting."""
+
+T = TypeVar("T")
 
 _ROUND: Final = 4
 """Of so many slices there is a multiple: two workers, or four, are all busy to the end."""
@@ -126,7 +133,9 @@ class Scan:
         starts = range(0, len(self.files), count)
         return [replace(self, files=self.files[start : start + count]) for start in starts]
 
-    def batches(self, file: File, columns: Sequence[str] = COLUMNS) -> Iterator[pa.Table]:
+    def rows(
+        self, file: File, columns: Sequence[str] = COLUMNS, part: Slice = ALL
+    ) -> Iterator[pa.Table]:
         """Yield the rows of a file that are asked for, in its order.
 
         Raises
@@ -134,15 +143,23 @@ class Scan:
         ArchiveError
             If it can't be read.
         """
+        predicate = Predicate(self.filters.allowed(), file.bounds, part)
         with opened(self.store, file.name, file.notes) as data:
-            yield from data.rows(Predicate(self.filters.allowed(), file.bounds), columns)
+            for rows in data.rows(predicate, columns, use_threads=False):
+                yield rows.cast(pa.schema([ARROW_SCHEMA.field(name) for name in columns]))
+
+    def each(self, function: Callable[[Scan], T]) -> list[T]:
+        """Return what a function makes of this scan's files, a few at once, side by side."""
+        if self.store.folder is not None:
+            return map_parallel(function, self.split(_FILES))
+        with ThreadPoolExecutor(_REQUESTS) as pool:
+            return list(pool.map(function, self.split(1)))
 
     def iter_batches(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
-        """Yield all rows that are asked for, file by file; see `batches`."""
-        schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
+        """Yield all rows that are asked for, file by file; see `rows`."""
         for file in self.files:
-            for rows in self.batches(file, columns):
-                yield from rows.cast(schema).to_batches()
+            for rows in self.rows(file, columns):
+                yield from rows.to_batches()
 
     def extent(self) -> list[int]:
         """Return the times of the first row and of the last one, microseconds; none without rows.
@@ -154,70 +171,45 @@ class Scan:
             found = (
                 function(rows["timestamp"].cast(pa.int64())).as_py()
                 for file in files
-                for rows in [pa.concat_tables([_TIMES, *self.batches(file, ["timestamp"])])]
+                for rows in [pa.concat_tables([_TIMES, *self.rows(file, ["timestamp"])])]
                 if rows.num_rows
             )
             ends += itertools.islice(found, 1)
         return ends
 
-    def count(self) -> pa.Table:
-        """Return the accounts of all files, and how many rows each has there.
-
-        Returns
-        -------
-        pyarrow.Table
-            The ids in the order of `FILE_KEY`, as text, and `rows`. Rows of a time that isn't asked
-            for count as well.
+    def accounts(self, columns: Sequence[str] = FILE_KEY) -> pa.Table:
+        """Return the accounts of all files, and what columns tell of them: see `merged`.
 
         Raises
         ------
         ArchiveError
             If a file can't be read.
         """
-        return add_counts(map(self._count, self.files))
+        return merged(accounts_of(rows) for file in self.files for rows in self.rows(file, columns))
 
-    def _count(self, file: File) -> pa.Table:
-        predicate = Predicate(self.filters.allowed())
-        with opened(self.store, file.name, file.notes) as data:
-            groups = data.row_groups(predicate)
-            rows = predicate.select(data.read(groups, FILE_KEY)).unify_dictionaries()
-        if not rows.num_rows:
-            return _NOTHING
-        firsts = account_heads(rows)
-        counts = pa.array(np.diff(firsts, append=rows.num_rows))
-        return rows.take(pa.array(firsts)).append_column("rows", counts).cast(_NOTHING.schema)
-
-    def read(self, part: Slice) -> pd.DataFrame:
-        """Return the rows of a slice as a table.
+    def read(self, part: Slice = ALL) -> pd.DataFrame:
+        """Return the rows as a table, of all accounts or of a slice.
 
         Raises
         ------
         ArchiveError
             If a file can't be read.
         """
-        parts = [self._read_file(file, part) for file in self.files]
-        rows = pa.concat_tables([ARROW_SCHEMA.empty_table(), *parts])
-        del parts  # or what was read stays in memory beside what is made of it
-        # An account's rows stand in time order, in each file and from file to file.
-        table = frame_of(canonical(rows, is_by_time=True))
+
+        def read(some: Scan) -> tuple[pa.Table, pa.Table]:
+            found = (rows for file in some.files for rows in some.rows(file, part=part))
+            rows = pa.concat_tables([ARROW_SCHEMA.empty_table(), *found])
+            return accounts_of(rows), rows.select(["timestamp", "balance"])
+
+        table = table_of(self.each(read))
         note_known(table, self.known, nothing_before=self.nothing_before)
         return table
-
-    def _read_file(self, file: File, part: Slice) -> pa.Table:
-        predicate = Predicate(self.filters.allowed(), file.bounds, part)
-        with opened(self.store, file.name, file.notes) as data:
-            # In one thread: as many slices are read at once as there are threads to do it.
-            rows = predicate.select(data.read(data.row_groups(predicate)))
-        return rows.cast(ARROW_SCHEMA)
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Return what tells this scan from others: file systems don't."""
         return self.store.uri, self.filters, self.files, self.known
 
 
-_NOTHING: Final = pa.schema(
-    [*((name, pa.string()) for name in FILE_KEY), ("rows", pa.int64())]
-).empty_table()
 _TIMES: Final = ARROW_SCHEMA.empty_table().select(["timestamp"])
 
 
@@ -258,34 +250,13 @@ def make_scan(
     return Scan(anywhere(store), filters, files, known, nothing_before=is_whole)
 
 
-def add_counts(counts: Iterable[pa.Table]) -> pa.Table:
-    """Return each account once, in the order of files, with the sum of its counts."""
-    total, waiting, size = _NOTHING, [_NOTHING], 0
-    for part in counts:
-        waiting.append(part)
-        size += part.num_rows
-        if size > max(_WAITING, total.num_rows):
-            total, waiting, size = _added([total, *waiting]), [], 0
-    return _added([total, *waiting])
-
-
-def _added(parts: Sequence[pa.Table]) -> pa.Table:
-    rows = pa.concat_tables(parts)
-    ids = [pd.Categorical(rows[name].to_pandas()) for name in FILE_KEY]
-    keys = account_numbers([x.codes for x in ids], [len(x.categories) for x in ids])
-    _, firsts, places = np.unique(keys, return_index=True, return_inverse=True)
-    counts = np.zeros(len(firsts), np.int64)
-    np.add.at(counts, places, rows["rows"].to_numpy())
-    return rows.take(pa.array(firsts)).set_column(len(FILE_KEY), "rows", pa.array(counts))
-
-
 def cut(counts: pa.Table, *, rows: int, accounts: float) -> list[Slice]:
     """Return slices of about equal work that are together all accounts.
 
     Parameters
     ----------
     counts
-        What `add_counts` returns.
+        What `merged` returns.
     rows, accounts
         How many a slice may have. An account is never split, whatever rows it has.
     """
@@ -350,12 +321,11 @@ def check_columns(columns: Sequence[str], known: Sequence[str] = COLUMNS) -> Non
 
 def read_frame(scan: Scan, columns: Sequence[str]) -> pd.DataFrame:
     """Return what is asked for of an archive: see `Archive.read`."""
+    if set(columns) == set(COLUMNS):
+        return scan.read()[list(columns)]
+    parts = scan.each(lambda some: list(some.iter_batches(columns)))
     schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
-    rows = pa.Table.from_batches(scan.iter_batches(columns), schema)
-    if set(columns) != set(COLUMNS):
-        return to_columns(rows)
-    # An account's rows stand in time order, in each file and from file to file.
-    return frame_of(canonical(rows, is_by_time=True))[list(columns)]
+    return to_columns(pa.Table.from_batches(itertools.chain(*parts), schema))
 
 
 def dask_frame(scan: Scan, columns: Sequence[str]) -> dd.DataFrame:

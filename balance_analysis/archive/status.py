@@ -18,8 +18,8 @@ from balance_analysis.notebook import facts_html, rows_html
 from balance_analysis.schema import from_microseconds
 from balance_analysis.spans import Stretch, joined
 from balance_analysis.text import (
-    age_text,
     count_text,
+    duration_text,
     list_text,
     moment_text,
     spans_text,
@@ -191,7 +191,7 @@ def _count_accounts(store: Store, about: About, state: Coverage) -> int:
     files = list(files_of(about, state, (since, end)))
     if state.checkpoints:
         files.insert(0, checkpoint_of(about, since, state.checkpoints[since]))
-    return int(Scan(store, Filters(), tuple(files), ()).count().num_rows)
+    return int(Scan(store, Filters(), tuple(files), ()).accounts().num_rows)
 
 
 def _lines(status: ArchiveStatus) -> Iterator[tuple[str, str]]:
@@ -199,7 +199,7 @@ def _lines(status: ArchiveStatus) -> Iterator[tuple[str, str]]:
     yield "holds", status.about.describe()
     yield "complete", spans_text(status.complete) or "nothing"
     if status.age is not None:
-        yield "age", f"{age_text(status.age)} at {moment_text(status.now, 'seconds')}"
+        yield "age", f"{duration_text(status.age)} at {moment_text(status.now, 'seconds')}"
     yield "gaps", spans_text(status.gaps) or "none"
     yield "unproven", spans_text(status.unproven) or "none"
     accounts = "" if status.accounts is None else f" of {count_text(status.accounts, 'account')}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Argument, Option
@@ -13,17 +12,15 @@ from balance_analysis.cli.app import command
 from balance_analysis.cli.options import (
     AccountOptions,
     ArchiveAt,
-    TableFormat,
     check_is,
-    form_option,
-    output_option,
 )
 from balance_analysis.cli.output import Messages, echo, print_table
 from balance_analysis.cli.tables import (
     Listing,
+    Units,
     cell_text,
-    choose_format,
     list_accounts,
+    print_accounts,
     write_exact,
 )
 
@@ -31,9 +28,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LONG_ID: Final = re.compile(r"[0-9a-f]{64}")
-
-_Form = Annotated[TableFormat | None, form_option("a table")]
-_Output = Annotated[Path | None, output_option("Write it here: .csv, .json, .parquet or .xlsx.")]
 
 
 @command()
@@ -45,18 +39,21 @@ def accounts(
     partial: Annotated[
         bool, Option("--partial", help="Take what there is where it isn't complete.")
     ] = False,
+    units: Units = False,
 ) -> None:
     """List the accounts of an archive, the most active first, and what they hold at its end.
 
     A table is 80 characters wide, amounts in whole units of known assets.
     """
     check_is("archive", archive)
-    form = choose_format(listing.form, listing.output, source=archive, otherwise="table")
-    held = ba.Archive(archive)
+    form, held = listing.chosen(archive), ba.Archive(archive)
     assets = filters.with_given(held.assets())
     found = held.accounts(partial=partial, **{**filters.named(), "assets": assets})
     found = found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
-    list_accounts(found, ("balance", "rows", "last seen"), listing, form, assets, messages)
+    if form == "table" and not listing.wide:
+        print_accounts(found, ("balance", "rows", "last seen"), limit=listing.limit, assets=assets)
+    else:
+        list_accounts(found, listing, form, assets if units else None, messages)
 
 
 @command()
@@ -64,25 +61,22 @@ def sql(
     messages: Messages,
     archive: ArchiveAt,
     query: Annotated[str, Argument(help='A SELECT, such as "select * from coverage".')],
-    output: _Output = None,
-    form: _Form = None,
-    limit: Annotated[int, Option(min=0, help="Rows in a table; 0 for all.")] = 100,
-    wide: Annotated[bool, Option("--wide", help="Show whole ids.")] = False,
+    listing: Listing,
 ) -> None:
     """Ask an archive in SQL: of changes, checkpoints, accounts, coverage and limits; by DuckDB.
 
     Nothing is written but FILE, and no other file is read.
     """
     check_is("archive", archive)
-    form = choose_format(form, output, source=archive, otherwise="table")
+    form, limit = listing.chosen(archive), listing.limit
     found = _ask(archive, query, limit + 1 if form == "table" and limit else None)
     if form != "table":
         import pandas as pd
 
-        write_exact(found.to_pandas(types_mapper=pd.ArrowDtype), form, output, messages)
+        write_exact(found.to_pandas(types_mapper=pd.ArrowDtype), form, listing.output, messages)
         return
     shown = found.slice(0, limit) if limit else found
-    _print_rows(shown, wide=wide)
+    _print_rows(shown, wide=listing.wide)
     if len(shown) < len(found):
         echo(f"... the first {limit} rows; --limit 0 shows all, -o FILE writes them")
 

@@ -54,7 +54,7 @@ _Layout = Annotated[
 ]
 
 
-_Units = Annotated[
+Units = Annotated[
     bool,
     Option("--units", help="Amounts as floats in whole units, not exact in the smallest ones."),
 ]
@@ -62,30 +62,36 @@ _Units = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """The options of commands that list accounts."""
+    """The options of commands that print a table or write a file."""
 
     output: _Output = None
     form: Annotated[TableFormat | None, form_option("a table")] = None
-    limit: Annotated[
-        int, Option(min=0, help="Accounts in a table, the most active first; 0 for all.")
-    ] = 20
+    limit: Annotated[int, Option(min=0, help="Rows in a table; 0 for all.")] = 20
     wide: Annotated[
         bool, Option("--wide", help="A table of all columns, whole ids and every digit.")
     ] = False
-    units: _Units = False
+
+    def chosen(self, source: str) -> TableFormat:
+        """Return how rows are to be printed or written; see `choose_format`."""
+        return choose_format(self.form, self.output, source=source, otherwise="table")
 
 
 @command()
-def summary(messages: Messages, selection: Selection, listing: Listing) -> None:
-    """Summarise the accounts of a file or archive: a row each.
+def summary(
+    messages: Messages, selection: Selection, listing: Listing, units: Units = False
+) -> None:
+    """Summarise the accounts of a file or archive: a row each, in a table the most active.
 
     A table is 80 characters wide: some columns, amounts in whole units of known assets, large ones
     with four digits (1.234e+22).
     """
-    form = choose_format(listing.form, listing.output, source=selection.file, otherwise="table")
+    form, assets = listing.chosen(selection.file), selection.known_assets
     rows = selection.read(messages, into=listing.output)
-    accounts = ba.summarize_accounts(rows.table, **selection.bounds, opening=rows.opening)
-    list_accounts(accounts, SUMMARY, listing, form, selection.known_assets, messages)
+    found = ba.summarize_accounts(rows.table, **selection.bounds, opening=rows.opening)
+    if form == "table" and not listing.wide:
+        print_accounts(found, SUMMARY, limit=listing.limit, assets=assets)
+    else:
+        list_accounts(found, listing, form, assets if units else None, messages)
 
 
 @command()
@@ -95,7 +101,7 @@ def series(
     output: _Output = None,
     freq: Annotated[Text, Option(help="10min, 1h, 1D, MS ...; by default each change.")] = None,
     layout: _Layout = "long",
-    units: _Units = False,
+    units: Units = False,
     form: Annotated[ExactFormat | None, form_option("csv")] = None,
 ) -> None:
     """Tell what accounts held over time; where it is unknown, nothing stands."""
@@ -167,17 +173,13 @@ def write_exact(
 
 def list_accounts(
     accounts: pd.DataFrame,
-    first: Sequence[str],
     listing: Listing,
     form: TableFormat,
-    assets: Assets,
+    units: Assets | None,
     messages: Messages,
 ) -> None:
-    """Print or write accounts; see `print_accounts`."""
-    if form == "table" and not listing.wide:
-        print_accounts(accounts, first, limit=listing.limit, assets=assets)
-        return
-    found = ba.to_units(accounts, assets) if listing.units else accounts
+    """Write accounts, or print all of their columns; in whole units if these are given."""
+    found = accounts if units is None else ba.to_units(accounts, units)
     if form != "table":
         write_exact(found, form, listing.output, messages, what="accounts")
         return

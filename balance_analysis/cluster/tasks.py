@@ -18,9 +18,10 @@ import pyarrow as pa
 from balance_analysis.analysis.grid import check_cells, make_grid
 from balance_analysis.analysis.history import check_opening
 from balance_analysis.analysis.steps import in_one_thread
+from balance_analysis.archive.accounts import accounts_of, merged
 from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.datafile import FILE_KEY, Slice
-from balance_analysis.archive.scan import Scan, add_counts, cut
+from balance_analysis.archive.scan import Scan, cut
 from balance_analysis.cluster.combine import in_order, write_frames
 from balance_analysis.files.atomic import PathLike, check_output
 from balance_analysis.filters import FilterKeywords
@@ -89,8 +90,8 @@ class Share:
 
 def _work(scan: Scan, function: Callable[..., T], share: Share) -> tuple[int, T]:
     """Return how many rows a slice has, and what a function makes of them."""
-    table = scan.read(share.part)
-    with in_one_thread():
+    with in_one_thread():  # as many slices are worked on at once as there are threads to do it
+        table = scan.read(share.part)
         return len(table), function(table, opening=share.opening)
 
 
@@ -131,8 +132,8 @@ class Job:
         """
         texts = None if self.opening is None else check_opening(self.opening)[list(FILE_KEY)]
         with running(self.client) as pool, reporting(self.progress) as show:
-            found = pool.map(Scan.count, self.scan.split(_FILES))
-            counts = add_counts(itertools.chain(found, [] if texts is None else [_once(texts)]))
+            found = pool.map(Scan.accounts, self.scan.split(_FILES))
+            counts = merged(itertools.chain(found, [] if texts is None else [_once(texts)]))
             if is_kept:
                 check_cells(counts.num_rows, cells)
             rows = self.rows_per_task
@@ -205,9 +206,9 @@ def make_job(
 
 
 def _once(ids: pd.DataFrame) -> pa.Table:
-    """Return accounts as `Scan.count` does, each as if it had a row."""
-    columns = {name: pa.array(ids[name], pa.string()) for name in FILE_KEY}
-    return pa.table({**columns, "rows": pa.array(np.ones(len(ids), np.int64))})
+    """Return accounts as `Scan.accounts` does, each as if it had a row."""
+    columns = {name: pa.array(ids[name], pa.string()).dictionary_encode() for name in ACCOUNT_KEY}
+    return accounts_of(pa.table(columns))
 
 
 @contextlib.contextmanager

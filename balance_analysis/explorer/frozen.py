@@ -32,18 +32,20 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from balance_analysis.analysis.steps import Steps
     from balance_analysis.explorer.sheets import Sheet
     from balance_analysis.explorer.source import Key, Source, State
 
-MOST_LISTED: Final = 1000
-"""Rows of a table of holders or accounts."""
+_LISTED: Final = 8000
+"""Rows of the tables of holders at one moment, of all assets together."""
 
 _RANGES: Final = tuple(days * 86_400_000_000 for days in (1, 7, 30, 91))
 """Those that the page has buttons for."""
 
 _AT_ONCE: Final = 100
 """So many accounts are computed at once: of the others that don't fit in, nothing is."""
+
+_BLOCK: Final = 40_000
+"""Bytes that a packer gives out at once, at most."""
 
 _UNLIMITED: Final = 1 << 40
 _GZIP: Final = 31
@@ -66,12 +68,13 @@ def freeze(
         How many accounts of each asset there are at most.
     """
     packed, state = _Packed(room), source.state()
-    explorer = Explorer(source, most=MOST_LISTED)
+    ids = source.asset_ids()
+    explorer = Explorer(source, most=_LISTED // (len(ids) + 1) + 1)
     for key, view in _common(explorer, source, state):
-        packed.add(key, view)
+        packed.add({key: view})
     assets = {
         asset: _Accounts(source, state, explorer.held(asset, max(state.end - 1, 0)))
-        for asset in source.asset_ids()
+        for asset in ids
     }
     ranked = [each.ranked[:largest] for each in assets.values()]
     for account in (*first, *filter(None, chain.from_iterable(zip_longest(*ranked)))):
@@ -84,6 +87,7 @@ def freeze(
         f"This page has the histories of {'all ' * (there == added)}{count_text(added, 'account')}"
     )
     said += f"; those of {there - added:,} others are left out." if there > added else "."
+    said += " Holders are told at the end, and where each range begins."
     return packed.close({"said": said, "first": [write_key(account) for account in first]})
 
 
@@ -118,13 +122,22 @@ class _Packed:
     @property
     def is_full(self) -> bool:
         """Whether there is no room for more; what the packer still holds counts little."""
-        return self._size > self._room
+        return self._size > self._room - _BLOCK
 
-    def add(self, key: str, view: object) -> None:
-        """Add a view."""
-        entry = b"," + msgspec.json.encode(key) + b":" + msgspec.json.encode(view)
-        self._parts.append(self._packer.compress(entry))
-        self._size += len(self._parts[-1])
+    def add(self, views: dict[str, object]) -> bool:
+        """Add views by their keys, if there is room for all; return whether there was."""
+        packer = self._packer.copy()
+        entries = (
+            b"," + msgspec.json.encode(key) + b":" + msgspec.json.encode(view)
+            for key, view in views.items()
+        )
+        parts = list(map(packer.compress, entries))
+        size = self._size + sum(map(len, parts))
+        has_room = size <= self._room
+        if has_room:
+            self._packer, self._size = packer, size
+            self._parts += parts
+        return has_room
 
     def close(self, rest: dict[str, object]) -> bytes:
         """Return all of it."""
@@ -144,44 +157,41 @@ class _Accounts:
         self._read: dict[int, _Some] = {}
 
     def add(self, packed: _Packed, account: Key) -> None:
-        """Add all views of an account, once."""
-        if account in self.added:
-            return
-        self.added.add(account)
+        """Add all views of an account, once, if there is room for them."""
+        if account not in self.added and packed.add(dict(self._views(account))):
+            self.added.add(account)
+
+    def _views(self, account: Key) -> Iterator[tuple[str, object]]:
         place = self._places[account] // _AT_ONCE
         if place not in self._read:
-            some = self.ranked[place * _AT_ONCE :][:_AT_ONCE]
-            rows = self._source.rows(filters_of(some), self._state.start, self._state.end)
-            self._read[place] = _Some(*rows, self._query)
+            asked = filters_of(self.ranked[place * _AT_ONCE :][:_AT_ONCE])
+            history = self._source.rows(asked, self._state.start, self._state.end)
+            self._read[place] = _Some(*history, self._query)
         key, some = write_key(account), self._read[place]
         bounds = self._state.start, self._state.end
-        line = draw_line(some.steps_of(account), self._state, self._query)
-        packed.add(_key("series", key), {"series": [{"key": key, **line}]})
+        number = some.numbers[account]
+        line = draw_line(some.steps.part(number, number + 1), self._state, self._query)
+        yield _key("series", key), {"series": [{"key": key, **line}]}
         sheets = {name: sheet.of(account) for name, sheet in some.told.items()}
-        packed.add(_key("account", key, *bounds), sheets)
+        yield _key("account", key, *bounds), sheets
         rows = some.rows.of(account)
         count, newest = len(rows["rows"]), rows["rows"][::-1]
         pages = -(-count // PAGE)
         for page in range(max(pages, 1)):
             shown = {**rows, "rows": newest[page * PAGE : (page + 1) * PAGE]}
-            packed.add(
-                _key("rows", key, *bounds, page), {"count": count, "pages": pages, "rows": shown}
-            )
+            listing = {"count": count, "pages": pages, "rows": shown}
+            yield _key("rows", key, *bounds, page), listing
 
 
 class _Some:
     """What is told of some accounts."""
 
     def __init__(self, table: pd.DataFrame, opening: pd.DataFrame | None, query: Query) -> None:
-        self._steps = make_history(table, opening, None).steps
-        self._numbers = {key: place for place, key in enumerate(keys_of(self._steps.accounts))}
+        self.steps = make_history(table, opening, None).steps
+        self.numbers = {key: place for place, key in enumerate(keys_of(self.steps.accounts))}
         told = tell_accounts(table, opening, query)
         self.told = {name: _Sheets(frame, own_columns(frame)) for name, frame in told.items()}
         self.rows = _Sheets(find_rows(table, opening, query), ROW_COLUMNS)
-
-    def steps_of(self, account: Key) -> Steps:
-        number = self._numbers[account]
-        return self._steps.part(number, number + 1)
 
 
 class _Sheets:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
@@ -59,7 +60,8 @@ class Query:
         return {"start": from_microseconds(self.start), "end": from_microseconds(self.end)}
 
 
-def write_key(account: Iterable[str]) -> str:
+@lru_cache(1 << 14)
+def write_key(account: Key) -> str:
     """Return an account as one text."""
     return "|".join(quote(part, safe="") for part in account)
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.analysis.int128 import integers_of, words_of
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from numpy.typing import NDArray
 
 Sheet = dict[str, Any]
 
@@ -35,26 +30,23 @@ def to_cells(column: pd.Series[Any]) -> tuple[str, list[Any]]:
     """Return the kind of a column, and its cells."""
     dtype = column.dtype
     if isinstance(dtype, pd.ArrowDtype) and pa.types.is_decimal(dtype.pyarrow_dtype):
-        values = pa.array(column.array)
-        return "amount", amounts(words_of(values), values.is_valid().to_pylist())
+        return "amount", amounts(pa.array(column.array))
+    known = column.notna().tolist()
     if isinstance(dtype, pd.DatetimeTZDtype):
-        times = column.dt.as_unit("us").astype("int64")
-        known = column.notna()
-        return "moment", [
-            time if is_known else None for time, is_known in zip(times, known, strict=True)
-        ]
-    if pd.api.types.is_bool_dtype(dtype):
-        return "flag", [bool(value) for value in column]
-    if pd.api.types.is_integer_dtype(dtype):
-        return "count", [None if pd.isna(value) else int(value) for value in column]
-    if pd.api.types.is_float_dtype(dtype):
-        return "ratio", [None if math.isnan(value) else value for value in column.tolist()]
-    return "text", [None if pd.isna(value) else str(value) for value in column]
+        kind, column = "moment", column.dt.as_unit("us").astype("int64")
+    elif pd.api.types.is_bool_dtype(dtype):
+        kind = "flag"
+    elif pd.api.types.is_integer_dtype(dtype):
+        kind = "count"
+    elif pd.api.types.is_float_dtype(dtype):
+        kind = "ratio"
+    else:
+        kind, column = "text", column.astype("object").map(str)
+    cells = zip(column.tolist(), known, strict=True)
+    return kind, [cell if is_known else None for cell, is_known in cells]
 
 
-def amounts(words: NDArray[Any], known: Iterable[bool]) -> list[str | None]:
+def amounts(balances: pa.Array[Any]) -> list[str | None]:
     """Return amounts as text, unknown ones as `None`."""
-    return [
-        str(number) if is_known else None
-        for number, is_known in zip(integers_of(words), known, strict=True)
-    ]
+    texts: list[str | None] = balances.cast(pa.string()).to_pylist()
+    return texts

@@ -20,16 +20,14 @@ from balance_analysis.archive.datafile import Predicate, account_heads, times_of
 from balance_analysis.archive.manifest import read_about, read_archive_assets, read_coverage
 from balance_analysis.archive.scan import checkpoint_of, files_of, opened
 from balance_analysis.assets import assets_of
-from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of
 from balance_analysis.known import known_of, note_known
 from balance_analysis.rows import canonical
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, to_microseconds
-from balance_analysis.spans import between
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
 from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.manifest import About
     from balance_analysis.archive.scan import File
     from balance_analysis.assets import Assets, AssetsLike
+    from balance_analysis.filters import Filters
     from balance_analysis.known import Known
     from balance_analysis.spans import Span
 
@@ -93,11 +92,6 @@ class State:
     known: Known | None
     assets: Assets
 
-    @property
-    def gaps(self) -> list[Span]:
-        """What of the interval is not known to be complete."""
-        return [] if self.known is None else between(self.known, self.start, self.end)
-
 
 class Source(Protocol):
     """Where an explorer's rows come from."""
@@ -120,7 +114,7 @@ class Source(Protocol):
         """Return edges of periods cut into parts, which have not too many rows each."""
 
     def asset_ids(self) -> list[str]:
-        """Return the assets of which there is an account, those first that have most."""
+        """Return the assets of which there is an account, those that have most rows first."""
 
     def notes(self) -> dict[str, pd.DataFrame]:
         """Return its coverage and its network limits, of an archive."""
@@ -133,9 +127,9 @@ class TableSource:
         self,
         table: pd.DataFrame,
         *,
+        bounds: Span,
         name: str = "a table of balance changes",
         opening: pd.DataFrame | None = None,
-        bounds: Span | None = None,
         assets: AssetsLike | None = None,
         notes: dict[str, pd.DataFrame] | None = None,
     ) -> None:
@@ -148,16 +142,7 @@ class TableSource:
         self._sizes = np.diff(heads, append=len(self._table))
         self._nexts = np.append(self._times[1:], NEVER)[: len(self._times)]
         self._nexts[heads[1:] - 1] = NEVER
-        known = known_of(self._table)
-        if bounds is None:
-            bounds = 0, 0
-            ends = [bound for span in known or () for bound in span]
-            if len(self._table):
-                times = self._table["timestamp"]
-                ends += [to_microseconds(times.min()), to_microseconds(times.max()) + 1]
-            if ends:
-                bounds = min(ends), max(ends)
-        self._state = State("0", *bounds, known, assets_of(table, assets))
+        self._state = State("0", *bounds, known_of(self._table), assets_of(table, assets))
 
     def state(self) -> State:
         """Return what it holds: always the same."""
@@ -173,7 +158,10 @@ class TableSource:
             opening = self._opening
             if opening is not None:
                 opening = filters.select(opening).reset_index(drop=True)
-            return (self._table[is_asked].reset_index(drop=True), opening), 1
+            rows = self._table[is_asked].reset_index(drop=True)
+            for name in ACCOUNT_KEY:
+                rows[name] = rows[name].cat.remove_unused_categories()
+            return (rows, opening), 1
 
         found: History = self._kept.get((filters, start, end), select)
         return found
@@ -184,8 +172,8 @@ class TableSource:
 
     def asset_ids(self) -> list[str]:
         """Return assets: see `Source`."""
-        frames = [frame for frame in (self._accounts, self._opening) if frame is not None]
-        return _ranked_assets(key for frame in frames for key in keys_of(frame))
+        frames = [frame for frame in (self._table, self._opening) if frame is not None]
+        return _ranked(frame["asset_id"].value_counts().to_dict() for frame in frames)
 
     def notes(self) -> dict[str, pd.DataFrame]:
         """Return notes: see `Source`."""
@@ -225,11 +213,7 @@ class ArchiveSource:
 
     def rows(self, filters: Filters, start: int, end: int, *, step: int | None = None) -> History:
         """Return rows: see `Source`."""
-        _, about, coverage = self._noted()
-        since = max((moment for moment in coverage.checkpoints if moment <= start), default=0)
-        files = list(files_of(about, coverage, (since, end)))
-        if since:
-            files.insert(0, checkpoint_of(about, since, coverage.checkpoints[since]))
+        files, (_, _, coverage) = self._files(start, end), self._noted()
 
         def read(file: File) -> pa.Table:
             is_inside = file.begin >= start and step is not None and step >= DAY
@@ -250,6 +234,15 @@ class ArchiveSource:
         note_known(table, coverage.known(), nothing_before=coverage.begins_with_first_block)
         return table, None
 
+    def _files(self, start: int, end: int) -> list[File]:
+        """Return the files of [start, end), and those that tell what was held before it."""
+        _, about, coverage = self._noted()
+        since = max((moment for moment in coverage.checkpoints if moment <= start), default=0)
+        files = list(files_of(about, coverage, (since, end)))
+        if since:
+            files.insert(0, checkpoint_of(about, since, coverage.checkpoints[since]))
+        return files
+
     def _read(self, file: File, filters: Filters, *, ends: bool = False) -> pa.Table:
         """Return rows of a file; where its ends are enough, maybe only these."""
         kept, asked = self._ends.peek(file), Predicate(filters.allowed(), file.bounds)
@@ -268,18 +261,18 @@ class ArchiveSource:
             return asked.select(kept)
         return _joined(self._iter_rows(file, asked))
 
-    def _iter_rows(self, file: File, predicate: Predicate) -> Iterator[pa.Table]:
+    def _iter_rows(
+        self, file: File, predicate: Predicate, columns: Sequence[str] = COLUMNS
+    ) -> Iterator[pa.Table]:
         with opened(self._store, file.name, file.notes) as data:
-            yield from data.rows(predicate, at_once=_GROUPS, use_threads=False)
+            yield from data.rows(predicate, columns, at_once=_GROUPS, use_threads=False)
 
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return edges in parts: see `Source`."""
-        _, about, coverage = self._noted()
-        files = list(files_of(about, coverage, (int(edges[0]), int(edges[-1]))))
+        files = self._files(int(edges[0]), int(edges[-1]))
         sizes = np.cumsum([0, *(max(note.rows for note in file.notes) for file in files)])
-        before = sizes[np.searchsorted([file.begin for file in files], edges[1:-1])]
-        cuts = np.flatnonzero(np.diff(before // _PART_ROWS, prepend=0)) + 1
-        bounds = [0, *cuts.tolist(), len(edges) - 1]
+        parts = sizes[np.searchsorted([file.begin for file in files], edges[:-1])] // _PART_ROWS
+        bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(edges) - 1]
         return [edges[low : high + 1] for low, high in itertools.pairwise(bounds)]
 
     def asset_ids(self) -> list[str]:
@@ -287,8 +280,12 @@ class ArchiveSource:
         state = self.state()
 
         def read() -> tuple[list[str], int]:
-            table, _ = self.rows(Filters(), state.end, state.end, step=DAY)
-            return _ranked_assets(keys_of(table.drop_duplicates(list(ACCOUNT_KEY)))), 1
+            files = self._files(state.end, state.end)
+            return _ranked(itertools.chain.from_iterable(map_parallel(count, files))), 1
+
+        def count(file: File) -> list[dict[str, int]]:
+            parts = self._iter_rows(file, Predicate(spans=file.bounds), ["asset_id"])
+            return [part["asset_id"].to_pandas().value_counts().to_dict() for part in parts]
 
         found: list[str] = self._kept.get(("assets", state.version), read)
         return found
@@ -318,10 +315,12 @@ def _ends(rows: pa.Table, step: int, start: int = 0) -> pa.Table:
     return rows.filter(pa.array(is_end[:-1] | is_end[1:]))
 
 
-def _ranked_assets(accounts: Iterable[Key]) -> list[str]:
-    """Return the assets of accounts, those first that have most."""
-    counts = Counter(asset for asset, *_ in set(accounts))
-    return sorted(counts, key=lambda asset: (-counts[asset], asset))
+def _ranked(counts: Iterable[Mapping[Any, int]]) -> list[str]:
+    """Return assets that are counted, those first that have most."""
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update({str(asset): count for asset, count in each.items() if count})
+    return sorted(total, key=lambda asset: (-total[asset], asset))
 
 
 class Kept:
@@ -356,4 +355,4 @@ class Kept:
 
 def keys_of(frame: pd.DataFrame) -> list[Key]:
     """Return the account of each row."""
-    return list(frame[list(ACCOUNT_KEY)].astype("str").itertuples(index=False, name=None))
+    return list(zip(*(frame[name].tolist() for name in ACCOUNT_KEY), strict=True))

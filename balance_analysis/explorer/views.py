@@ -16,7 +16,7 @@ from balance_analysis.analysis.concentration import concentration, share, top_mo
 from balance_analysis.analysis.flows import deltas, flows
 from balance_analysis.analysis.grid import Grid
 from balance_analysis.analysis.history import make_history
-from balance_analysis.analysis.int128 import integers_of, words_of
+from balance_analysis.analysis.int128 import integers_of, to_decimals, words_of
 from balance_analysis.analysis.statistics import drawdown, time_weighted_average
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.thinning import sort_keys, thin
@@ -27,6 +27,7 @@ from balance_analysis.explorer.sheets import amounts, to_sheet
 from balance_analysis.explorer.source import DAY, Kept, keys_of
 from balance_analysis.filters import Filters
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
+from balance_analysis.spans import between
 from balance_analysis.text import type_label
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Explorer:
         return sorted(self._source.asset_ids(), key=lambda asset: asset not in state.assets)
 
     def _about(self, state: State, _: Query) -> dict[str, Any]:
-        ids = self._asset_ids(state)
+        ids, is_told = self._asset_ids(state), state.known is not None
         labels = state.assets.labels(ids)
         told = {one: state.assets.get(one) or Asset(one, 0) for one in ids}
         return {
@@ -125,8 +126,8 @@ class Explorer:
             "version": state.version,
             "start": state.start,
             "end": state.end,
-            "gaps": state.gaps,
-            "proven": state.known is not None,
+            "gaps": between(state.known or (), state.start, state.end) if is_told else [],
+            "proven": is_told,
             "assets": [
                 {
                     "id": one,
@@ -176,43 +177,38 @@ class Explorer:
 
     def _series(self, state: State, query: Query) -> dict[str, Any]:
         found = self._histories(state, query)
-        lines = (
-            {
-                "key": write_key(account),
-                **draw_line(make_history(*found[account], None).steps, state, query),
-            }
-            for account in query.accounts
-        )
-        return {"series": list(lines)}
+        steps = {one: make_history(*found[one], None).steps for one in query.accounts}
+        lines = {one: draw_line(steps[one], state, query) for one in query.accounts}
+        return {"series": [{"key": write_key(one), **lines[one]} for one in query.accounts]}
 
     def _histories(self, state: State, query: Query) -> dict[Key, History]:
         """Return the rows of accounts in the range; files are read once for those of an asset."""
         found: dict[Key, History] = {}
         for account in query.accounts:
-            span, history = self._kept.peek((state.version, account)) or ((1, 0), None)
-            if span[0] <= query.start and query.end <= span[1]:
-                found[account] = history
+            kept = self._kept.peek((state.version, account))
+            if kept is not None and kept[0] <= query.start and query.end <= kept[1]:
+                found[account] = kept[2]
         missing = [account for account in query.accounts if account not in found]
         for asset in {account[0] for account in missing}:
             own = [account for account in missing if account[0] == asset]
-            rows = self._source.rows(filters_of(own), query.start, query.end)
+            table, opening = self._source.rows(filters_of(own), query.start, query.end)
             for account in own:
-                parts = [None if part is None else _own(part, account) for part in rows]
-                found[account] = parts[0], parts[1]
-                kept = (query.start, query.end), found[account]
-                self._kept.put((state.version, account), kept, len(parts[0]))
+                rows = _own(table, account)
+                found[account] = rows, None if opening is None else _own(opening, account)
+                kept = query.start, query.end, found[account]
+                self._kept.put((state.version, account), kept, len(rows))
         return found
 
     def _totals(self, _: State, query: Query) -> dict[str, Any]:
-        _, step, edges = _periods(query, _POINTS)
+        name, edges = _periods(query, _POINTS)
         how = Filters(query.asset), query.start, query.end
-        table, opening = self._source.rows(*how, step=step)
+        table, opening = self._source.rows(*how, step=_PERIODS[name] * _SECOND)
         found = totals(table, freq=_grid(edges), opening=opening)
         names = ("account_type", "timestamp", "total", "known", "unknown")
         return {"totals": to_sheet(found, names)}
 
     def _flows(self, _: State, query: Query) -> dict[str, Any]:
-        name, _, edges = _periods(query, _BARS)
+        name, edges = _periods(query, _BARS)
         sheets = []
         for part in self._source.parts(edges):
             asked = Filters(query.asset), int(part[0]), int(part[-1])
@@ -270,7 +266,7 @@ def draw_line(steps: Steps, state: State, query: Query) -> dict[str, Any]:
         kept[thin(times, sort_keys(words), columns=query.width)] = True
     return {
         "times": times[kept].tolist(),
-        "balances": amounts(words[kept], known[kept].tolist()),
+        "balances": amounts(to_decimals(words[kept], known[kept])),
         "opening": low == 0 and len(times) > 0 and not steps.is_row[0],
         "rows": len(times),
     }
@@ -280,7 +276,7 @@ def tell_accounts(
     table: pd.DataFrame, opening: pd.DataFrame | None, query: Query
 ) -> dict[str, pd.DataFrame]:
     """Return what accounts did in a range, and in each period of it, by account."""
-    _, _, edges = _periods(query, _BARS)
+    _, edges = _periods(query, _BARS)
     average = time_weighted_average(table, freq=_grid(edges), opening=opening)
     flowed = flows(table, freq=_grid(edges), opening=opening)
     keys = [*ACCOUNT_KEY, "start", "end"]
@@ -320,21 +316,21 @@ def _with_keys(frame: pd.DataFrame, names: Iterable[str]) -> Sheet:
     return to_sheet(own, ["account", *names])
 
 
-def _periods(query: Query, most: int) -> tuple[str, int, NDArray[np.int64]]:
+def _periods(query: Query, most: int) -> tuple[str, NDArray[np.int64]]:
     """Return periods of the calendar of which not too many fill the range.
 
     Returns
     -------
     tuple
-        What a period is called, how long it is, and where periods begin and the last one ends,
-        microseconds; the first and the last are cut where the range is.
+        What a period is called, and where periods begin and the last one ends, microseconds; the
+        first and the last are cut where the range is.
     """
     length = query.end - query.start
     fitting = (name for name, each in _PERIODS.items() if length <= each * _SECOND * most)
     name = next(fitting, "4 weeks")
     step = _PERIODS[name] * _SECOND
     first = query.start - (query.start - _MONDAY) % step
-    return name, step, np.array([query.start, *range(first + step, query.end, step), query.end])
+    return name, np.array([query.start, *range(first + step, query.end, step), query.end])
 
 
 def _grid(edges: NDArray[np.int64]) -> Grid:

@@ -16,15 +16,14 @@ from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
 from balance_analysis.figures.styles import BLUE, looks
 from balance_analysis.figures.times import open_figure
-from balance_analysis.figures.totals import draw_stack, grid_points, largest_groups
+from balance_analysis.figures.totals import draw_stack, largest_groups
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds, to_microseconds
 from balance_analysis.text import count_text
 
 if TYPE_CHECKING:
-    import datetime as dt
-
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.grid import Frequency
@@ -116,13 +115,8 @@ def plot_concentration(
     >>> ax.get_legend().get_texts()[0].get_text()
     'Lorenz curve, Gini 0.25'
     """
-    if kind not in {"lorenz", "largest"}:
-        raise ValueError(f"kind must be 'lorenz' or 'largest', not {kind!r}")
-    wrong = {"lorenz": ("freq", freq), "largest": ("when", when)}[kind]
-    if wrong[1] is not None:
-        raise ValueError(f"{wrong[0]} has no meaning for kind={kind!r}")
-    if operator.index(n) < 1:
-        raise ValueError(f"n must be at least 1, not {n}")
+    others: dict[str, dict[str, object]] = {"lorenz": {"freq": freq}, "largest": {"when": when}}
+    _check(kind, n, others.get(kind))
     told: Any = {"opening": opening, "known": known}
     steps, interval = open_figure(data, **told, start=start, end=end)
     unit = axes.unit_of(data, steps.accounts, assets)
@@ -133,16 +127,18 @@ def plot_concentration(
         instant, named = interval.before - 1, interval.end
         if when is not None:
             instant = named = to_microseconds(when)
-        words = f"at {axes.date_text(named)}"
-        told |= {"when": from_microseconds(instant), "words": words, "n": n}
-        told |= {"label": unit.label, "title": title}
-        return _draw_lorenz(ax, data, looks(style, 1)[0], **told)
+        words, moment = f"at {axes.date_text(named)}", from_microseconds(instant)
+        found = concentration(data, moment, n=n, **told).iloc[0]
+        if not found["holders"]:
+            return axes.explain(ax, f"{NOBODY}\n{words}", title)
+        amounts = balance_at(data, moment, **told)["balance"].dropna()
+        held = sorted(int(amount) for amount in amounts if amount > 0)
+        curve, says = _draw_lorenz(ax, found, held, n, looks(style, 1)[0])
+        title = f"How unevenly {unit.label} is held {words}" if title is None else title
+        return finish(ax, title, curve, says=says)
     groups = make_groups(steps.accounts, ACCOUNT_KEY)
-    stack = largest_groups(steps, groups, interval, n=n, shares=True)
-    points = grid_points(interval, freq, start=start, end=end)
-    drawn, notes, says = draw_stack(
-        ax, stack, steps, interval, points, unit=unit, shares=True, style=style
-    )
+    stack = largest_groups(steps, groups, interval, unit, n=n, shares=True)
+    drawn, notes, says = draw_stack(ax, stack, style, freq=freq, start=start, end=end)
     if not drawn:
         return axes.explain(ax, NOBODY, title)
     ax.set_ylabel("share of the known total")
@@ -153,23 +149,20 @@ def plot_concentration(
     return finish(ax, title, drawn, notes=notes, says=says)
 
 
+def _check(kind: str, n: int, other: dict[str, object] | None) -> None:
+    """Raise unless it is one of both kinds, without what belongs to the other."""
+    if other is None:
+        raise ValueError(f"kind must be 'lorenz' or 'largest', not {kind!r}")
+    for name, value in other.items():
+        if value is not None:
+            raise ValueError(f"{name} has no meaning for kind={kind!r}")
+    if operator.index(n) < 1:
+        raise ValueError(f"n must be at least 1, not {n}")
+
+
 def _draw_lorenz(
-    ax: Axes,
-    data: pd.DataFrame,
-    style: dict[str, Any],
-    *,
-    label: str,
-    title: str | None,
-    when: dt.datetime,
-    words: str,
-    n: int,
-    **told: Any,  # noqa: ANN401 - what is known besides
-) -> Axes:
-    found = concentration(data, when, n=n, **told).iloc[0]
-    if not found["holders"]:
-        return axes.explain(ax, f"{NOBODY}\n{words}", title)
-    amounts = balance_at(data, when, **told)["balance"].dropna()
-    held = sorted(int(amount) for amount in amounts if amount > 0)
+    ax: Axes, found: pd.Series[Any], held: list[int], n: int, style: dict[str, Any]
+) -> tuple[list[Line2D], list[str]]:
     holders, parts = lorenz(held)
     colour = style.get("color", BLUE)
     ax.fill_between(holders, parts, holders, color=colour, alpha=0.15, linewidth=0)
@@ -187,8 +180,7 @@ def _draw_lorenz(
     says = [f"{largest} {axes.percent(found['largest'])}"]
     if found["unknown"]:
         says.append(f"unknown: {count_text(int(found['unknown']), 'more account')}")
-    title = f"How unevenly {label} is held {words}" if title is None else title
-    return finish(ax, title, curve, says=says)
+    return curve, says
 
 
 def _gini(gini: float) -> str:

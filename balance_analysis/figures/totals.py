@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
+from matplotlib.lines import Line2D
 from matplotlib.patches import StepPatch
 
 from balance_analysis.analysis.grid import make_grid
@@ -23,7 +24,7 @@ from balance_analysis.labels import account_labels
 from balance_analysis.text import count_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
@@ -135,11 +136,8 @@ def plot_totals(
     ax.set_ylabel("share of the known total" if shares else unit.axis_label("total"))
     if interval is None:
         return axes.explain(ax, "no balance changes", title, start=start, end=end)
-    stack = largest_groups(steps, groups, interval, n=MOST_BANDS, shares=shares)
-    points = grid_points(interval, freq, start=start, end=end)
-    drawn, notes, says = draw_stack(
-        ax, stack, steps, interval, points, unit=unit, shares=shares, style=style
-    )
+    stack = largest_groups(steps, groups, interval, unit, n=MOST_BANDS, shares=shares)
+    drawn, notes, says = draw_stack(ax, stack, style, freq=freq, start=start, end=end)
     if not drawn:
         words = "nothing is held, so there are no shares" if shares else "no balance is known"
         return axes.explain(ax, words, title, start=start, end=end)
@@ -160,6 +158,12 @@ class Stack:
 
     Attributes
     ----------
+    steps, interval
+        What accounts hold, and what to show of it.
+    unit
+        In what amounts are drawn.
+    shares
+        Whether parts of the known total are drawn instead.
     labels, styles
         What each area is called, and how it is drawn.
     numbers
@@ -169,6 +173,10 @@ class Stack:
         nobody would see the others on top of it.
     """
 
+    steps: Steps
+    interval: Extent
+    unit: axes.Unit
+    shares: bool
     labels: list[str]
     styles: list[Style]
     numbers: NDArray[np.int64]
@@ -176,7 +184,7 @@ class Stack:
 
 
 def largest_groups(
-    steps: Steps, groups: Groups, interval: Extent, *, n: int, shares: bool
+    steps: Steps, groups: Groups, interval: Extent, unit: axes.Unit, *, n: int, shares: bool
 ) -> Stack:
     """Return the groups that hold most on average, the largest first, and all others as one.
 
@@ -207,7 +215,8 @@ def largest_groups(
     if len(rest):
         labels.append(count_text(len(rest), "other"))
         styles.append(OTHERS)
-    return Stack(labels, styles, areas_of[groups.numbers], is_stacked)
+    numbers = areas_of[groups.numbers]
+    return Stack(steps, interval, unit, shares, labels, styles, numbers, is_stacked)
 
 
 def _changes(steps: Steps, interval: Extent) -> pd.DataFrame:
@@ -222,37 +231,15 @@ def _changes(steps: Steps, interval: Extent) -> pd.DataFrame:
     return frame[times < interval.before]
 
 
-def grid_points(
-    interval: Extent, freq: Frequency | None, *, start: Instant | None, end: Instant | None
-) -> NDArray[np.int64] | None:
-    """Return at which moments, microseconds, sums are drawn; `None` for every change."""
-    if freq is None:
-        return None
-    extent = np.array([interval.start, interval.before - 1])
-    grid = make_grid(extent, freq=freq, start=start, end=end, tz=None, known=interval.known)
-    points = np.append(grid.points, np.array([gap[0] for gap in interval.gaps], np.int64))
-    return np.unique(np.clip(points, interval.start, interval.before - 1))
-
-
 def draw_stack(
     ax: Axes,
     stack: Stack,
-    steps: Steps,
-    interval: Extent,
-    points: NDArray[np.int64] | None,
-    *,
-    unit: axes.Unit,
-    shares: bool,
     style: dict[str, Any],
+    *,
+    freq: Frequency | None,
+    **bounds: Any,  # noqa: ANN401 - of the grid
 ) -> tuple[list[Artist], list[Artist], list[str]]:
     """Draw the sums of groups on top of each other, format both axes and hatch what is unknown.
-
-    Parameters
-    ----------
-    points
-        Where the sums are looked at; `None` for every change.
-    shares
-        Whether to draw parts of the known total.
 
     Returns
     -------
@@ -261,29 +248,33 @@ def draw_stack(
     list, list
         What a legend shows and says besides.
     """
-    if points is None:
-        points = _change_points(steps, stack, interval, columns=count_columns(ax), shares=shares)
-    amounts, is_known = _sums(steps, stack, points, unit, shares=shares)
+    interval, shares = stack.interval, stack.shares
+    if freq is None:
+        points = _change_points(stack, columns=count_columns(ax))
+    else:
+        points = _grid_points(interval, freq=freq, **bounds)
+    amounts, is_known = _sums(stack, points)
     if np.isnan(amounts).all():
         return [], [], []
     edges = np.append(points, last_edge(points, interval))
-    last = _sums(steps, stack, np.array([interval.before - 1]), unit, shares=shares)[0][:, 0]
+    last = _sums(stack, np.array([interval.before - 1]))[0][:, 0]
     write = axes.percent if shares else axes.short_amount
     labels = [
         f"{label} {'unknown' if np.isnan(amount) else write(amount)}"
         for label, amount in zip(stack.labels, last, strict=True)
     ]
     words = "shares at the end" if shares else "amounts at the end"
-    says = [words, *["not stacked"] * (not stack.is_stacked), *_lacks(steps, interval)]
+    says = [words, *["not stacked"] * (not stack.is_stacked), *_lacks(stack.steps, interval)]
     if stack.is_stacked and not shares:
         amounts = np.where(is_known, np.nan_to_num(amounts), np.nan)
-    draw = _draw_areas if stack.is_stacked else _draw_lines
-    drawn = draw(ax, edges, amounts, list(zip(stack.styles, labels, strict=True)), style)
+    wanted = looks(style, len(labels), StepPatch if stack.is_stacked else Line2D)
+    named = ({"label": label, **told} for label, told in zip(labels, wanted, strict=True))
+    drawn = _draw_groups(ax, stack, edges, amounts, named)
     if shares:
         axes.format_shares(ax)
     else:
         tops = () if stack.is_stacked else np.nanmax(amounts, axis=1)
-        axes.format_amounts(ax, unit, tops=tops)
+        axes.format_amounts(ax, stack.unit, tops=tops)
     if stack.is_stacked and not shares:
         ax.set_ylim(bottom=min(ax.dataLim.y0, 0))
     unknown = _unknown_spans(edges, is_known, interval.start)
@@ -291,11 +282,17 @@ def draw_stack(
     return drawn, hatches, says
 
 
-def _change_points(
-    steps: Steps, stack: Stack, interval: Extent, *, columns: int, shares: bool
-) -> NDArray[np.int64]:
+def _grid_points(interval: Extent, **how: Any) -> NDArray[np.int64]:  # noqa: ANN401 - of the grid
+    """Return the moments of a grid, microseconds, and where each gap begins."""
+    extent = np.array([interval.start, interval.before - 1])
+    grid = make_grid(extent, tz=None, known=interval.known, **how)
+    points = np.append(grid.points, np.array([gap[0] for gap in interval.gaps], np.int64))
+    return np.unique(np.clip(points, interval.start, interval.before - 1))
+
+
+def _change_points(stack: Stack, *, columns: int) -> NDArray[np.int64]:
     """Return when something changes, thinned."""
-    changes = _changes(steps, interval)
+    changes = _changes(stack.steps, stack.interval)
     times, places = np.unique(changes["time"], return_inverse=True)
     cells = stack.numbers[changes["number"]] * len(times) + places
     count = len(stack.labels)
@@ -303,65 +300,48 @@ def _change_points(
     tops = np.cumsum(deltas.reshape(count + 1, -1)[:count], axis=1)
     if stack.is_stacked:
         tops = tops.cumsum(axis=0)
-    parts = tops / np.where(tops[-1], tops[-1], 1) if shares else tops
+    parts = tops / np.where(tops[-1], tops[-1], 1) if stack.shares else tops
     return times[thin(times, *parts, columns=columns)]
 
 
-def _sums(
-    steps: Steps, stack: Stack, points: NDArray[np.int64], unit: axes.Unit, *, shares: bool
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _sums(stack: Stack, points: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return the exact sum of each area at each point, and where any balance is known."""
     count = len(stack.labels)
-    ids = steps.accounts[["asset_id"]].iloc[[0] * (count + 1)]
-    sums = sum_at(steps, Groups(ids, stack.numbers), points)
-    amounts = unit.scale(sums.total).reshape(count + 1, -1)[:count]
-    if shares:
+    ids = stack.steps.accounts[["asset_id"]].iloc[[0] * (count + 1)]
+    sums = sum_at(stack.steps, Groups(ids, stack.numbers), points)
+    amounts = stack.unit.scale(sums.total).reshape(count + 1, -1)[:count]
+    if stack.shares:
         whole = np.nansum(amounts, axis=0)
         amounts = amounts / np.where(whole, whole, np.nan)
     return amounts, sums.known.reshape(count + 1, -1).sum(axis=0) > 0
 
 
-def _draw_areas(
+def _draw_groups(
     ax: Axes,
+    stack: Stack,
     edges: NDArray[np.int64],
-    amounts: NDArray[np.float64],
-    named: list[tuple[Style, str]],
-    style: dict[str, Any],
+    levels: NDArray[np.float64],
+    styles: Iterable[dict[str, Any]],
 ) -> list[Artist]:
-    """Draw areas on each other from zero, lower ones over higher ones, so that there is no seam."""
-    tops = np.cumsum(np.nan_to_num(amounts), axis=0)
-    tops[:, np.isnan(amounts).all(axis=0)] = np.nan
-    areas: list[Artist] = []
-    wanted = looks(style, len(named), StepPatch)
-    for number, (top, (own, label), told) in enumerate(zip(tops, named, wanted, strict=True)):
-        places = thin(edges[:-1], np.nan_to_num(top), columns=count_columns(ax))
-        look = {
-            "facecolor": own.colour,
-            "edgecolor": ax.get_facecolor(),
-            "hatch": own.hatch,
-            "label": label,
-            "zorder": 1 - number / 1000,
-            **told,
-        }
-        areas.append(draw_area(ax, edges[[*places, -1]], top[places], **look))
-    return areas
-
-
-def _draw_lines(
-    ax: Axes,
-    edges: NDArray[np.int64],
-    amounts: NDArray[np.float64],
-    named: list[tuple[Style, str]],
-    style: dict[str, Any],
-) -> list[Artist]:
-    """Draw a line of steps for each group."""
-    lines: list[Artist] = []
-    for levels, (own, label), told in zip(amounts, named, looks(style, len(named)), strict=True):
-        places = thin(edges[:-1], np.nan_to_num(levels), columns=count_columns(ax))
-        look = {"color": own.colour, "linestyle": own.dashes, "label": label, **told}
-        times, drawn = edges[[*places, -1]].view("M8[us]"), levels[[*places, places[-1]]]
-        lines += ax.plot(times, drawn, drawstyle="steps-post", **look)
-    return lines
+    """Draw areas from zero, lower ones over higher ones, so that there is no seam; or lines."""
+    if stack.is_stacked:
+        is_unknown = np.isnan(levels).all(axis=0)
+        levels = np.cumsum(np.nan_to_num(levels), axis=0)
+        levels[:, is_unknown] = np.nan
+    drawn: list[Artist] = []
+    for number, (level, own, told) in enumerate(zip(levels, stack.styles, styles, strict=True)):
+        places = thin(edges[:-1], np.nan_to_num(level), columns=count_columns(ax))
+        times = edges[[*places, -1]]
+        look: dict[str, Any]
+        if stack.is_stacked:
+            look = {"facecolor": own.colour, "edgecolor": ax.get_facecolor(), "hatch": own.hatch}
+            look["zorder"] = 1 - number / 1000
+            drawn.append(draw_area(ax, times, level[places], **{**look, **told}))
+        else:
+            look = {"color": own.colour, "linestyle": own.dashes, "drawstyle": "steps-post"}
+            ends = level[[*places, places[-1]]]
+            drawn += ax.plot(times.view("M8[us]"), ends, **{**look, **told})
+    return drawn
 
 
 def _unknown_spans(edges: NDArray[np.int64], is_known: NDArray[np.bool_], start: int) -> list[Span]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -38,6 +39,8 @@ FRESH: Final = 3
 """Connections over which a node is asked for its oldest row: behind one address may be several."""
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
+
+_decoding = threading.BoundedSemaphore(os.cpu_count() or 1)
 
 T = TypeVar("T")
 
@@ -74,6 +77,12 @@ def answers(
             yield answer
     if not any_answered:
         raise failure or AssertionError("a client has at least one node")
+
+
+def _decode(body: bytes) -> DecodedPage:
+    # More at once than processors only crowd each other out of the cache.
+    with _decoding:
+        return decode_page(body)
 
 
 @dataclass(slots=True)
@@ -158,7 +167,7 @@ class NodePool:
         answer = client.get(
             BALANCE_CHANGES,
             request.parameters(),
-            decode_page,
+            _decode,
             base_url=base_url,
             tally=self.tally,
             retry=Retry(timeouts=request.page_size == 1, stopped=self._stopped),
@@ -277,10 +286,13 @@ class NodePool:
         Behind its address there may be several: it is asked over several connections, and the
         latest answer is believed.
         """
-        for _ in range(FRESH):
+
+        def ask(_: int) -> int:
             with self.client.fresh() as client:
-                start = remembered(*self.to(base_url, client), start, end)
-        return start
+                return remembered(*self.to(base_url, client), start, end)
+
+        with ThreadPoolExecutor(FRESH) as threads:
+            return max(threads.map(ask, range(FRESH)))
 
     def remembered(self, start: int, end: int) -> int:
         """Return from when on the best node that answers has forgotten nothing of [start, end)."""

@@ -43,7 +43,7 @@ logger: logging.Logger = logging.getLogger("balance_analysis")
 FILL: Final = 0.9
 """How full a window's one page should be: fuller ones leave rests, emptier ones cost requests."""
 
-REMEMBERED: Final = 4
+REMEMBERED: Final = 16
 """Steps whose density tells how wide the next window should be."""
 
 GROWTH: Final = 16
@@ -283,12 +283,13 @@ def settle_windows(
     todo = sorted(windows)
     running: dict[Future[Step], Window] = {}
     ahead: set[int] = set()
+    settled: list[Step] = []
     recent: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
     width, pages = LONGEST_WINDOW, _PageSize(max((window.page_size for window in todo), default=1))
     queued = workers if workers == 1 else QUEUED * workers
     pool = ThreadPoolExecutor(workers, thread_name_prefix="balance_analysis")
     try:
-        while todo or running:
+        while todo or running or settled:
             while todo and len(running) < queued:
                 front = min([todo[0].start, *(window.start for window in running.values())])
                 ahead = {start for start in ahead if start > front}
@@ -298,18 +299,24 @@ def settle_windows(
                 if rest is not None:
                     heapq.heappush(todo, rest)
                 running[pool.submit(settle, window)] = window
+            yield from settled  # now that the next ones are asked for
             done = wait(running, return_when=FIRST_COMPLETED).done
-            for future in sorted(done, key=lambda future: future.exception() is not None):
-                del running[future]
-                step = future.result()
+            failed = [future for future in done if future.exception() is not None]
+            settled = []
+            for future in done.difference(failed):
+                settled.append(step := future.result())
                 ahead.add(step.start)
-                pages.learn(step)
+                pages.learn(step, running[future].page_size)
                 if step.rest is not None:
                     heapq.heappush(todo, step.rest)
                 recent.append((step.end - step.start, step.num_rows))
                 if workers > 1:
                     width = _width(recent, pages.now)
-                yield step
+            if failed:
+                yield from settled
+                failed[0].result()
+            for future in done:
+                del running[future]
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
@@ -324,16 +331,22 @@ def _width(recent: Iterable[tuple[int, int]], page_size: int) -> int:
 
 
 class _PageSize:
-    """The page size to ask for: down at once where it was too much, up again when all is calm."""
+    """The page size to ask for: down at once where it was too much, up again when all is calm.
+
+    Each time that it was too much, the calm before the next try is twice as long, so it settles.
+    """
 
     def __init__(self, largest: int) -> None:
         self.now = self._largest = largest
-        self._calm = 0
+        self._calm, self._wanted = 0, CALM
 
-    def learn(self, step: Step) -> None:
-        """Take over what a step saw."""
-        self._largest = min(self._largest, step.accepted)
-        self._calm = self._calm + 1 if step.page_size >= self.now else 0
-        self.now = min(self.now, step.page_size, self._largest)
-        if self._calm >= CALM:
-            self._calm, self.now = 0, min(2 * self.now, self._largest)
+    def learn(self, step: Step, asked: int) -> None:
+        """Take over what a step saw that was asked for pages of a size."""
+        if step.accepted < asked:
+            self._largest = min(self._largest, step.accepted)
+        self._calm += step.page_size == asked
+        if step.page_size < min(asked, self.now):
+            self.now, self._calm, self._wanted = step.page_size, 0, 2 * self._wanted
+        elif self._calm >= self._wanted:
+            self._calm, self.now = 0, 2 * self.now
+        self.now = min(self.now, self._largest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
@@ -53,8 +53,8 @@ class Source:
         Whether something tells which rows may be missing: an archive or a load does.
     checked, problems
         What was checked, in words, and what is wrong.
-    coverage, limits
-        Of an archive, as its methods of these names return them.
+    notes
+        Of an archive, what its methods `coverage` and `limits` return.
     """
 
     name: str
@@ -66,8 +66,7 @@ class Source:
     is_proven: bool
     checked: str
     problems: tuple[str, ...]
-    coverage: pd.DataFrame | None = None
-    limits: pd.DataFrame | None = None
+    notes: dict[str, pd.DataFrame] = field(default_factory=dict)
 
     @property
     def gaps(self) -> list[tuple[dt.datetime, dt.datetime]]:
@@ -114,8 +113,7 @@ def _of_archive(archive: Archive, start: Bound, end: Bound) -> Source:
             f"{verified.files:,} files with {verified.rows:,} rows, and its checkpoints"
         ),
         problems=tuple(f"{found.where}: {found.what}; {found.mend}" for found in verified.problems),
-        coverage=coverage,
-        limits=archive.limits(),
+        notes={"coverage": coverage, "limits": archive.limits()},
     )
 
 

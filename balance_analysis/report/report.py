@@ -125,53 +125,33 @@ def make_report(
     """Return a report as HTML: see `write_report`."""
     if largest is not None and largest < 0:
         raise ValueError(f"largest must be at least 0, not {largest}")
-    given, wanted = None if assets is None else read_assets(assets), _to_accounts(accounts)
+    given = None if assets is None else read_assets(assets)
+    keys = keys_of(accounts) if isinstance(accounts, pd.DataFrame) else accounts
+    wanted = list(dict.fromkeys(keys))
     found = read_source(source, start=start, end=end)
+    bounds = found.start, found.end
+    begin, stop = (0 if bound is None else to_microseconds(bound) for bound in bounds)
     shown = TableSource(
         found.table,
         name=f"Balances of {found.name}",
         opening=found.opening,
-        bounds=_bounds(found),
+        bounds=(begin, stop),
         assets=assets_of(found.table, given),
-        notes=_notes(found),
+        notes=found.notes,
     )
-    _check_known(wanted, found)
+    if wanted:
+        _check_known(wanted, found)
     data = freeze(shown, room=_ROOM, first=wanted, largest=largest)
     return freeze_page(shown.name, _head(found), data)
 
 
-def _bounds(found: Source) -> tuple[int, int]:
-    if found.start is None or found.end is None:
-        return 0, 0
-    return to_microseconds(found.start), to_microseconds(found.end)
-
-
-def _notes(found: Source) -> dict[str, pd.DataFrame]:
-    notes = {"coverage": found.coverage, "limits": found.limits}
-    return {name: frame for name, frame in notes.items() if frame is not None}
-
-
-def _to_accounts(accounts: pd.DataFrame | Iterable[Key]) -> list[Key]:
-    if isinstance(accounts, pd.DataFrame):
-        accounts = keys_of(accounts)
-    if isinstance(accounts, str):
-        raise TypeError(f"accounts must be frames or tuples of {ACCOUNT_KEY}, not {accounts!r}")
-    found = list(dict.fromkeys(accounts))
-    for account in found:
-        if len(account) != len(ACCOUNT_KEY) or not all(isinstance(key, str) for key in account):
-            raise ValueError(f"an account is the four texts {ACCOUNT_KEY}, not {account!r}")
-    return found
-
-
 def _check_known(wanted: list[Key], found: Source) -> None:
-    if not wanted:
-        return
     frames = [found.table] if found.opening is None else [found.table, found.opening]
     known = {key for frame in frames for key in keys_of(frame.drop_duplicates([*ACCOUNT_KEY]))}
-    if missing := sorted(set(wanted) - known):
+    if missing := [account for account in wanted if account not in known]:
         raise ValueError(
-            f"{len(missing)} of the accounts are not in the data, the first {missing[0]}: take "
-            "them from the summary of this archive or table"
+            f"{len(missing)} of the accounts are not in the data, the first {missing[0]!r}: take "
+            f"them, frames or tuples of {ACCOUNT_KEY}, from the summary of this archive or table"
         )
 
 

@@ -38,7 +38,7 @@ def states(frame):
     }
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(books(signed), instants)
 def test_an_opening_holds_from_its_own_time_until_the_first_row(book, when):
     rows, opening = book
@@ -47,7 +47,7 @@ def test_an_opening_holds_from_its_own_time_until_the_first_row(book, when):
     assert records(found) == [(*row[:4], *row[5:]) for row in expected]
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(books(signed), st.lists(instants, max_size=5))
 def test_many_instants_stand_in_the_order_asked_for(book, whens):
     rows, opening = book
@@ -78,7 +78,7 @@ def test_instants_may_be_given_in_many_ways(when):
     ]
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(rows, st.lists(instants, min_size=1, max_size=3))
 def test_many_instants_have_the_same_columns_and_dtypes_for_any_rows(rows, whens):
     found = balance_at(table_of(rows), [instant(when) for when in whens])

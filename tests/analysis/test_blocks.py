@@ -9,13 +9,14 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.analysis.history import make_history
+from balance_analysis.analysis import history, steps
 from balance_analysis.frame import to_frame
 from balance_analysis.schema import ACCOUNT_KEY
 from tests.analysis.tables import LARGEST, START, arrow_of, instant, opening_frame, records
 
-SIZES = {"p0": 30_000, "p1": 30_000, "p2": 100, "p3": 70_000, "p4": 40_000, "p5": 1, "p6": 60_000}
-LENGTH = 70_000
+SIZES = {"p0": 1900, "p1": 1900, "p2": 10, "p3": 4400, "p4": 2500, "p5": 1, "p6": 3750}
+LENGTH = 4400
+BLOCK = 1 << 13
 BOUNDS = {"start": instant(START - 5), "end": instant(START + LENGTH + 5)}
 
 
@@ -31,6 +32,14 @@ def long_table(*last):
     )
 
 
+@pytest.fixture(autouse=True, scope="module")
+def small_blocks():
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (steps, history):
+            patch.setattr(module, "BLOCK", BLOCK)
+        yield
+
+
 @pytest.fixture(scope="module")
 def table():
     return long_table()
@@ -44,7 +53,7 @@ def opening():
 
 
 def test_the_table_has_several_blocks(table):
-    assert len(list(make_history(table, None, None).steps.blocks())) > 1
+    assert len(list(history.make_history(table, None, None).steps.blocks())) > 1
 
 
 @pytest.mark.parametrize(
@@ -52,24 +61,24 @@ def test_the_table_has_several_blocks(table):
     [
         lambda table, opening: ba.balance_at(table, BOUNDS["end"], opening=opening),
         lambda table, opening: ba.balance_series(
-            table, freq="5ms", **BOUNDS, opening=opening, layout="long"
+            table, freq="300us", **BOUNDS, opening=opening, layout="long"
         ),
         lambda table, opening: ba.balance_series(
             table, start=BOUNDS["start"], opening=opening, layout="long"
         ),
         lambda table, opening: ba.deltas(table, opening=opening),
-        lambda table, opening: ba.flows(table, freq="5ms", **BOUNDS, opening=opening),
+        lambda table, opening: ba.flows(table, freq="300us", **BOUNDS, opening=opening),
         lambda table, opening: ba.time_weighted_average(
-            table, freq="5ms", **BOUNDS, opening=opening
+            table, freq="300us", **BOUNDS, opening=opening
         ),
-        lambda table, opening: ba.ohlc(table, "5ms", **BOUNDS, opening=opening),
+        lambda table, opening: ba.ohlc(table, "300us", **BOUNDS, opening=opening),
         lambda table, opening: ba.drawdown(table, opening=opening),
         lambda table, opening: ba.totals(
-            table, by=ACCOUNT_KEY, freq="5ms", **BOUNDS, opening=opening
+            table, by=ACCOUNT_KEY, freq="300us", **BOUNDS, opening=opening
         ),
         lambda table, opening: ba.summarize_accounts(table, **BOUNDS, opening=opening),
         lambda table, opening: ba.active_accounts(
-            table, "5ms", by=ACCOUNT_KEY, **BOUNDS, opening=opening
+            table, "300us", by=ACCOUNT_KEY, **BOUNDS, opening=opening
         ),
     ],
 )
@@ -84,17 +93,17 @@ def test_an_account_is_the_same_alone_and_among_many(table, opening, function):
 
 
 def test_a_wide_series_has_each_account_as_it_is_alone(table, opening):
-    whole = ba.balance_series(table, freq="5ms", **BOUNDS, opening=opening)
+    whole = ba.balance_series(table, freq="300us", **BOUNDS, opening=opening)
     for party in SIZES:
         own = table[table["party_id"] == party], opening[opening["party_id"] == party]
-        alone = ba.balance_series(own[0], freq="5ms", **BOUNDS, opening=own[1])
+        alone = ba.balance_series(own[0], freq="300us", **BOUNDS, opening=own[1])
         pd.testing.assert_frame_equal(whole[list(alone.columns)], alone)
 
 
 def test_blocks_of_many_points_are_those_of_few(table):
-    few = table.iloc[::3000]
+    few = table.iloc[::200]
     whole = ba.balance_series(few, freq="2us", **BOUNDS, layout="long")
-    assert len(whole) > 100_000
+    assert len(whole) > BLOCK
     for party in ("p0", "p4", "p5"):
         alone = ba.balance_series(
             few[few["party_id"] == party], freq="2us", **BOUNDS, layout="long"
@@ -104,7 +113,7 @@ def test_blocks_of_many_points_are_those_of_few(table):
         pd.testing.assert_frame_equal(own[columns], alone[columns])
 
 
-@pytest.mark.parametrize("freq", [None, "5ms"])
+@pytest.mark.parametrize("freq", [None, "300us"])
 def test_a_total_is_that_of_all_blocks(table, opening, freq):
     points = records(ba.totals(table, by=["asset_id"], freq=freq, **BOUNDS, opening=opening))[::97]
     when = [instant(time) for _, time, *_ in points]
@@ -118,7 +127,7 @@ def test_a_total_is_that_of_all_blocks(table, opening, freq):
 
 @pytest.mark.parametrize("by", [["asset_id"], ["account_type", "asset_id"]])
 def test_flows_of_a_group_are_those_of_all_blocks(table, opening, by):
-    arguments = {"freq": "5ms", **BOUNDS, "opening": opening}
+    arguments = {"freq": "300us", **BOUNDS, "opening": opening}
     sums = defaultdict(lambda: np.zeros(5, object))
     for *_, start, _, inflow, outflow, net, changes, unknown in records(
         ba.flows(table, **arguments)

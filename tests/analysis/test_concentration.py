@@ -66,7 +66,7 @@ def measures_of(*balances, **options):
     return holders, *measures
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(books(moderate), groupings, moments)
 def test_a_share_is_the_exact_quotient_rounded_once(book, by, whens):
     rows, opening = book
@@ -92,7 +92,7 @@ def test_shares_are_of_the_asset_unless_told():
     assert [row[6] for row in share_records(table, instant(START))] == [0.25, 0.75, 1.0]
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(books(), groupings, moments, st.integers(1, 5))
 def test_concentration_is_what_its_definitions_say(book, by, whens, n):
     rows, opening = book
@@ -154,7 +154,7 @@ def test_either_an_instant_or_a_frequency_is_asked_for(function):
         function(empty_table(), "2023-04-01", freq="1D")
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.data(), books(moderate), st.integers(1, 4))
 def test_the_top_movers_are_those_of_the_largest_net(data, book, n):
     rows, opening = book
@@ -212,7 +212,7 @@ def test_ten_movers_of_each_asset_are_shown_unless_told():
     assert [row[6] for row in found] == [*range(12, 2, -1), *range(24, 14, -1)]
 
 
-@settings(max_examples=15)
+@settings(max_examples=12)
 @given(rows, instants)
 def test_each_party_has_its_share_of_each_account_type(rows, when):
     found = ba.share(table_of(rows), instant(when), by=("account_type", "asset_id"))

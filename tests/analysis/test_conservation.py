@@ -83,7 +83,7 @@ def ledger_entries(recorded_ledger):
     ]
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(books().map(with_outside))
 def test_the_blocks_whose_total_moves_are_shown_with_their_rows(book):
     rows, opening = book
@@ -149,7 +149,7 @@ entries = st.lists(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.data(), books(), entries)
 def test_rows_and_flows_are_compared_for_each_account_and_block(data, book, others):
     rows, opening = book

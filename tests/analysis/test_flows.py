@@ -33,7 +33,7 @@ def flow_records(*args, **options):
     return records(ba.flows(*args, **options))
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(rows, instants)
 def test_the_balances_at_a_split_open_the_deltas_after_it(rows, when):
     table = table_of(rows)

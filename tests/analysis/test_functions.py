@@ -189,7 +189,7 @@ def grid_for(data, case, rows):
 
 
 @names
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_it_is_what_a_loop_over_integers_finds(name, data):
     case = CASES[name]
@@ -200,7 +200,7 @@ def test_it_is_what_a_loop_over_integers_finds(name, data):
 
 
 @gridded
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(made=calendar_cases())
 def test_days_weeks_and_months_follow_the_clock_on_the_wall(name, made):
     rows, opening, grid = made
@@ -239,7 +239,7 @@ def test_amounts_at_the_edges_of_words_are_exact(name):
 
 
 @pytest.mark.parametrize("name", EVERY)
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(data=st.data(), book=books(), random=st.randoms(use_true_random=False))
 def test_the_order_of_the_rows_and_identical_duplicates_do_not_matter(name, data, book, random):
     table, opening = table_of(book[0]), opening_frame(book[1])
@@ -251,7 +251,7 @@ def test_the_order_of_the_rows_and_identical_duplicates_do_not_matter(name, data
 
 
 @gridded
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(rows=rows, when=instants, length=st.integers(1, 9))
 def test_the_balances_at_a_split_open_what_comes_after_it(name, rows, when, length):
     table = table_of(rows)
@@ -264,7 +264,7 @@ def test_the_balances_at_a_split_open_what_comes_after_it(name, rows, when, leng
 
 
 @names
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(rows=rows)
 def test_columns_and_dtypes_are_the_same_for_any_rows(name, rows):
     found = CASES[name].call(table_of(rows), Grid(Fixed(5)))
@@ -379,7 +379,7 @@ GROUPED = {
 
 
 @pytest.mark.parametrize("name", GROUPED)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(data=st.data(), book=books(), by=groupings)
 def test_groups_are_those_of_the_columns_in_the_order_asked_for(name, data, book, by):
     function, expected = GROUPED[name]
@@ -395,7 +395,7 @@ def test_days_without_rows_are_listed_but_in_flows():
     assert len(ba.flows(table)) == 2
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(data=st.data(), book=books().filter(lambda book: book[0]))
 def test_all_accounts_together_are_one_group_of_activity(data, book):
     rows, opening = book

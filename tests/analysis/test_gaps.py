@@ -57,7 +57,7 @@ def moments(times):
     return [instant(time) for time in times]
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(cases())
 def test_a_balance_is_known_as_long_as_every_change_would_be_seen(case):
     rows, opening, known = case
@@ -70,7 +70,7 @@ def test_a_balance_is_known_as_long_as_every_change_would_be_seen(case):
     assert records(found) == expected
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(cases(), st.integers(1, 4))
 def test_a_series_is_unknown_where_a_change_may_be_missing(case, step):
     rows, opening, known = case
@@ -89,7 +89,7 @@ def test_a_series_is_unknown_where_a_change_may_be_missing(case, step):
         assert [amount(value) for value in wide[key]] == [account.level(when) for when in points]
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(cases(), st.integers(1, 7))
 def test_averages_ranges_and_flows_are_of_what_is_known(case, step):
     rows, opening, known = case
@@ -124,7 +124,7 @@ def test_averages_ranges_and_flows_are_of_what_is_known(case, step):
     assert records(ba.flows(table, by=BY, **options)) == flows
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(cases(), st.integers(1, 5))
 def test_totals_and_concentration_count_what_may_have_changed_as_unknown(case, step):
     rows, opening, known = case
@@ -154,7 +154,7 @@ def test_totals_and_concentration_count_what_may_have_changed_as_unknown(case, s
     ]
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(cases(), EDGES, EDGES)
 def test_summaries_tell_of_the_known_part(case, one, other):
     rows, opening, known = case
@@ -181,7 +181,7 @@ def test_summaries_tell_of_the_known_part(case, one, other):
                 assert amount(row[name]) == value, name
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(cases())
 def test_a_delta_over_a_gap_is_unknown(case):
     rows, opening, known = case
@@ -193,7 +193,7 @@ def test_a_delta_over_a_gap_is_unknown(case):
     ]
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(cases())
 def test_a_drawdown_behind_a_gap_is_unknown(case):
     rows, opening, known = case

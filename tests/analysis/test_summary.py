@@ -51,7 +51,7 @@ def summaries(frame):
     return result
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.data(), books(signed).filter(lambda book: book[0]))
 def test_every_column_is_what_a_walk_through_the_interval_finds(data, book):
     rows, opening = book
@@ -77,7 +77,7 @@ def test_summaries_of_many_rows_are_exact():
     assert found == oracle.summaries(rows, {}, Grid(None, START + 400))
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(rows.filter(bool), instants)
 def test_an_interval_that_ends_before_the_first_row_has_one_microsecond(rows, end):
     found = summarize_accounts(table_of(rows), end=instant(end))

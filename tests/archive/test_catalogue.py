@@ -8,9 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.archive import catalogue
+from balance_analysis.archive import accounts
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.layout import PARTITIONS
+from balance_analysis.archive.scan import Scan
 from balance_analysis.demo import sample_data
 from balance_analysis.errors import ArchiveError, IncompleteError
 from balance_analysis.frame import to_arrow, to_frame
@@ -50,7 +51,7 @@ def expected(archive, *, partial):
     )
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @example(rows=(7, 900), files=("day", (0, 0.6)), has_checkpoints=True, partial=False)
 @example(rows=(7, 900), files=("day", (0.4, 1)), has_checkpoints=True, partial=False)
 @given(
@@ -128,10 +129,10 @@ def test_parties_and_markets_are_counted_from_the_rows(sample, name, other, nobo
         assert (len(none), list(none.columns)) == (0, [name, *found.columns])
 
 
-def test_files_in_parts_and_accounts_in_rounds_add_up(sample, monkeypatch):
+def test_accounts_of_files_add_up_in_rounds(sample, monkeypatch):
     with archive_of(some_of(sample, 4, 3000)) as archive:
         whole = with_checkpoints(archive).accounts()
-        monkeypatch.setattr(catalogue, "_FILES", 3)
+        monkeypatch.setattr(accounts, "_WAITING", 3)
         pd.testing.assert_frame_equal(archive.accounts(), whole)
 
 
@@ -139,13 +140,13 @@ def test_balances_come_from_the_last_checkpoint_and_the_files_since(sample, monk
     with archive_of(some_of(sample, 5, 500)) as archive:
         with_checkpoints(archive)
         asked = {}
-        look = catalogue._look
+        look = Scan.accounts
 
-        def noted(store, file, filters, *, has_balance):
-            asked[file.name] = has_balance
-            return look(store, file, filters, has_balance=has_balance)
+        def noted(scan, columns):
+            asked.update({file.name: "balance" in columns for file in scan.files})
+            return look(scan, columns)
 
-        monkeypatch.setattr(catalogue, "_look", noted)
+        monkeypatch.setattr(Scan, "accounts", noted)
         archive.accounts()
         whole = {name for name, has_balance in asked.items() if has_balance}
         begin = max(name for name in whole if name.startswith("_checkpoints/"))[-13:-3]

@@ -81,7 +81,7 @@ READS = {
     "a party": lambda archive: archive.read(party_ids=PARTY, partial=True),
     "a column": lambda archive: archive.read(columns=["balance"]),
     "a slice": lambda archive: archive.scan().read(Slice()),
-    "its counts": lambda archive: archive.scan().count(),
+    "its counts": lambda archive: archive.scan().accounts(),
     "its extent": lambda archive: archive.scan().extent(),
     "balances": lambda archive: archive.balance_at(from_microseconds(START + 2 * DAY)),
     "serve": lambda archive: serve(archive, {}),

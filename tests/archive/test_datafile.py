@@ -66,7 +66,7 @@ def read(content, *, spans=None, columns=COLUMNS, **allowed):
     return pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(some_rows(), st.randoms(use_true_random=False), st.integers(1, 50))
 def test_the_same_rows_are_the_same_bytes_in_any_order_and_any_chunks(rows, rng, width):
     expected = encode_rows(arrow_of(rows))
@@ -77,7 +77,7 @@ def test_the_same_rows_are_the_same_bytes_in_any_order_and_any_chunks(rows, rng,
     assert encode_rows(pa.concat_tables(map(arrow_of, chunks))) == expected
 
 
-@settings(max_examples=20)
+@settings(max_examples=15)
 @given(some_rows())
 def test_values_of_a_dictionary_that_no_row_has_leave_no_trace(rows):
     half = arrow_of(rows).slice(0, max(1, len(rows) // 2))
@@ -85,14 +85,14 @@ def test_values_of_a_dictionary_that_no_row_has_leave_no_trace(rows):
     assert encode_rows(half) == encode_rows(fresh)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(some_rows())
 def test_rows_come_back_with_every_digit(rows):
     content, _ = encode_rows(arrow_of(rows))
     assert lines_of_table(to_frame(read(content))) == lines_of_rows(rows)
 
 
-@settings(max_examples=20)
+@settings(max_examples=15)
 @given(some_rows())
 def test_the_note_tells_what_the_file_is(rows):
     content, note = encode_rows(arrow_of(rows))
@@ -102,7 +102,7 @@ def test_the_note_tells_what_the_file_is(rows):
     assert (note.first, note.last) == (min(times), max(times))
 
 
-@settings(max_examples=20)
+@settings(max_examples=15)
 @given(some_rows())
 def test_rows_stand_by_party_first_and_in_time_order_within_an_account(rows):
     content, _ = encode_rows(arrow_of(rows))
@@ -111,7 +111,7 @@ def test_rows_stand_by_party_first_and_in_time_order_within_an_account(rows):
     assert keys == sorted(keys)
 
 
-@settings(max_examples=50)
+@settings(max_examples=15)
 @given(some_rows(most_rows=120, most_accounts=20), st.data())
 def test_no_filter_and_no_bound_loses_a_row_or_lets_another_in(rows, data):
     content, _ = encode_rows(arrow_of(rows))
@@ -135,7 +135,7 @@ def test_no_filter_and_no_bound_loses_a_row_or_lets_another_in(rows, data):
     assert lines_of_table(to_frame(found)) == lines_of_rows(expected)
 
 
-@settings(max_examples=20)
+@settings(max_examples=15)
 @given(some_rows(), st.lists(st.sampled_from(COLUMNS), min_size=1, max_size=6, unique=True))
 def test_columns_come_as_they_are_asked_for(rows, columns):
     content, _ = encode_rows(arrow_of(rows))

@@ -71,7 +71,7 @@ def leased(store, seconds=60.0):
             yield store.guard
 
 
-def eventually(ask, seconds=20):
+def eventually(ask, seconds=60):
     """Return the first answer that is true."""
     until = time.monotonic() + seconds
     while not (answer := ask()):

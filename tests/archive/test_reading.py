@@ -81,7 +81,7 @@ def subsets(values, *, largest=3):
     return st.lists(st.sampled_from(values), max_size=largest, unique=True)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     st.tuples(MOMENTS, MOMENTS).map(sorted).filter(lambda pair: pair[0] < pair[1]),
     st.fixed_dictionaries(
@@ -128,7 +128,7 @@ def counted(frame):
     return frame.astype(object).value_counts(dropna=False).to_dict()
 
 
-@settings(max_examples=15)
+@settings(max_examples=12)
 @given(st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True), subsets(PARTIES))
 def test_some_columns_are_those_of_the_table(folder, columns, parties):
     whole = Archive(folder).read(party_ids=parties)
@@ -260,7 +260,7 @@ def test_each_month_that_is_covered_has_a_checkpoint(folder, months, bare):
     assert list(state_of(bare).checkpoints) == []
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(MOMENTS, subsets(PARTIES), st.sampled_from(["folder", "months", "bare"]))
 def test_balances_at_any_moment_are_those_of_the_whole_table(request, at, parties, which):
     archive = Archive(request.getfixturevalue(which))
@@ -277,7 +277,7 @@ def test_balances_late_in_a_month_read_only_its_files_and_the_checkpoint(folder,
     pd.testing.assert_frame_equal(found, known(balance_at(table, moment(END - 1))))
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(MOMENTS.filter(lambda at: at > START))
 def test_opening_balances_are_those_right_before_a_moment(folder, table, at):
     found = Archive(folder).opening_balances(at=moment(at))

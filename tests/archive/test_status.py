@@ -195,7 +195,7 @@ def test_it_tells_how_much_there_is_and_its_text_is_aligned_and_in_utc(node, fol
     assert said["archive"] == str(folder)
     assert said["holds"] == "all accounts, a file for each day"
     assert said["complete"] == "2023-04-28T20:00Z to 2023-05-03T08:00Z"
-    assert said["age"] == "2 days 3 h at 2023-05-05T11:00Z"
+    assert said["age"] == "2 days 3 hours at 2023-05-05T11:00Z"
     assert (said["gaps"], said["unproven"]) == ("none", "none")
     assert said["rows"] == f"400 of {found.accounts} accounts"
     assert said["files"].startswith("6 files (days with rows), 1 checkpoint, ")

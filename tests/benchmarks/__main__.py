@@ -25,7 +25,7 @@ PLAN: Final[dict[str, list[str]]] = {
     "latency": ["--rounds=2"],
     "memory": [],
     "decode": [],
-    "reconstruct": ["--rounds=5"],
+    "reconstruct": ["--rounds=3"],
     "growth": [],
     "archive": ["--rounds=2"],
     "segments": ["--rounds=2"],

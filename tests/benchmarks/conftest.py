@@ -79,6 +79,11 @@ def report(pytestconfig: pytest.Config) -> Report:
     return pytestconfig.stash[_REPORT]
 
 
+@pytest.fixture(scope="session")
+def rounds(pytestconfig: pytest.Config) -> int:
+    return pytestconfig.getoption("--rounds")
+
+
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
     """A node with half a million rows."""

@@ -1,13 +1,14 @@
 """The same reconstructions by this package, DuckDB, Polars and pandas.
 
 All but pandas are exact, with 128-bit integers. Each engine has the rows in its own memory
-beforehand, in the table's order, with ids as enums and times as 64-bit microseconds, and of the
+beforehand, as they came, with ids as enums and times as 64-bit microseconds, and of the
 formulations tried its fastest stands here. Where one relies on the order of the rows, it checks
-that order, as the functions of this package do.
+that order and sorts them if need be, as the functions of this package do.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
@@ -18,12 +19,11 @@ import pyarrow as pa
 import balance_analysis as ba
 from balance_analysis.frame import to_frame
 from balance_analysis.schema import ACCOUNT_KEY
-from tests.benchmarks.levels import DAY, SINCE, UNTIL
+from tests.benchmarks.levels import DAY, HOUR, SINCE, UNTIL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-HOUR: Final = 3_600_000_000
 GROUP: Final = ("asset_id", "account_type")
 AMOUNTS: Final = (
     *("average", "balance", "closing", "delta", "drawdown", "inflow", "maximum", "minimum", "net"),
@@ -36,16 +36,17 @@ SPLIT: Final = 40
 class Ours:
     """This package."""
 
-    def __init__(self, rows: pa.Table) -> None:
-        self.table = to_frame(rows)
+    def __init__(self, rows: pa.Table, hour: int = HOUR, day: int = DAY) -> None:
+        self.table = to_frame(rows, sort=False)
+        self.hour, self.day = (pd.Timedelta(step, unit="us") for step in (hour, day))
         since, until = (pd.Timestamp(moment, unit="us", tz="UTC") for moment in (SINCE, UNTIL))
         self.within = {"start": since, "end": until}
 
     def series(self) -> pd.DataFrame:
-        return ba.balance_series(self.table, freq="1h", layout="long", **self.within)
+        return ba.balance_series(self.table, freq=self.hour, layout="long", **self.within)
 
     def series_wide(self) -> pd.DataFrame:
-        return ba.balance_series(self.table, freq="1h", **self.within)
+        return ba.balance_series(self.table, freq=self.hour, **self.within)
 
     def totals(self) -> pd.DataFrame:
         return ba.totals(self.table, by=GROUP, freq="1h", **self.within)
@@ -57,7 +58,7 @@ class Ours:
         return ba.flows(self.table, freq="1D", **self.within)
 
     def averages(self) -> pd.DataFrame:
-        return ba.time_weighted_average(self.table, freq="1D", **self.within)
+        return ba.time_weighted_average(self.table, freq=self.day, **self.within)
 
     def summaries(self) -> pd.DataFrame:
         return ba.summarize_accounts(self.table)
@@ -69,7 +70,7 @@ _NEXT_SAME: Final = " and ".join(f"{name} = lead({name}) over ()" for name in AC
 _WINDOW: Final = f"(partition by {_KEY} order by timestamp rows unbounded preceding)"
 _DELTAS: Final = f"""
     select * exclude (before, same), case when same then balance - before end as delta
-    from (select *, lag(balance) over () as before, {_SAME} as same from changes)"""
+    from (select *, lag(balance) over () as before, {_SAME} as same from ordered)"""
 
 
 def _rising_sql() -> str:
@@ -83,7 +84,8 @@ def _rising_sql() -> str:
 class DuckDB:
     """DuckDB, from a table of its own to Arrow."""
 
-    def __init__(self, rows: pa.Table) -> None:
+    def __init__(self, rows: pa.Table, hour: int = HOUR, day: int = DAY) -> None:
+        self.hour, self.day = hour, day
         self.connection = duckdb.connect()
         self.connection.register("rows", rows)
         for name in ACCOUNT_KEY:
@@ -99,21 +101,24 @@ class DuckDB:
     def _ask(self, query: str) -> pa.Table:
         return self.connection.sql(query).to_arrow_table()
 
-    def _check_order(self) -> None:
-        if not self._ask(_rising_sql())[0][0].as_py():
-            raise ValueError("the rows are not in order")
+    def _order(self) -> None:
+        is_rising = self._ask(_rising_sql())[0][0].as_py()
+        kind, order = ("view", "") if is_rising else ("table", f"order by {_KEY}, timestamp")
+        self.connection.execute(
+            f"create or replace temp {kind} ordered as select * from changes {order}"
+        )
 
     def series(self) -> pa.Table:
         same = " and ".join(f"cells.{name} = changes.{name}" for name in ACCOUNT_KEY)
         return self._ask(f"""
             with cells as (
-                select {_KEY}, unnest(range({SINCE}, {UNTIL}, {HOUR})) as timestamp
+                select {_KEY}, unnest(range({SINCE}, {UNTIL}, {self.hour})) as timestamp
                 from (select distinct {_KEY} from changes))
             select cells.*, balance from cells
             asof left join changes on {same} and cells.timestamp >= changes.timestamp""")
 
     def totals(self) -> pa.Table:
-        self._check_order()
+        self._order()
         group = ", ".join(GROUP)
         return self._ask(f"""
             with moves as (
@@ -133,11 +138,11 @@ class DuckDB:
             from sums""")
 
     def deltas(self) -> pa.Table:
-        self._check_order()
+        self._order()
         return self._ask(_DELTAS)
 
     def flows(self) -> pa.Table:
-        self._check_order()
+        self._order()
         return self._ask(f"""
             with sums as (
                 select {_KEY}, timestamp // {DAY} as day,
@@ -150,19 +155,20 @@ class DuckDB:
             from sums""")
 
     def averages(self) -> pa.Table:
-        self._check_order()
+        self._order()
+        day = self.day
         return self._ask(f"""
             with steps as (
-                select *, timestamp // {DAY} as day, lead(timestamp) over () as after,
+                select *, timestamp // {day} as day, lead(timestamp) over () as after,
                     {_NEXT_SAME} as same
-                from changes),
+                from ordered),
             days as (
                 select {_KEY}, day, min(timestamp) as first, arg_max(balance, timestamp) as last,
                     sum(balance * (least(case when same then after else {UNTIL} end,
-                        (day + 1) * {DAY}) - timestamp)) as held
+                        (day + 1) * {day}) - timestamp)) as held
                 from steps group by {_KEY}, day),
             cells as (
-                select {_KEY}, unnest(range({SINCE // DAY}, {UNTIL // DAY})) as day
+                select {_KEY}, unnest(range({SINCE // day}, {UNTIL // day})) as day
                 from (select distinct {_KEY} from days)),
             filled as (
                 select {_KEY}, day, first, held, last_value(last ignore nulls) over (
@@ -172,13 +178,13 @@ class DuckDB:
             sums as (
                 select {_KEY}, day, case
                     when carried is not null then coalesce(held, 0)
-                        + carried * (coalesce(first, (day + 1) * {DAY}) - day * {DAY})
-                    when first = day * {DAY} then held end as held
+                        + carried * (coalesce(first, (day + 1) * {day}) - day * {day})
+                    when first = day * {day} then held end as held
                 from filled),
             parts as (
-                select {_KEY}, day, held // {DAY} as whole, held % {DAY} as rest from sums)
-            select {_KEY}, day * {DAY} as start, whole + case
-                when 2 * rest > {DAY} or (2 * rest = {DAY} and whole % 2 = 1) then 1
+                select {_KEY}, day, held // {day} as whole, held % {day} as rest from sums)
+            select {_KEY}, day * {day} as start, whole + case
+                when 2 * rest > {day} or (2 * rest = {day} and whole % 2 = 1) then 1
                 else 0 end as average
             from parts""")
 
@@ -240,7 +246,8 @@ _NUMBER: Final = (~_IS_SAME.fill_null(value=True)).cum_sum().cast(pl.Int64)
 class Polars:
     """Polars, from a frame of its own to another."""
 
-    def __init__(self, rows: pa.Table) -> None:
+    def __init__(self, rows: pa.Table, hour: int = HOUR, day: int = DAY) -> None:
+        self.hour, self.day = hour, day
         frame = pl.from_arrow(rows).with_columns(
             pl.col(ACCOUNT_KEY).cast(pl.String), _T.cast(pl.Int64), _B.cast(pl.Int128)
         )
@@ -249,36 +256,37 @@ class Polars:
         ).rechunk()
 
     def _ordered(self) -> pl.LazyFrame:
+        """Return the rows in order; where they are not, sorted by one number."""
         rising = _T.diff() > 0
         for name in reversed(ACCOUNT_KEY):
             column = pl.col(name).to_physical()
             rising = (column > column.shift()) | ((column == column.shift()) & rising)
-        if not self.rows.select(rising.all()).item():
-            raise ValueError("the rows are not in order")
-        return self.rows.lazy()
-
-    def _accounts(self) -> pl.LazyFrame:
-        heads = self._ordered().filter(~_IS_SAME.fill_null(value=False))
-        return (
-            heads.select(ACCOUNT_KEY)
-            .with_row_index("number")
-            .with_columns(pl.col("number").cast(pl.Int64))
-        )
+        if self.rows.select(rising.all()).item():
+            return self.rows.lazy()
+        sizes = [len(self.rows.schema[name].categories) for name in ACCOUNT_KEY]
+        kind = pl.UInt64 if math.prod(sizes) * (UNTIL - SINCE) < 2**64 else pl.Int128
+        number = pl.lit(0, kind)
+        for name, size in zip(ACCOUNT_KEY, sizes, strict=True):
+            number = number * size + pl.col(name).to_physical().cast(kind)
+        place = number * (UNTIL - SINCE) + (_T - SINCE).cast(kind)
+        return self.rows.lazy().sort(place).collect().lazy()
 
     def series(self) -> pl.DataFrame:
-        cells = self._accounts().join(_points("timestamp", HOUR), how="cross")
+        rows = self._ordered()
+        cells = _accounts(rows).join(_points("timestamp", self.hour), how="cross")
         return (
             cells.drop("number")
-            .join_asof(self.rows.lazy(), on="timestamp", by=ACCOUNT_KEY, check_sortedness=False)
+            .join_asof(rows, on="timestamp", by=ACCOUNT_KEY, check_sortedness=False)
             .collect(engine="streaming")
         )
 
     def series_packed(self) -> pl.DataFrame:
         """Return the same by one sorted key that stands for account and time."""
-        cells = self._accounts().join(
-            _points("timestamp", HOUR), how="cross", maintain_order="left_right"
+        ordered = self._ordered()
+        cells = _accounts(ordered).join(
+            _points("timestamp", self.hour), how="cross", maintain_order="left_right"
         )
-        rows = self.rows.lazy().select(_packed(_NUMBER, _T), "balance", number=_NUMBER)
+        rows = ordered.select(_packed(_NUMBER, _T), "balance", number=_NUMBER)
         is_own = pl.col("number") == pl.col("number_right")
         return (
             cells.with_columns(_packed(pl.col("number"), _T))
@@ -347,10 +355,11 @@ class Polars:
     def averages(self) -> pl.DataFrame:
         """Return the differences of running integrals, whose overflows cancel out."""
         start, number = pl.col("start"), pl.col("number")
-        edges = self._accounts().join(
-            _points("start", DAY, until=UNTIL + DAY), how="cross", maintain_order="left_right"
+        ordered, end = self._ordered(), UNTIL + self.day
+        edges = _accounts(ordered).join(
+            _points("start", self.day, until=end), how="cross", maintain_order="left_right"
         )
-        rows = self.rows.lazy().select(
+        rows = ordered.select(
             _packed(_NUMBER, _T),
             _T,
             _B,
@@ -364,7 +373,7 @@ class Polars:
             .with_columns(held=pl.when(number == pl.col("number_right")).then(held))
             .with_columns(held=pl.col("held").shift(-1) - pl.col("held"))
             .filter(start < UNTIL)
-            .select(*ACCOUNT_KEY, start, average=_rounded(pl.col("held"), pl.lit(DAY)))
+            .select(*ACCOUNT_KEY, start, average=_rounded(pl.col("held"), pl.lit(self.day)))
             .collect()
         )
 
@@ -419,6 +428,15 @@ class Polars:
         ).collect()
 
 
+def _accounts(rows: pl.LazyFrame) -> pl.LazyFrame:
+    heads = rows.filter(~_IS_SAME.fill_null(value=False))
+    return (
+        heads.select(ACCOUNT_KEY)
+        .with_row_index("number")
+        .with_columns(pl.col("number").cast(pl.Int64))
+    )
+
+
 def _points(name: str, step: int, until: int = UNTIL) -> pl.LazyFrame:
     return (
         pl.int_range(SINCE, until, step, dtype=pl.Int64, eager=True).alias(name).to_frame().lazy()
@@ -439,7 +457,7 @@ class Pandas:
     """pandas with floats, which lose digits."""
 
     def __init__(self, rows: pa.Table) -> None:
-        self.table = to_frame(rows)
+        self.table = to_frame(rows, sort=False)
         self.table["balance"] = self.table["balance"].astype("float64")
 
     def series(self) -> pd.DataFrame:
@@ -452,7 +470,7 @@ class Pandas:
         return wide.T.stack(future_stack=True).rename("balance").reset_index()
 
 
-ENGINES: Final[dict[str, Callable[[pa.Table], Any]]] = {
+ENGINES: Final[dict[str, Callable[..., Any]]] = {
     "ours": Ours,
     "DuckDB": DuckDB,
     "Polars": Polars,

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DAYS: Final = 90
-SINCE: Final = 1_680_307_200_000_000
-"""2023-04-01 in microseconds."""
+SINCE: Final = 1_680_393_600_000_000
+"""2023-04-02 in microseconds: engines count days, and nine days, from 1970 on."""
 
-DAY: Final = 86_400_000_000
+HOUR: Final = 3_600_000_000
+DAY: Final = 24 * HOUR
 UNTIL: Final = SINCE + DAYS * DAY
 
 ROWS_A_BLOCK: Final = 7

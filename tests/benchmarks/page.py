@@ -111,6 +111,15 @@ def lines(report: Report) -> Iterator[str]:
                 for name, each in report.weights.items()
             ],
         )
+    if report.touched:
+        yield from section(
+            "How near reconstructions are to a plain copy of what they read and make",
+            ("work", "MB", "copy s", "this package s", "/ copy"),
+            [
+                (work, f"{touched:,.0f}", f"{copy:.3f}", f"{ours:.3f}", f"{ours / copy:.1f}")
+                for work, touched, copy, ours in report.floors()
+            ],
+        )
     for group in dict.fromkeys(figure.group for figure in report.figures):
         figures = [
             (figure.says, *map(number, spread(figure.values)), figure.unit)

@@ -11,7 +11,21 @@ import msgspec
 
 from tests.benchmarks.contestants import DLT, FLOOR, LOOP, TABLE, fetching
 from tests.benchmarks.processes import Cost  # noqa: TC001 - msgspec reads annotations
-from tests.benchmarks.races import FASTER, FEWER, HELD, LINEAR, OURS, QUARTER, ROWS, WORKS, title
+from tests.benchmarks.races import (
+    FASTER,
+    FASTER_THAN_PANDAS,
+    FEWER,
+    HELD,
+    LINEAR,
+    OURS,
+    PANDAS,
+    QUARTER,
+    ROWS,
+    SERIES,
+    SHAPES,
+    WORKS,
+    title,
+)
 from tests.benchmarks.workers import Weight  # noqa: TC001
 
 if TYPE_CHECKING:
@@ -67,9 +81,19 @@ TARGETS = (
         True,
     ),
     *(
-        Target(f"{engine} / {OURS}, {name}", *keys, "seconds", bound, False)
-        for (name, engine), bound in FASTER.items()
-        for keys in [((title(name), engine), (title(name), OURS))]
+        Target(f"{engine} / {OURS}, {name}{shape}", *keys, "seconds", bound, False)
+        for shape in SHAPES
+        for name in WORKS
+        for engine, bound in FASTER.items()
+        for keys in [((title(name, shape), engine), (title(name, shape), OURS))]
+    ),
+    Target(
+        f"{PANDAS} / {OURS}, {SERIES}",
+        (title(SERIES), PANDAS),
+        (title(SERIES), OURS),
+        "seconds",
+        FASTER_THAN_PANDAS,
+        False,
     ),
     *(
         Target(f"{ROWS:,} / {QUARTER:,} rows, {name}", *keys, "seconds", LINEAR, True)
@@ -145,6 +169,10 @@ class Report:
         Of decoding alone; `None` until measured.
     weights
         For each reconstruction, what it held.
+    touched
+        For each group, the MB of what this package reads and makes at least.
+    copy_rates
+        How many MB a second a plain copy reads and writes, in each round.
     bytes_a_row
         Of an archive, and of plain files of the same rows.
     figures
@@ -160,6 +188,8 @@ class Report:
     costs: dict[Key, list[Cost]] = field(default_factory=dict)
     rows_per_second: float | None = None
     weights: dict[str, Weight] = field(default_factory=dict)
+    touched: dict[str, float] = field(default_factory=dict)
+    copy_rates: list[float] = field(default_factory=list)
     bytes_a_row: dict[str, float] = field(default_factory=dict)
     figures: list[Figure] = field(default_factory=list)
     growth: dict[str, dict[str, list[tuple[float, float]]]] = field(default_factory=dict)
@@ -200,9 +230,10 @@ class Report:
             content = msgspec.json.decode(record)
             content["costs"] = {(group, name): each for group, name, each in content["costs"]}
             part = msgspec.convert(content, cls)
-            for name in ("costs", "weights", "bytes_a_row", "growth", "failed", "took"):
+            for name in ("costs", "weights", "bytes_a_row", "growth", "failed", "took", "touched"):
                 getattr(whole, name).update(getattr(part, name))
             whole.figures += part.figures
+            whole.copy_rates += part.copy_rates
             whole.rows_per_second = part.rows_per_second or whole.rows_per_second
             whole.load_before = min(whole.load_before, part.load_before)
         return whole
@@ -232,6 +263,11 @@ class Report:
         if self.weights:
             yield ""
             yield from self._weights()
+        if self.touched and self.copy_rates:
+            yield ""
+            yield f"{'bytes in and out':64}{'MB':>7}{'copy s':>9}{'ours s':>8}{'/ copy':>9}"
+            for group, touched, copy, ours in self.floors():
+                yield f"  {group:62}{touched:7.0f}{copy:9.3f}{ours:8.3f}{ours / copy:9.1f}"
         yield ""
         yield f"{'target':75}{'bound':>13}{'measured':>12}"
         for goal in self.goals():
@@ -242,6 +278,12 @@ class Report:
         yield f"{'memory that a work takes':46}{'peak MB':>9}{'result':>8}{'table':>7}"
         for name, weight in self.weights.items():
             yield f"  {name:44}{weight.peak:9.0f}{weight.result:8.0f}{weight.table:7.0f}"
+
+    def floors(self) -> Iterator[tuple[str, float, float, float]]:
+        """Yield of each reconstruction the MB that it must touch, what a copy takes, and it."""
+        for group, touched in self.touched.items():
+            ours = statistics.median(cost.seconds for cost in self.costs[group, OURS])
+            yield group, touched, touched / statistics.median(self.copy_rates), ours
 
     def goals(self) -> Iterator[Goal]:
         """Yield what was asked of what was measured."""

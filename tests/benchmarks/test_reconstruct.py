@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.feather
 import pytest
@@ -12,23 +13,49 @@ pytest.importorskip("polars")
 from balance_analysis.frame import to_arrow
 from balance_analysis.schema import ACCOUNT_KEY
 from tests.benchmarks.engines import ENGINES, to_exact
-from tests.benchmarks.levels import make_table
-from tests.benchmarks.races import ACCOUNTS, QUARTER, RACES, ROWS, SERIES, WORKS, title
-from tests.benchmarks.workers import Worker
+from tests.benchmarks.levels import DAY, make_table
+from tests.benchmarks.races import (
+    ACCOUNTS,
+    DUCKDB,
+    OURS,
+    POLARS,
+    QUARTER,
+    RACES,
+    ROWS,
+    SERIES,
+    SHAPES,
+    WORKS,
+    title,
+)
+from tests.benchmarks.workers import Worker, copy_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 
-@pytest.fixture(scope="module")
-def rows():
-    return to_arrow(make_table(20_000, 200))
+NINE_DAYS = 9 * DAY
+"""The steps of the series and the averages of many accounts."""
+
+AGAINST = {"ours": OURS, "DuckDB": DUCKDB, "Polars": POLARS}
+MORE_SHAPES = [shape for shape in SHAPES if shape]
 
 
-@pytest.fixture(scope="module")
-def small(rows):
-    return {name: engine(rows) for name, engine in ENGINES.items()}
+def make_rows(count, accounts, *, is_ordered):
+    rows = to_arrow(make_table(count, accounts))
+    order = np.random.default_rng(3).permutation(count)
+    return rows if is_ordered else rows.take(pa.array(order))
+
+
+def steps_of(shape):
+    return () if SHAPES[shape][0] == ACCOUNTS else (NINE_DAYS, NINE_DAYS)
+
+
+@pytest.fixture(scope="module", params=SHAPES, ids=lambda shape: shape.strip(", ") or "usual")
+def small(request):
+    accounts, is_ordered = SHAPES[request.param]
+    rows = make_rows(20_000, accounts // 25, is_ordered=is_ordered)
+    return {name: ENGINES[name](rows, *steps_of(request.param)) for name in AGAINST}
 
 
 @pytest.mark.parametrize("name", ["DuckDB", "Polars"])
@@ -42,11 +69,13 @@ def test_the_engines_find_the_same(work, name, small):
         assert theirs[column].equals(ours[column]), column
 
 
-def test_the_other_series_are_the_same(small):
-    ours = to_exact(small["ours"].series())
-    packed = to_exact(small["Polars"].series_packed())
-    floats = to_exact(small["pandas"].series())
-    wide = small["ours"].series_wide()
+def test_the_other_series_are_the_same():
+    rows = make_rows(20_000, 200, is_ordered=True)
+    engine = ENGINES["ours"](rows)
+    ours = to_exact(engine.series())
+    packed = to_exact(ENGINES["Polars"](rows).series_packed())
+    floats = to_exact(ENGINES["pandas"](rows).series())
+    wide = engine.series_wide()
     stacked = pa.concat_arrays([pa.array(wide.iloc[:, n]) for n in range(wide.shape[1])])
 
     assert packed.equals(ours.select(packed.column_names))
@@ -58,23 +87,16 @@ def test_the_other_series_are_the_same(small):
     assert stacked.equals(ours["balance"].combine_chunks())
 
 
-@pytest.mark.parametrize("name", ["DuckDB", "Polars"])
-@pytest.mark.parametrize("work", ["totals", "deltas", "flows", "averages"])
-def test_an_engine_that_relies_on_an_order_checks_it(work, name, rows):
-    swapped = pa.concat_tables([rows.slice(0, 1000), rows.slice(1001), rows.slice(1000, 1)])
-
-    with pytest.raises(ValueError, match="not in order"):
-        getattr(ENGINES[name](swapped), work)()
+def write_rows(file, *shape, **order):
+    pyarrow.feather.write_feather(make_rows(*shape, **order), file, compression="uncompressed")
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> dict[int, Path]:
     folder = tmp_path_factory.mktemp("reconstruct")
-    files = {}
-    for count in (ROWS, QUARTER):
-        rows = to_arrow(make_table(count, ACCOUNTS))
-        files[count] = folder / f"{count}.arrow"
-        pyarrow.feather.write_feather(rows, files[count], compression="uncompressed")
+    files = {count: folder / f"{count}.arrow" for count in (ROWS, QUARTER)}
+    for count, file in files.items():
+        write_rows(file, count, ACCOUNTS, is_ordered=True)
     return files
 
 
@@ -86,6 +108,23 @@ def workers(files) -> Iterator[dict[str, Worker]]:
         }
 
 
+@pytest.fixture(scope="module")
+def workers_of_shape(request, tmp_path_factory) -> Iterator[dict[str, Worker]]:
+    accounts, is_ordered = SHAPES[request.param]
+    file = tmp_path_factory.mktemp("shape") / "rows.arrow"
+    write_rows(file, ROWS, accounts, is_ordered=is_ordered)
+    with contextlib.ExitStack() as stack:
+        steps = steps_of(request.param)
+        yield {name: stack.enter_context(Worker(name, file, *steps)) for name in AGAINST}
+    file.unlink()
+
+
+def time_work(report, group, contestant, worker, work):
+    report.add(group, contestant, worker.time(work))
+    if contestant == OURS:
+        report.touched[group] = worker.touched
+
+
 @pytest.mark.usefixtures("round_number")
 @pytest.mark.parametrize(
     ("name", "contestant"), [(name, contestant) for name in RACES for contestant in RACES[name]]
@@ -93,7 +132,21 @@ def workers(files) -> Iterator[dict[str, Worker]]:
 def test_a_work_takes_some_time(name, contestant, workers, report):
     worker, work = RACES[name][contestant]
 
-    report.add(title(name), contestant, workers[worker].time(work))
+    report.copy_rates.append(copy_rate())
+    time_work(report, title(name), contestant, workers[worker], work)
+
+
+@pytest.mark.parametrize("name", WORKS)
+@pytest.mark.parametrize(
+    ("shape", "workers_of_shape"),
+    [(shape, shape) for shape in MORE_SHAPES],
+    indirect=["workers_of_shape"],
+)
+def test_a_work_on_another_shape_takes_some_time(name, shape, workers_of_shape, report, rounds):
+    for _ in range(-(-rounds // 2)):
+        for worker, contestant in AGAINST.items():
+            group = title(name, shape)
+            time_work(report, group, contestant, workers_of_shape[worker], WORKS[name])
 
 
 @pytest.mark.parametrize(("name", "work"), [*WORKS.items(), (f"{SERIES}, wide", "series_wide")])

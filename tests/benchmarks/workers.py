@@ -1,6 +1,7 @@
 """A contestant as a process of its own, to be asked for one work after the other.
 
-As a program, `python workers.py ENGINE FILE`, this is that process. It prints a line when it has
+As a program, `python workers.py ENGINE FILE [HOUR DAY]`, this is that process; the last two are the
+steps of the series and of the averages, microseconds. It prints a line when it has
 the rows, and then a line of JSON for each line that it reads: `time WORK`, what the work costs just
 after it was done once, with memory that is warm, or `weigh WORK`, what it holds.
 """
@@ -10,20 +11,22 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import os
+import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.feather
 
 from tests.benchmarks.processes import Cost, environment
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FEW = 1000
 
@@ -48,10 +51,11 @@ class Weight:
 class Worker:
     """An engine under way with the rows of a file; it ends with its context."""
 
-    def __init__(self, engine: str, rows: Path) -> None:
+    def __init__(self, engine: str, rows: Path, *steps: int) -> None:
+        self.touched: int | None = None
         command = [sys.executable, "-P", "-W", "ignore", "-m", "tests.benchmarks.workers"]
         self._process = subprocess.Popen(
-            [*command, engine, str(rows)],
+            [*command, engine, str(rows), *map(str, steps)],
             env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -66,8 +70,13 @@ class Worker:
         self._process.communicate()
 
     def time(self, work: str) -> Cost:
-        """Return what a work costs just after it was done once."""
-        return Cost(**self._ask(f"time {work}"))
+        """Return what a work costs just after it was done once.
+
+        Of this package, `touched` then has the MB of the table and of what was made of it.
+        """
+        answer = self._ask(f"time {work}")
+        self.touched = answer.pop("touched")
+        return Cost(**answer)
 
     def weigh(self, work: str) -> Weight:
         """Return what a work holds; the first thing to ask of a process."""
@@ -87,8 +96,10 @@ def _time(contestant: Any, work: str) -> dict[str, float]:
     cpu, began = time.process_time(), time.perf_counter()
     result = getattr(contestant, work)()
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-    del result
-    return {"seconds": seconds, "cpu": cpu, "peak": _memory("VmHWM")}
+    peak = _memory("VmHWM")
+    is_ours = isinstance(result, pd.DataFrame)
+    touched = _size(contestant.table) + _size(result) if is_ours else None
+    return {"seconds": seconds, "cpu": cpu, "peak": peak, "touched": touched}
 
 
 def _weigh(contestant: Any, work: str, few: Any) -> dict[str, float]:
@@ -119,7 +130,20 @@ def _size(frame: pd.DataFrame) -> float:
     return float(frame.memory_usage().sum()) / 1e6
 
 
-def main(engine: str, file: str) -> None:
+def copy_rate() -> float:
+    """Return how many MB a second a plain copy reads and writes, by all processors."""
+    parts, seconds = os.cpu_count(), []
+    source = np.ones((parts, 100_000_000 // 8 // parts))
+    target = source.copy()
+    with ThreadPoolExecutor(parts) as pool:
+        for _ in range(9):
+            began = time.perf_counter()
+            list(pool.map(np.copyto, target, source))
+            seconds.append(time.perf_counter() - began)
+    return 2 * source.nbytes / 1e6 / statistics.median(seconds)
+
+
+def main(engine: str, file: str, *steps: str) -> None:
     from tests.benchmarks.engines import ENGINES  # noqa: PLC0415 - Polars is asked for here only
 
     # The system's allocator gives all back that is not kept, so that it can't be used again unseen.
@@ -127,7 +151,7 @@ def main(engine: str, file: str) -> None:
     pa.set_memory_pool(pa.system_memory_pool())
     rows = pa.feather.read_table(file, memory_map=False)
     few = ENGINES[engine](rows.take(pa.array(range(FEW))))
-    contestant = ENGINES[engine](rows)
+    contestant = ENGINES[engine](rows, *map(int, steps))
     del rows
     pa.set_memory_pool(usual)
     print("ready", flush=True)  # noqa: T201

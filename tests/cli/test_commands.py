@@ -13,7 +13,7 @@ from decimal import Decimal
 import pandas as pd
 import pytest
 import stamina
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
@@ -102,6 +102,7 @@ def test_summary_prints_the_most_active_accounts(tmp_path):
     balance=st.integers(0, 10**38 - 1),
     changes=st.integers(0, 10**7),
 )
+@settings(max_examples=15)
 def test_a_summary_of_any_accounts_fits_80_columns(ids, symbol, balance, changes):
     rows = pd.DataFrame(
         {
@@ -234,7 +235,7 @@ def test_ctrl_c_ends_a_fetch_at_once_and_writes_nothing(tmp_path):
             time.sleep(0.05)
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=10)
+        _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert said == "balance-analysis: interrupted\n"
     assert list(tmp_path.iterdir()) == []

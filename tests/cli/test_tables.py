@@ -101,7 +101,7 @@ def scratch(tmp_path_factory):
     return tmp_path_factory.mktemp("scratch")
 
 
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(table=tables(), grid=st.none() | fixed_grids(), layout=st.sampled_from(["long", "wide"]))
 def test_series_read_back_are_the_series_of_the_library(table, grid, layout, scratch):
     ba.write_parquet(table, scratch / "x.parquet")

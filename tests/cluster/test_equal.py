@@ -72,7 +72,7 @@ def pool():
 
 
 @given(cases(), partitions, sizes, groups, gaps)
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_each_function_gives_what_it_gives_of_the_whole_table(  # noqa: PLR0917 - drawn
     pool, case, partition, size, by, unproven
 ):
@@ -86,7 +86,7 @@ def test_each_function_gives_what_it_gives_of_the_whole_table(  # noqa: PLR0917 
 
 
 @given(cases(), partitions, sizes, gaps)
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_a_summary_is_that_of_the_whole_table(pool, case, partition, size, unproven):
     table, how = case
     how = {name: value for name, value in how.items() if name not in {"freq", "tz"}}
@@ -97,7 +97,7 @@ def test_a_summary_is_that_of_the_whole_table(pool, case, partition, size, unpro
 
 
 @given(books(amounts=signed, times=TIMES, most=15), groups, sizes, st.sampled_from([None, "2D"]))
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_a_total_fails_only_where_that_of_the_whole_does(pool, book, by, size, freq):
     rows, opening = book
     how = {"by": by, "freq": freq, "opening": opening_frame(opening) if opening else None}
@@ -128,7 +128,7 @@ def test_parts_of_a_total_may_be_too_large_where_the_whole_is_not(pool):
 
 
 @given(cases(), sizes, st.lists(accounts, min_size=1, max_size=3))
-@settings(max_examples=10)
+@settings(max_examples=5)
 def test_filters_choose_the_rows_before_anything_is_asked_of_them(pool, case, size, wanted):
     table, how = case
     scan = {

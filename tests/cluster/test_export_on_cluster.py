@@ -13,11 +13,9 @@ import time
 
 import pytest
 from distributed import Client
-from typer.testing import CliRunner
 
 from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.layout import STAGED
-from balance_analysis.cli import app
 from balance_analysis.errors import RequestError
 from tests.archive.exporting import (
     DAY,
@@ -31,11 +29,14 @@ from tests.archive.exporting import (
     spans_of,
     spread_history,
 )
+from tests.cli.running import fails
 from tests.loopback import Fault
 
 ROWS = spread_history(7)
 WHOLE = {"start": START, "end": END}
 SINCE = ("--since", "2023-04-28T20:00", "--until", "2023-05-03T08:00")
+NOWHERE = ("export", "http://127.0.0.1:1")
+SCHEDULER = ("--scheduler", "tcp://127.0.0.1:1")
 THIRD = START - START % DAY + 2 * DAY
 """Where the third day begins."""
 
@@ -238,55 +239,25 @@ def test_a_scheduler_that_restarts_ends_the_run_and_the_next_one_completes_it(
     assert lasting(tmp_path / "a") == alone
 
 
-def test_a_scheduler_that_is_not_there_is_a_source_that_is_not_available(tmp_path):
-    code = (
-        "import sys; from balance_analysis.cli import archive, app\n"
-        "archive.SECONDS = 1\n"
-        "app(sys.argv[1:])"
-    )
-    command = ["export", "http://127.0.0.1:1", tmp_path / "a", "--scheduler", "tcp://127.0.0.1:1"]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, command)], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 4, done.stderr
-    assert "tcp://127.0.0.1:1: the scheduler can't be reached" in done.stderr
-    assert not (tmp_path / "a").exists()
+def test_a_scheduler_that_is_not_there_is_a_source_that_is_not_available(tmp_path, monkeypatch):
+    monkeypatch.setattr("balance_analysis.cli.archive.SECONDS", 1)
+    said = fails(*NOWHERE, tmp_path / "a", *SCHEDULER, code=4, folder=tmp_path)
+    assert "tcp://127.0.0.1:1: the scheduler can't be reached" in said
 
 
-def test_without_dask_the_command_tells_what_to_install(tmp_path):
-    code = (
-        "import sys; sys.modules['distributed'] = None\n"
-        "from balance_analysis.cli import app\n"
-        "app(sys.argv[1:])"
-    )
-    command = ["export", "http://127.0.0.1:1", tmp_path / "a", "--scheduler", "tcp://127.0.0.1:1"]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, command)], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 2, done.stderr
-    assert "pip install 'balance-analysis[cluster]'" in done.stderr
+def test_without_dask_the_command_tells_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    said = fails(*NOWHERE, tmp_path / "a", *SCHEDULER, code=2, folder=tmp_path)
+    assert "pip install 'balance-analysis[cluster]'" in said
 
 
 @pytest.mark.parametrize("option", ["--repair", "--dry-run"])
 def test_what_asks_from_here_takes_no_scheduler(tmp_path, option):
-    command = ["export", "http://127.0.0.1:1", str(tmp_path / "a"), option]
-    found = CliRunner().invoke(app, [*command, "--scheduler", "tcp://127.0.0.1:1"])
-    assert (found.exit_code, found.stdout) == (2, "")
-    assert f"{option} works without a cluster: leave --scheduler out" in found.stderr
+    said = fails(*NOWHERE, tmp_path / "a", option, *SCHEDULER, code=2, folder=tmp_path)
+    assert f"{option} works without a cluster: leave --scheduler out" in said
 
 
 @pytest.mark.parametrize("address", ["hello", "nothing://127.0.0.1:1"])
 def test_an_address_that_is_none_is_a_slip_of_the_caller(tmp_path, address):
-    command = [
-        sys.executable,
-        "-m",
-        "balance_analysis",
-        "verify",
-        str(tmp_path),
-        "--scheduler",
-        address,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2, done.stderr
-    assert f"--scheduler {address}: " in done.stderr
-    assert "Traceback" not in done.stderr
+    said = fails("verify", tmp_path, "--scheduler", address, code=2, folder=tmp_path)
+    assert f"--scheduler {address}: " in said

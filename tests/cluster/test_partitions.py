@@ -36,7 +36,7 @@ def archive(table, tmp_path_factory):
 
 
 @given(books(times=TIMES, most=20, openings=False), st.sampled_from(["hour", "day", "month"]))
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_all_partitions_together_are_the_table(book, partition):
     rows = table_of(book[0])
     with archive_of(rows, partition) as archive:

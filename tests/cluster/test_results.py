@@ -185,7 +185,7 @@ def test_a_machine_that_does_not_reach_the_archive_says_so(archive, tmp_path):
     with pytest.raises(ba.ArchiveError, match=f"{platform.node()} does not find .*same path"):
         elsewhere.read(Slice())
     with pytest.raises(ba.ArchiveError, match="does not find"):
-        elsewhere.count()
+        elsewhere.accounts()
 
 
 def test_accounts_that_are_known_from_an_opening_alone_are_spread_as_well(archive, table):

@@ -16,7 +16,7 @@ from balance_analysis.explorer import views
 from balance_analysis.explorer.query import VIEWS, Query, read_query, write_key
 from balance_analysis.explorer.source import ArchiveSource, Kept, TableSource, keys_of
 from balance_analysis.explorer.views import Explorer
-from balance_analysis.known import note_known
+from balance_analysis.known import known_of, note_known
 from balance_analysis.schema import from_microseconds
 from tests.analysis.tables import DAY, GENERAL, HOUR, LARGEST, MARGIN, OTHER, START, table_of
 from tests.archive.exporting import node_of, run_export, spread_history
@@ -46,6 +46,14 @@ def gapped(tmp_path_factory):
         run_export(node, folder, start=BEGIN + DAY, end=END)
         run_export(node, folder, start=BEGIN - 6 * DAY, end=BEGIN)
     return ba.Archive(folder)
+
+
+def source_of(table, **options):
+    """A table as a source, from its first row to its last, or what it knows."""
+    times = [time.value // 1000 for time in table["timestamp"]]
+    ends = [bound for span in known_of(table) or () for bound in span]
+    ends += [min(times), max(times) + 1] if times else []
+    return TableSource(table, **{"bounds": (min(ends, default=0), max(ends, default=0)), **options})
 
 
 def ask(explorer, view, **query):
@@ -179,7 +187,7 @@ def test_an_account_s_page_is_the_library_s(archive, explorer):
 def test_rows_come_page_by_page_each_once():
     count = 2 * views.PAGE + 3
     table = table_of([(*GENERAL, START + n * HOUR, n) for n in range(count)])
-    explorer = Explorer(TableSource(table))
+    explorer = Explorer(source_of(table))
     pages = [ask(explorer, "rows", accounts=(GENERAL,), page=page) for page in range(4)]
     balances = [int(row[1]) for page in pages for row in page["rows"]["rows"]]
     assert balances == list(range(count))[::-1]
@@ -192,7 +200,7 @@ def steps_of(line):
 
 def test_a_chart_has_every_row_of_a_range_that_has_few_and_the_one_before():
     table = table_of([(*GENERAL, START + n * HOUR, 10**37 + n) for n in range(20)])
-    explorer = Explorer(TableSource(table))
+    explorer = Explorer(source_of(table))
     query = {"start": START + 5 * HOUR + 1, "end": START + 9 * HOUR}
     (line,) = ask(explorer, "series", accounts=(GENERAL,), **query)["series"]
     assert steps_of(line) == [(START + n * HOUR, str(10**37 + n)) for n in range(5, 9)]
@@ -202,7 +210,7 @@ def test_a_chart_has_every_row_of_a_range_that_has_few_and_the_one_before():
 @given(st.lists(st.integers(0, LARGEST), min_size=200, max_size=400), st.integers(1, 20))
 def test_a_thinned_line_keeps_real_rows_with_the_ends_the_lowest_and_the_highest(levels, width):
     table = table_of([(*GENERAL, START + n * HOUR, level) for n, level in enumerate(levels)])
-    explorer = Explorer(TableSource(table))
+    explorer = Explorer(source_of(table))
     (line,) = ask(explorer, "series", accounts=(GENERAL,), width=width)["series"]
     real = [(START + n * HOUR, str(level)) for n, level in enumerate(levels)]
     assert set(steps_of(line)) <= set(real)
@@ -215,7 +223,7 @@ def test_a_thinned_line_keeps_real_rows_with_the_ends_the_lowest_and_the_highest
 def test_a_line_ends_where_a_balance_ceases_to_be_known():
     table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 3 * DAY, 7)])
     note_known(table, [(START, START + DAY), (START + 2 * DAY, START + 4 * DAY)])
-    explorer = Explorer(TableSource(table))
+    explorer = Explorer(source_of(table))
     (line,) = ask(explorer, "series", accounts=(GENERAL,))["series"]
     assert steps_of(line) == [(START, "5"), (START + DAY, None), (START + 3 * DAY, "7")]
     assert ask(explorer, "about")["gaps"] == [[START + DAY, START + 2 * DAY]]
@@ -224,7 +232,7 @@ def test_a_line_ends_where_a_balance_ceases_to_be_known():
 def test_what_was_held_before_a_table_is_told_as_its_opening():
     table = table_of([(*GENERAL, START + DAY, 7)])
     opening = ba.balance_at(table_of([(*GENERAL, START, 5)]), from_microseconds(START + 1))
-    held = TableSource(table, opening=opening, bounds=(START + HOUR, START + 2 * DAY))
+    held = source_of(table, opening=opening, bounds=(START + HOUR, START + 2 * DAY))
     (line,) = ask(Explorer(held), "series", accounts=(GENERAL,))["series"]
     assert steps_of(line) == [(START + HOUR, "5"), (START + DAY, "7")]
     assert line["opening"]
@@ -267,7 +275,7 @@ def test_an_export_that_goes_on_is_seen(tmp_path):
 
 def test_accounts_are_found_by_any_part_of_an_id_or_a_type():
     table = table_of([(*account, START, 5) for account in (GENERAL, MARGIN, OTHER)])
-    explorer = Explorer(TableSource(table))
+    explorer = Explorer(source_of(table))
 
     def found(text):
         rows = ask(explorer, "accounts", asset="VOTE", text=text)["accounts"]["rows"]
@@ -309,7 +317,7 @@ def test_a_question_that_means_nothing_is_refused_and_says_why(view, items, says
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("rows", [[], [(*GENERAL, START, 5)]], ids=["nothing", "one row"])
 def test_every_view_answers_where_there_is_little(view, rows):
-    explorer = Explorer(TableSource(table_of(rows)))
+    explorer = Explorer(source_of(table_of(rows)))
     for query in (Query(), Query("none"), Query("VOTE", (GENERAL,), start=START + DAY)):
         assert isinstance(json.loads(explorer.encode(view, query)), dict)
 
@@ -328,5 +336,5 @@ def test_what_was_looked_at_longest_ago_is_forgotten():
 def test_the_largest_comes_first_to_the_last_digit():
     most = 10**37
     rows = [("VOTE", "T", f"{n}", "", START, most + n) for n in (1, 3, 2)]
-    found = ask(Explorer(TableSource(table_of(rows))), "holders")["holders"]["rows"]
+    found = ask(Explorer(source_of(table_of(rows))), "holders")["holders"]["rows"]
     assert [int(row[1]) - most for row in found] == [3, 2, 1]

@@ -42,7 +42,7 @@ def includes(label, count):
 
 
 @given(st.lists(st.integers(0, 40 * 24), min_size=1, max_size=60, unique=True))
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_each_day_stands_in_its_week_and_has_its_count(hours):
     times = [START + hour * HOUR for hour in hours]
     ax = ba.plot_activity(table_of([(*GENERAL, time, 1) for time in times]))
@@ -57,7 +57,7 @@ def test_each_day_stands_in_its_week_and_has_its_count(hours):
 
 
 @given(st.lists(st.integers(0, 40 * 24), min_size=1, max_size=60, unique=True))
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_each_hour_of_the_week_has_the_count_of_all_weeks(hours):
     times = [START + hour * HOUR for hour in hours]
     ax = ba.plot_activity(table_of([(*GENERAL, time, 1) for time in times]), kind="week")

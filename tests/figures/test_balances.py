@@ -134,7 +134,7 @@ LEVELS = st.lists(
 
 
 @given(LEVELS, st.sampled_from([None, 0, 6, 18]), st.sampled_from([1, HOUR, 100 * DAY]))
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_any_history_draws_with_amounts_that_can_be_told_apart(levels, decimals, step):
     rows = [(*GENERAL, START + at * step, level) for at, level in enumerate(levels)]
     ax = plot_balances(table_of(rows), assets={} if decimals is None else {"VOTE": decimals})

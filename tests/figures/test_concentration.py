@@ -20,7 +20,7 @@ def holders(balances, *, time=START):
 
 
 @given(st.lists(st.integers(1, 10**30), min_size=1, max_size=30))
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_the_area_between_the_curve_and_the_diagonal_is_half_the_gini_coefficient(balances):
     parts, shares = lorenz(sorted(balances))
     gini = ba.concentration(holders(balances), "2100-01-01")["gini"].iloc[0]
@@ -72,7 +72,7 @@ def test_what_is_nearly_all_is_not_said_to_be_all():
         unique_by=lambda row: row[:2],
     )
 )
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_shares_of_all_holders_add_up_to_the_whole(rows):
     accounts = [("VOTE", "ACCOUNT_TYPE_GENERAL", f"p{who}", "") for who, _, _ in rows]
     table = table_of(

@@ -36,7 +36,7 @@ def bars(ax):
         st.tuples(st.integers(1, 50), st.integers(1, 50), st.booleans()), min_size=1, max_size=8
     )
 )
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_every_stretch_is_drawn_in_the_row_of_its_state(parts):
     spans, at = [], START
     for pause, length, proven in parts:

@@ -12,7 +12,7 @@ from tests.figures.drawn import DAY, GENERAL, HOUR, MARGIN, areas, lines, said, 
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=12))
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_the_curve_lies_under_zero_by_what_the_balance_lacks_to_its_peak(levels):
     ax = ba.plot_drawdown(
         table_of([(*GENERAL, START + n * HOUR, level) for n, level in enumerate(levels)])

@@ -41,7 +41,7 @@ def bars(ax, label):
         max_size=15,
     )
 )
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_bars_add_up_to_all_that_came_and_went_and_the_net_to_their_difference(levels):
     rows = [(*account, START + h * HOUR, level) for (account, h), level in levels.items()]
     moves = [

@@ -106,17 +106,14 @@ def check_layout(ax):
             assert not any(overlap(top, legend.get_window_extent()) for top in drawn(each))
     for text in found:
         assert inside(text.get_window_extent(), figure.bbox), text
-    for one, other in combinations(found, 2):
-        assert not overlap(box_of(one), box_of(other)), (one, other)
+    # Where a text is, without the line that leads to it.
+    boxes = [(text, Text.get_window_extent(text)) for text in found]
+    for (one, box), (other, its_box) in combinations(boxes, 2):
+        assert not overlap(box, its_box), (one, other)
 
 
 def is_seen(text, ax):
     return text.get_text().strip() and text.get_visible() and is_shown(text, ax)
-
-
-def box_of(text):
-    """Return where a text is, without the line that leads to it."""
-    return Text.get_window_extent(text)
 
 
 def inside(box, other):
@@ -311,7 +308,7 @@ def test_no_date_stands_twice_under_an_axis(days):
     st.floats(0.00001, 3000),
     st.integers(1, 12),
 )
-@settings(max_examples=12)
+@settings(max_examples=6)
 def test_so_they_do_in_any_size_and_over_any_time(name, width, height, days, parties):
     table = history(30, days=days, parties=parties, types=TYPES)
     check_layout(PLOTS[name](table, axes_of((width, height))))

@@ -45,7 +45,7 @@ def at(steps, when):
 
 
 @given(ROWS)
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_the_top_is_the_sum_of_all_that_is_known_and_each_band_what_its_group_holds(levels):
     rows = [(*account, time, balance) for (account, time), balance in levels.items()]
     plt.close("all")  # also of an example that failed

@@ -106,7 +106,7 @@ def scratch(tmp_path_factory):
     return tmp_path_factory.mktemp("scratch")
 
 
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(table=spoilt())
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_any_text_and_amount_is_read_back(ending, table, scratch):

@@ -60,7 +60,7 @@ class Cluster(Late):
 
 
 def until(is_so):
-    for _ in range(1000):
+    for _ in range(6000):
         if is_so():
             return
         time.sleep(0.01)
@@ -85,7 +85,7 @@ def test_results_come_in_order_and_tasks_are_handed_out_as_others_end(beside):
     executor.end(3, 4)
     until(lambda: len(executor.futures) == 7)
     executor.end(0)
-    assert found.result(10) == [0, -1]
+    assert found.result(60) == [0, -1]
     taking.close()
     assert all(future.cancelled() or future.done() for _, future in executor.futures)
 
@@ -99,7 +99,7 @@ def test_what_waits_for_the_slowest_task_is_bounded(beside, how, most):
     time.sleep(0.05)
     assert len(executor.futures) == most
     executor.end(0)
-    assert first.result(10) == 0
+    assert first.result(60) == 0
     taking.close()
 
 
@@ -110,7 +110,7 @@ def test_a_task_that_is_cancelled_from_outside_says_so(beside, executor):
     until(lambda: executor.futures)
     executor.futures[0][1].cancel()
     with pytest.raises(CancelledError, match="the cluster was lost") as failed:
-        failing.result(10)
+        failing.result(60)
     assert failed.value.__notes__ == ["in the task of the day"]
 
 
@@ -129,7 +129,7 @@ def test_what_is_not_taken_is_cancelled_on_the_cluster(beside):
     first = beside(next, taking)
     until(lambda: len(cluster.futures) == 4)
     cluster.end(0)
-    assert first.result(10) == 0
+    assert first.result(60) == 0
     taking.close()
     assert all(future.cancelled() for _, future in cluster.futures[1:])
 
@@ -168,6 +168,6 @@ def test_a_cluster_without_workers_is_waited_for_and_told_of(monkeypatch, caplog
     first = beside(next, taking)
     assert looked.wait(10)
     cluster.end(0)
-    assert first.result(10) == -1
+    assert first.result(60) == -1
     said = {each.message for each in caplog.records}
     assert said == (set() if threads else {"the cluster has no workers: waiting for one to join"})

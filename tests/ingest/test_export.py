@@ -100,7 +100,7 @@ def intervals():
 # Any split of runs
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(
     intervals(),
     st.integers(0, 10),

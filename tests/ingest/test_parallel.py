@@ -6,6 +6,7 @@ import datetime as dt
 import os
 import pickle
 import signal
+import threading
 import urllib.request
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -123,7 +124,7 @@ def runs():
     return st.lists(bounds, max_size=2)
 
 
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(
     runs(),
     st.sampled_from(["day", "month", "hour"]),
@@ -385,27 +386,37 @@ def test_interrupted_what_is_complete_stays_and_no_further_task_begins(
 
 
 class Counting:
-    """Threads that note what they are given, and how much of it at once."""
+    """Threads that note what they are given, and how much of it at once.
+
+    None ends before as many as are expected have begun.
+    """
 
     _max_workers = 2
 
-    def __init__(self, pool):
+    def __init__(self, pool, expected):
         self._pool, self._under_way = pool, set()
+        self._expected, self._full = expected, threading.Event()
         self.rates, self.most = set(), 0
 
     def submit(self, function, task):
         self.rates.add(task.load.client.max_requests_per_second)
-        future = self._pool.submit(function, task)
+        future = self._pool.submit(self._wait, function, task)
         self._under_way = {other for other in self._under_way if not other.done()} | {future}
         self.most = max(self.most, len(self._under_way))
+        if self.most >= self._expected:
+            self._full.set()
         return future
+
+    def _wait(self, function, task):
+        self._full.wait(10)
+        return function(task)
 
 
 @pytest.mark.parametrize(("rate", "share", "at_once"), [(None, None, 4), (600, 300, 2)])
 def test_tasks_that_run_at_once_share_the_rate(tmp_path, rate, share, at_once):
     bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
-    with node_of(ROWS, latency=0.02) as node, ThreadPoolExecutor(8) as pool:
-        counting = Counting(pool)
+    with node_of(ROWS) as node, ThreadPoolExecutor(8) as pool:
+        counting = Counting(pool, at_once)
         with Client(node.url, max_requests_per_second=rate) as client:
             export(client, Archive(tmp_path / "a"), executor=counting, **bounds)
     assert counting.rates == {share}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
 
 import pandas as pd
@@ -16,6 +14,7 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis.load import to_parquet as download
 from balance_analysis.load.to_parquet import load_to_parquet, partial_path
+from tests.cli.running import child, run
 from tests.loopback import Fault, LoopbackNode, histories, random_history
 
 pytestmark = pytest.mark.usefixtures("without_waits")
@@ -39,7 +38,7 @@ def load_all(node, **options):
         return ba.load_balance_changes(client, start=START, **options)
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(histories(), st.sampled_from([3, 40, 1000]), st.integers(1, 3))
 def test_the_file_holds_the_table_that_a_load_gives(tmp_path_factory, rows, page_size, workers):
     path = tmp_path_factory.mktemp("files") / "changes.parquet"
@@ -66,7 +65,7 @@ def test_row_groups_follow_in_time_and_are_sorted_inside(tmp_path):
         )
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(st.integers(0, 60), st.sampled_from([7, 50]), st.integers(1, 4))
 def test_a_failed_load_goes_on_where_it_stood(tmp_path_factory, served, page_size, workers):
     path = tmp_path_factory.mktemp("files") / "x.parquet"
@@ -196,31 +195,22 @@ def test_quarantined_rows_are_told_across_runs(tmp_path):
     assert loaded["rows"] == len(ROWS) - len(spoiled)
 
 
-def fetch(node, path, *options):
-    return subprocess.Popen(
-        [sys.executable, "-m", "balance_analysis", "fetch", node.url, "-o", str(path), *options],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_fetch_is_resumed_on_the_command_line(sent, tmp_path):
     path = tmp_path / "x.parquet"
     options = ("--since", START, "--until", "2023-05-01", "--page-size", "20", "--workers", "2")
     with LoopbackNode(ROWS, block_timestamp=LATE, latency=0.05) as node:
-        process = fetch(node, path, *options)
+        process = child("fetch", node.url, "-o", path, *options)
         while len(node.requests) < 20:
             time.sleep(0.02)
         process.send_signal(sent)
-        said = process.communicate(timeout=20)[1]
+        said = process.communicate(timeout=60)[1]
         assert process.returncode == 130
         assert "--resume" in said
         assert [partial_path(path)] == list(tmp_path.iterdir())
         node.latency = 0
-        process = fetch(node, path, *options, "--resume", "-q")
-        said = process.communicate(timeout=20)[1]
-        assert (process.returncode, said) == (0, "")
+        again = run("fetch", node.url, "-o", path, *options, "--resume", "-q")
+        assert again.stderr == ""
         expected = load_all(node, end="2023-05-01")
     pd.testing.assert_frame_equal(ba.read_parquet(path), expected)
     assert [path] == list(tmp_path.iterdir())

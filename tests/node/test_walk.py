@@ -78,7 +78,7 @@ def test_the_steps_tile_the_window_and_bring_its_rows(history, page_size, data):
     assert lines_of_steps(steps) == lines_of_rows(matching(history, start=start, end=end))
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(histories(most_rows=80, most_accounts=40, largest_block=5), st.integers(1, 30))
 def test_parts_that_reach_differently_far_lose_no_row(history, page_size):
     parties = sorted({row.party_id for row in history}) or ["network"]

@@ -67,7 +67,7 @@ def test_what_the_archive_lacks_is_not_compared_and_told(tmp_path, segments):
 
 
 @given(number=st.integers(0, len(ROWS) - 1), step=st.integers(-(10**20), 10**20))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_a_row_that_differs_is_named_with_both_balances(tmp_path_factory, segments, number, step):
     row, folder = ROWS[number], tmp_path_factory.mktemp("other")
     is_external = row.account_type == "ACCOUNT_TYPE_EXTERNAL"

@@ -96,7 +96,7 @@ def _head_of(held):
 
 
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_every_request_gets_the_answer_that_the_rules_give(held_in, data):
     held = data.draw(archives())
     service, strict = held_in(held)
@@ -133,7 +133,7 @@ def _large(held_in):
 
 
 @given(data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_a_file_of_several_row_groups_is_asked_as_a_small_one(large, data):
     service, held, cursors = large
     items = data.draw(rules.requests(held, cursors))
@@ -142,7 +142,7 @@ def test_a_file_of_several_row_groups_is_asked_as_a_small_one(large, data):
 
 @pytest.mark.parametrize("forward", [True, False])
 @given(data=st.data())
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_paging_visits_every_row_once(held_in, forward, data):
     held = data.draw(archives(max_size=40))
     service, _ = held_in(held)
@@ -164,7 +164,7 @@ def test_paging_visits_every_row_once(held_in, forward, data):
 
 
 @given(rows=row_lists(min_size=1), data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_the_rules_are_those_of_a_node_whose_cursors_lose_nothing(rows, data):
     """Two statements of the interface, written apart from each other, agree."""
     held = Held(rows)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 
 import pytest
 import requests
-import schemathesis
 from hypothesis import given
 from hypothesis import strategies as st
 from openapi_spec_validator import validate
-from schemathesis.config import SchemathesisConfig
-from schemathesis.engine import Status, events, from_schema
 
 from balance_analysis.demo import sample_archive
 from balance_analysis.explorer.query import VIEWS
@@ -37,7 +35,7 @@ FORMS = {
 }
 """The interface's parameters; an int64 is text, since JavaScript's numbers would round it."""
 
-EXAMPLES = 40
+EXAMPLES = 15
 """Of requests by chance, for each operation."""
 
 
@@ -55,9 +53,13 @@ def cursors(url):
 
 @pytest.fixture(scope="module")
 def run(url, cursors):
-    """What schemathesis found: it asks all that the description allows, and what it doesn't."""
+    """What schemathesis found: it asks all that the description allows, and what it doesn't.
+
+    It is imported here, since that takes long and other processes don't need it.
+    """
+    schemathesis = importlib.import_module("schemathesis")
     schemathesis.openapi.format("cursor", st.sampled_from(cursors))
-    config = SchemathesisConfig(seed=6, color=False)
+    config = schemathesis.config.SchemathesisConfig(seed=6, color=False)
     schema = schemathesis.openapi.from_dict(describe(), config=config)
     schema.config.update(base_url=url, continue_on_failure=True, request_timeout=30)
     schema.config.generation.update(max_examples=EXAMPLES, deterministic=True, database="none")
@@ -68,12 +70,12 @@ def run(url, cursors):
         if case.meta.generation.mode.is_positive and "pagination.after" in case.query:
             case.query.pop("pagination.before", None)
 
-    yield list(from_schema(schema).execute())
+    yield list(schemathesis.engine.from_schema(schema).execute())
     schemathesis.hooks.unregister(before_call)
 
 
 def _scenarios(run):
-    return [event for event in run if isinstance(event, events.ScenarioFinished)]
+    return [event for event in run if type(event).__name__ == "ScenarioFinished"]
 
 
 def test_schemathesis_finds_no_violation(run):
@@ -82,10 +84,10 @@ def test_schemathesis_finds_no_violation(run):
         for scenario in _scenarios(run)
         for checks in scenario.recorder.checks.values()
         for check in checks
-        if check.status is Status.FAILURE
+        if check.status.name == "FAILURE"
     ]
     assert failures == []
-    assert [str(event.value) for event in run if isinstance(event, events.NonFatalError)] == []
+    assert [str(event.value) for event in run if type(event).__name__ == "NonFatalError"] == []
 
 
 def test_schemathesis_had_answers_of_every_kind(run):

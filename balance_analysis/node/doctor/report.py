@@ -111,14 +111,6 @@ def _table(report: NodeReport) -> Iterator[str]:
         yield fill(text, initial_indent=head, subsequent_indent=" " * len(head))
 
 
-def duration(seconds: float) -> str:
-    """Return a length of time in the largest unit of which there are two."""
-    for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:,.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
 def listed(words: list[str]) -> str:
     """Return words as a sentence lists them."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
