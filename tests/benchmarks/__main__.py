@@ -25,7 +25,7 @@ PLAN: Final[dict[str, list[str]]] = {
     "latency": ["--rounds=2"],
     "memory": [],
     "decode": [],
-    "reconstruct": ["--rounds=3"],
+    "reconstruct": ["--rounds=2"],
     "growth": [],
     "archive": ["--rounds=2"],
     "segments": ["--rounds=2"],
@@ -38,7 +38,7 @@ PLAN: Final[dict[str, list[str]]] = {
 }
 """Of each file the options, chosen so that all end within 20 minutes on two processors."""
 
-LONGEST: Final = 400
+LONGEST: Final = 500
 """Seconds after which a file is given up."""
 
 
