@@ -243,7 +243,7 @@ def _change_points(steps: Steps, grid: Grid, start: Instant | None) -> NDArray[n
 def _wide(steps: Steps, points: NDArray[np.int64], zone: dt.tzinfo) -> pd.DataFrame:
     """Return a column for each account: slices of one array, which none of them copies."""
     height = len(points)
-    words = np.empty((len(steps) * height, 2), np.int64)
+    words = int128.make_room(len(steps) * height, 2)
     is_known = np.empty(len(words), bool)
 
     def fill(first: int, block: Steps) -> None:
@@ -265,13 +265,15 @@ def _wide(steps: Steps, points: NDArray[np.int64], zone: dt.tzinfo) -> pd.DataFr
 
 def _long(steps: Steps, points: NDArray[np.int64], zone: dt.tzinfo) -> pd.DataFrame:
     height = len(points)
-    words = np.empty((len(steps) * height, 2), np.int64)
+    words = int128.make_room(len(steps) * height, 2)
+    times = int128.make_room(len(steps), height)
     states = np.full(len(words), _CARRIED, np.int8)
 
     def fill(first: int, block: Steps) -> None:
         held = as_of(block, points)
         cells = slice(first * height, (first + len(block)) * height)
         words[cells], own = int128.repeat(block.words, held.counts), states[cells]
+        times[first : first + len(block)] = points
         is_hit = held.reached < height
         is_hit[is_hit] = points[held.reached[is_hit]] == block.times[is_hit]
         hits = np.flatnonzero(is_hit)
@@ -281,8 +283,7 @@ def _long(steps: Steps, points: NDArray[np.int64], zone: dt.tzinfo) -> pd.DataFr
         own[~held.is_known] = _UNKNOWN
 
     map_blocks(fill, steps, points=height)
-    times = to_times(np.tile(points, len(steps)), zone)
-    return _frame(steps.repeat_keys(height), words, states, times)
+    return _frame(steps.repeat_keys(height), words, states, to_times(times.ravel(), zone))
 
 
 def _changes(steps: Steps, grid: Grid, *, from_start: bool) -> pd.DataFrame:

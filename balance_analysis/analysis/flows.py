@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from balance_analysis.analysis.units import Units
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
+
+
+_OF_PERIODS: Final = ("number", "period", "inflow", "outflow", "net", "changes", "unknown")
 
 
 def deltas(
@@ -79,7 +82,7 @@ def deltas(
     """
     history = make_history(table, opening, known)
     steps = history.steps
-    words = int128.make_room(len(steps.words))
+    words = int128.make_room(*steps.words.shape)
 
     def differ(first: int, block: Steps) -> None:
         begin = steps.bounds[first]
@@ -292,7 +295,8 @@ def _flow_runs(steps: Steps, grid: Grid) -> Columns:
 
     def run(first: int, block: Steps) -> Columns:
         found = flow_runs(block, grid.edges)
-        return {**found, "number": found["number"] + first}
+        found["number"] += first
+        return {name: found[name] for name in _OF_PERIODS}
 
     return join(map_blocks(run, steps))
 

@@ -159,7 +159,8 @@ def count_before(edges: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[
 
     Periods of one length, but for the first and the last one, take a tenth of its time.
     """
-    inner = edges[1:-1]
+    lengths = np.diff(edges)
+    inner = edges if np.all(lengths == lengths[:1]) else edges[1:-1]
     steps = np.diff(inner)
     if np.any(steps != steps[:1]):
         return np.searchsorted(edges, times)
@@ -167,7 +168,7 @@ def count_before(edges: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[
         places = np.clip(times, inner[0], inner[-1] + 1)
         places += steps[0] - 1 - inner[0]
         places //= steps[0]
-        edges = edges[[0, -1]]
+        edges = edges[[0, -1]] if inner is not edges else edges[:0]
     else:
         places = np.zeros(len(times), np.int64)
     for edge in edges:

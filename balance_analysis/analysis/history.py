@@ -156,7 +156,7 @@ def _sort(table: pd.DataFrame) -> pd.DataFrame:
     ends = np.append(0, np.cumsum(np.bincount(heap)))
     cuts = np.unique(ends[np.searchsorted(ends, [*range(0, len(order), BLOCK), len(order)])])
     sorted_ids = [np.empty_like(x.codes) for x in ids]
-    sorted_times, sorted_words = np.empty_like(times), make_room(len(words))
+    sorted_times, sorted_words = np.empty_like(times), make_room(*words.shape)
 
     def sort(cut: tuple[int, int]) -> None:
         here = slice(*cut)

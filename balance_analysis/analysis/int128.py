@@ -8,6 +8,7 @@ least first: the caller chooses the width such that no sum of digits leaves 62 b
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from balance_analysis.schema import BALANCE_DIGITS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from numpy.typing import NDArray
+    from numpy.typing import DTypeLike, NDArray
 
 ROOM: Final = 62
 """How many bits a sum of digits may have: an int64 holds it and a carry."""
@@ -38,9 +39,13 @@ def words_of(amounts: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.int64]
     return words[whole.offset : whole.offset + len(whole)]
 
 
-def make_room(count: int) -> NDArray[np.int64]:
-    """Return room for words, in memory of Arrow's: it keeps for a while what was given back."""
-    return np.frombuffer(pa.allocate_buffer(16 * count), np.int64).reshape(-1, 2)
+def make_room(*shape: int, dtype: DTypeLike = np.int64) -> NDArray[Any]:
+    """Return an array to be filled: large ones in Arrow's memory, which is not cleared each time.
+
+    For words, the shape is how many, and 2.
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    return np.ndarray(shape, dtype, buffer=pa.allocate_buffer(size))
 
 
 def words_from(values: Sequence[int]) -> NDArray[np.int64]:
@@ -152,7 +157,7 @@ def digits_of(words: NDArray[np.int64], width: int) -> Iterator[NDArray[np.int64
         The bits of a digit, from 1 to 62. All digits but the last are from 0 to 2**width - 1; the
         last has the sign.
     """
-    low, high = words[:, 0].view(np.uint64), words[:, 1]
+    low, high = words[:, 0].copy().view(np.uint64), words[:, 1].copy()  # side by side is quicker
     count = -(-_bits(low, high) // width)
     for place in range(count):
         digit = _shifted(low, high, place * width)
@@ -348,7 +353,8 @@ def running_maxima(words: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArr
     # A segment is a stretch in which the digits looked at so far of the maximum are the same, so
     # the next digit's maximum is one over (segment, digit); where digits are less, it has none.
     for digit in (last + (1 << (width - 1)), *reversed(lower)):
-        keys = (segments << np.int64(width)) + np.where(leads, digit, 0)
+        keys = segments << np.int64(width)
+        keys += digit * leads
         maxima = np.maximum.accumulate(keys)
         leads &= keys == maxima
         is_peak[1:] = maxima[1:] != maxima[:-1]

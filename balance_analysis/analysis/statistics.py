@@ -301,7 +301,7 @@ def averages(held: AsOf, edges: NDArray[np.int64]) -> Columns:
     is_inner = (held.reached > 0) & (steps.times < ends)
     lengths = np.minimum(steps.nexts, ends)
     lengths -= steps.times
-    lengths[~is_inner] = 0
+    lengths *= is_inner
     # What is held into a period comes from before; the rows inside it are runs, and side by side.
     is_start = is_inner.copy()
     is_start[1:] &= ~is_inner[:-1] | (held.reached[1:] != held.reached[:-1]) | steps.is_head[1:]
@@ -317,7 +317,8 @@ def averages(held: AsOf, edges: NDArray[np.int64]) -> Columns:
     for digit in int128.digits_of(steps.words, width):
         total = digit[rows] * carried
         if len(starts):
-            total[cells] += np.add.reduceat(digit * lengths, starts)
+            digit *= lengths
+            total[cells] += np.add.reduceat(digit, starts)
         sums.append(total)
     words, _ = int128.compose(int128.divide(sums, width, np.tile(spans, len(steps))), width)
     is_known = held.is_known

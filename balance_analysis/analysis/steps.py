@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from balance_analysis.analysis.grid import count_before
-from balance_analysis.analysis.int128 import repeat_places, subtract, take
+from balance_analysis.analysis.int128 import make_room, repeat_places, subtract, take
 from balance_analysis.schema import ACCOUNT_KEY, BALANCE_DIGITS
 from balance_analysis.text import moment_text
 
@@ -99,9 +99,7 @@ class Steps:
     @cached_property
     def numbers(self) -> NDArray[np.int64]:
         """The account of each row, as its place among the accounts."""
-        numbers: NDArray[np.int64] = np.cumsum(self.is_head, dtype=np.int64)
-        numbers -= 1
-        return numbers
+        return np.repeat(np.arange(len(self)), np.diff(self.bounds))
 
     @property
     def nexts(self) -> NDArray[np.int64]:
@@ -208,7 +206,13 @@ def join(parts: Sequence[Columns]) -> Columns:
     """Return the columns of blocks one after the other."""
     if len(parts) == 1:
         return parts[0]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def whole(name: str) -> NDArray[Any]:
+        columns = [part[name] for part in parts]
+        shape = (sum(map(len, columns)), *columns[0].shape[1:])
+        return np.concatenate(columns, out=make_room(*shape, dtype=columns[0].dtype))
+
+    return dict(zip(parts[0], map_parallel(whole, list(parts[0])), strict=True))
 
 
 def step_deltas(steps: Steps, *, out: NDArray[np.int64] | None = None) -> NDArray[np.int64]:

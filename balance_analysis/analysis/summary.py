@@ -205,6 +205,6 @@ def _drawdowns(pieces: Pieces) -> Columns:
 def _zero_shares(pieces: Pieces) -> NDArray[np.float64]:
     """Return the part of the known time at 0, of each account."""
     known_for = pieces.known_for
-    at_zero = np.where(int128.is_zero(pieces.words), known_for, 0)
+    at_zero = known_for * int128.is_zero(pieces.words)
     with np.errstate(invalid="ignore"):
         return np.add.reduceat(at_zero, pieces.starts) / np.add.reduceat(known_for, pieces.starts)

@@ -29,7 +29,7 @@ from balance_analysis.cli.options import (
     kind_of,
     output_option,
 )
-from balance_analysis.cli.output import PARTIAL, Messages, echo
+from balance_analysis.cli.output import PARTIAL, Messages, echo, printable
 from balance_analysis.cli.tables import SUMMARY, print_accounts
 from balance_analysis.errors import BalanceAnalysisError
 from balance_analysis.files.atomic import check_output
@@ -123,9 +123,10 @@ def limits(
     text = limits_to_json(snapshot)
     if form == "table":
         content = json.loads(text)
-        facts = content.pop("extra") | content
+        told = content.pop("extra") | content
+        facts = {printable(name): printable(plain(value)) for name, value in told.items()}
         width = max(map(len, facts))
-        text = "".join(f"{name:{width}}  {plain(value)}\n" for name, value in facts.items())
+        text = "".join(f"{name:{width}}  {value}\n" for name, value in facts.items())
     echo(text, nl=False)
 
 

@@ -13,6 +13,7 @@ from balance_analysis.errors import BalanceAnalysisError
 from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
 from balance_analysis.load.request import OnBadRows, make_request
 from balance_analysis.load.stream import Load
+from balance_analysis.rows import canonical_columns
 from balance_analysis.schema import ARROW_SCHEMA, ATTRS_KEY, Instant
 
 if TYPE_CHECKING:
@@ -139,9 +140,14 @@ class PartialLoad:
         except BalanceAnalysisError as error:
             error.partial = self
             raise
-        from balance_analysis.frame import to_frame  # noqa: PLC0415 - pandas is heavy
+        from balance_analysis.frame import frame_of  # noqa: PLC0415 - pandas is heavy
 
-        table = to_frame(pa.Table.from_batches(self.batches, ARROW_SCHEMA))
+        # Spans don't overlap: in their order, the rows of each account are by time.
+        batches, self.batches = self.batches, []
+        batches.sort(key=lambda batch: batch["timestamp"][0].as_py())
+        columns = pa.Table.from_batches(batches, ARROW_SCHEMA).columns
+        del batches
+        table = frame_of(canonical_columns(columns))
         table.attrs[ATTRS_KEY] = note_assets(self.load.describe(), self.assets)
         return table
 

@@ -11,7 +11,8 @@ import pytest
 import balance_analysis as ba
 from balance_analysis.analysis import history, steps
 from balance_analysis.frame import to_frame
-from balance_analysis.schema import ACCOUNT_KEY
+from balance_analysis.rows import by_account_and_time
+from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
 from tests.analysis.tables import LARGEST, START, arrow_of, instant, opening_frame, records
 
 SIZES = {"p0": 1900, "p1": 1900, "p2": 10, "p3": 4400, "p4": 2500, "p5": 1, "p6": 3750}
@@ -54,6 +55,20 @@ def opening():
 
 def test_the_table_has_several_blocks(table):
     assert len(list(history.make_history(table, None, None).steps.blocks())) > 1
+
+
+def test_rows_in_any_order_are_the_same_table(table):
+    mixed = table.sample(frac=1, random_state=1)
+
+    pd.testing.assert_frame_equal(ba.deltas(mixed)[list(COLUMNS)], table)
+    twice = ba.deltas(pd.concat([mixed, mixed.iloc[:3]]))
+    pd.testing.assert_frame_equal(twice, ba.deltas(table))
+
+
+def test_times_too_far_apart_for_one_number_are_in_order():
+    accounts, times = np.array([1, 0, 1, 0]), np.array([2**62, 3, -(2**62), 1])
+
+    assert by_account_and_time(accounts, times).tolist() == [3, 1, 2, 0]
 
 
 @pytest.mark.parametrize(

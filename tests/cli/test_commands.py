@@ -188,7 +188,7 @@ def test_pages_that_do_not_add_up_are_incomplete(tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--account-type", "GENERALL"], "ACCOUNT_TYPE_GENERAL?"),
+        (["--account-type", "GENERALL"], "did you mean GENERAL or"),
         (["--party-id", "abc"], "64 hex digits"),
         (["--since", "2023-05-01", "--until", "2023-05-01"], "start must be before end"),
         (["--since", "yesterday"], "ISO 8601"),
