@@ -15,6 +15,7 @@ from balance_analysis.node.client import Client
 from balance_analysis.schema import from_microseconds, to_microseconds
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
+from balance_analysis.text import range_text
 from tests.archive.exporting import (
     DAY,
     END,
@@ -82,7 +83,7 @@ def test_rows_of_a_node_that_forgot_are_not_proven_by_one_that_told_only_its_hea
         export_from([full, short], tmp_path / "a", executor=executor)
     assert spans_of(tmp_path / "a") == [(START, RECENT, False), (RECENT, END, True)]
     assert {source for *_, source in sources_of(tmp_path / "a")} == {short.url}
-    said = f"may have forgotten rows of [{from_microseconds(START)}, {from_microseconds(RECENT)})"
+    said = f"may have forgotten rows of {range_text(START, RECENT)}"
     assert [said in each.message for each in caplog.records].count(True) == 1
 
 

@@ -25,6 +25,7 @@ from balance_analysis.errors import ArchiveError, DecodeError, RequestError
 from balance_analysis.ingest.export import export
 from balance_analysis.node.client import Client
 from balance_analysis.schema import from_microseconds, to_microseconds
+from balance_analysis.text import range_text
 from tests.archive.crashing import Crasher
 from tests.archive.exporting import (
     DAY,
@@ -226,7 +227,7 @@ def test_what_a_node_says_that_it_may_lack_is_unproven(tmp_path, threads, caplog
         with node_of(ROWS, extra_headers=header) as node:
             run_export(node, tmp_path / name, executor=executor, **WHOLE)
         found.append(lasting(tmp_path / name))
-        lacking = f"may lack rows of [{from_microseconds(start)}, {from_microseconds(end)})"
+        lacking = f"may lack rows of {range_text(start, end)}"
         assert [lacking in each.message for each in caplog.records].count(True) == 1
         caplog.clear()
     assert found[0] == found[1]

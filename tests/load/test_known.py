@@ -12,7 +12,7 @@ from balance_analysis.demo import serve_sample
 from balance_analysis.known import known_of, lacking
 from balance_analysis.load.to_parquet import load_to_parquet
 from balance_analysis.schema import ATTRS_KEY, from_microseconds, to_microseconds
-from balance_analysis.text import moment_text
+from balance_analysis.text import moment_text, range_text
 from tests.cli.test_commands import run
 from tests.loopback import Fault, LoopbackNode, random_history
 from tests.loopback.node import LIMITS
@@ -155,7 +155,7 @@ def test_a_start_before_the_oldest_row_is_known_from_that_row_on_and_says_so_onc
     with node_of(since(MIDDLE)) as node:
         table = load(node)
     assert known_of(table) == ((MIDDLE, END),)
-    said = f"may have forgotten rows of [{from_microseconds(START)}, {from_microseconds(MIDDLE)})"
+    said = f"may have forgotten rows of {range_text(START, MIDDLE)}"
     assert caplog.text.count(said) == 1
 
 

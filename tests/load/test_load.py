@@ -358,7 +358,7 @@ def test_an_error_of_the_callers_progress_ends_the_load():
         ({"workers": 0}, ValueError, "workers must be at least 1, not 0"),
         ({"on_bad_rows": "skip"}, ValueError, "on_bad_rows must be .* not 'skip'"),
         ({"party_ids": "x"}, ValueError, "party id 'x'"),
-        ({"account_types": "generel"}, ValueError, "did you mean ACCOUNT_TYPE_GENERAL"),
+        ({"account_types": "generel"}, ValueError, "did you mean GENERAL"),
         ({"start": 5}, TypeError, "a moment is a"),
     ],
 )
