@@ -1,7 +1,7 @@
 PYTHON ?= python3
 RUN := .venv/bin
 
-.PHONY: demo test lint size reference pictures
+.PHONY: demo test lint size reference pictures bench
 
 demo: .venv/installed ## the main job on sample data: files and pictures in demo/
 	$(RUN)/balance-analysis demo --out demo
@@ -22,6 +22,9 @@ size: .venv/installed ## how many lines, modules and import circles, room by roo
 reference: .venv/installed-dev ## every public name with its docstring: build/reference/index.html
 	$(RUN)/python -W error -m tests.reference build/reference
 
+bench: .venv-bench/installed ## all benchmarks, in 20 minutes: tests/benchmarks/RESULTS.md, and a picture
+	.venv-bench/bin/python -m tests.benchmarks
+
 pictures: demo ## README's pictures, from sample data
 	cp demo/balances-tUSD.png notebooks/balances.png
 	$(RUN)/python notebooks/gallery.py
@@ -33,4 +36,9 @@ pictures: demo ## README's pictures, from sample data
 
 .venv/installed-dev: .venv/installed
 	$(RUN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+.venv-bench/installed: pyproject.toml
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --editable '.[bench]'
 	touch $@

@@ -99,7 +99,7 @@ def serve_sample() -> Iterator[str]:
 def sample_archive() -> Iterator[Archive]:
     """Yield an archive of the sample data, which is gone after the `with` block."""
     with tempfile.TemporaryDirectory(prefix="balance-analysis-") as folder:
-        archive = Archive(folder)
+        archive = Archive(Path(folder, "Sample data"))
         limits = read_network_limits(sample_data() / "network_limits.json")
         write_about(archive.store, About(Filters(), "month"))
         writer = Writer(archive.store)

@@ -87,7 +87,8 @@ def account_numbers(
         step, width = (code, max(size, 1)) if room * size <= _ROOM else _ranks(code)
         if room * width > _ROOM:
             numbers, room = _ranks(numbers)
-        numbers = numbers * width + step
+        numbers *= width
+        numbers += step
         room *= width
     return numbers
 

@@ -28,6 +28,7 @@ PROFILE = settings(
 )
 settings.register_profile("default", PROFILE)
 settings.register_profile("ci", PROFILE, derandomize=True, database=None)
+settings.register_profile("deep", PROFILE, max_examples=1000)
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default")
 )

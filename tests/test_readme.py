@@ -118,6 +118,13 @@ def test_every_setting_is_an_option_of_export():
         assert f"--{name.replace('_', '-')}" in said
 
 
+def test_its_figures_of_speed_are_those_that_were_measured():
+    (said,) = re.findall(r"500,000 rows load in .*? as a plain loop", README)
+    figure = r"\d[\d.,]* (?:s|ms|MB|times|\u00d7)\b"
+    assert re.findall(figure, README) == re.findall(figure, said)
+    assert said in (ROOT / "tests" / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("page", ["README.md", "tests/README.md", "tests/benchmarks/README.md"])
 def test_every_picture_and_link_is_there(page):
     targets = re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text(encoding="utf-8"))

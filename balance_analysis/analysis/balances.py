@@ -249,7 +249,7 @@ def _wide(steps: Steps, points: NDArray[np.int64], zone: dt.tzinfo) -> pd.DataFr
     def fill(first: int, block: Steps) -> None:
         held = as_of(block, points)
         cells = slice(first * height, (first + len(block)) * height)
-        words[cells], is_known[cells] = int128.repeat(block.words, held.counts), held.is_known
+        words[cells], is_known[cells] = int128.take(block.words, held.rows), held.is_known
 
     map_blocks(fill, steps, points=height)
     cells = int128.to_decimals(words, is_known)
@@ -272,7 +272,7 @@ def _long(steps: Steps, points: NDArray[np.int64], zone: dt.tzinfo) -> pd.DataFr
     def fill(first: int, block: Steps) -> None:
         held = as_of(block, points)
         cells = slice(first * height, (first + len(block)) * height)
-        words[cells], own = int128.repeat(block.words, held.counts), states[cells]
+        words[cells], own = int128.take(block.words, held.rows), states[cells]
         times[first : first + len(block)] = points
         is_hit = held.reached < height
         is_hit[is_hit] = points[held.reached[is_hit]] == block.times[is_hit]

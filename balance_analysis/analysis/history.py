@@ -17,16 +17,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from balance_analysis.analysis import int128
 from balance_analysis.analysis.checks import merge_duplicates, microseconds, to_table
 from balance_analysis.analysis.grid import Grid, make_grid, to_times
-from balance_analysis.analysis.int128 import (
-    integers_of,
-    make_room,
-    take,
-    to_balances,
-    words_from,
-    words_of,
-)
 from balance_analysis.analysis.steps import ALWAYS, BLOCK, NEVER, Steps, map_parallel
 from balance_analysis.errors import CheckError
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_amounts
@@ -138,7 +131,7 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
         pd.DataFrame({name: column[heads] for name, column in ids.items()}),
         np.append(heads, len(rows)),
         microseconds(rows),
-        words_of(pa.array(rows["balance"])),
+        int128.words_of(pa.array(rows["balance"])),
         np.ones(len(rows), bool),
     )
 
@@ -149,24 +142,25 @@ def _sort(table: pd.DataFrame) -> pd.DataFrame:
     The rows are dealt out to heaps of neighbouring accounts, which all processors sort.
     """
     ids = [_sorted_ids(table[name].array, slice(None)) for name in ACCOUNT_KEY]
-    times, words = microseconds(table), words_of(pa.array(table["balance"]))
+    times, words = microseconds(table), int128.words_of(pa.array(table["balance"]))
     accounts = account_numbers([x.codes for x in ids], [len(x.categories) for x in ids])
     heap = (accounts >> max(int(accounts.max()).bit_length() - _HEAP_BITS, 0)).astype(np.uint16)
     order = np.argsort(heap, kind="stable")  # in two passes, as there are so few bits
-    ends = np.append(0, np.cumsum(np.bincount(heap)))
-    cuts = np.unique(ends[np.searchsorted(ends, [*range(0, len(order), BLOCK), len(order)])])
+    heap = heap.take(order)
+    cuts = np.unique([0, *np.searchsorted(heap, heap[BLOCK::BLOCK]), len(heap)])
     sorted_ids = [np.empty_like(x.codes) for x in ids]
-    sorted_times, sorted_words = np.empty_like(times), make_room(*words.shape)
+    sorted_times, sorted_words = np.empty_like(times), int128.make_room(*words.shape)
 
     def sort(cut: tuple[int, int]) -> None:
         here = slice(*cut)
-        places, own, since = order[here], accounts[order[here]], times[order[here]]
+        places = order[here]
+        own, since = accounts.take(places), times.take(places)
         inner = by_account_and_time(own, since)
         places, own = places[inner], own[inner]
         heads = np.flatnonzero(np.diff(own, prepend=-1))
         for column, target in zip(ids, sorted_ids, strict=True):
             target[here] = np.repeat(column.codes[places[heads]], np.diff(heads, append=len(own)))
-        sorted_times[here], sorted_words[here] = since[inner], take(words, places)
+        sorted_times[here], sorted_words[here] = since[inner], int128.take(words, places)
 
     map_parallel(sort, list(pairwise(cuts)))
     codes = zip(ACCOUNT_KEY, sorted_ids, ids, strict=True)
@@ -174,7 +168,7 @@ def _sort(table: pd.DataFrame) -> pd.DataFrame:
         {
             **{n: pd.Categorical.from_codes(x, dtype=i.dtype, validate=False) for n, x, i in codes},
             "timestamp": to_times(sorted_times),
-            "balance": to_balances(sorted_words),
+            "balance": int128.to_balances(sorted_words),
         },
         copy=False,
     )
@@ -289,7 +283,10 @@ def _with_opening(steps: Steps, opening: pd.DataFrame) -> Steps:
         np.append(0, np.cumsum(counts, dtype=np.int64)),
         np.insert(steps.times, positions, [added[account][0] for account in opened]),
         np.insert(
-            steps.words, positions, words_from([added[account][1] for account in opened]), axis=0
+            steps.words,
+            positions,
+            int128.words_from([added[account][1] for account in opened]),
+            axis=0,
         ),
         np.insert(steps.is_row, positions, False),
     )
@@ -325,7 +322,7 @@ def _check_agrees(steps: Steps, number: int, time: int, balance: int) -> None:
     first, stop = steps.bounds[number : number + 2]
     row = int(first + np.searchsorted(steps.times[first:stop], time))
     there = row < stop and steps.times[row] == time
-    held = integers_of(steps.words[row : row + 1])[0] if there else "no row"
+    held = int128.integers_of(steps.words[row : row + 1])[0] if there else "no row"
     if held != balance:
         raise CheckError(
             f"opening has {balance} for {steps.name(number)} since {moment_text(time)}, "

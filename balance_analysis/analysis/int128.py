@@ -67,11 +67,6 @@ def to_decimals(words: NDArray[np.int64], known: NDArray[np.bool_] | None = None
     return pa.Array.from_buffers(_TYPE, len(words), [bits, pa.py_buffer(words)])
 
 
-def repeat(words: NDArray[np.int64], counts: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Return each amount as often as its count says."""
-    return _joined(_single(words).take(repeat_places(counts)))
-
-
 def repeat_places(counts: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     """Return each place as often as its count says."""
     some = np.flatnonzero(counts)  # numpy spends as long on a count of 0 as on another

@@ -317,8 +317,7 @@ def averages(held: AsOf, edges: NDArray[np.int64]) -> Columns:
     for digit in int128.digits_of(steps.words, width):
         total = digit[rows] * carried
         if len(starts):
-            digit *= lengths
-            total[cells] += np.add.reduceat(digit, starts)
+            total[cells] += np.add.reduceat(digit * lengths, starts)
         sums.append(total)
     words, _ = int128.compose(int128.divide(sums, width, np.tile(spans, len(steps))), width)
     is_known = held.is_known

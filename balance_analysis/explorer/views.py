@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from balance_analysis.analysis.steps import Steps
     from balance_analysis.explorer.query import Query
     from balance_analysis.explorer.sheets import Sheet
-    from balance_analysis.explorer.source import History, Key, Source, State
+    from balance_analysis.explorer.source import Key, Source, State
 
 MOST_LISTED: Final = 5000
 """Rows of a table that an answer has at most; the page says where there are more."""
@@ -176,14 +176,13 @@ class Explorer:
         }
 
     def _series(self, state: State, query: Query) -> dict[str, Any]:
-        found = self._histories(state, query)
-        steps = {one: make_history(*found[one], None).steps for one in query.accounts}
+        steps = self._steps(state, query)
         lines = {one: draw_line(steps[one], state, query) for one in query.accounts}
         return {"series": [{"key": write_key(one), **lines[one]} for one in query.accounts]}
 
-    def _histories(self, state: State, query: Query) -> dict[Key, History]:
-        """Return the rows of accounts in the range; files are read once for those of an asset."""
-        found: dict[Key, History] = {}
+    def _steps(self, state: State, query: Query) -> dict[Key, Steps]:
+        """Return accounts as steps in the range; files are read once for those of an asset."""
+        found: dict[Key, Steps] = {}
         for account in query.accounts:
             kept = self._kept.peek((state.version, account))
             if kept is not None and kept[0] <= query.start and query.end <= kept[1]:
@@ -191,12 +190,14 @@ class Explorer:
         missing = [account for account in query.accounts if account not in found]
         for asset in {account[0] for account in missing}:
             own = [account for account in missing if account[0] == asset]
-            table, opening = self._source.rows(filters_of(own), query.start, query.end)
+            history = self._source.rows(filters_of(own), query.start, query.end)
+            steps = make_history(*history, None).steps
+            numbers = {key: number for number, key in enumerate(keys_of(steps.accounts))}
             for account in own:
-                rows = _own(table, account)
-                found[account] = rows, None if opening is None else _own(opening, account)
+                number = numbers.get(account, len(steps))
+                found[account] = steps.part(number, min(number + 1, len(steps)))
                 kept = query.start, query.end, found[account]
-                self._kept.put((state.version, account), kept, len(rows))
+                self._kept.put((state.version, account), kept, len(found[account].times))
         return found
 
     def _totals(self, _: State, query: Query) -> dict[str, Any]:
@@ -224,10 +225,10 @@ class Explorer:
         found = top_movers(table, **query.bounds, n=MOST_MOVERS, opening=opening)
         return {"movers": _with_keys(found, ("opening", "closing", "net"))}
 
-    def _account(self, state: State, query: Query) -> dict[str, Any]:
+    def _account(self, _: State, query: Query) -> dict[str, Any]:
         if not query.accounts:
             return {}
-        (history,) = self._histories(state, query).values()
+        history = self._source.rows(filters_of(query.accounts[:1]), query.start, query.end)
         told = tell_accounts(*history, query)
         return {name: to_sheet(frame, own_columns(frame)) for name, frame in told.items()}
 
@@ -235,7 +236,7 @@ class Explorer:
         if not query.accounts:
             return {}
         # How deep it fell is told from its beginning on.
-        (history,) = self._histories(state, replace(query, start=state.start)).values()
+        history = self._source.rows(filters_of(query.accounts[:1]), state.start, query.end)
         rows = find_rows(*history, query)
         shown = to_sheet(rows.iloc[::-1].iloc[query.page * PAGE :].head(PAGE), ROW_COLUMNS)
         return {"count": len(rows), "pages": -(-len(rows) // PAGE), "rows": shown}
@@ -248,10 +249,6 @@ def filters_of(accounts: Sequence[Key]) -> Filters:
     """Return filters that all of some accounts of one asset pass, and of one no other."""
     assets, kinds, parties, markets = zip(*accounts, strict=True)
     return Filters(assets[0], *(tuple(set(ids)) for ids in (parties, markets, kinds)))
-
-
-def _own(frame: pd.DataFrame, account: Key) -> pd.DataFrame:
-    return filters_of([account]).select(frame).reset_index(drop=True)
 
 
 def draw_line(steps: Steps, state: State, query: Query) -> dict[str, Any]:

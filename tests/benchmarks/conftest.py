@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,11 +19,13 @@ if TYPE_CHECKING:
     from tests.benchmarks.contestants import Node
 
 _REPORT = pytest.StashKey[Report]()
+_BEGAN = time.monotonic()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("balance_analysis benchmarks")
     group.addoption("--rounds", type=int, default=5, help="how often each process runs")
+    group.addoption("--record", type=Path, help="a file to write what was measured into")
     group.addoption("--dlt-python", default=sys.executable, help="a Python that can import dlt")
 
 
@@ -35,9 +39,36 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("round_number", range(metafunc.config.getoption("--rounds")))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Iterator[None]:
+    found = yield
+    if not found.passed:
+        said = found.longrepr[2] if found.skipped else call.excinfo.exconly()
+        item.config.stash[_REPORT].fail(item.nodeid, said.splitlines()[0])
+    return found
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Take over what pytest-benchmark timed, and write the record."""
+    report, file = session.config.stash[_REPORT], session.config.getoption("--record")
+    for timed in session.config._benchmarksession.benchmarks:
+        if timed.stats.data:
+            says = timed.name.removeprefix("test_").replace("_", " ")
+            report.tell(_room(timed.fullname), says, *timed.stats.data, unit="s")
+    if file is not None:
+        rooms = {_room(item.nodeid) for item in session.items}
+        report.took = dict.fromkeys(rooms, time.monotonic() - _BEGAN)
+        file.write_bytes(report.to_json())
+
+
+def _room(name: str) -> str:
+    return Path(name.partition("::")[0]).stem.removeprefix("test_")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     report = terminalreporter.config.stash[_REPORT]
-    if report.costs or report.weights or report.rows_per_second:
+    if report.costs or report.weights or report.figures or report.rows_per_second:
         terminalreporter.section("ratios")
         for line in report.lines():
             terminalreporter.write_line(line)

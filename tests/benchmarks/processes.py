@@ -41,9 +41,13 @@ class Cost:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of all processes: this checkout's package, no proxy, no telemetry."""
+    """Return the environment of all processes: this checkout's package, no proxy, no telemetry.
+
+    Bytecode is written whatever the shell says, as an installed package has it.
+    """
     return os.environ | {
         "PYTHONPATH": str(CHECKOUT),
+        "PYTHONDONTWRITEBYTECODE": "",
         "NO_PROXY": "127.0.0.1",
         "RUNTIME__DLTHUB_TELEMETRY": "false",
     }

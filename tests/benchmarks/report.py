@@ -1,4 +1,4 @@
-"""The figures of one run as one table of ratios, with the targets beside them."""
+"""The figures of one run, with the targets beside them: on the terminal, and as a record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tests.benchmarks.contestants import DLT, FLOOR, LOOP, TABLE, fetching
+from tests.benchmarks.processes import Cost  # noqa: TC001 - msgspec reads annotations
 from tests.benchmarks.races import (
     FASTER,
     FASTER_THAN_PANDAS,
@@ -23,12 +26,10 @@ from tests.benchmarks.races import (
     WORKS,
     title,
 )
+from tests.benchmarks.workers import Weight  # noqa: TC001
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.benchmarks.processes import Cost
-    from tests.benchmarks.workers import Weight
+    from collections.abc import Iterable, Iterator
 
 WHOLE = "500,000 rows, 5,000 a page"
 SLOW = "500,000 rows, 5,000 a page, 50 ms a request"
@@ -42,7 +43,7 @@ WAITING = "an export that finds nothing new, 2,000,000 rows held"
 PARTY = "one party's history out of 20,000,000 rows"
 ACCOUNTS_OF = "the accounts of 20,000,000 rows"
 SEGMENTS = "2,000,000 rows in 100 segments"
-MANY_SEGMENTS = "20,000,000 rows in 1,000 segments"
+MANY_SEGMENTS = "8,000,000 rows in 400 segments"
 SCAN = "balances at an instant out of 20,000,000 rows"
 
 Key = tuple[str, str]
@@ -133,7 +134,7 @@ TARGETS = (
         True,
     ),
     Target(
-        "import, 20,000,000 / 2,000,000 rows, MB",
+        "import, 8,000,000 / 2,000,000 rows, MB",
         (MANY_SEGMENTS, "import"),
         (SEGMENTS, "import"),
         "peak",
@@ -142,6 +143,28 @@ TARGETS = (
     ),
     Target("full scan / archive", (SCAN, "full scan"), (SCAN, "archive"), "seconds", 5, False),
 )
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A quantity that was measured once or several times; `least` and `most` bound its median."""
+
+    group: str
+    says: str
+    values: list[float]
+    unit: str
+    least: float | None = None
+    most: float | None = None
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What was asked of a figure, and what it came to."""
+
+    says: str
+    limit: str
+    measured: str
+    is_held: bool
 
 
 @dataclass
@@ -162,6 +185,14 @@ class Report:
         How many MB a second a plain copy reads and writes, in each round.
     bytes_a_row
         Of an archive, and of plain files of the same rows.
+    figures
+        What else was measured.
+    growth
+        For each axis and work, the sizes and how many seconds the work took.
+    failed
+        The benchmarks that failed or were left out, and why.
+    took
+        The seconds of each file of benchmarks.
     """
 
     costs: dict[Key, list[Cost]] = field(default_factory=dict)
@@ -170,11 +201,59 @@ class Report:
     touched: dict[str, float] = field(default_factory=dict)
     copy_rates: list[float] = field(default_factory=list)
     bytes_a_row: dict[str, float] = field(default_factory=dict)
+    figures: list[Figure] = field(default_factory=list)
+    growth: dict[str, dict[str, list[tuple[float, float]]]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    took: dict[str, float] = field(default_factory=dict)
     load_before: float = field(default_factory=lambda: os.getloadavg()[0])
 
     def add(self, group: str, name: str, cost: Cost) -> None:
         """Take what one round cost."""
         self.costs.setdefault((group, name), []).append(cost)
+
+    def tell(
+        self,
+        group: str,
+        says: str,
+        *values: float,
+        unit: str,
+        least: float | None = None,
+        most: float | None = None,
+    ) -> None:
+        """Take a figure."""
+        self.figures.append(Figure(group, says, [*map(float, values)], unit, least, most))
+
+    def fail(self, what: str, why: str) -> None:
+        """Note a benchmark that failed or was left out."""
+        self.failed[what] = why
+
+    def to_json(self) -> bytes:
+        """Return all of it as one object."""
+        costs = [[*key, each] for key, each in self.costs.items()]
+        return msgspec.json.encode({**vars(self), "costs": costs})
+
+    @classmethod
+    def joined(cls, records: Iterable[bytes]) -> Report:
+        """Return what several records tell."""
+        whole = cls()
+        for record in records:
+            content = msgspec.json.decode(record)
+            content["costs"] = {(group, name): each for group, name, each in content["costs"]}
+            part = msgspec.convert(content, cls)
+            for name in ("costs", "weights", "bytes_a_row", "growth", "failed", "took", "touched"):
+                getattr(whole, name).update(getattr(part, name))
+            whole.figures += part.figures
+            whole.copy_rates += part.copy_rates
+            whole.rows_per_second = part.rows_per_second or whole.rows_per_second
+            whole.load_before = min(whole.load_before, part.load_before)
+        return whole
+
+    def groups(self) -> dict[str, dict[str, list[Cost]]]:
+        """Return the costs by group and contestant."""
+        groups: dict[str, dict[str, list[Cost]]] = {}
+        for (group, name), costs in self.costs.items():
+            groups.setdefault(group, {})[name] = costs
+        return groups
 
     def lines(self) -> Iterator[str]:
         """Yield the report."""
@@ -182,51 +261,42 @@ class Report:
             f"{os.cpu_count()} processors; load before {self.load_before:.1f}, "
             f"after {os.getloadavg()[0]:.1f} (the benchmark itself is up to {os.cpu_count()})"
         )
-        for group in dict.fromkeys(group for group, _ in self.costs):
+        for group, rows in self.groups().items():
             yield ""
-            yield from self._table(group)
+            yield from _table(group, rows)
+        for figure in self.figures:
+            least, median, most = spread(figure.values)
+            yield (
+                f"  {figure.group}: {figure.says:50}{number(median):>12}"
+                f"{number(least):>10}{number(most):>10} {figure.unit}"
+            )
         if self.weights:
             yield ""
             yield from self._weights()
         if self.touched and self.copy_rates:
             yield ""
-            yield from self._floors()
+            yield f"{'bytes in and out':64}{'MB':>7}{'copy s':>9}{'ours s':>8}{'/ copy':>9}"
+            for group, touched, copy, ours in self.floors():
+                yield f"  {group:62}{touched:7.0f}{copy:9.3f}{ours:8.3f}{ours / copy:9.1f}"
         yield ""
-        yield from self._targets()
-
-    def _table(self, group: str) -> Iterator[str]:
-        rows = {name: costs for (other, name), costs in self.costs.items() if other == group}
-        first = next(iter(rows))
-        yield (
-            f"{group:46}{'median s':>9}{'least':>7}{'most':>7}{'cpu s':>7}{'peak MB':>9}"
-            f"   / {first}: s, cpu"
-        )
-        for name, costs in rows.items():
-            seconds = [cost.seconds for cost in costs]
-            yield (
-                f"  {name:44}{statistics.median(seconds):9.2f}{min(seconds):7.2f}"
-                f"{max(seconds):7.2f}{statistics.median(cost.cpu for cost in costs):7.2f}"
-                f"{max(cost.peak for cost in costs):9.0f}  {ratio(costs, rows[first]):7.2f}"
-                f"{ratio(costs, rows[first], 'cpu'):7.2f}"
-            )
+        yield f"{'target':75}{'bound':>13}{'measured':>12}"
+        for goal in self.goals():
+            held = "yes" if goal.is_held else "NO"
+            yield f"  {goal.says:73}{goal.limit:>13}{goal.measured:>12}  {held}"
 
     def _weights(self) -> Iterator[str]:
         yield f"{'memory that a work takes':46}{'peak MB':>9}{'result':>8}{'table':>7}"
         for name, weight in self.weights.items():
             yield f"  {name:44}{weight.peak:9.0f}{weight.result:8.0f}{weight.table:7.0f}"
 
-    def _floors(self) -> Iterator[str]:
-        """Yield how near reconstructions are to reading and writing what they must, once."""
-        rate = statistics.median(self.copy_rates)
-        says = f"bytes in and out, at {rate / 1000:,.1f} GB/s of a plain copy"
-        yield f"{says:64}{'MB':>7}{'floor s':>9}{'ours s':>8}{'/ floor':>9}"
+    def floors(self) -> Iterator[tuple[str, float, float, float]]:
+        """Yield of each reconstruction the MB that it must touch, what a copy takes, and it."""
         for group, touched in self.touched.items():
-            floor = touched / rate
             ours = statistics.median(cost.seconds for cost in self.costs[group, OURS])
-            yield f"  {group:62}{touched:7.0f}{floor:9.3f}{ours:8.3f}{ours / floor:9.1f}"
+            yield group, touched, touched / statistics.median(self.copy_rates), ours
 
-    def _targets(self) -> Iterator[str]:
-        yield f"{'target':75}{'bound':>13}{'measured':>12}"
+    def goals(self) -> Iterator[Goal]:
+        """Yield what was asked of what was measured."""
         for target in TARGETS:
             one = self.costs.get(target.one)
             other = self.costs.get(target.other) if target.other else None
@@ -236,16 +306,50 @@ class Report:
                     if other
                     else max(getattr(cost, target.of) for cost in one)
                 )
-                yield _line(target.says, target.bound, measured, at_most=target.at_most)
+                yield _goal(target.says, target.bound, measured, at_most=target.at_most)
         for name, weight in self.weights.items():
             measured = weight.peak / max(weight.result, weight.table)
-            yield _line(f"peak / larger of result and table, {name}", HELD, measured, at_most=True)
+            yield _goal(f"peak / larger of result and table, {name}", HELD, measured, at_most=True)
         if self.bytes_a_row:
             ours, plain = self.bytes_a_row.values()
             says = f"archive / plain files, {ours:.1f} and {plain:.1f} bytes a row"
-            yield _line(says, 0.8, ours / plain, at_most=True)
+            yield _goal(says, 0.8, ours / plain, at_most=True)
         if self.rows_per_second is not None:
-            yield _line(DECODE, 1_000_000, self.rows_per_second, at_most=False)
+            yield _goal(DECODE, 1_000_000, self.rows_per_second, at_most=False)
+        for figure in self.figures:
+            says, median = f"{figure.group}: {figure.says}, {figure.unit}", spread(figure.values)[1]
+            if figure.most is not None:
+                yield _goal(says, figure.most, median, at_most=True)
+            if figure.least is not None:
+                yield _goal(says, figure.least, median, at_most=False)
+
+
+def _table(group: str, rows: dict[str, list[Cost]]) -> Iterator[str]:
+    first = next(iter(rows))
+    yield (
+        f"{group:46}{'median s':>9}{'least':>7}{'most':>7}{'cpu s':>7}{'peak MB':>9}"
+        f"   / {first}: s, cpu"
+    )
+    for name, costs in rows.items():
+        least, median, most = spread([cost.seconds for cost in costs])
+        yield (
+            f"  {name:44}{median:9.2f}{least:7.2f}"
+            f"{most:7.2f}{statistics.median(cost.cpu for cost in costs):7.2f}"
+            f"{max(cost.peak for cost in costs):9.0f}  {ratio(costs, rows[first]):7.2f}"
+            f"{ratio(costs, rows[first], 'cpu'):7.2f}"
+        )
+
+
+def spread(values: list[float]) -> tuple[float, float, float]:
+    """Return the least, the median and the most."""
+    return min(values), statistics.median(values), max(values)
+
+
+def number(value: float) -> str:
+    """Return a figure with as many digits as tell something."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
 
 
 def ratio(costs: list[Cost], others: list[Cost], of: str = "seconds") -> float:
@@ -254,8 +358,7 @@ def ratio(costs: list[Cost], others: list[Cost], of: str = "seconds") -> float:
     return statistics.median(getattr(one, of) / getattr(other, of) for one, other in pairs)
 
 
-def _line(says: str, bound: float, measured: float, *, at_most: bool) -> str:
-    held = measured <= bound if at_most else measured >= bound
-    limit = f"{'<=' if at_most else '>='} {bound:,.10g}"
-    value = f"{measured:,.0f}" if measured >= 100 else f"{measured:.2f}"
-    return f"  {says:73}{limit:>13}{value:>12}  {'yes' if held else 'NO'}"
+def _goal(says: str, bound: float, measured: float, *, at_most: bool) -> Goal:
+    is_held = measured <= bound if at_most else measured >= bound
+    limit = f"{'<=' if at_most else '>='} {bound if bound == round(bound, 2) else round(bound):,}"
+    return Goal(says, limit, number(measured), is_held)

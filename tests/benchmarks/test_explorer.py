@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    import pytest
+    from tests.benchmarks.report import Report
 
 ROWS, ACCOUNTS = 20_000_000, 5000
 VIEWED = 200
@@ -73,23 +73,20 @@ def measure(url: str) -> dict[str, float]:
     return {name: 1000 * float(figure) for name, figure in figures.items()}
 
 
-def tell(request: pytest.FixtureRequest, title: str, figures: dict[str, float]) -> None:
-    terminal = request.config.pluginmanager.get_plugin("terminalreporter")
-    with request.config.pluginmanager.get_plugin("capturemanager").global_and_fixture_disabled():
-        terminal.section(title)
-        for name, figure in figures.items():
-            terminal.write_line(f"  {name:40}{figure:12,.0f}")
+def tell(report: Report, group: str, figures: dict[str, float], bounds: dict[str, float]) -> None:
+    for says, figure in figures.items():
+        report.tell(group, says, figure, unit="ms", most=bounds.get(says))
 
 
-def test_random_views_of_the_sample(request):
+def test_random_views_of_the_sample(report):
     with sample_archive() as archive, served(archive.store.folder) as service:
-        tell(request, "the explorer, sample data, ms (any view: 200)", measure(service.url))
+        tell(report, "the explorer, sample data", measure(service.url), {"longest": 200})
 
 
-def test_random_views_of_20_000_000_rows(request, tmp_path):
+def test_random_views_of_20_000_000_rows(report, tmp_path):
     folder: Path = tmp_path
     make_archive(folder, ROWS, ACCOUNTS)
+    group, bounds = f"the explorer, {ROWS:,} rows", {f"p95 of {VIEWED} views": 1000}
     with served(folder / ARCHIVE) as service:
-        figures = measure(service.url)
-        figures["most memory, MB"] = service.memory("VmHWM")
-    tell(request, "the explorer, 20,000,000 rows, ms (p95: 1,000)", figures)
+        tell(report, group, measure(service.url), bounds)
+        report.tell(group, "most memory", service.memory("VmHWM"), unit="MB")

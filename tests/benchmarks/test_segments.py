@@ -15,7 +15,7 @@ from tests.benchmarks.test_archive import export_command
 if TYPE_CHECKING:
     from pathlib import Path
 
-COUNT, MANY = 100, 1000
+COUNT, MANY = 100, 400
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_the_same_number_of_rows_is_exported_from_a_node(tmp_path, report):
         report.add(SEGMENTS, "export from a node", run(export_command(node, tmp_path / "archive")))
 
 
-def test_1000_segments_take_no_more_memory(tmp_path, report):
+def test_400_segments_take_no_more_memory(tmp_path, report):
     make(tmp_path / "segments", MANY)
     cost = run(import_command(tmp_path / "archive", tmp_path / "segments"))
     assert ba.Archive(tmp_path / "archive").status(count_accounts=False).rows == MANY * ROWS

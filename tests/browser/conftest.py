@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.demo import sample_archive
+from balance_analysis.archive.commit import Writer
+from balance_analysis.archive.coverage import Interval
+from balance_analysis.archive.manifest import About, write_about
+from balance_analysis.demo import sample_archive, sample_data
+from balance_analysis.filters import Filters
 from balance_analysis.report.report import write_report
+from balance_analysis.schema import to_microseconds
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
 from tests.analysis.tables import DAY, HOUR, LARGEST, START, table_of
@@ -65,6 +72,33 @@ def growing(tmp_path):
             )
 
 
+@pytest.fixture(scope="session")
+def thick(tmp_path_factory):
+    """An archive of an account with more rows than a chart has points, and limits that changed."""
+    folder = tmp_path_factory.mktemp("thick")
+    key = ("f" * 64, "ACCOUNT_TYPE_GENERAL", party(1), "")
+    begin, many = to_microseconds("2023-04-01"), 40_000
+    rows = [(*key, begin + n * 60_000_000, n * 7919 % 10_007) for n in range(many)]
+    ba.write_parquet(table_of(rows), folder / "rows.parquet")
+    archive = ba.Archive(folder / "archive")
+    write_about(archive.store, About(Filters(), "month"))
+    writer, limits = (
+        Writer(archive.store),
+        ba.read_network_limits(sample_data() / "network_limits.json"),
+    )
+    known = Interval(begin, begin + 30 * DAY, True, limits.source, 1, limits.fetched_at.isoformat())
+    writer.commit("2023-04", pq.read_table(folder / "rows.parquet"), [known])
+    for day, change in [
+        (2, {}),
+        (4, {}),
+        (9, {"can_propose_market": False, "extra": {"new one": True}}),
+    ]:
+        at = pd.Timestamp(2023, 4, day, tz="UTC")
+        writer.keep_limits(replace(limits, **{"extra": {}, **change}, fetched_at=at))
+    with serve(create_app(archive)) as url:
+        yield f"{url}/", archive
+
+
 @dataclass
 class Seen:
     """What a page did: its messages to the console and its errors; what it asked for and got."""
@@ -106,9 +140,8 @@ def open_page(chromium, seen):
 
 
 def settle(page):
-    """Wait until the chart and the panel are there."""
-    page.locator("#panel > *").first.wait_for()
-    page.wait_for_load_state("networkidle")
+    """Wait until the chart and the panel show what was asked for."""
+    page.locator("main[aria-busy=false]").wait_for()
 
 
 @pytest.fixture(scope="session")

@@ -17,17 +17,19 @@ export const told = () => frozen ?? { said: "", first: [] };
 
 const asked = new Map();
 
-/** Return a view; parameters are names and values, in the order that the view tells them. */
-export const get = async (view, parameters = []) => {
+/** Return a view; parameters are names and values, in the order that the view tells them. The last one asked for as something counts. */
+export const get = async (view, parameters = [], as = view) => {
   if (frozen) {
     const found = frozen.views[[view, ...parameters.map(([, value]) => value)].join("\n")];
     if (!found) throw new Error("This page is frozen, and this part of the data is not in it.");
     return found;
   }
-  asked.get(view)?.abort();
+  asked.get(as)?.abort();
   const turn = new AbortController();
-  asked.set(view, turn);
-  const answer = await fetch(`explore/${view}?${new URLSearchParams(parameters)}`, { signal: turn.signal });
+  asked.set(as, turn);
+  const answer = await fetch(`explore/${view}?${new URLSearchParams(parameters)}`, { signal: turn.signal }).catch((error) => {
+    throw error.name === "AbortError" ? error : new Error("The service doesn't answer.");
+  });
   const body = await answer.json().catch(() => null);
   if (!answer.ok) throw new Error(body?.details?.[0]?.inner ?? `The service answered ${answer.status}.`);
   return body;

@@ -1,32 +1,20 @@
 // Tables that sort, filter and download; what they hold is told by the columns' kinds.
-import { account, amount, count, make, moment, ratio } from "./text.js";
+import { account, amount, count, kindOf, make, moment, ratio, words } from "./text.js";
 
-const LONG = 250; // rows that are shown at once
+const PRINTED = 250; // rows on paper
 
-const words = (name) => name.replaceAll("_", " ");
+const SHOWN = { moment, ratio, count, flag: (value) => (value ? "yes" : "no"), text: (value) => value ?? "" };
 
-export const shown = (value, kind, decimals, plain = false) => {
-  if (kind === "amount") return amount(value, decimals, plain);
-  if (kind === "moment") return moment(value);
-  if (kind === "ratio") return plain ? String(value ?? "") : ratio(value);
-  if (kind === "count") return plain ? String(value ?? "") : count(value);
-  if (kind === "flag") return value ? "yes" : "no";
-  return value ?? "";
-};
-
-const compare = (kind) => (a, b) => {
-  if (kind === "amount") [a, b] = [BigInt(a), BigInt(b)];
-  return a < b ? -1 : a > b ? 1 : 0;
-};
+/** Write a value as its kind is written, or plainly, for a file. */
+export const shown = (value, kind, decimals, isPlain = false) => (kind === "amount" ? amount(value, decimals, isPlain)
+  : isPlain && (kind === "ratio" || kind === "count") ? String(value ?? "") : SHOWN[kind](value));
 
 /** Sort rows by a column; what is not known comes last either way. */
-const sorted = (rows, place, kind, down) => {
-  const order = compare(kind);
-  return rows.toSorted(([a], [b]) => {
-    if (a[place] === null || b[place] === null) return (a[place] === null) - (b[place] === null);
-    return (down ? -1 : 1) * order(a[place], b[place]);
-  });
-};
+const sorted = (rows, place, kind, down) => rows.toSorted(([one], [other]) => {
+  const [a, b] = [one[place], other[place]].map((value) => (kind === "amount" && value !== null ? BigInt(value) : value));
+  if (a === null || b === null) return (a === null) - (b === null);
+  return (down ? -1 : 1) * (a < b ? -1 : Number(a > b));
+});
 
 const download = (name, columns, rows, decimals) => {
   // A text that a spreadsheet would run as a formula is quoted like one that has a comma.
@@ -48,28 +36,28 @@ export const table = (caption, sheet, { decimals = 0, choose, note, name = "tabl
   const { columns } = sheet;
   const isNumber = columns.map(({ kind }) => !["text", "moment", "flag"].includes(kind));
   const texts = sheet.rows.map((row) => row.map((value, n) => {
-    if (columns[n].name !== "account") return shown(value, columns[n].kind, decimals);
-    const one = account(value);
-    return `${one.words} ${one.type} ${one.party} ${one.market}`;
+    if (columns[n].name === "account") return account(value).text;
+    return `${shown(value, columns[n].kind, decimals)} ${columns[n].name === "account_type" ? kindOf(value) : ""}`;
   }).join(" ").toLowerCase());
-  const all = sheet.rows.map((row, n) => [row, texts[n]]);
-  let rows = all, most = LONG;
+  const all = sheet.rows.map((row, n) => [row, texts[n]]), long = innerWidth < 960 ? 10 : 20;
+  let rows = all, start = 0;
   const cell = (value, n) => {
-    if (columns[n].name !== "account") {
-      return make("td", { class: isNumber[n] ? "n" : undefined }, shown(value, columns[n].kind, decimals));
-    }
-    const { label, party, market } = account(value);
-    const title = [party, market].filter(Boolean).join(" · ");
-    return make("td", {}, make("button", { type: "button", class: "link", title, onclick: () => choose(value) }, label));
+    const { name: column, kind } = columns[n], data = { class: `${kind} ${isNumber[n] ? "n" : ""}`, "data-name": words(column) };
+    if (column !== "account") return make("td", data, column === "account_type" ? kindOf(value) : shown(value, kind, decimals));
+    const { label, ids } = account(value);
+    return make("td", {}, make("button", { type: "button", class: "link", title: ids, onclick: () => choose(value) }, label));
   };
-  const body = make("tbody");
-  const tally = make("output");
-  const more = make("button", { type: "button", onclick: () => { most = Infinity; fill(); } }, "Show all");
+  const body = make("tbody"), tally = make("output"), place = make("output"), printed = make("p", { class: "printed" });
+  const turn = (by) => { start += by; fill(); };
+  const [back, on] = [["Previous", -long], ["Next", long]].map(([text, by]) => make("button", { type: "button", onclick: () => turn(by) }, text));
+  const pages = make("div", { class: "tools" }, back, on, place);
   const fill = () => {
-    body.replaceChildren(...rows.slice(0, most).map(([row]) => make("tr", {}, ...row.map(cell))));
-    more.hidden = rows.length <= most;
-    const of = rows.length < all.length ? `${count(rows.length)} of ` : "";
+    body.replaceChildren(...rows.slice(start, start + PRINTED).map(([row], n) => make("tr", { class: n < long ? undefined : "off" }, ...row.map(cell))));
+    const last = Math.min(start + long, rows.length), of = rows.length < all.length ? `${count(rows.length)} of ` : "";
+    [back.disabled, on.disabled, pages.hidden] = [start === 0, last === rows.length, rows.length <= long];
     tally.value = `${of}${count(all.length)} ${all.length === 1 ? "row" : "rows"}`;
+    place.value = `${count(start + 1)} to ${count(last)} of ${count(rows.length)}`;
+    printed.textContent = rows.length > start + PRINTED ? `Rows ${count(start + 1)} to ${count(start + PRINTED)} of ${count(rows.length)}.` : "";
   };
   const heads = columns.map(({ name: column, kind }, n) => {
     const sort = () => {
@@ -78,23 +66,22 @@ export const table = (caption, sheet, { decimals = 0, choose, note, name = "tabl
       for (const head of heads) head.removeAttribute("aria-sort");
       heads[n].setAttribute("aria-sort", down ? "descending" : "ascending");
       rows = sorted(rows, n, kind, down);
-      fill();
+      turn(-start);
     };
     const button = make("button", { type: "button", onclick: sort }, words(column));
-    return make("th", { scope: "col", class: isNumber[n] ? "n" : undefined }, button);
+    return make("th", { scope: "col", class: isNumber[n] ? "n" : undefined, "data-name": words(column) }, button);
   });
   const field = make("input", { type: "search", autocomplete: "off", "aria-label": `Filter ${caption}`, placeholder: "Filter" });
   field.addEventListener("input", () => {
     const wanted = field.value.trim().toLowerCase();
     rows = all.filter(([, text]) => text.includes(wanted));
-    fill();
+    turn(-start);
   });
   fill();
   return make("section", { class: "sheet" },
     make("div", { class: "tools" }, make("h3", {}, caption), tally, field,
-      make("button", { type: "button", onclick: () => download(name, columns, rows.map(([row]) => row), decimals) }, "CSV")),
+      make("button", { type: "button", onclick: () => download(name, columns, rows.map(([row]) => row), decimals) }, "Download CSV")),
     ...(note ? [make("p", { class: "note" }, note)] : []),
-    make("div", { class: "box", tabindex: "0", role: "region", "aria-label": caption },
-      make("table", { "aria-label": caption }, make("thead", {}, make("tr", {}, ...heads)), body)),
-    more);
+    make("table", { "aria-label": caption }, make("thead", {}, make("tr", {}, ...heads)), body),
+    pages, printed);
 };

@@ -22,26 +22,34 @@ export const moment = (micros) => {
   return new Date(seconds * 1e3).toISOString().slice(0, 19).replace("T", " ") + (rest && `.${rest}`);
 };
 
-/** Read a moment that a person gave, in UTC; NaN where it is none. */
-export const micros = (text) => Date.parse(/T/.test(text) ? `${text}Z` : text) * 1e3;
-
-export const ratio = (part) => {
-  if (part === null) return unknown;
-  if (part > 0 && part < 1e-6) return "<0.0001 %";
-  if (part < 1 && part > 1 - 1e-6) return ">99.9999 %";
-  return `${(100 * part).toFixed(4)} %`;
+/** Read a moment that a person gave, in UTC, as it is written here or a date alone; NaN where it is none. */
+export const micros = (text) => {
+  const [, day, time = "00:00", rest = ""] = /^(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d)?)(\.\d{1,6})?)?$/.exec(text.trim()) ?? [];
+  return Date.parse(`${day}T${time}Z`) * 1e3 + Math.round(`0${rest}` * 1e6);
 };
 
+export const ratio = (part) => (part === null ? unknown : part > 0 && part < 1e-6 ? "<0.0001 %"
+  : part < 1 && part > 1 - 1e-6 ? ">99.9999 %" : `${(100 * part).toFixed(4)} %`);
+
 export const count = (number) => (number === null ? unknown : grouped(String(number)));
+
+const WORDS = { average: "time-weighted average", gini: "Gini coefficient", herfindahl: "Herfindahl index", largest: "share of the 10 largest",
+  total: "total held", unknown: "not known", zero_share: "share of time at 0" };
+
+/** Say what a column is. */
+export const words = (name) => WORDS[name] ?? name.replaceAll("_", " ");
+
+/** Say what a type of account is, without what all types have. */
+export const kindOf = (type) => type.replace("ACCOUNT_TYPE_", "").replaceAll("_", " ").toLowerCase();
 
 const short = (id) => (id.length > 11 ? `${id.slice(0, 6)}…${id.slice(-4)}` : id);
 
 /** Take an account's key apart. */
 export const account = (key) => {
   const [asset, type, party, market] = key.split("|").map(decodeURIComponent);
-  const words = type.replace("ACCOUNT_TYPE_", "").replaceAll("_", " ").toLowerCase();
-  const label = [words, short(party), market && `market ${short(market)}`].filter(Boolean).join(" · ");
-  return { key, asset, type, words, party, market, label };
+  const label = [kindOf(type), short(party), market && `market ${short(market)}`].filter(Boolean).join(" · ");
+  const ids = [party, market].filter(Boolean).join(" · ");
+  return { key, asset, type, party, market, label, ids, text: `${kindOf(type)} ${type} ${ids}`.toLowerCase() };
 };
 
 /** Make an element; what is put into it is text or other elements, never markup. */

@@ -1,0 +1,54 @@
+"""The page that tells what benchmarks measured: nothing lost on the way, and failures told."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.benchmarks import page
+from tests.benchmarks.contestants import LOOP, fetching
+from tests.benchmarks.processes import Cost
+from tests.benchmarks.report import WHOLE, Report
+from tests.benchmarks.workers import Weight
+
+
+@pytest.fixture
+def report():
+    report = Report(rows_per_second=2e6, load_before=0.5)
+    for seconds in (1.0, 1.25, 1.5):
+        report.add(WHOLE, fetching(4), Cost(seconds, 1.0, 100.0))
+        report.add(WHOLE, LOOP, Cost(4 * seconds, 5.0, 300.0))
+    report.tell("the service", "first page", 30, 50, 70, unit="ms", most=40)
+    report.weights["deltas"] = Weight(50.0, 100.0, 80.0)
+    report.growth["rows"] = {"summaries": [(10, 0.1), (100, 1.0), (1000, 10.0)]}
+    report.fail("test_x.py::test_y", "ValueError: no")
+    report.took["service"] = 60.0
+    return report
+
+
+def test_records_joined_tell_all_that_was_measured(report):
+    other = Report(load_before=0.7)
+    other.tell("the explorer", "longest", 12, unit="ms")
+    joined = Report.joined([report.to_json(), other.to_json()])
+    assert joined.figures == report.figures + other.figures
+    assert {**vars(joined), "figures": 0, "growth": 0} == {
+        **vars(report),
+        "figures": 0,
+        "growth": 0,
+    }
+    assert page.slope(joined.growth["rows"]["summaries"]) == pytest.approx(1)
+
+
+def test_the_page_tells_ratios_goals_and_what_failed(report):
+    lines = [*page.lines(report)]
+    assert "500,000 rows load in 1.2 s, 4.0 times as fast as a plain loop." in lines
+    assert f"| {LOOP} | 5.00 | 4.00 | 6.00 | 5.00 | 300 | 3 | 4.00 |" in lines
+    assert "| the service: first page, ms | <= 40 | 50.00 | **no** |" in lines
+    assert "| decode_page, rows a second | >= 1,000,000 | 2,000,000 | yes |" in lines
+    assert "| test_x.py::test_y | ValueError: no |" in lines
+    assert "| summaries | rows | 1.00 |" in lines
+
+
+def test_the_picture_names_each_slope(report, tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "PICTURE", tmp_path / "growth.svg")
+    page.draw(report)
+    assert "summaries, slope 1.00" in (tmp_path / "growth.svg").read_text(encoding="utf-8")
