@@ -45,7 +45,7 @@ const mark = (gaps, until) => (u) => {
  * of levels, texts from the lowest up, values are places.
  */
 export const draw = (box, { series, start, end, gaps = [], until = end, log, bars, levels, style, label, onrange, onwheel, onhover }) => {
-  const most = Math.max(1, ...series.flatMap(({ values }) => values.map(Math.abs))), scale = 10 ** Math.max(0, Math.floor(Math.log10(most)) - 5);
+  const most = series.reduce((all, { values }) => values.reduce((one, value) => Math.max(one, Math.abs(value)), all), 1), scale = 10 ** Math.max(0, Math.floor(Math.log10(most)) - 5);
   const tables = series.map(({ times, values, to = until }) => {
     const drawn = values.map((value) => (value === null || (log && !bars && value <= 0) ? null : value / scale)); // the library has no ticks for large numbers
     const points = times.map((time, n) => [time, drawn[n]]).concat(bars || !times.length ? [] : [[Math.min(until, to), drawn.at(-1)]]);
@@ -58,7 +58,6 @@ export const draw = (box, { series, start, end, gaps = [], until = end, log, bar
   const data = tables.length ? uPlot.join(tables, tables.map(() => [1, 1])) : [[start / 1e6, end / 1e6]];
   const ink = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), size: 5 } };
   const paths = bars ? uPlot.paths.bars({ size: [0.85, Infinity], align: 1 }) : uPlot.paths.stepped({ align: 1 });
-  const range = levels && (() => [-0.4, levels.length - 0.6]);
   const ticks = levels ? { splits: () => levels.map((_, n) => n), values: () => levels }
     : { incrs: [1e300], filter: (_, splits) => splits, splits: (_, __, min, max) => round(min * scale, max * scale, log, bars).map((each) => each / scale),
       values: (_, splits) => numbers(splits.map((split) => split * scale), style) };
@@ -67,7 +66,7 @@ export const draw = (box, { series, start, end, gaps = [], until = end, log, bar
     height: levels ? 44 + 26 * levels.length : bars || innerWidth < 600 ? LOW : HEIGHT,
     legend: { show: false },
     cursor: { drag: { x: Boolean(onrange), y: false, setScale: false }, points: { show: false } },
-    scales: { x: { time: true, range: () => [start / 1e6, end / 1e6] }, y: { distr: !log ? 1 : bars ? 4 : 3, asinh: 1 / scale, ...(range && { range }) } },
+    scales: { x: { time: true, range: () => [start / 1e6, end / 1e6] }, y: { distr: !log ? 1 : bars ? 4 : 3, asinh: 1 / scale, ...(levels && { range: () => [-0.4, levels.length - 0.6] }) } },
     axes: [
       { ...ink, size: 32, space: 90, values: (_, splits, __, ___, step) => splits.map((split) => tick(split, step)) },
       { ...ink, size: (_, texts) => 18 + 7 * Math.max(3, ...(texts ?? []).map((text) => text?.length ?? 0)), ...ticks },

@@ -35,10 +35,8 @@ const download = (name, columns, rows, decimals) => {
 export const table = (caption, sheet, { decimals = 0, choose, note, name = "table" } = {}) => {
   const { columns } = sheet;
   const isNumber = columns.map(({ kind }) => !["text", "moment", "flag"].includes(kind));
-  const texts = sheet.rows.map((row) => row.map((value, n) => {
-    if (columns[n].name === "account") return account(value).text;
-    return `${shown(value, columns[n].kind, decimals)} ${columns[n].name === "account_type" ? kindOf(value) : ""}`;
-  }).join(" ").toLowerCase());
+  const texts = sheet.rows.map((row) => row.map((value, n) => (columns[n].name === "account" ? account(value).text
+    : `${shown(value, columns[n].kind, decimals)} ${columns[n].name === "account_type" ? kindOf(value) : ""}`)).join(" ").toLowerCase());
   const all = sheet.rows.map((row, n) => [row, texts[n]]), long = innerWidth < 960 ? 10 : 20;
   let rows = all, start = 0;
   const cell = (value, n) => {
