@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from matplotlib.figure import Figure as Picture
+from matplotlib.ticker import LogLocator, NullLocator
 
 from tests.benchmarks.contestants import DLT, LOOP, fetching
 from tests.benchmarks.races import HELD, OURS, POLARS, SERIES, title
@@ -200,5 +201,9 @@ def panel(ax: Axes, axis: str, works: dict[str, list[tuple[float, float]]]) -> N
     for work, points in works.items():
         ax.plot(*zip(*points, strict=True), "o-", label=f"{work}, slope {slope(points):.2f}")
     ax.set(xscale="log", yscale="log", xlabel=axis, ylabel="seconds")
+    ax.xaxis.set_major_formatter("{x:,.0f}")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_locator(NullLocator())
     ax.grid(alpha=0.3)
     ax.legend(fontsize=8)
