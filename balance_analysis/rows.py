@@ -118,13 +118,14 @@ def _order(accounts: NDArray[np.int64], times: NDArray[np.int64] | None) -> NDAr
 
 
 def by_account_and_time(accounts: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the order of some rows by account, numbers from 0 on, then time."""
+    """Return the order of some rows by account, numbers from 0 on, then time; equal ones stay."""
     first, since = int(accounts.min()), int(times.min())
     room = (int(times.max()) - since).bit_length()
     if ((int(accounts.max()) - first) << room) >= _ROOM:
         return np.lexsort([times, accounts])
     # One number is sorted in a third of the time that two take.
-    return np.argsort(((accounts - first) << np.int64(room)) + (times - since))
+    both = ((accounts - first) << np.int64(room)) + (times - since)
+    return np.argsort(both, kind="stable")
 
 
 def _sorted_codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.StringArray]:

@@ -33,6 +33,13 @@ def test_rows_have_one_form_whatever_order_and_chunks_they_came_in(rows, random,
         assert values == sorted({row[COLUMNS.index(name)] for row in rows})
 
 
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), max_size=300))
+def test_rows_of_one_account_and_moment_stay_in_the_order_in_which_they_came(keys):
+    table = arrow([("a", "b", *key[:1], "", key[1], place) for place, key in enumerate(keys)])
+    placed = canonical(table)["balance"].to_pylist()
+    assert placed == sorted(placed, key=lambda place: (*keys[int(place)], place))
+
+
 @given(rows)
 def test_unsorted_rows_keep_their_order(rows):
     assert tuples(canonical(arrow(rows), sort=False)) == tuples(arrow(rows))
