@@ -160,9 +160,9 @@ def _scales(assets: Iterable[str], known: Assets) -> dict[str, int]:
     missing = [asset for asset in present if asset not in known]
     if missing:
         raise ValueError(
-            f"how many decimals the assets {missing} have is not known: give {{asset_id: "
-            "decimals}, or a .toml, .csv or .json file of that (--assets FILE); 0 leaves amounts "
-            "as they are (pandas' merge drops what a table knew of them)"
+            f"how many decimals the assets {', '.join(missing)} have is not known: give assets, "
+            "such as a .toml, .csv or .json file of them (--assets FILE); 0 leaves amounts as "
+            "they are"
         )
     return {asset: 10 ** known[asset].decimals for asset in present}
 

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import logging
 import platform
+import re
 import threading
 import time
 from collections.abc import Iterable
@@ -335,9 +336,10 @@ def _split(base_url: str) -> tuple[str, dict[str, str]]:
     if not valid or parts.query or parts.fragment:
         text = str(base_url)
         shown = without_credentials("***@" + text.rpartition("@")[2] if "@" in text else text)
-        raise ValueError(
-            f"{shown!r} is not the address of a node; it looks like https://node.example.org"
-        )
+        hint = "it looks like https://node.example.org"
+        if re.match(r"[\w.-]+:\d+(/|$)", text):
+            hint = f"did you mean http://{text}?"
+        raise ValueError(f"{shown!r} is not the address of a node; {hint}")
     user, _, host = parts.netloc.rpartition("@")
     base = base_url.replace(parts.netloc, host, 1).rstrip("/")
     if not user:
