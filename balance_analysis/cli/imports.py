@@ -73,6 +73,6 @@ def import_(
 def _check_order(archive: str, segments: list[str]) -> None:
     """Raise if the archive's place is taken by segments."""
     at = Path(archive)
-    if kind_of(archive) != "archive" and (at.is_file() or any(at.glob("*.zip"))):
+    if kind_of(archive) != "archive" and (at.suffix == ".zip" or any(at.glob("*.zip"))):
         told = command_line("import", segments[-1], archive, *segments[:-1])
         raise ValueError(f"the archive comes first: `{told}`")

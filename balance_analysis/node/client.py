@@ -337,7 +337,7 @@ def _split(base_url: str) -> tuple[str, dict[str, str]]:
         text = str(base_url)
         shown = without_credentials("***@" + text.rpartition("@")[2] if "@" in text else text)
         hint = "it looks like https://node.example.org"
-        if re.match(r"[\w.-]+:\d+(/|$)", text):
+        if re.match(r"[\w.-]+:\d+/?$", text):
             hint = f"did you mean http://{text}?"
         raise ValueError(f"{shown!r} is not the address of a node; {hint}")
     user, _, host = parts.netloc.rpartition("@")
