@@ -77,7 +77,7 @@ def test_the_path_of_an_archive_is_an_archive(tmp_path):
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
-        (lambda: ba.Archive(TABLE), TypeError, "path or address of an archive is wanted"),
+        (lambda: ba.Archive(TABLE), TypeError, "an Archive or the path of one is wanted"),
         (lambda: ba.Archive(FILE), ba.ArchiveError, "is a file, .* ba.read_parquet"),
         (lambda: ba.write_report(FILE, "x.html"), ba.ArchiveError, "ba.read_parquet"),
         (lambda: ba.read_parquet(FILE.parent), OSError, r"is a folder; .* ba.Archive\(...\).read"),

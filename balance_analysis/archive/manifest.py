@@ -182,11 +182,13 @@ def read_coverage(store: Store) -> Coverage:
     Raises
     ------
     ArchiveError
-        If it is damaged.
+        If there is none, or it is damaged.
     """
     content = store.read(layout.COVERAGE)
     said, cause = f"{store.uri} has lost its {layout.COVERAGE}", None
-    if content is not None:
+    if content is None:
+        read_about(store)  # where there is no archive, nothing is lost
+    else:
         try:
             return from_json(content, f"{store.uri}/{layout.COVERAGE}")
         except ArchiveDamagedError as error:
