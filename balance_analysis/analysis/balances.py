@@ -114,6 +114,18 @@ def balance_at(
     2       b2 2023-04-02 00:00:00+00:00     <NA>
     3       b2 2023-04-10 00:00:00+00:00        1
     """
+    return in_units(held_at(table, when, opening, known, warns=True), units, table)
+
+
+def held_at(
+    table: pd.DataFrame,
+    when: Instant | Iterable[Instant],
+    opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
+    *,
+    warns: bool = False,
+) -> pd.DataFrame:
+    """Return what `balance_at` does, without its warning unless it is wanted."""
     instants, is_one = to_instants(when)
     points, order = np.unique(instants, return_inverse=True)
     history = make_history(table, opening, known, freq=grid_at(points))
@@ -122,7 +134,7 @@ def balance_at(
     held = as_of(steps, points)
     rows = held.rows.reshape(len(steps), len(points))[:, order].ravel()
     known_at = held.is_known.reshape(len(steps), len(points))
-    if len(steps) and history.known:
+    if warns and len(steps) and history.known:
         _warn_outside(points[~known_at.any(axis=0)], history.known)
     is_known = known_at[:, order].ravel()
     result = pd.DataFrame(
@@ -138,7 +150,7 @@ def balance_at(
         told = {NOTHING_BEFORE_KEY: True} if has_nothing_before(table, opening) else {}
         at = from_microseconds(int(points[0]) + 1).isoformat()
         result.attrs[ATTRS_KEY] = {"at": at, **told}
-    return in_units(result, units, table)
+    return result
 
 
 def _warn_outside(unknown: NDArray[np.int64], known: Known) -> None:
