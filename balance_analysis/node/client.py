@@ -50,7 +50,6 @@ _FIRST_RATE: Final = 16.0
 """Requests a second to go on with after a first refusal: real nodes refill 20 a second."""
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
-logger.addHandler(logging.NullHandler())
 
 T = TypeVar("T")
 
