@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor
@@ -40,7 +39,7 @@ FRESH: Final = 3
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
-_decoding = threading.BoundedSemaphore(os.cpu_count() or 1)
+_decoding = threading.Lock()
 
 T = TypeVar("T")
 
@@ -80,7 +79,7 @@ def answers(
 
 
 def _decode(body: bytes) -> DecodedPage:
-    # More at once than processors only crowd each other out of the cache.
+    # Decoding holds the interpreter: threads that fight for it take longer than threads in a queue.
     with _decoding:
         return decode_page(body)
 

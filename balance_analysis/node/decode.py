@@ -16,13 +16,12 @@ import pyarrow.compute as pc
 
 from balance_analysis.errors import DecodeError
 from balance_analysis.node import wire
-from balance_analysis.node.cut import cut_page
 from balance_analysis.rows import BadRow
 from balance_analysis.schema import (
     ARROW_SCHEMA,
     BALANCE_DIGITS,
-    FIELD_NAMES,
     FIRST_MOMENT,
+    ID_TYPE,
     LAST_MOMENT,
 )
 
@@ -64,11 +63,18 @@ def decode_page(body: bytes) -> DecodedPage:
     msgspec.DecodeError
         If the body is not JSON at all.
     """
-    page = _decode_at_once(body)
-    if page is None:
+    try:
+        page = wire.decode(wire.page_decoder, body).balances
+        rows = _columns([edge.node for edge in page.edges])
+        is_plain = rows is not None and wire.has_just_its_keys(body, len(page.edges))
+    except _WRONG as error:
+        _raise_if_no_json(error)
+        rows, is_plain = None, False
+    if not is_plain:
         wire.check_keys(body)
-        page = _decode_row_by_row(body)
-    return page
+    if rows is None:
+        return _decode_row_by_row(body)
+    return DecodedPage(rows, rows["timestamp"].cast(pa.int64()), (), page.page_info)
 
 
 def raise_bad_row(bad_rows: Sequence[BadRow]) -> None:
@@ -79,41 +85,34 @@ def raise_bad_row(bad_rows: Sequence[BadRow]) -> None:
         )
 
 
-def _decode_at_once(body: bytes) -> DecodedPage | None:
-    """Return a page whose rows are plainly alike and all good, else `None`."""
-    cut = cut_page(body, FIELD_NAMES.values())
-    if cut is None:
-        return None
-    try:
-        wire.check_keys(cut.skeleton)
-        first = _decode_row_by_row(cut.skeleton)
-        rows = _columns(cut.columns)
-    except (DecodeError, msgspec.DecodeError):
-        return None
-    if rows is None or first.bad_rows or not all(map(_is_plain, rows.columns[:4])):
-        return None
-    return DecodedPage(rows, rows["timestamp"].cast(pa.int64()), (), first.info)
-
-
-def _is_plain(ids: pa.DictionaryArray) -> bool:
-    """Whether the distinct values have no control character, which JSON has escaped only."""
-    return _all(pc.ascii_is_printable(ids.dictionary))
-
-
-def _columns(texts: Sequence[pa.StringArray]) -> pa.RecordBatch | None:
-    """Return columns of text as a batch of `ARROW_SCHEMA`, or `None` if one of a row is bad."""
-    *ids, times, balances = texts
+def _columns(rows: list[wire.Row]) -> pa.RecordBatch | None:
+    """Return rows as a batch of `ARROW_SCHEMA`, or `None` if one of them is bad."""
+    ids = [
+        _texts([row.asset_id for row in rows], ID_TYPE),
+        _texts([row.account_type for row in rows], ID_TYPE),
+        _texts([row.party_id for row in rows], ID_TYPE),
+        _texts([row.market_id for row in rows], ID_TYPE),
+    ]
+    times = _texts([row.timestamp for row in rows], pa.string())
+    balances = _texts([row.balance for row in rows], pa.string())
     if not (_all_nanoseconds(times) and _all_balances(balances)):
         return None
     microseconds = pc.divide(times.cast(pa.int64()), 1000).cast(pa.timestamp("us", "UTC"))
-    amounts = balances.cast(pa.decimal128(BALANCE_DIGITS, 0))
-    encoded = [column.dictionary_encode() for column in ids]
-    return pa.RecordBatch.from_arrays([*encoded, microseconds, amounts], schema=ARROW_SCHEMA)
+    return pa.RecordBatch.from_arrays(
+        [*ids, microseconds, balances.cast(pa.decimal128(BALANCE_DIGITS, 0))], schema=ARROW_SCHEMA
+    )
 
 
 def _raise_if_no_json(error: Exception) -> None:
     if isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError):
         raise error
+
+
+def _texts(values: Sequence[str | int], kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(values, kind)
+    except pa.ArrowTypeError:  # a bare number among them
+        return pa.array([str(value) for value in values], kind)
 
 
 def _all_nanoseconds(texts: pa.StringArray) -> bool:
@@ -142,7 +141,7 @@ def _all(mask: pa.BooleanArray) -> bool:
 
 def _decode_row_by_row(body: bytes) -> DecodedPage:
     try:
-        page = wire.decode(wire.page_decoder, body).balances
+        page = wire.decode(wire.raw_page_decoder, body).balances
     except msgspec.ValidationError as error:
         raise DecodeError(
             f"the answer is not a page of balance changes: {error}; "
@@ -158,8 +157,7 @@ def _decode_row_by_row(body: bytes) -> DecodedPage:
             good.append(row)
         else:
             bad.append(BadRow(bytes(edge.node).decode(errors="replace"), str(reason), time))
-    columns = [[str(getattr(row, name)) for row in good] for name in FIELD_NAMES]
-    rows = _columns([pa.array(texts, pa.string()) for texts in columns])
+    rows = _columns(good)
     if rows is None:
         raise AssertionError("a row was judged good by itself and bad in its column")
     return DecodedPage(rows, pa.array(times, pa.int64()), tuple(bad), page.page_info)

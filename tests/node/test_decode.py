@@ -11,12 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from balance_analysis.errors import DecodeError
-from balance_analysis.node.decode import (
-    _decode_at_once,
-    _decode_row_by_row,
-    decode_page,
-    raise_bad_row,
-)
+from balance_analysis.node.decode import _decode_row_by_row, decode_page, raise_bad_row
 from balance_analysis.node.exchange import Answer, _error_body, _useful_text
 from balance_analysis.node.limits import decode_limits, network_limits
 from balance_analysis.schema import ARROW_SCHEMA
@@ -130,61 +125,6 @@ def test_a_page_splits_into_good_rows_and_bad_rows_as_the_rules_say(nodes):
 def test_columns_and_single_rows_give_the_same_page(nodes):
     body = page_of(*nodes)
     assert same(decode_page(body), _decode_row_by_row(body))
-
-
-plain_texts = st.text("aB9 {}[]:,\x7f", max_size=9) | st.sampled_from(["node", "balance", "x\x01"])
-plain_rows = st.builds(
-    row,
-    **dict.fromkeys(["assetId", "accountType", "partyId", "marketId", "newField"], plain_texts),
-    timestamp=st.integers(FIRST // 1000, LAST // 1000 - 1).map(lambda us: str(us * 1000)),
-    balance=st.integers(-LARGEST, LARGEST).map(str) | st.just("x"),
-)
-
-
-@given(
-    st.lists(plain_rows, min_size=1, max_size=6),
-    st.sampled_from([(",", ":"), (", ", ": "), (", ", ":"), (" , ", " : ")]),
-    st.permutations(sorted(GOOD)),
-)
-def test_rows_that_are_alike_are_cut_just_as_they_are_read_one_by_one(nodes, separators, order):
-    page = json.loads(page_of(*({name: node[name] for name in order} for node in nodes)))
-    body = json.dumps(page, separators=separators).encode()
-    assert same(decode_page(body), _decode_row_by_row(body))
-    is_plain = b"\\" not in body and b"\x7f" not in body and b'"x"' not in body
-    assert (_decode_at_once(body) is not None) == is_plain
-
-
-ALIKE = json.dumps(json.loads(page_of(row(), row(balance="7"), row(balance="-7")))).encode()
-
-
-@pytest.mark.parametrize(
-    ("part", "other"),
-    [
-        (b'"balance": "7"', b'"balanze": "7"'),
-        (b'"balance": "7"', b'"balance": 7777'),
-        (b'"balance": "7"', b'"balance":"7" '),
-        (b'"7"}}, {', b'"7"}}  {'),
-        (b'"7"}}, {', b'"7"}},, {'),
-        (b"}}, {", b"}}  {"),
-        (b"}}, {", b"}},, {"),
-        (b'"-7"}}]', b'"-7"}},]'),
-        (b'"-7"}}]', b'"-7"}]'),
-        (b'"balance": "7"', b'"balance": "7", "balance": "8"'),
-        (b'"cursor": "C"', b'"cursor": "C", "cursor": "D"'),
-    ],
-)
-def test_rows_are_cut_only_where_they_are_alike_byte_for_byte(part, other):
-    assert _decode_at_once(ALIKE).rows.num_rows == 3
-    assert part in ALIKE
-    for body in (ALIKE.replace(part, other), ALIKE.replace(part, other, 1)):
-        assert body == ALIKE or _decode_at_once(body) is None
-
-
-@given(body=damaged(ALIKE))
-def test_a_damaged_page_is_cut_only_if_it_reads_the_same_one_by_one(body):
-    page = _decode_at_once(body)
-    if page is not None:
-        assert same(page, _decode_row_by_row(body))
 
 
 @given(st.binary())
