@@ -1,7 +1,7 @@
 """The functions over a table as methods of one: `table.balances.at(...)`.
 
-pandas knows the accessor once this module has been imported, which the package's door sees to as
-soon as a name of it is used beside pandas.
+pandas knows the accessor once this module has been imported: whatever makes a table imports it, and
+for a caller's own frames the package's door does, when a name of it is used beside pandas.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Everything that is called a *table* in this package is what `to_frame` returns.
 from __future__ import annotations
 
 from decimal import Decimal
+from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +19,9 @@ from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, BALANCE_DIGITS, C
 
 BALANCE_DTYPE: Final = pd.ArrowDtype(pa.decimal128(BALANCE_DIGITS, 0))
 TIMESTAMP_DTYPE: Final = pd.DatetimeTZDtype("us", "UTC")
+
+# A table has its methods from the start. What they are stands above this module.
+import_module("balance_analysis.accessor")
 
 
 def to_arrow(table: pd.DataFrame) -> pa.Table:

@@ -14,7 +14,7 @@ import cloudpickle
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.demo import sample_archive, sample_data
+from balance_analysis.demo import sample_archive, sample_data, serve_sample
 from tests.loopback import Fault, LoopbackNode
 
 ROOT = Path(__file__).parents[1]
@@ -79,6 +79,21 @@ def test_a_table_has_the_functions_as_methods_once_the_package_is_used():
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert said.stdout.split() == ["True", "False"]
+
+
+def test_a_program_that_only_loads_sees_what_is_not_known_and_has_the_methods_of_a_table():
+    code = (
+        "import sys, balance_analysis as ba\n"
+        "with ba.Client(sys.argv[1]) as client:\n"
+        "    table = ba.load_balance_changes(client, start='2023-04-29', end='2023-05-02')\n"
+        "print(len(table.balances.at('2023-04-30')), 'matplotlib' in sys.modules)"
+    )
+    with serve_sample() as url:
+        done = subprocess.run([sys.executable, "-c", code, url], capture_output=True, text=True)
+    accounts, *drew = done.stdout.split()
+    assert int(accounts) > 0
+    assert drew == ["False"]
+    assert done.stderr.count("is known:") == done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", NOT_IMPORTED)

@@ -5,6 +5,7 @@ A balance is a right-open step: it holds from its row's timestamp until the acco
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from balance_analysis.analysis.steps import ALWAYS, as_of, cut, map_blocks
 from balance_analysis.analysis.units import in_units
 from balance_analysis.known import NOTHING_BEFORE_KEY, has_nothing_before
 from balance_analysis.schema import ATTRS_KEY, from_microseconds
+from balance_analysis.text import moment_text, spans_text
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -27,8 +29,10 @@ if TYPE_CHECKING:
     from balance_analysis.analysis.grid import Frequency, Grid, Zone
     from balance_analysis.analysis.steps import Steps
     from balance_analysis.analysis.units import Units
-    from balance_analysis.known import Stated
+    from balance_analysis.known import Known, Stated
     from balance_analysis.schema import Instant
+
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 Layout = Literal["wide", "long"]
 
@@ -79,7 +83,8 @@ def balance_at(
         account has no row yet or may have changed since) and `since` (datetime64[us, UTC], the
         timestamp of the row that set it, NaT where unknown). For several instants one row per
         account and instant, in the order in which they were given, with `timestamp`
-        (datetime64[us, UTC]) before `balance`.
+        (datetime64[us, UTC]) before `balance`. A moment outside of all `known` intervals, at which
+        no balance is known, is told as a warning: what ends at midnight doesn't know midnight.
 
     Raises
     ------
@@ -109,13 +114,29 @@ def balance_at(
     2       b2 2023-04-02 00:00:00+00:00     <NA>
     3       b2 2023-04-10 00:00:00+00:00        1
     """
+    return in_units(held_at(table, when, opening, known, warns=True), units, table)
+
+
+def held_at(
+    table: pd.DataFrame,
+    when: Instant | Iterable[Instant],
+    opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
+    *,
+    warns: bool = False,
+) -> pd.DataFrame:
+    """Return what `balance_at` does, without its warning unless it is wanted."""
     instants, is_one = to_instants(when)
     points, order = np.unique(instants, return_inverse=True)
-    steps = make_history(table, opening, known, freq=grid_at(points)).steps
+    history = make_history(table, opening, known, freq=grid_at(points))
+    steps = history.steps
     check_cells(len(steps), len(points))
     held = as_of(steps, points)
     rows = held.rows.reshape(len(steps), len(points))[:, order].ravel()
-    is_known = held.is_known.reshape(len(steps), len(points))[:, order].ravel()
+    known_at = held.is_known.reshape(len(steps), len(points))
+    if warns and len(steps) and history.known:
+        _warn_outside(points[~known_at.any(axis=0)], history.known)
+    is_known = known_at[:, order].ravel()
     result = pd.DataFrame(
         {
             **steps.repeat_keys(len(order)),
@@ -129,7 +150,21 @@ def balance_at(
         told = {NOTHING_BEFORE_KEY: True} if has_nothing_before(table, opening) else {}
         at = from_microseconds(int(points[0]) + 1).isoformat()
         result.attrs[ATTRS_KEY] = {"at": at, **told}
-    return in_units(result, units, table)
+    return result
+
+
+def _warn_outside(unknown: NDArray[np.int64], known: Known) -> None:
+    """Warn of the moments without any known balance that lie outside the known intervals."""
+    for at in unknown.tolist():
+        if not any(start <= at < end for start, end in known):
+            logger.warning(
+                "no balance is known at %s: the table knows %s, without the end; its last known "
+                "moment is %s",
+                moment_text(at),
+                spans_text(known),
+                moment_text(known[-1][1] - 1),
+            )
+            return
 
 
 def balance_series(

@@ -15,6 +15,7 @@ from balance_analysis.analysis.int128 import integers_of, words_of
 from balance_analysis.assets import AssetsLike, assets_of, note_assets
 from balance_analysis.frame import check_frame, to_amounts
 from balance_analysis.schema import ATTRS_KEY
+from balance_analysis.text import list_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -160,9 +161,9 @@ def _scales(assets: Iterable[str], known: Assets) -> dict[str, int]:
     missing = [asset for asset in present if asset not in known]
     if missing:
         raise ValueError(
-            f"how many decimals the assets {missing} have is not known: give {{asset_id: "
-            "decimals}, or a .toml, .csv or .json file of that (--assets FILE); 0 leaves amounts "
-            "as they are (pandas' merge drops what a table knew of them)"
+            f"how many decimals the assets {list_text(missing)} have is not known: give assets, "
+            "such as a .toml, .csv or .json file of them (--assets FILE); 0 leaves amounts as "
+            "they are"
         )
     return {asset: 10 ** known[asset].decimals for asset in present}
 

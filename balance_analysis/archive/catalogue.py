@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from balance_analysis.analysis.balances import balance_at
+from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.grid import to_times
 from balance_analysis.archive.accounts import merged
 from balance_analysis.archive.coverage import check_complete, interval_asked
@@ -64,7 +64,7 @@ def read_balances(store: Store, filters: Filters, when: Instant, *, partial: boo
         # Of what an account held before, nothing is asked: its last row is enough.
         table = frame_of(canonical(seen.select(COLUMNS)))
         note_known(table, state.known(), nothing_before=state.begins_with_first_block)
-        return balance_at(table, when)
+        return held_at(table, when)
 
     return _read_at_once(store, filters, read)
 

@@ -37,7 +37,7 @@ _DIGEST: Final = "sha256"
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 _MOMENTS: Final = {"start", "end", "first", "last"}
 _IN_ALL_VERSIONS: Final = {"intervals", "files", "checkpoints", "pending"}
-_TAKE: Final = "`partial` takes what there is"
+TAKE: Final = "`partial` takes what there is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +289,7 @@ def interval_asked(
     said = "nothing is known to be complete"
     if first < last:
         said = f"nothing of what is complete, {range_text(first, last)}, was asked for"
-    raise IncompleteError(f"{uri}: {said}; {_TAKE}")
+    raise IncompleteError(f"{uri}: {said}; {TAKE}")
 
 
 def check_complete(state: Coverage, start: int, end: int, uri: str) -> None:
@@ -300,7 +300,7 @@ def check_complete(state: Coverage, start: int, end: int, uri: str) -> None:
     why = "was asked for when the node may have forgotten rows of it"
     if state.missing(*gaps[0], proven=False):
         why = "is not covered; an export that fills gaps asks for it"
-    raise IncompleteError(f"{uri}: {spans_text(gaps)} {why}; {_TAKE}")
+    raise IncompleteError(f"{uri}: {spans_text(gaps)} {why}; {TAKE}")
 
 
 def to_json(coverage: Coverage) -> bytes:

@@ -219,8 +219,9 @@ def export_command(store: Store, *options: str, url: str | None = None) -> str:
 def _last_source(store: Store) -> str:
     for name in sorted(store.names(layout.RUNS), reverse=True):
         with contextlib.suppress(ValueError, LookupError, TypeError, ArchiveError):
-            if source := json.loads(store.read(name) or b"")["source"]:
-                return str(source)
+            source = str(json.loads(store.read(name) or b"")["source"])
+            if source.startswith(("http://", "https://")):  # others are of segments
+                return source
     return "URL"
 
 

@@ -16,7 +16,7 @@ from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 from balance_analysis import __version__
-from balance_analysis.cli.output import INTERRUPTED, READER_LEFT, echo, telling_errors
+from balance_analysis.cli.output import READER_LEFT, echo, telling_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,6 +36,9 @@ _PLAIN: Final = {
 }
 """What typer says, and how a person says it."""
 
+_ONCE: Final = {"asset_id": "one asset a run, or none for all"}
+"""Options of which the last would silently replace the others, and what there is instead."""
+
 
 @contextlib.contextmanager
 def _telling_slips() -> Iterator[None]:
@@ -52,6 +55,20 @@ def _telling_slips() -> Iterator[None]:
         more = "" if slip.ctx is None else f" (`{slip.ctx.command_path} --help` tells more)"
         echo(f"balance-analysis: {said}{more}", err=True)
         raise typer.Exit(slip.exit_code) from error
+
+
+class _Command(TyperCommand):
+    """A command that refuses an option given twice where people expect both to count."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own
+        """Read the options and arguments."""
+        *_, order = self.make_parser(ctx).parse_args(args=[*args])
+        names = [each.name for each in order]
+        for name, instead in _ONCE.items():
+            if names.count(name) > 1:
+                option = f"--{name.replace('_', '-')}"
+                raise _UsageError(f"{option} is given twice; {instead}", ctx)
+        return super().parse_args(ctx, args)
 
 
 class _Grouped(TyperGroup):
@@ -108,7 +125,7 @@ class Verbosity:
 
 
 def command(
-    group: typer.Typer = app, *, panel: str = ROWS, interrupted: int = INTERRUPTED
+    group: typer.Typer = app, *, panel: str = ROWS
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a function a command, which tells errors in one line and ends as documented.
 
@@ -123,7 +140,7 @@ def command(
 
         @functools.wraps(function)
         def run(*, verbose: int, quiet: bool, **options: Any) -> None:  # noqa: ANN401 - of any kind
-            with telling_errors(verbose, quiet=quiet, interrupted=interrupted) as messages:
+            with telling_errors(verbose, quiet=quiet) as messages:
                 for name, kind in groups.items():
                     options[name] = kind(**{x.name: options.pop(x.name) for x in fields(kind)})
                 function(messages, **options)
@@ -133,7 +150,7 @@ def command(
         run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         run.__name__ = function.__name__.rstrip("_")  # `import` is a word of Python's
         run.__annotations__ = {each.name: each.annotation for each in parameters}
-        group.command(rich_help_panel=panel)(run)
+        group.command(cls=_Command, rich_help_panel=panel)(run)
         return run
 
     return register

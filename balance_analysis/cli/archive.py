@@ -67,18 +67,19 @@ def status(
     if found.lost:
         lost, told = count_text(len(found.lost), "file"), command_line("verify", archive)
         messages.fail(f"{lost} of it gone, or not as written; `{told}` tells more", BAD)
+    wrong = []
     if oldest is not None and found.is_older_than(oldest):
-        messages.fail(f"what is complete ends more than {max_age} ago", PARTIAL)
+        wrong.append(f"what is complete ends more than {max_age} ago")
     if fail_on_gaps and (found.gaps or found.unproven):
         from balance_analysis.archive.manifest import export_command
 
         mend = export_command(ba.Archive(archive).store, "--fill-gaps")
         parts = spans_text(sorted(found.gaps + found.unproven))
-        messages.fail(
-            f"missing or unproven: {parts}; `{mend}` asks a node that still remembers it", PARTIAL
-        )
-    if fail_on_gaps and not found.complete:
-        messages.fail("nothing of it is known to be complete", PARTIAL)
+        wrong.append(f"missing or unproven: {parts}; `{mend}` asks a node that still remembers it")
+    elif fail_on_gaps and not found.complete:
+        wrong.append("nothing of it is known to be complete")
+    if wrong:
+        messages.fail("; ".join(wrong), PARTIAL)
 
 
 @command(panel=ARCHIVE)

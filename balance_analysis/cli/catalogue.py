@@ -51,7 +51,8 @@ def accounts(
     found = held.accounts(partial=partial, **{**filters.named(), "assets": assets})
     found = found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
     if form == "table" and not listing.wide:
-        print_accounts(found, ("balance", "rows", "last seen"), limit=listing.limit, assets=assets)
+        shown = ("balance", "rows", "last seen")
+        print_accounts(found, shown, limit=listing.limit, assets=assets, strict=units)
     else:
         list_accounts(found, listing, form, assets if units else None, messages)
 

@@ -89,7 +89,7 @@ class ExportOptions(AccountOptions):
     ] = None
 
 
-@command(panel=ARCHIVE, interrupted=PARTIAL)
+@command(panel=ARCHIVE)
 def export(
     messages: Messages,
     options: ExportOptions,
@@ -165,14 +165,7 @@ class Export:
         code = BAD if run.conflicts or run.bad_rows or run.damaged else PARTIAL if lacking else 0
         self._write_metrics(code)
         warn_of_conflicts(run)
-        if run.damaged:
-            logger.warning(
-                "%s gone, or not as written, such as %s: `%s` tells more, `%s` mends it",
-                count_text(len(run.damaged), "file"),
-                run.damaged[0],
-                command_line("verify", self._archive.uri),
-                self._command("--repair"),
-            )
+        warn_of_damage(run, self._archive, url=self._settings["url"][0])
         self._tell(count_text(run.rows, "new row") if run.rows else "Nothing new")
         if code == PARTIAL:
             said = f"not all that was asked for is known: {spans_text(lacking)} is unproven"
@@ -225,7 +218,7 @@ class Export:
         elif report is not None:
             self._messages.content = {"event": "summary", **asdict(report)}
         if isinstance(error, KeyboardInterrupt) and not is_partial:
-            self._messages.say(f"Nothing new is kept: {self._archive.uri} is as it was")
+            self._messages.say(f"Nothing new is kept in {self._archive.uri}")
         return code
 
     def _export(self, client: ba.Client, **how: Any) -> ba.Run:  # noqa: ANN401 - as of `export`
@@ -288,6 +281,20 @@ def warn_of_conflicts(run: ba.Run) -> None:
             "newer ones now; what it held is in _runs/%s.json",
             count_text(sum(rows.num_rows for rows in run.conflicts), "conflict"),
             run.id,
+        )
+
+
+def warn_of_damage(run: ba.Run, archive: ba.Archive, *, url: str | None = None) -> None:
+    """Say which files of an archive are not as they were written, and what mends them."""
+    if run.damaged:
+        from balance_analysis.archive.manifest import export_command
+
+        logger.warning(
+            "%s gone, or not as written, such as %s: `%s` tells more, `%s` mends it",
+            count_text(len(run.damaged), "file"),
+            run.damaged[0],
+            command_line("verify", archive.uri),
+            export_command(archive.store, "--repair", url=url),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -10,13 +11,13 @@ from typer import Argument, Option
 import balance_analysis as ba
 from balance_analysis.cli.app import ARCHIVE, command
 from balance_analysis.cli.archive import connected
-from balance_analysis.cli.export import warn_of_bad_rows, warn_of_conflicts
-from balance_analysis.cli.options import AccountOptions, ArchiveAt, Scheduler
+from balance_analysis.cli.export import warn_of_bad_rows, warn_of_conflicts, warn_of_damage
+from balance_analysis.cli.options import AccountOptions, ArchiveAt, Scheduler, command_line, kind_of
 from balance_analysis.cli.output import BAD, PARTIAL, Messages, echo, print_spans
 from balance_analysis.text import count_text, spans_text
 
 
-@command(panel=ARCHIVE, interrupted=PARTIAL)
+@command(panel=ARCHIVE)
 def import_(
     messages: Messages,
     archive: ArchiveAt,
@@ -37,10 +38,11 @@ def import_(
     ] = False,
 ) -> None:
     """Bring network history segments into an archive; the first run makes it."""
-    report = ba.diagnose_segments(segments)
+    _check_order(archive, segments)
+    report, held = ba.diagnose_segments(segments), ba.Archive(archive)
     with connected(scheduler) as cluster:
         run = ba.import_segments(
-            ba.Archive(archive),
+            held,
             segments,
             partition=partition,
             on_bad_rows=on_bad_rows,
@@ -57,6 +59,7 @@ def import_(
             echo("Nothing to import: the archive has all of it")
         return
     warn_of_conflicts(run)
+    warn_of_damage(run, held)
     warn_of_bad_rows(len(run.bad_rows), run.id)
     what = count_text(run.rows, "new row") if run.rows else "Nothing new"
     where = f" of {spans_text(run.committed)}" if run.committed else ""
@@ -65,3 +68,11 @@ def import_(
         raise typer.Exit(BAD)
     if report.missing:
         raise typer.Exit(PARTIAL)
+
+
+def _check_order(archive: str, segments: list[str]) -> None:
+    """Raise if the archive's place is taken by segments."""
+    at = Path(archive)
+    if kind_of(archive) != "archive" and (at.suffix == ".zip" or any(at.glob("*.zip"))):
+        told = command_line("import", segments[-1], archive, *segments[:-1])
+        raise ValueError(f"the archive comes first: `{told}`")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
+import re
 import shlex
 import shutil
 import sys
@@ -124,10 +125,17 @@ def limits(
     if form == "table":
         content = json.loads(text)
         told = content.pop("extra") | content
-        facts = {printable(name): printable(plain(value)) for name, value in told.items()}
+        facts = {printable(_snake(name)): printable(plain(value)) for name, value in told.items()}
         width = max(map(len, facts))
         text = "".join(f"{name:{width}}  {value}\n" for name, value in facts.items())
     echo(text, nl=False)
+    if output is not None:
+        messages.say(f"The limits: {output}")
+
+
+def _snake(name: str) -> str:
+    """Return the name of a limit that only the node knows, written as the others are."""
+    return re.sub("(?<=[a-z0-9])[A-Z]", lambda found: f"_{found[0]}", name).lower()
 
 
 @command(panel=NODE)

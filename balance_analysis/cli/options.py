@@ -49,7 +49,9 @@ AssetsFile = Annotated[
 
 def output_option(help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
     """Return the option of a file to write."""
-    return Option("-o", "--output", metavar="FILE", help=help)
+    return Option(
+        "-o", "--output", metavar="FILE", help=f"{help} It replaces a file that is there."
+    )
 
 
 def form_option(default: str) -> Any:  # noqa: ANN401 - as typer's own

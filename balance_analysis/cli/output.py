@@ -185,7 +185,7 @@ def _line(level: str, message: str, content: Mapping[str, object] | None = None)
 
 
 @contextlib.contextmanager
-def telling_errors(verbose: int, *, quiet: bool, interrupted: int) -> Iterator[Messages]:
+def telling_errors(verbose: int, *, quiet: bool) -> Iterator[Messages]:
     """Log to stderr, and turn an error that can be expected into one line and an exit code."""
     messages, handler = Messages(quiet=quiet), logging.StreamHandler()
     handler.setFormatter(messages)
@@ -199,7 +199,7 @@ def telling_errors(verbose: int, *, quiet: bool, interrupted: int) -> Iterator[M
         yield messages
         sys.stdout.flush()
     except KeyboardInterrupt as error:
-        messages.fail("interrupted", messages.on_failure(error, interrupted))
+        messages.fail("interrupted", messages.on_failure(error, INTERRUPTED))
     except (BrokenPipeError, typer.Exit):
         raise
     except (errors.BalanceAnalysisError, OSError, ValueError, OverflowError) as error:
@@ -222,4 +222,5 @@ def _said(error: BaseException) -> str:
     said = str(error)
     if isinstance(error, OSError) and error.strerror:
         said = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    said = said.replace("`partial`", "`--partial`")  # Python's way to say it
     return " ".join("; ".join([said, *getattr(error, "__notes__", ())]).split())

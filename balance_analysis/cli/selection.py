@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -90,6 +91,8 @@ class Selection(AccountOptions):
             return given
         if given is not None:
             raise ValueError(f"give --{name} or --{name}-block, not both")
+        if not self.is_archive and not Path(self.file).exists():
+            raise FileNotFoundError(errno.ENOENT, "there is no such file or folder", self.file)
         if not self.is_archive:
             raise ValueError(f"--{name}-block is for archives; {self.name} is a file")
         from balance_analysis.archive.blocks import time_of_block
@@ -193,13 +196,16 @@ class Selection(AccountOptions):
 
     def _read_archive(self, messages: Messages) -> Rows:
         asked = {**asdict(self.filters), "assets": self.known_assets}
+        from balance_analysis.archive.coverage import TAKE
+
         archive, how = ba.Archive(self.file), {**self.bounds, **asked}
         try:
             table = archive.read(**how)
         except IncompleteError as error:
             if not self.partial:
                 raise
-            messages.say(f"Incomplete, as --partial allows: {error}")
+            said = str(error).removesuffix(f"; {TAKE}")
+            messages.say(f"Incomplete, as --partial allows: {said}")
             table = archive.read(**how, partial=True)
         if (start := self.bounds["start"]) is None:
             return Rows(table, None)

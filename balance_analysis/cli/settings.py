@@ -132,6 +132,8 @@ def _parse(kind: Any, value: object) -> object:  # noqa: ANN401 - a type
         return to_duration(str(value))
     if get_origin(kind) is Literal and value not in get_args(kind):
         raise ValueError(f"must be {' or '.join(get_args(kind))}, not {value!r}")
+    if kind is str and isinstance(value, list):
+        raise ValueError("one value a section, not a list; make a section for each")
     if kind == list[str] and isinstance(value, str):
         return value.split()
     if isinstance(value, dt.date):  # a moment in TOML

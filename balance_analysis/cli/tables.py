@@ -89,7 +89,7 @@ def summary(
     rows = selection.read(messages, into=listing.output)
     found = ba.summarize_accounts(rows.table, **selection.bounds, opening=rows.opening)
     if form == "table" and not listing.wide:
-        print_accounts(found, SUMMARY, limit=listing.limit, assets=assets)
+        print_accounts(found, SUMMARY, limit=listing.limit, assets=assets, strict=units)
     else:
         list_accounts(found, listing, form, assets if units else None, messages)
 
@@ -200,7 +200,12 @@ def _tell_rest(shown: pd.DataFrame, accounts: pd.DataFrame) -> None:
 
 
 def print_accounts(
-    accounts: pd.DataFrame, first: Sequence[str], *, limit: int, assets: Assets
+    accounts: pd.DataFrame,
+    first: Sequence[str],
+    *,
+    limit: int,
+    assets: Assets,
+    strict: bool = False,
 ) -> None:
     """Print the most active accounts, a line each: short ids, whole units if they are known.
 
@@ -208,8 +213,13 @@ def print_accounts(
     ----------
     first
         What to show of them besides, as far as it fits 80 characters, the most important first.
+    strict
+        Whether to refuse assets whose whole units aren't known.
     """
     from balance_analysis.text import short_ids, type_label
+
+    if strict:
+        ba.to_units(accounts, assets)
 
     shown = _most_active(accounts, limit)
     symbols = shown["asset_id"].map(assets.labels(shown["asset_id"]))

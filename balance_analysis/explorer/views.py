@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.analysis.balances import balance_at
+from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.concentration import concentration, share, top_movers
 from balance_analysis.analysis.flows import deltas, flows
 from balance_analysis.analysis.grid import Grid
@@ -157,14 +157,14 @@ class Explorer:
     def held(self, asset: str, at: int) -> pd.DataFrame:
         """Return what every account of an asset held at a moment, as `balance_at` does."""
         table, opening = self._source.rows(Filters(asset), at, at + 1, step=DAY)
-        return balance_at(table, from_microseconds(at), opening=opening)
+        return held_at(table, from_microseconds(at), opening=opening)
 
     def _holders(self, state: State, query: Query) -> dict[str, Any]:
         at = max(state.end - 1, 0) if query.at is None else query.at
         moment = from_microseconds(at)
         table, opening = self._source.rows(Filters(query.asset), at, at + 1, step=DAY)
         shares = share(table, moment, opening=opening)
-        shares["since"] = balance_at(table, moment, opening=opening)["since"]
+        shares["since"] = held_at(table, moment, opening=opening)["since"]
         listed = shares.iloc[by_size(shares["balance"])].head(self._most)
         found = concentration(table, moment, opening=opening)
         return {

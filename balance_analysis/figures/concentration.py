@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from matplotlib.ticker import PercentFormatter
 
-from balance_analysis.analysis.balances import balance_at
+from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.concentration import concentration
 from balance_analysis.analysis.totals import make_groups
 from balance_analysis.figures import axes
@@ -131,7 +131,7 @@ def plot_concentration(
         found = concentration(data, moment, n=n, **told).iloc[0]
         if not found["holders"]:
             return axes.explain(ax, f"{NOBODY}\n{words}", title)
-        amounts = balance_at(data, moment, **told)["balance"].dropna()
+        amounts = held_at(data, moment, **told)["balance"].dropna()
         held = sorted(int(amount) for amount in amounts if amount > 0)
         curve, says = _draw_lorenz(ax, found, held, n, looks(style, 1)[0])
         title = f"How unevenly {unit.label} is held {words}" if title is None else title

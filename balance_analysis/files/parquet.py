@@ -96,6 +96,10 @@ def read_parquet(path: PathLike, *, assets: AssetsLike | None = None) -> pd.Data
     with Path(path).open("rb") as source:
         try:
             file = pq.ParquetFile(source)
+        except DAMAGES as error:
+            said = "is not a Parquet file of balance changes, or is damaged"
+            raise ArchiveError(f"{os.fspath(path)} {said}") from error
+        try:
             note = read_note(file)
             _check_whole(note, path)
             table = to_frame(_typed(_read_columns(file, path), path))

@@ -59,8 +59,9 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
         - .json: a list of objects; amounts are text, as JSON's numbers are floats, moments are ISO
           8601, and what is unknown is null.
         - .xlsx (extra `excel`): one sheet. Excel keeps 15 digits: a column of whole numbers one of
-          which has more is text. It knows no time zones: moments are in UTC, which the header
-          tells; those finer than milliseconds are ISO 8601 text. Text is never a formula.
+          which has more is text. Whole units, by `units=` of what made the frame, are numbers. It
+          knows no time zones: moments are in UTC, which the header tells; those finer than
+          milliseconds are ISO 8601 text. Text is never a formula.
 
         pandas rounds such digits to floats when it reads these files, unless it is told to keep the
         text: `pd.read_json(path, dtype={"balance": str})`, and so `read_csv` and `read_excel`.

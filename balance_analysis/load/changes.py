@@ -101,8 +101,9 @@ def load_balance_changes(
     -----
     What is known ends at the node's last block, and begins at the oldest row of any account that it
     remembers, asked before its rows are used and again after the load. Where that is short of a
-    start or an end that was given, one warning says so; rows that came all the same stay. A bound
-    that was left open lies where what is known does. For what stays undetectable behind one
+    start or an end that was given, one warning says so, on stderr unless the program sets up
+    logging; rows that came all the same stay. A bound that was left open lies where what is known
+    does. For what stays undetectable behind one
     address, see `Client`. A node that fails before it is asked again is believed what it said.
 
     An error of a load holds what is complete of it, and pickles; `error.resume()` goes on.

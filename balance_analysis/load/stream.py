@@ -82,7 +82,7 @@ class Load:
     """Of which nodes say themselves that they may lack rows."""
     known_until: int | None = None
     """Where what is known ends before the interval does."""
-    cost: dict[str, float] = field(default_factory=dict)
+    cost: dict[str, int | float] = field(default_factory=dict)
     head: Head = field(default_factory=Head)
     """The last block that nodes held: of the answers, the one that knew least."""
     restart: int | None = None

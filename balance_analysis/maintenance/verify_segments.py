@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from balance_analysis.analysis.balances import balance_at
+from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.conservation import reconcile
 from balance_analysis.archive import layout
 from balance_analysis.archive.manifest import read_about
@@ -141,7 +141,7 @@ class _Comparison:
         """Go on with another stretch of segments."""
         self.opening = None
         if stretch.is_from_first:
-            self.opening = balance_at(empty_table(), from_microseconds(FIRST_MOMENT))
+            self.opening = held_at(empty_table(), from_microseconds(FIRST_MOMENT))
             self.opening.attrs[ATTRS_KEY] = {NOTHING_BEFORE_KEY: True}
 
     def compare(self, span: Span, rows: pd.DataFrame, flows: pd.DataFrame) -> None:
@@ -170,7 +170,7 @@ class _Comparison:
             said = f"{count_text(count, 'change')} of accounts whose balance before is not known"
             self.skipped.append(f"{range_text(*span)}: {said}")
         last = from_microseconds(span[1] - 1)
-        self.opening = balance_at(held, last, opening=self.opening)
+        self.opening = held_at(held, last, opening=self.opening)
 
     def _add(self, kind: Kind, said: str, span: Span, mend: str) -> None:
         self.problems.append(Problem(kind, said, range_text(*span), mend))

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import logging
 import platform
+import re
 import threading
 import time
 from collections.abc import Iterable
@@ -49,7 +50,6 @@ _FIRST_RATE: Final = 16.0
 """Requests a second to go on with after a first refusal: real nodes refill 20 a second."""
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
-logger.addHandler(logging.NullHandler())
 
 T = TypeVar("T")
 
@@ -335,9 +335,10 @@ def _split(base_url: str) -> tuple[str, dict[str, str]]:
     if not valid or parts.query or parts.fragment:
         text = str(base_url)
         shown = without_credentials("***@" + text.rpartition("@")[2] if "@" in text else text)
-        raise ValueError(
-            f"{shown!r} is not the address of a node; it looks like https://node.example.org"
-        )
+        hint = "it looks like https://node.example.org"
+        if re.match(r"[\w.-]+:\d+/?$", text):
+            hint = f"did you mean http://{text}?"
+        raise ValueError(f"{shown!r} is not the address of a node; {hint}")
     user, _, host = parts.netloc.rpartition("@")
     base = base_url.replace(parts.netloc, host, 1).rstrip("/")
     if not user:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from balance_analysis.analysis.balances import balance_at
+from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.checks import check_table, to_table
 from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.manifest import read_about
@@ -153,7 +153,7 @@ def _of_table(data: pd.DataFrame, start: Bound, end: Bound) -> Source:
         if known is not None:
             note_known(inside, clipped(known, to_microseconds(start), to_microseconds(end)))
         if is_before.any():
-            opening = balance_at(table[is_before], start - _MICROSECOND)
+            opening = held_at(table[is_before], start - _MICROSECOND)
     return Source(
         name="a table of balance changes",
         table=inside,

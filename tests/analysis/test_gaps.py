@@ -229,6 +229,16 @@ def test_what_is_stated_comes_before_what_the_table_tells():
     assert ba.balance_at(table_of(A_MONTH), when)["balance"].tolist() == [7, 1]
 
 
+@pytest.mark.parametrize(
+    ("days", "warnings"), [([-1], 1), ([10], 1), ([11, 10], 1), ([0, 5], 0), ([0], 0)]
+)
+def test_a_moment_outside_of_what_a_table_knows_is_told_once(days, warnings, caplog):
+    held = ba.balance_at(told(A_MONTH, KNOWN), [instant(START + day * DAY) for day in days])
+    assert held["balance"].isna().all() or not warnings
+    assert caplog.text.count("no balance is known at") == warnings
+    assert caplog.text.count("its last known moment is") == warnings
+
+
 def test_nothing_is_carried_past_the_known_end():
     table = told(A_MONTH, KNOWN)
     assert ba.balance_at(table, "2030-01-01")["balance"].isna().all()

@@ -60,7 +60,7 @@ def test_every_amount_of_a_summary_is_converted():
 
 
 def test_an_asset_without_decimals_is_named():
-    with pytest.raises(ValueError, match=r"decimals the assets \['ea43'\]"):
+    with pytest.raises(ValueError, match="decimals the assets ea43 have"):
         to_units(frame_of([5]), {"VOTE": 0})
 
 
@@ -153,7 +153,7 @@ def test_units_are_the_exact_amounts_divided_once(name):
 
 def test_true_stands_for_the_tables_own_assets():
     table = TABLE.copy()
-    with pytest.raises(ValueError, match=r"\['VOTE', 'ea43'\] have is not known"):
+    with pytest.raises(ValueError, match="VOTE, ea43 have is not known"):
         ba.balance_at(table, "2024-01-01", units=True)
     table.attrs[ATTRS_KEY] = note_assets({}, DECIMALS)
     found = ba.balance_at(table, "2024-01-01", units=True)

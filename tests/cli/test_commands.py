@@ -126,8 +126,10 @@ def test_a_summary_of_any_accounts_fits_80_columns(ids, symbol, balance, changes
 
 
 def test_limits_are_shown_and_written(node, tmp_path):
-    text = run("limits", node.url, "-o", tmp_path / "limits.json").stdout
-    assert re.search(r"can_propose_market +yes", text)
+    told = run("limits", node.url, "-o", tmp_path / "limits.json")
+    assert told.stderr == f"The limits: {tmp_path / 'limits.json'}\n"
+    assert re.search(r"can_propose_market +yes", told.stdout)
+    assert re.search(r"^can_propose_spot_market +yes", told.stdout, re.MULTILINE)
     content = json.loads(run("limits", node.url, "--format", "json").stdout)
     assert content["source"] == node.url
     assert ba.read_network_limits(tmp_path / "limits.json").genesis_loaded is True
@@ -200,16 +202,33 @@ def test_a_wrong_option_is_usage_and_sends_nothing(options, says, node, tmp_path
     assert node.requests == []
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["export http://x a", "fetch http://x -o x", "import a b", "summary x", "plot x -o x.png"],
+)
+def test_an_asset_given_twice_is_refused(command, tmp_path):
+    twice = ("--asset", "tUSD", "--asset-id=tDAI")
+    said = fails(*command.split(), *twice, code=2, folder=tmp_path)
+    assert "--asset-id is given twice; one asset a run, or none for all" in said
+
+
 def test_a_file_that_is_no_table_is_usage(tmp_path):
     (tmp_path / "x.parquet").write_text("not parquet")
     for command in (["summary"], ["plot", "-o", tmp_path / "x.png"]):
         said = fails(command[0], tmp_path / "x.parquet", *command[1:], code=2, folder=tmp_path)
-        assert "x.parquet" in said
+        assert "x.parquet is not a Parquet file of balance changes, or is damaged\n" in said
 
 
 def test_a_file_that_is_not_there_is_usage(tmp_path):
     said = fails("summary", tmp_path / "none.parquet", code=2, folder=tmp_path)
     assert "none.parquet" in said
+    said = fails("summary", tmp_path / "none", "--until-block", 9, code=2, folder=tmp_path)
+    assert "none: there is no such file or folder" in said
+
+
+def test_an_address_without_its_scheme_is_told_with_it(tmp_path):
+    said = fails("fetch", "127.0.0.1:3008", "-o", tmp_path / "x", code=2, folder=tmp_path)
+    assert "did you mean http://127.0.0.1:3008?" in said
 
 
 def test_the_version_is_the_package_s():

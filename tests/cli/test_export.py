@@ -265,7 +265,7 @@ def wait_for(condition):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_commits_what_is_complete_and_ends_with_3(number, tmp_path):
+def test_a_signal_commits_what_is_complete_and_ends_with_130(number, tmp_path):
     with node_of(ROWS, faults=stalling_after(14)) as node:
         process = child(
             *("export", node.url, tmp_path / "a", "--since", "2023-04-28T20:00"),
@@ -275,11 +275,11 @@ def test_a_signal_commits_what_is_complete_and_ends_with_3(number, tmp_path):
         time.sleep(0.2)
         process.send_signal(number)
         _, said = process.communicate(timeout=60)
-    assert process.returncode == 3, said
+    assert process.returncode == 130, said
     assert "Traceback" not in said
     assert said.endswith("balance-analysis: interrupted\n")
     assert outcome(tmp_path / "a") == "partial"
-    assert re.search(r"exit_code\{.*\} 3\.0$", (tmp_path / "x.prom").read_text(), re.MULTILINE)
+    assert re.search(r"exit_code\{.*\} 130\.0$", (tmp_path / "x.prom").read_text(), re.MULTILINE)
     node.faults = []
     with node_of(ROWS) as again:
         run("export", again.url, tmp_path / "a")
@@ -296,7 +296,7 @@ def test_a_signal_within_the_first_period_keeps_what_is_complete_and_says_so(tmp
         wait_for(lambda: len(node.requests) > 8)
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=60)
-    assert process.returncode == 3, said
+    assert process.returncode == 130, said
     assert re.search(
         r"^What was complete is committed: \d\d+ new rows from \S+ to ", said, re.MULTILINE
     )
@@ -315,7 +315,7 @@ def test_a_signal_before_anything_is_complete_says_that_nothing_is_kept(tmp_path
         wait_for(lambda: len(node.requests) > 1)
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=60)
-    assert process.returncode == 3, said
+    assert process.returncode == 130, said
     assert "Nothing new is kept" in said
 
 
@@ -388,6 +388,8 @@ def test_what_a_node_had_forgotten_before_the_beginning_is_unproven_too(node, tm
     found = run("status", tmp_path / "a", "--fail-on-gaps", code=3)
     assert re.search(r"^unproven +2023-01-01T", found.stdout, re.MULTILINE)
     assert "unproven: 2023-01-01T00:00Z to 2023-04-28T20:00Z; " in found.stderr
+    both = run("status", tmp_path / "a", "--fail-on-gaps", "--max-age", "1d", code=3).stderr
+    assert "ends more than 1d ago; missing or unproven: 2023-01-01" in both
 
 
 def test_a_quiet_status_prints_nothing_but_what_is_wrong(node, tmp_path):

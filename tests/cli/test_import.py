@@ -6,7 +6,7 @@ import json
 
 import balance_analysis as ba
 from tests.archive.exporting import spread_history
-from tests.cli.running import fails, run
+from tests.cli.running import fails, printed_commands, run
 from tests.node.truth import lines_of_rows, lines_of_table
 from tests.segments.writer import flip, make_segments, write_segments
 
@@ -101,3 +101,27 @@ def test_an_interval_is_given_by_blocks_as_by_times(tmp_path):
     ba.write_parquet(ba.Archive(archive).read(), tmp_path / "x.parquet")
     said = fails("summary", tmp_path / "x.parquet", "--since-block", 3, code=2, folder=tmp_path)
     assert "--since-block is for archives" in said
+
+
+def test_a_damaged_archive_is_told_with_what_mends_it(tmp_path):
+    write_segments(tmp_path / "segments", ROWS)
+    run("import", tmp_path / "a", tmp_path / "segments")
+    damaged = min((tmp_path / "a" / "changes").rglob("*.parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    said = run("import", tmp_path / "a", tmp_path / "segments", code=5).stderr
+    assert "1 file gone, or not as written" in said
+    tell, mend = printed_commands(said)
+    assert tell == ["verify", str(tmp_path / "a")]
+    # No node was asked so far: segments are no address.
+    assert mend == ["export", "URL", str(tmp_path / "a"), "--repair"]
+    assert "balance-analysis export URL " in run(*tell, code=5).stdout
+
+
+def test_segments_in_the_place_of_the_archive_are_refused(tmp_path):
+    write_segments(tmp_path / "segments", ROWS)
+    arguments = ("import", tmp_path / "segments", tmp_path / "hist")
+    said = fails(*arguments, code=2, folder=tmp_path)
+    assert "the archive comes first" in said
+    (told,) = printed_commands(said)
+    run(*told)
+    assert len(ba.Archive(tmp_path / "hist").read()) == len(ROWS)

@@ -102,6 +102,7 @@ def test_a_date_in_the_file_is_a_moment(file):
         ("[export.x]\npartition = 'year'", "day or month or hour"),
         ("[export.x]\nfill_gaps = 'perhaps'", "fill_gaps: Expected `bool`"),
         ("[export.x]\nurl = [1]", "url: Expected `str`"),
+        ("[export.x]\nasset_id = ['a', 'b']", "asset_id: one value a section, not a list"),
         ("[export.y]", "has no [export.x], but y"),
         ("lag = '1m'", "settings stand under [export.NAME]"),
         ("[export]\nx = 1", "settings stand under [export.NAME]"),

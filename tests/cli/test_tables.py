@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -221,9 +222,10 @@ def test_an_archive_with_a_gap_is_incomplete_unless_partial_is_asked_for(
 ):
     said = fails(command, archive, "-o", tmp_path / "x.csv", code=3, folder=tmp_path)
     assert "is not covered" in said
-    assert "partial" in said
+    assert "; `--partial` takes what there is" in said
     said = run(command, archive, "-o", tmp_path / "x.csv", "--partial").stderr
     assert "is not covered" in said
+    assert "takes what there is" not in said
     assert (tmp_path / "x.csv").exists()
 
 
@@ -292,6 +294,14 @@ def test_cells_of_an_archive_with_a_gap_are_empty_where_a_change_may_be_missing(
     ]
     assert inside
     assert {row["state"] for row in inside} == {"unknown"}
+
+
+@pytest.mark.parametrize("how", [(), ("--wide",), ("--format", "json")])
+def test_whole_units_that_nobody_knows_are_refused_however_they_are_shown(how, tmp_path):
+    with node_of(ROWS[:9]) as node:
+        run("fetch", node.url, "-o", tmp_path / "x.parquet")
+    said = fails("summary", tmp_path / "x.parquet", "--units", *how, code=2, folder=tmp_path)
+    assert re.search("how many decimals the assets .* have is not known: give assets", said)
 
 
 def test_files_and_wide_tables_have_whole_units_if_these_are_wanted(tmp_path):

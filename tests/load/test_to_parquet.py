@@ -116,6 +116,7 @@ def test_a_resumed_load_keeps_its_end_though_time_has_passed(tmp_path):
         failed = pd.Timestamp.now("UTC")
         with ba.Client(node.url) as client:
             loaded = load_to_parquet(client, path, start=START, page_size=20, resume=True)
+        assert type(loaded["requests"]) is int
     assert pd.Timestamp(loaded["end"]) < failed
     assert loaded["rows"] == len(ROWS) == len(ba.read_parquet(path))
 
