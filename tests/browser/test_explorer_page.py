@@ -18,7 +18,7 @@ from balance_analysis.filters import Filters
 from balance_analysis.report.report import write_report
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
-from tests.analysis.tables import DAY, LARGEST, START, table_of
+from tests.analysis.tables import DAY, HOUR, LARGEST, START, table_of
 from tests.browser.conftest import BEGIN, MARKET, SCRIPT, party, settle
 
 TABS = ["Holders", "Totals", "Flows", "Movers", "Account", "Coverage and limits"]
@@ -89,6 +89,7 @@ def test_a_page_fits_its_window_says_nothing_to_the_console_and_asks_nobody_else
             "[document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
         )
         assert size[0] == width, (theme, tab)
+        assert page.locator("#panel [role=alert]").count() == 0, tab
         assert width == 375 or size[1] <= 8 * 900
     assert seen.said == []
     others = [url for url in seen.asked if not url.startswith((address.partition("#")[0], "data:"))]
@@ -201,6 +202,31 @@ def test_the_wheel_a_drag_the_keys_the_buttons_and_two_dates_zoom(open_page, add
     page.get_by_label("From").fill("April")
     page.keyboard.press("Enter")
     assert page.get_by_label("From").get_attribute("aria-invalid") == "true"
+
+
+def test_what_was_held_before_a_range_is_drawn_from_its_start(open_page, demo):
+    noon = BEGIN + 24 * DAY + 12 * HOUR
+    page = open_page(f"{demo}{GOV}&range={noon}..{noon + DAY}")
+    page.wait_for_function(
+        """() => {
+            const canvas = document.querySelector("#chart canvas");
+            const place = document.querySelector("#chart .u-over").offsetLeft + 20;
+            const { data } = canvas.getContext("2d").getImageData(place, 0, 1, canvas.height);
+            const inks = Array.from({length: canvas.height}, (_, n) => 4 * n)
+                .map((row) => data.slice(row, row + 3).join());
+            return ["0,114,178", "213,94,0", "0,130,95"].every((ink) => inks.includes(ink));
+        }""",
+        timeout=5000,
+    )
+
+
+def test_flows_in_a_report_are_drawn_over_the_time_that_the_chart_shows(open_page, frozen):
+    start = START + DAY
+    page = open_page(f"{frozen}#tab=account&range={start}..{start + 6 * HOUR}")
+    plot = page.locator("#panel .u-over")
+    plot.hover(position={"x": plot.bounding_box()["width"] - 2, "y": 50})
+    told = page.locator("#panel .said", has_text="inflow").inner_text()
+    assert told.startswith("2023-03-29 16:00:00")
 
 
 def test_hovering_tells_exact_balances_and_how_they_are_known(open_page, demo):
@@ -440,7 +466,10 @@ def test_it_prints_light_with_whole_ids_and_rows_and_without_what_is_for_the_scr
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert paper == "rgb(255, 255, 255)"
     assert page.locator("#chart canvas").evaluate("(one) => one.toDataURL()") != ink
-    assert page.locator("#chart .uplot").bounding_box()["width"] <= 1032  # of A4, landscape
+    accounts = page.locator("#panel tbody td:first-child .link")
+    assert accounts.nth(2).is_visible()
+    assert accounts.nth(2).inner_text() == "general · c26ede…0a46"
+    assert page.locator("#panel .note", has_text="Held at 2023-04-30").is_visible()
     shown = page.locator("#panel tbody tr").evaluate_all(
         "(rows) => rows.filter((row) => row.checkVisibility()).length"
     )
@@ -450,6 +479,17 @@ def test_it_prints_light_with_whole_ids_and_rows_and_without_what_is_for_the_scr
         "getComputedStyle(document.querySelectorAll('#panel .link')[2], '::after').content"
     )
     assert re.search("[0-9a-f]{64}", id_)
+    for tab in TABS:
+        page.get_by_role("tab", name=tab, include_hidden=True).dispatch_event("click")
+        settle(page)
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        ends = page.locator(".uplot").evaluate_all(
+            """(charts) => charts.map((one) => one.getBoundingClientRect().right
+                - document.body.getBoundingClientRect().left)"""
+        )
+        assert max(ends) <= 1032, tab  # A4, landscape
+        if tab == "Totals":
+            assert page.get_by_role("button", name="network treasury").is_visible()
     page.emulate_media(media="screen", color_scheme="dark")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator("#chart canvas").evaluate("(one) => one.toDataURL()") == ink

@@ -6,7 +6,6 @@ import { account, amount, count, kindOf, make, micros, moment, unknown, words } 
 
 const DAY = 86400e6, MOST = 8, FIRST = 3;
 const RANGES = { "1D": DAY, "1W": 7 * DAY, "1M": 30 * DAY, "3M": 91 * DAY, ALL: Infinity };
-const UNITS = { min: "minute", h: "hour", D: "day" };
 const at = (id) => document.getElementById(id);
 
 let about, isFrozen, state, chart, lines = [], cells = new Map(), last = 0;
@@ -192,17 +191,18 @@ const facts = ({ columns, rows: [row = []] }) => {
 };
 /** Return a box for a chart, what it says under the pointer, and what draws it. */
 const plot = (series, options) => {
-  const box = make("div", { class: "chart" }), said = make("p", { class: "note said" }), [start, end] = span(preset());
+  const box = make("div", { class: "chart" }), said = make("p", { class: "note said" });
+  const begin = () => series[0]?.times.findLast((time, n) => time <= span()[0] && series[0].ends?.[n] > span()[0]) ?? span()[0]; // a bar is drawn whole
   const onhover = (time) => {
     const places = series.map(({ times }) => times.findLastIndex((one) => one <= time)), place = Math.max(...places);
     said.textContent = place < 0 ? "" : `${moment(series[places.indexOf(place)].times[place])}: ${
       series.map(({ label, texts }, n) => `${label} ${amount(texts[places[n]] ?? null, decimals())}`).join(" · ")}`;
   };
-  return [box, said, () => draw(box, { series, start, end, gaps: about.gaps, until: about.end, log: state.log, onhover, ...options })];
+  return [box, said, () => draw(box, { series, start: begin(), end: span()[1], gaps: about.gaps, until: about.end, log: state.log, onhover, ...options })];
 };
 const legend = (label, n) => [make("span", { class: `swatch s${n % 8}${n < 8 ? "" : " dashed"}`, "aria-hidden": "true" }), label];
 const flowParts = (caption, content, options) => {
-  const series = ["inflow", "outflow"].map((label, n) => ({ label, colour: COLOURS[n], times: column(content, "start"), texts: column(content, label),
+  const series = ["inflow", "outflow"].map((label, n) => ({ label, colour: COLOURS[n], times: column(content, "start"), ends: column(content, "end"), texts: column(content, label),
     values: column(content, label).map((text) => (text === null ? null : (n ? -1 : 1) * value(text))) }));
   return [make("p", { class: "tools note" }, ...series.map(({ label }, n) => make("span", {}, ...legend(label, n)))),
     ...plot(series, { label: `${caption}: inflow above, outflow below`, bars: true }), sheet(caption, content, options)];
@@ -238,8 +238,8 @@ const PANELS = {
       if (!Number.isNaN(when)) go({ at: when });
     });
     const rest = found.accounts - found.holders.rows.length;
-    const note = rest > 0 ? `The largest ${count(found.holders.rows.length)} of ${count(found.accounts)} accounts.` : undefined;
-    return [make("label", { class: "when" }, "Held at (UTC) ", pick), facts(found.concentration), sheet("Holders", found.holders, { note })];
+    const note = `Held at ${moment(state.when ?? about.end - 1)} UTC.${rest > 0 ? ` The largest ${count(found.holders.rows.length)} of ${count(found.accounts)} accounts.` : ""}`;
+    return [make("label", { class: "when" }, "At (UTC) ", pick), facts(found.concentration), sheet("Holders", found.holders, { note })];
   },
   async totals() {
     const found = (await get("totals", [asset(), ...bounds(preset())])).totals, peaks = new Map(), sums = new Map();
@@ -259,8 +259,8 @@ const PANELS = {
       ...plot(series, { label: `${state.shares ? "Shares" : "Totals"} by account type`, style: state.shares ? "percent" : undefined }), sheet("Totals by type", found, ranged())];
   },
   async flows() {
-    const { flows, freq } = await get("flows", [asset(), ...bounds(preset())]), [, number, name] = /(\d+)(\w+)/.exec(freq);
-    return flowParts(`Flows per ${number === "1" ? "" : `${number} `}${UNITS[name]}${number === "1" ? "" : "s"}`, flows, ranged());
+    const { flows, freq } = await get("flows", [asset(), ...bounds(preset())]);
+    return flowParts(`Flows per ${freq}`, flows, ranged());
   },
   async movers() {
     return [sheet("Movers", (await get("movers", [asset(), ...bounds(preset())])).movers, ranged())];

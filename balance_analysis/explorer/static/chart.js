@@ -48,7 +48,8 @@ export const draw = (box, { series, start, end, gaps = [], until = end, log, bar
   const most = series.reduce((all, { values }) => values.reduce((one, value) => Math.max(one, Math.abs(value)), all), 1), scale = 10 ** Math.max(0, Math.floor(Math.log10(most)) - 5);
   const tables = series.map(({ times, values, to = until }) => {
     const drawn = values.map((value) => (value === null || (log && !bars && value <= 0) ? null : value / scale)); // the library has no ticks for large numbers
-    const points = times.map((time, n) => [time, drawn[n]]).concat(bars || !times.length ? [] : [[Math.min(until, to), drawn.at(-1)]]);
+    const first = bars ? 0 : Math.max(times.findLastIndex((time) => time <= start), 0); // what is held at the start counts for the scale
+    const points = times.slice(first).map((time, n) => [bars ? time : Math.max(time, start), drawn[first + n]]).concat(bars || !times.length ? [] : [[Math.min(until, to), drawn.at(-1)]]);
     const steps = points.flatMap(([time, value], n) => { // a step goes on to where it becomes unknown, the last one to the end of what is known
       const before = points[n - 1]?.[1] ?? null;
       return bars || value !== null || before === null ? [[time, value]] : [[time, before], [time + 1, null]];
@@ -65,7 +66,7 @@ export const draw = (box, { series, start, end, gaps = [], until = end, log, bar
     width: Math.max(box.clientWidth, 200),
     height: levels ? 44 + 26 * levels.length : bars || innerWidth < 600 ? LOW : HEIGHT,
     legend: { show: false },
-    cursor: { drag: { x: Boolean(onrange), y: false, setScale: false }, points: { show: false } },
+    cursor: { y: false, drag: { x: Boolean(onrange), y: false, setScale: false }, points: { show: false } },
     scales: { x: { time: true, range: () => [start / 1e6, end / 1e6] }, y: { distr: !log ? 1 : bars ? 4 : 3, asinh: 1 / scale, ...(levels && { range: () => [-0.4, levels.length - 0.6] }) } },
     axes: [
       { ...ink, size: 32, space: 90, values: (_, splits, __, ___, step) => splits.map((split) => tick(split, step)) },
