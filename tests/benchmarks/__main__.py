@@ -38,7 +38,7 @@ PLAN: Final[dict[str, list[str]]] = {
 }
 """Of each file the options, chosen so that all end within 20 minutes on two processors."""
 
-LONGEST: Final = 500
+LONGEST: Final = 900
 """Seconds after which a file is given up."""
 
 
