@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import re
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal
 
 from balance_analysis.files import atomic
 from balance_analysis.schema import from_microseconds, to_microseconds
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Partition = Literal["day", "month", "hour"]
-PARTITIONS: Final = get_args(Partition)
 
 ABOUT: Final = atomic.ABOUT
 COVERAGE: Final = "_coverage.json"

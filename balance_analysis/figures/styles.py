@@ -27,7 +27,6 @@ GREEN: Final = "#009E73"
 PINK: Final = "#CC79A7"
 ORANGE: Final = "#E69F00"
 SKY: Final = "#56B4E9"
-BLACK: Final = "#000000"
 GREY: Final = "#999999"
 """Okabe and Ito's, which colour-blind people can tell apart, with grey for their faint yellow."""
 

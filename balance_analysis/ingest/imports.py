@@ -261,10 +261,6 @@ class _Import:
             logger.warning("%s", error)
 
 
-_Blocks = tuple[Segment, "NDArray[np.int64]", "NDArray[np.int64]"]
-"""The heights and times of a segment's blocks."""
-
-
 @dataclass(slots=True)
 class _Part:
     """Segments of which each follows the other, on their way into the archive.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pandas as pd
 import pytest
 from hypothesis import example, given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis.archive import accounts
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.layout import PARTITIONS
+from balance_analysis.archive.layout import Partition
 from balance_analysis.archive.scan import Scan
 from balance_analysis.demo import sample_data
 from balance_analysis.errors import ArchiveError, IncompleteError
@@ -56,7 +58,7 @@ def expected(archive, *, partial):
 @example(rows=(7, 900), files=("day", (0.4, 1)), has_checkpoints=True, partial=False)
 @given(
     rows=st.tuples(st.integers(0, 99), st.integers(1, 200)),
-    files=st.tuples(st.sampled_from(PARTITIONS), PARTS),
+    files=st.tuples(st.sampled_from(get_args(Partition)), PARTS),
     has_checkpoints=st.booleans(),
     partial=st.booleans(),
 )
