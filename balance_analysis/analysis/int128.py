@@ -9,7 +9,7 @@ least first: the caller chooses the width such that no sum of digits leaves 62 b
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pandas as pd
@@ -73,9 +73,18 @@ def repeat_places(counts: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     return np.repeat(some, counts[some])
 
 
-def take(words: NDArray[np.int64], positions: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Return the amounts at these positions."""
-    return _joined(_single(words).take(positions))
+def take(
+    values: NDArray[np.int64],
+    positions: NDArray[np.integer[Any]],
+    *,
+    out: NDArray[np.int64] | None = None,
+) -> NDArray[np.int64]:
+    """Return the amounts, or plain numbers, at these positions, in `out` if it is given."""
+    mode: Literal["raise", "clip"] = "raise" if out is None else "clip"  # else numpy copies `out`
+    if values.ndim == 1:
+        return values.take(positions, out=out, mode=mode)
+    target = None if out is None else _single(out)
+    return _joined(_single(values).take(positions, out=target, mode=mode))
 
 
 def _single(words: NDArray[np.int64]) -> NDArray[Any]:
