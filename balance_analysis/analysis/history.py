@@ -34,7 +34,7 @@ from balance_analysis.spans import between
 from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 

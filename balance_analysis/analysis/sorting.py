@@ -82,9 +82,7 @@ def _sort(
     """Return the number of the account, the time and the words of each row, sorted."""
     count = len(times)
     shift = max((math.prod(sizes) - 1).bit_length() - _HEAP_BITS, 0)
-    dealt, done = (
-        [make_room(count), make_room(count), make_room(count, 2)] for _ in range(2)
-    )
+    dealt, done = ([make_room(count), make_room(count), make_room(count, 2)] for _ in range(2))
 
     def deal(start: int) -> NDArray[np.int64]:
         here = slice(start, start + BLOCK)

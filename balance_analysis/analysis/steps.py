@@ -135,7 +135,7 @@ class Steps:
 
     def keys(self, numbers: NDArray[np.integer[Any]]) -> dict[str, pd.Categorical]:
         """Return `ACCOUNT_KEY` of accounts by their numbers, as columns."""
-        return {name: self.accounts[name].array[numbers] for name in ACCOUNT_KEY}
+        return take_ids(self.accounts, numbers)
 
     def name(self, number: int) -> str:
         """Return how an account is called in a message."""
@@ -192,6 +192,12 @@ def map_parallel(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
         return [function(item) for item in items]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(function, items))
+
+
+def take_ids(ids: pd.DataFrame, places: NDArray[np.integer[Any]]) -> dict[str, pd.Categorical]:
+    """Return columns of ids at some places."""
+    taken = map_parallel(lambda name: ids[name].array[places], list(ids))
+    return dict(zip(ids, taken, strict=True))
 
 
 @contextlib.contextmanager
