@@ -53,13 +53,11 @@ def test_a_repeat_is_an_account_that_has_two_rows_at_one_time(rows, again):
     assert any(map(has_repeats, batch)) == (len(set(keys)) < len(keys))
 
 
-bits = st.sampled_from([1, 8, 16, 17, 32, 33, 63]).flatmap(lambda n: st.integers(-(2**n), 2**n - 1))
-
-
-@given(st.lists(bits, min_size=1, max_size=4), st.integers(0, 300), st.integers(0, 99))
-def test_numbers_of_any_size_are_ordered_and_equal_ones_stay(values, size, seed):
+@given(st.sampled_from([1, 8, 16, 17, 31, 32, 40, 63]), st.integers(0, 300), st.integers(0, 99))
+def test_numbers_of_any_size_are_ordered_and_equal_ones_stay(bits, size, seed):
     rng = np.random.default_rng(seed)
-    numbers = rng.choice(np.array(values, np.int64), size) ^ rng.integers(0, 4, size)
+    values = rng.integers(-(2**bits), 2**bits, 4)
+    numbers = rng.choice(values, size) ^ rng.integers(0, 4, size)
     expected = sorted(range(size), key=numbers.tolist().__getitem__)
     assert stable_order(numbers).tolist() == expected
 
