@@ -197,8 +197,8 @@ def map_parallel(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
 def take_ids(ids: pd.DataFrame, places: NDArray[np.integer[Any]]) -> dict[str, pd.Categorical]:
     """Return columns of ids at some places."""
     names = [str(name) for name in ids]
-    taken = map_parallel(lambda name: ids[name].array[places], names)
-    return dict(zip(names, taken, strict=True))
+    work = map_parallel if len(places) > BLOCK else map
+    return dict(zip(names, work(lambda name: ids[name].array[places], names), strict=True))
 
 
 @contextlib.contextmanager
