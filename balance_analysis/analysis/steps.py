@@ -117,11 +117,10 @@ class Steps:
     def extent(self) -> NDArray[np.int64]:
         """When the table's first and its last row are; nothing where it has none."""
         firsts, lasts = self.heads + ~self.is_row[self.heads], self.bounds[1:] - 1
-        if not self.is_row[lasts].all():
-            firsts, lasts = firsts[self.is_row[lasts]], lasts[self.is_row[lasts]]
-        if not len(lasts):
+        has_row = self.is_row[lasts]
+        if not has_row.any():
             return np.empty(0, np.int64)
-        return np.array([self.times[firsts].min(), self.times[lasts].max()])
+        return np.array([self.times[firsts[has_row]].min(), self.times[lasts[has_row]].max()])
 
     def repeat_keys(self, count: int) -> dict[str, pd.Categorical]:
         """Return `ACCOUNT_KEY` of each account so many times, as columns."""
