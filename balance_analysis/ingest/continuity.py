@@ -145,7 +145,7 @@ class Continuity:
     def _reach(
         self, source: str, start: int, end: int, client: Client
     ) -> int | NetworkMismatchError:
-        """Return from when on one that answers has forgotten nothing; one that lags may not tell."""
+        """Return from when on a connection's node has forgotten nothing, or why it can't tell."""
         ask, seen = self.nodes.to(source, client)
         try:
             if self._has_last(ask, seen, end) and self._last and self._last[0] <= start:
@@ -179,7 +179,7 @@ class Continuity:
         return False
 
 
-def started(function: Callable[..., T], *args: Any) -> Future[T]:
+def started(function: Callable[..., T], *args: object) -> Future[T]:
     """Call a function beside this thread, and return what its result comes in.
 
     Where nobody waits for it any more, it doesn't keep the program from ending.
