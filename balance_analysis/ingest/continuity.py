@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pandas as pd
 import pyarrow as pa
@@ -32,7 +32,7 @@ from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from balance_analysis.archive.runs import Run
     from balance_analysis.load.nodes import NodeState
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from balance_analysis.node.window import Ask
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
+
+T = TypeVar("T")
 
 _NO_LIMITS: Final = (404, 501)
 
@@ -127,8 +129,8 @@ class Continuity:
     def check(self) -> None:
         """Check that the first node that answers is of the archive's network."""
         if self._last is not None:
-            last, urls = self._last[0], self.nodes.client.base_urls
-            next(answers(urls, lambda url: self._remembered_by(url, last, last), _warn))
+            last = self._last[0]
+            next(_answers(self.nodes.client, lambda url: self._remembered_by(url, last, last)))
 
     def _remembered_by(self, source: str, start: int, end: int) -> int:
         stranger: NetworkMismatchError | None = None
@@ -169,8 +171,10 @@ class Continuity:
         return False
 
 
-def _warn(_: str, error: Exception) -> None:
-    logger.warning("%s", error)
+def _answers(client: Client, ask: Callable[[str], T]) -> Iterator[T]:
+    """Yield what nodes answer; of several, those that fail are told, and of one the error is."""
+    log = logger.warning if len(client.base_urls) > 1 else logger.debug
+    return answers(client.base_urls, ask, lambda _, error: log("%s", error))
 
 
 def accounts_of(rows: pa.Table) -> Accounts:
@@ -202,7 +206,7 @@ def ask_head(client: Client, run: Run) -> tuple[str, int] | None:
                 raise
 
     try:
-        list(answers(client.base_urls, ask, _warn))
+        list(_answers(client, ask))
     finally:
         run.requests += tally.requests
     run.source = client.base_urls[0]
