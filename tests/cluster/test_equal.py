@@ -104,6 +104,23 @@ def test_each_function_gives_what_it_gives_of_the_whole_table(  # noqa: PLR0917 
         assert_same(found, whole(table, **how, **more, **layout))
 
 
+@pytest.mark.parametrize("work", range(5))
+@pytest.mark.parametrize("freq", ["5h", "1D", None])
+def test_an_account_with_more_rows_than_a_task_is_cut_by_time(pool, work, freq):
+    rows = [(*GENERAL, START + hour * HOUR, hour**19) for hour in range(60) if hour not in {7, 40}]
+    rows += [(*MARGIN, START + hour * HOUR, hour % 3) for hour in range(50)]
+    opening = {GENERAL: (31**19, START + 31 * HOUR), MARGIN: (4, START - 9), OTHER: (9, START + 99)}
+    seen = []
+    how = {"freq": freq, "opening": opening_frame(opening)}
+    options = {"rows_per_task": 10, "client": pool, "partial": True}
+    with archive_of(table_of(rows), "day", (0.3, 0.5)) as archive:
+        sliced, whole, layout, more = works(["asset_id"])[work]
+        found = sliced(archive, **how, **more, **options, progress=lambda *told: seen.append(told))
+        assert_same(found, whole(archive.read(partial=True), **how, **more, **layout))
+    assert len(seen) >= {"5h": 8, "1D": 4, None: 3}[freq]
+    assert seen[-1] == (1.0, len(rows))
+
+
 @given(cases(), partitions, sizes, gaps)
 @settings(max_examples=8)
 def test_a_summary_is_that_of_the_whole_table(pool, case, partition, size, unproven):
