@@ -34,7 +34,7 @@ from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from balance_analysis.archive.runs import Run
     from balance_analysis.load.nodes import NodeState
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
+T = TypeVar("T")
+
 _NO_LIMITS: Final = (404, 501)
 
 Accounts = frozenset[tuple[str, ...]]
-
-T = TypeVar("T")
 
 
 class Continuity:
@@ -131,8 +131,8 @@ class Continuity:
     def check(self) -> None:
         """Check that the first node that answers is of the archive's network."""
         if self._last is not None:
-            last, urls = self._last[0], self.nodes.client.base_urls
-            next(answers(urls, lambda url: self._remembered_by(url, last, last), _warn))
+            last = self._last[0]
+            next(_answers(self.nodes.client, lambda url: self._remembered_by(url, last, last)))
 
     def _remembered_by(self, source: str, start: int, end: int) -> int:
         asked = [started(self._reach, source, start, end, client) for client in self._fresh]
@@ -196,8 +196,10 @@ def started(function: Callable[..., T], *args: object) -> Future[T]:
     return future
 
 
-def _warn(_: str, error: Exception) -> None:
-    logger.warning("%s", error)
+def _answers(client: Client, ask: Callable[[str], T]) -> Iterator[T]:
+    """Yield what nodes answer; of several, those that fail are told, and of one the error is."""
+    log = logger.warning if len(client.base_urls) > 1 else logger.debug
+    return answers(client.base_urls, ask, lambda _, error: log("%s", error))
 
 
 def accounts_of(rows: pa.Table) -> Accounts:
@@ -229,7 +231,7 @@ def ask_head(client: Client, run: Run) -> tuple[str, int] | None:
                 raise
 
     try:
-        list(answers(client.base_urls, ask, _warn))
+        list(_answers(client, ask))
     finally:
         run.requests += tally.requests
     run.source = client.base_urls[0]
