@@ -88,10 +88,7 @@ def summary(
     form, assets = listing.chosen(selection.file), selection.known_assets
     rows = selection.read(messages, into=listing.output)
     found = ba.summarize_accounts(rows.table, **selection.bounds, opening=rows.opening)
-    if form == "table" and not listing.wide:
-        print_accounts(found, SUMMARY, limit=listing.limit, assets=assets, strict=units)
-    else:
-        list_accounts(found, listing, form, assets if units else None, messages)
+    list_accounts(found, SUMMARY, listing, form, messages, assets=assets, units=units)
 
 
 @command()
@@ -190,15 +187,21 @@ def write_exact(
 
 def list_accounts(
     accounts: pd.DataFrame,
+    first: Sequence[str],
     listing: Listing,
     form: TableFormat,
-    units: Assets | None,
     messages: Messages,
+    *,
+    assets: Assets,
+    units: bool,
 ) -> None:
-    """Write accounts, or print all of their columns; in whole units if these are given."""
-    found = accounts if units is None else ba.to_units(accounts, units)
+    """Write accounts, or print them: see `print_accounts`, or all of their columns."""
+    found = ba.to_units(accounts, assets) if units else accounts
     if form != "table":
         write_exact(found, form, listing.output, messages, what="accounts")
+        return
+    if not listing.wide:
+        print_accounts(accounts, first, limit=listing.limit, assets=assets)
         return
     shown = _most_active(found, listing.limit)
     columns = {str(name): list(map(cell_text, shown[name])) for name in shown}
@@ -222,7 +225,6 @@ def print_accounts(
     *,
     limit: int,
     assets: Assets,
-    strict: bool = False,
 ) -> None:
     """Print the most active accounts, a line each: short ids, whole units if they are known.
 
@@ -230,11 +232,7 @@ def print_accounts(
     ----------
     first
         What to show of them besides, as far as it fits 80 characters, the most important first.
-    strict
-        Whether to refuse assets whose whole units aren't known.
     """
-    if strict:
-        ba.to_units(accounts, assets)
     shown = _most_active(accounts, limit)
     columns = _short_ids(shown, assets)
     for name, most in _WIDTHS.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib
+import io
 import json
 import math
 import re
@@ -205,30 +206,10 @@ def _write_excel(rows: pa.Table, file: BinaryIO) -> None:
         )
     columns = [_to_excel(field.name, rows[field.name]) for field in rows.schema]
     xlsxwriter = importlib.import_module("xlsxwriter")
-    sink = _Sink(file)
-    with xlsxwriter.Workbook(sink, {"in_memory": True}) as book:
+    content = io.BytesIO()  # as a zip can't be ended in order when its disk has failed
+    with xlsxwriter.Workbook(content, {"in_memory": True}) as book:
         _fill_book(book, columns)
-    if sink.error is not None:
-        raise sink.error
-
-
-class _Sink:
-    """A file, on which a zip can be ended in order when its disk has failed."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.error: OSError | None = None
-
-    def write(self, content: bytes) -> int:
-        try:
-            if self.error is None:
-                self._file.write(content)
-        except OSError as error:
-            self.error = error
-        return len(content)
-
-    def flush(self) -> None:
-        """Leave that to the file."""
+    file.write(content.getbuffer())
 
 
 def _fill_book(book: Any, columns: Sequence[tuple[str, pa.ChunkedArray]]) -> None:  # noqa: ANN401
