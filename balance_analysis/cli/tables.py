@@ -108,24 +108,7 @@ def series(
     if units:
         how["units"] = selection.known_assets
     found = ba.balance_series(rows.table, freq=freq, layout=layout, **how)
-    if layout == "wide":
-        ids = _short_ids(found.columns.to_frame(index=False), selection.known_assets)
-        # In ASCII, as spreadsheets take a CSV to be something else than UTF-8.
-        names = ["/".join(each).rstrip("/") for each in zip(*ids.values(), strict=True)]
-        found.columns = [name.replace("…", "..") for name in names]
     write_exact(found, chosen, output, messages)
-
-
-def _short_ids(accounts: pd.DataFrame, assets: Assets) -> dict[str, list[str]]:
-    """Return the ids of accounts as short as tells them apart, by what they are of."""
-    from balance_analysis.text import short_ids, type_label
-
-    return {
-        "asset": list(accounts["asset_id"].map(assets.labels(accounts["asset_id"]))),
-        "type": list(map(type_label, accounts["account_type"])),
-        "party": list(accounts["party_id"].map(short_ids(accounts["party_id"]))),
-        "market": list(accounts["market_id"].map(short_ids(accounts["market_id"]))),
-    }
 
 
 def choose_format(
@@ -233,8 +216,10 @@ def print_accounts(
     first
         What to show of them besides, as far as it fits 80 characters, the most important first.
     """
+    from balance_analysis.labels import short_keys
+
     shown = _most_active(accounts, limit)
-    columns = _short_ids(shown, assets)
+    columns = short_keys(shown, assets.labels(shown["asset_id"]))
     for name, most in _WIDTHS.items():
         columns[name] = [_clipped(text, most) for text in columns[name]]
     ids, known = tuple(columns), shown["asset_id"].map(assets.get)

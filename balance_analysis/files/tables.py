@@ -21,10 +21,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import csv
 
+from balance_analysis.assets import assets_of
 from balance_analysis.errors import check_type
 from balance_analysis.files.atomic import PathLike, check_output, make_note, replacing
 from balance_analysis.frame import to_amounts, to_plain_arrow
-from balance_analysis.schema import ATTRS_KEY
+from balance_analysis.labels import short_keys
+from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -49,7 +51,8 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
     ----------
     frame
         Any frame or series. An index that has a name, or is not of integers, becomes columns. The
-        names of columns of several levels are joined by slashes.
+        names of columns of several levels are joined by slashes; those of accounts, as a wide
+        series has them, are short, such as `tUSD/general/c2071f..76b5`. A long one has the ids.
     path
         A .parquet, .csv, .json or .xlsx file; one that stands there is replaced, whole.
 
@@ -119,7 +122,7 @@ def to_rows(frame: pd.DataFrame | pd.Series[Any]) -> pa.Table:
     if isinstance(frame, pd.Series):
         frame = frame.to_frame()
     check_type(frame, pd.DataFrame, "a frame or series of pandas")
-    flat = frame.set_axis([_name(label) for label in frame.columns], axis="columns")
+    flat = frame.set_axis(_names(frame), axis="columns")
     names = flat.index.names
     if any(name is not None for name in names) or not pd.api.types.is_integer_dtype(flat.index):
         flat.index = flat.index.set_names([_name("index" if n is None else n) for n in names])
@@ -135,6 +138,15 @@ def to_rows(frame: pd.DataFrame | pd.Series[Any]) -> pa.Table:
     rows = to_plain_arrow(flat)
     told = frame.attrs.get(ATTRS_KEY)
     return rows.replace_schema_metadata(make_note({"load": told})) if told else rows
+
+
+def _names(frame: pd.DataFrame) -> list[str]:
+    if frame.columns.names != ACCOUNT_KEY:
+        return [_name(label) for label in frame.columns]
+    accounts = frame.columns.to_frame(index=False)
+    keys = short_keys(accounts, assets_of(frame).labels(accounts["asset_id"]))
+    # In ASCII, as spreadsheets take a CSV to be something else than UTF-8.
+    return [_name(key).rstrip("/").replace("…", "..") for key in zip(*keys.values(), strict=True)]
 
 
 def _name(label: Hashable) -> str:
