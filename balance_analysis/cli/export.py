@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import json
 import os
@@ -42,7 +41,7 @@ from balance_analysis.cli.output import (
     print_spans,
     print_table,
 )
-from balance_analysis.errors import ArchiveError, RequestError
+from balance_analysis.errors import RequestError
 from balance_analysis.files.atomic import check_output
 from balance_analysis.text import count_text, range_text, spans_text
 
@@ -257,16 +256,10 @@ class Export:
         self._report = report
 
     def _write_metrics(self, code: int) -> None:
-        if self._settings["metrics_file"] is None:
-            return
-        from balance_analysis.archive.manifest import read_coverage
-        from balance_analysis.ingest.metrics import write_metrics
+        if (path := self._settings["metrics_file"]) is not None:
+            from balance_analysis.ingest.metrics import write_metrics
 
-        state, store = None, self._archive.store
-        with contextlib.suppress(ArchiveError, OSError):
-            state = read_coverage(store)
-        path, report = self._settings["metrics_file"], self._report
-        write_metrics(path, store=store, state=state, report=report, exit_code=code)
+            write_metrics(path, self._archive.store, report=self._report, exit_code=code)
 
     def _tell(self, what: str) -> None:
         """Tell how the run ended, in one line, and of its bad rows."""

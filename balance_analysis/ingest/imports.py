@@ -42,7 +42,7 @@ from balance_analysis.errors import ArchiveError, NetworkMismatchError
 from balance_analysis.filters import FilterKeywords, takes_filters
 from balance_analysis.ingest.executor import Pool, load_on_executor, take_parts
 from balance_analysis.ingest.periods import SpanWriter
-from balance_analysis.ingest.segments import Proven, SegmentsLoad, bounds_of, check_network, step_of
+from balance_analysis.ingest.segments import SegmentsLoad, bounds_of, check_network, step_of
 from balance_analysis.load.request import OnBadRows, reporting
 from balance_analysis.segments.chain import (
     Stretch,
@@ -287,7 +287,7 @@ class _Part:
         start, end = self._bounds(*bounds_of(self.segments))
         check_network(self.writer, self.segments, whole.about.filters, (start, end))
         run.asks(start, end)
-        span = SpanWriter(whole.store, self.writer, run, Proven(), start)
+        span = SpanWriter(whole.store, self.writer, run, None, start)
         try:
             with span.finishing():
                 if whole.pool is None:
