@@ -19,12 +19,11 @@ import pyarrow as pa
 
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.archive import layout
-from balance_analysis.archive.accounts import accounts_of, merged, table_of
+from balance_analysis.archive.accounts import accounts_of, merged
 from balance_analysis.archive.coverage import check_complete, interval_asked
 from balance_analysis.archive.datafile import (
     ALL,
     FILE_KEY,
-    NO_ROWS,
     DataFile,
     Predicate,
     Slice,
@@ -35,6 +34,7 @@ from balance_analysis.archive.manifest import check_seen, noted_files, read_abou
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_columns
 from balance_analysis.known import note_known
+from balance_analysis.merge import merge, sort_parts
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.store import Store
     from balance_analysis.filters import Filters
     from balance_analysis.known import Known
+    from balance_analysis.merge import Part
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
 
@@ -193,12 +194,11 @@ class Scan:
             If a file can't be read.
         """
 
-        def read(some: Scan) -> tuple[pa.Table, pa.Table]:
+        def read(some: Scan) -> list[Part]:
             found = (rows for file in some.files for rows in some.rows(file, part=part))
-            rows = pa.concat_tables([NO_ROWS, *found])
-            return accounts_of(rows), rows.select(["timestamp", "balance"])
+            return list(sort_parts(found))
 
-        table = table_of(self.each(read))
+        table = merge(list(itertools.chain(*self.each(read))))
         note_known(table, self.known, nothing_before=self.nothing_before)
         return table
 
