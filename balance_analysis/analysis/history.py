@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -19,12 +18,12 @@ import pyarrow as pa
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.checks import merge_duplicates, microseconds, to_table
-from balance_analysis.analysis.grid import Grid, make_grid, to_times
+from balance_analysis.analysis.grid import Grid, make_grid
+from balance_analysis.analysis.sorting import sort_rows
 from balance_analysis.analysis.steps import ALWAYS, BLOCK, NEVER, Steps, map_parallel
 from balance_analysis.errors import CheckError
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_amounts
 from balance_analysis.known import has_nothing_before, known_of, to_known
-from balance_analysis.rows import account_numbers, by_account_and_time
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ATTRS_KEY,
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from balance_analysis.analysis.grid import Frequency, Zone
     from balance_analysis.known import Known, Stated
     from balance_analysis.schema import Instant
-
-_HEAP_BITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +116,8 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
         table.attrs = {}  # which pandas copies with each column that is taken
     heads = _find_heads(table)
     if heads is None:
-        table = _sort(table) if _is_typed(table) and not _lacks(table) else to_table(table)
+        made = sort_rows(table) if _is_typed(table) else None
+        table = to_table(table) if made is None else made
         heads = _find_heads(table)
     if heads is None:
         table = merge_duplicates(table)
@@ -134,49 +132,6 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
         int128.words_of(pa.array(rows["balance"])),
         np.ones(len(rows), bool),
     )
-
-
-def _sort(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of a typed frame without gaps in a table's order, as `to_table` does.
-
-    The rows are dealt out to heaps of neighbouring accounts, which all processors sort.
-    """
-    ids = [_sorted_ids(table[name].array, slice(None)) for name in ACCOUNT_KEY]
-    times, words = microseconds(table), int128.words_of(pa.array(table["balance"]))
-    accounts = account_numbers([x.codes for x in ids], [len(x.categories) for x in ids])
-    heap = (accounts >> max(int(accounts.max()).bit_length() - _HEAP_BITS, 0)).astype(np.uint16)
-    order = np.argsort(heap, kind="stable")  # in two passes, as there are so few bits
-    heap = heap.take(order)
-    cuts = np.unique([0, *np.searchsorted(heap, heap[BLOCK::BLOCK]), len(heap)])
-    sorted_ids = [np.empty_like(x.codes) for x in ids]
-    sorted_times, sorted_words = np.empty_like(times), int128.make_room(*words.shape)
-
-    def sort(cut: tuple[int, int]) -> None:
-        here = slice(*cut)
-        places = order[here]
-        own, since = accounts.take(places), times.take(places)
-        inner = by_account_and_time(own, since)
-        places, own = places[inner], own[inner]
-        heads = np.flatnonzero(np.diff(own, prepend=-1))
-        for column, target in zip(ids, sorted_ids, strict=True):
-            target[here] = np.repeat(column.codes[places[heads]], np.diff(heads, append=len(own)))
-        sorted_times[here], sorted_words[here] = since[inner], int128.take(words, places)
-
-    map_parallel(sort, list(pairwise(cuts)))
-    codes = zip(ACCOUNT_KEY, sorted_ids, ids, strict=True)
-    return pd.DataFrame(
-        {
-            **{n: pd.Categorical.from_codes(x, dtype=i.dtype, validate=False) for n, x, i in codes},
-            "timestamp": to_times(sorted_times),
-            "balance": int128.to_balances(sorted_words),
-        },
-        copy=False,
-    )
-
-
-def _lacks(table: pd.DataFrame) -> bool:
-    """Whether a typed frame lacks rows, or a value in one."""
-    return table.empty or bool(table[list(COLUMNS)].isna().to_numpy().any())
 
 
 def _find_heads(table: pd.DataFrame) -> NDArray[np.int64] | None:

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from balance_analysis.assets import Asset, Assets
 
 
-_SYMBOL: Final = 11
-_TYPE: Final = 19
+_WIDTHS: Final = {"asset": 11, "type": 19}
 """Characters of symbols and types in a narrow table, so that ids and an amount always fit."""
 
 _LONGEST: Final = 12
@@ -49,7 +48,8 @@ _Output = Annotated[
 _Layout = Annotated[
     Literal["long", "wide"],
     Option(
-        help="long: a row for each account and point; wide: a column an account, under its ids."
+        help="long: a row for each account and point, with ids; wide: a column an account, with "
+        "a short name."
     ),
 ]
 
@@ -111,7 +111,24 @@ def series(
     if units:
         how["units"] = selection.known_assets
     found = ba.balance_series(rows.table, freq=freq, layout=layout, **how)
+    if layout == "wide":
+        ids = _short_ids(found.columns.to_frame(index=False), selection.known_assets)
+        # In ASCII, as spreadsheets take a CSV to be something else than UTF-8.
+        names = ["/".join(each).rstrip("/") for each in zip(*ids.values(), strict=True)]
+        found.columns = [name.replace("…", "..") for name in names]
     write_exact(found, chosen, output, messages)
+
+
+def _short_ids(accounts: pd.DataFrame, assets: Assets) -> dict[str, list[str]]:
+    """Return the ids of accounts as short as tells them apart, by what they are of."""
+    from balance_analysis.text import short_ids, type_label
+
+    return {
+        "asset": list(accounts["asset_id"].map(assets.labels(accounts["asset_id"]))),
+        "type": list(map(type_label, accounts["account_type"])),
+        "party": list(accounts["party_id"].map(short_ids(accounts["party_id"]))),
+        "market": list(accounts["market_id"].map(short_ids(accounts["market_id"]))),
+    }
 
 
 def choose_format(
@@ -216,19 +233,12 @@ def print_accounts(
     strict
         Whether to refuse assets whose whole units aren't known.
     """
-    from balance_analysis.text import short_ids, type_label
-
     if strict:
         ba.to_units(accounts, assets)
-
     shown = _most_active(accounts, limit)
-    symbols = shown["asset_id"].map(assets.labels(shown["asset_id"]))
-    columns = {
-        "asset": [_clipped(text, _SYMBOL) for text in symbols],
-        "type": [_clipped(type_label(text), _TYPE) for text in shown["account_type"]],
-        "party": list(shown["party_id"].map(short_ids(shown["party_id"]))),
-        "market": list(shown["market_id"].map(short_ids(shown["market_id"]))),
-    }
+    columns = _short_ids(shown, assets)
+    for name, most in _WIDTHS.items():
+        columns[name] = [_clipped(text, most) for text in columns[name]]
     ids, known = tuple(columns), shown["asset_id"].map(assets.get)
     for name in (name for name in _ORDER if name in first):
         column = shown[name.replace(" ", "_")]

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -23,6 +21,7 @@ from balance_analysis.archive.coverage import Interval, covered_by
 from balance_analysis.archive.datafile import NO_ROWS, encode_rows
 from balance_analysis.archive.runs import keep_bad_rows
 from balance_analysis.errors import BalanceAnalysisError, RequestError
+from balance_analysis.ingest.continuity import started
 from balance_analysis.load.stream import Load
 from balance_analysis.node.walk import Step
 from balance_analysis.rows import canonical
@@ -286,7 +285,7 @@ class SpanWriter:
         if self.deadline is None:
             return ask()
         try:
-            return _in_time(ask, self.deadline)
+            return started(ask).result(max(0.0, self.deadline - time.monotonic()))
         except (TimeoutError, RequestError):
             if not self.continuity.is_sure:
                 raise
@@ -325,20 +324,6 @@ class SpanWriter:
         conflicts = pa.concat_tables([part.changed, _outside(part.absent, doubted)])
         if conflicts.num_rows:
             run.conflicts.append(canonical(conflicts))
-
-
-def _in_time(ask: Callable[[], dict[str, int]], deadline: float) -> dict[str, int]:
-    """Return what a function does, or raise a TimeoutError; it goes on beside."""
-    answer: Future[dict[str, int]] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(ask())
-        except BaseException as error:  # noqa: BLE001 - it is the future's
-            answer.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return answer.result(max(0.0, deadline - time.monotonic()))
 
 
 def _outside(rows: pa.Table, spans: Iterable[Span]) -> pa.Table:
