@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import json
 import os
@@ -18,6 +17,8 @@ from balance_analysis.cli.app import ARCHIVE, app, command
 from balance_analysis.cli.archive import connected
 from balance_analysis.cli.options import (
     AccountOptions,
+    OnBadRows,
+    PartitionIfAny,
     PrintFormat,
     Rate,
     Scheduler,
@@ -40,7 +41,7 @@ from balance_analysis.cli.output import (
     print_spans,
     print_table,
 )
-from balance_analysis.errors import ArchiveError, RequestError
+from balance_analysis.errors import RequestError
 from balance_analysis.files.atomic import check_output
 from balance_analysis.text import count_text, range_text, spans_text
 
@@ -70,16 +71,13 @@ class ExportOptions(AccountOptions):
     overlap: Annotated[Text, duration_option("How much of the end to ask for again. [10m]")] = None
     settle: Annotated[Text, duration_option("How long the last block must stay so. [10s]")] = None
     fill_gaps: Annotated[bool | None, Option(help="Ask for what is missing or unproven.")] = None
-    partition: Annotated[
-        Literal["day", "month", "hour"] | None,
-        Option(help="What a file holds, chosen by an archive's first run. [day]"),
-    ] = None
+    partition: PartitionIfAny = None
     page_size: Annotated[int | None, Option(min=1, help="Rows a request. [5000]")] = None
     workers: Annotated[int | None, Option(min=1, help="Requests at once. [4]")] = None
     max_requests_per_second: Rate = None
-    on_bad_rows: Annotated[
-        Literal["quarantine", "raise"] | None, Option(help="What becomes of them. [quarantine]")
-    ] = None
+    on_bad_rows: Annotated[OnBadRows | None, Option(help="What becomes of them. [quarantine]")] = (
+        None
+    )
     scheduler: Scheduler = None
     metrics_file: Annotated[
         Path | None, Option(metavar="FILE", help="Write figures for Prometheus here.")
@@ -145,7 +143,10 @@ class Export:
 
     def plan(self, client: ba.Client) -> int:
         """Print what would be asked for."""
+        from balance_analysis.archive.layout import periods_between
+        from balance_analysis.archive.manifest import partition_of
         from balance_analysis.cli.estimate import estimate
+        from balance_analysis.schema import to_microseconds
 
         spans = self._export(client, dry_run=True).spans
         if not spans:
@@ -154,7 +155,13 @@ class Export:
         print_spans(spans)
         how = ("page_size", "workers", "max_requests_per_second")
         limits = {name: self._settings[name] for name in how}
-        echo(estimate(client, spans, filters_in(self._settings), **limits))
+        partition = partition_of(self._archive.store, self._settings["partition"])
+        files = {
+            period
+            for start, end in spans
+            for period in periods_between(to_microseconds(start), to_microseconds(end), partition)
+        }
+        echo(estimate(client, spans, filters_in(self._settings), files=len(files), **limits))
         return 0
 
     def load(self, client: ba.Client) -> int:
@@ -249,16 +256,10 @@ class Export:
         self._report = report
 
     def _write_metrics(self, code: int) -> None:
-        if self._settings["metrics_file"] is None:
-            return
-        from balance_analysis.archive.manifest import read_coverage
-        from balance_analysis.ingest.metrics import write_metrics
+        if (path := self._settings["metrics_file"]) is not None:
+            from balance_analysis.ingest.metrics import write_metrics
 
-        state, store = None, self._archive.store
-        with contextlib.suppress(ArchiveError, OSError):
-            state = read_coverage(store)
-        path, report = self._settings["metrics_file"], self._report
-        write_metrics(path, store=store, state=state, report=report, exit_code=code)
+            write_metrics(path, self._archive.store, report=self._report, exit_code=code)
 
     def _tell(self, what: str) -> None:
         """Tell how the run ended, in one line, and of its bad rows."""

@@ -14,6 +14,7 @@ import typer
 import balance_analysis as ba
 from balance_analysis.cli.options import (
     AccountOptions,
+    Partial,
     Since,
     Source,
     UntilLast,
@@ -69,9 +70,7 @@ class Selection(AccountOptions):
     until_block: Annotated[
         int | None, typer.Option(min=0, metavar="HEIGHT", help="End, exclusive, by its block.")
     ] = None
-    partial: Annotated[
-        bool, typer.Option("--partial", help="Take what there is where an archive isn't complete.")
-    ] = False
+    partial: Partial = False
 
     def __post_init__(self) -> None:
         check_is("rows", self.file)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -172,9 +173,7 @@ class _Verification:
             show(done / total, self.rows)
         for moment in due:
             self._check_checkpoint(moment)
-        self._check_limits()
-        self._check_assets()
-        self._check_blocks()
+        self._check_others()
         self._check_names()
 
     def _add(self, kind: Kind, what: str, where: str, mend: str, *periods: str) -> None:
@@ -260,27 +259,22 @@ class _Verification:
             wrong = f"is not what the rows before {moment_text(moment)} make"
         return wrong or ""
 
-    def _check_limits(self) -> None:
-        mend = f"put back a copy, or {self._command('--repair')} makes it from the runs' reports"
-        try:
-            read_limits(self.store, self.about, self.state)
-        except ArchiveError as error:
-            self._add("limits", str(error), self.about.limits, mend)
+    def _check_others(self) -> None:
+        """Read the files that have no rows."""
+        store, limits = self.store, partial(read_limits, self.store, self.about, self.state)
+        made = f"put back a copy, or {self._command('--repair')} makes it from the runs' reports"
+        written = f"{self._command(' --assets FILE')} writes it anew"
+        again = f"remove it, and `balance-analysis import {store.uri} SEGMENT...` again"
+        self._try_reading("limits", self.about.limits, limits, made)
+        self._try_reading("assets", layout.ASSETS, partial(read_archive_assets, store), written)
+        for name in blocks_files(store):
+            self._try_reading("blocks", name, partial(read_blocks_file, store, name), again)
 
-    def _check_assets(self) -> None:
+    def _try_reading(self, kind: Kind, name: str, read: Callable[[], object], mend: str) -> None:
         try:
-            read_archive_assets(self.store)
+            read()
         except ArchiveError as error:
-            mend = f"{self._command(' --assets FILE')} writes it anew"
-            self._add("assets", str(error), layout.ASSETS, mend)
-
-    def _check_blocks(self) -> None:
-        for name in blocks_files(self.store):
-            try:
-                read_blocks_file(self.store, name)
-            except ArchiveError as error:
-                mend = f"remove it, and `balance-analysis import {self.store.uri} SEGMENT...` again"
-                self._add("blocks", str(error), name, mend)
+            self._add(kind, str(error), name, mend)
 
     def _check_names(self) -> None:
         """Look for files that should not be there."""
