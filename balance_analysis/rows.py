@@ -61,7 +61,7 @@ def canonical_columns(
     Where nothing else refers to them, few of them are held twice at a time.
     """
     codes, values = map(
-        list, zip(*(_sorted_codes(columns.pop(0)) for _ in ACCOUNT_KEY), strict=True)
+        list, zip(*(sorted_codes(columns.pop(0)) for _ in ACCOUNT_KEY), strict=True)
     )
     order = None
     if sort:
@@ -98,6 +98,19 @@ def _ranks(codes: NDArray[np.integer[Any]]) -> tuple[NDArray[Any], int]:
     """Return codes as places in their order, and how many there are."""
     distinct, ranks = np.unique(codes, return_inverse=True)
     return ranks, max(len(distinct), 1)
+
+
+def account_heads(rows: pa.Table) -> NDArray[np.int64]:
+    """Return the places of rows of another account than the row before.
+
+    Ids have one dictionary in all chunks.
+    """
+    is_head = np.zeros(rows.num_rows, bool)
+    is_head[:1] = True
+    for name in ACCOUNT_KEY if rows.num_rows else ():
+        codes = np.concatenate([chunk.indices.to_numpy() for chunk in rows[name].chunks])
+        is_head[1:] |= codes[1:] != codes[:-1]
+    return np.flatnonzero(is_head)
 
 
 def has_repeats(rows: pa.RecordBatch) -> bool:
@@ -149,7 +162,7 @@ def stable_order(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     return order
 
 
-def _sorted_codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.StringArray]:
+def sorted_codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.StringArray]:
     """Return a column of ids as codes into its sorted distinct values."""
     encoded = _one_chunk(_unified(column))
     indices = encoded.indices.to_numpy(zero_copy_only=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,8 @@ from balance_analysis.rows import account_numbers, by_account_and_time
 from balance_analysis.schema import ACCOUNT_KEY
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 _HEAP_BITS: Final = 8
@@ -74,8 +76,8 @@ def _with_sorted_categories(ids: pd.Categorical) -> pd.Categorical:
 
 
 def _sort(
-    codes: list[NDArray[np.integer[Any]]],
-    sizes: list[int],
+    codes: Sequence[NDArray[np.integer[Any]]],
+    sizes: Sequence[int],
     times: NDArray[np.int64],
     words: NDArray[np.int64],
 ) -> list[NDArray[np.int64]]:

@@ -417,16 +417,3 @@ def times_of(rows: pa.Table) -> NDArray[np.int64]:
     """Return the timestamps of rows, microseconds."""
     times: NDArray[np.int64] = rows["timestamp"].cast(pa.int64()).to_numpy()
     return times
-
-
-def account_heads(rows: pa.Table) -> NDArray[np.int64]:
-    """Return the places of each account's first row, of rows in a file's order.
-
-    Ids have one dictionary in all chunks.
-    """
-    is_head = np.zeros(rows.num_rows, bool)
-    is_head[:1] = True
-    for name in FILE_KEY if rows.num_rows else ():
-        codes = np.concatenate([chunk.indices.to_numpy() for chunk in rows[name].chunks])
-        is_head[1:] |= codes[1:] != codes[:-1]
-    return np.flatnonzero(is_head)

@@ -19,12 +19,11 @@ import pyarrow as pa
 
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.archive import layout
-from balance_analysis.archive.accounts import accounts_of, merged, table_of
+from balance_analysis.archive.accounts import accounts_of, merged
 from balance_analysis.archive.coverage import check_complete, interval_asked
 from balance_analysis.archive.datafile import (
     ALL,
     FILE_KEY,
-    NO_ROWS,
     DataFile,
     Predicate,
     Slice,
@@ -35,6 +34,7 @@ from balance_analysis.archive.manifest import check_seen, noted_files, read_abou
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_columns
 from balance_analysis.known import note_known
+from balance_analysis.merge import merge, sort_parts
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.store import Store
     from balance_analysis.filters import Filters
     from balance_analysis.known import Known
+    from balance_analysis.merge import Part
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
 
@@ -146,22 +147,20 @@ class Scan:
         files = (replace(x, spans=tuple(clipped(x.spans, start, end))) for x in self.files)
         return replace(self, files=tuple(file for file in files if file.spans))
 
-    def _last_before(self, part: Slice, moment: int) -> pa.Table:
+    def _last_before(self, part: Slice, moment: int) -> list[pa.Table]:
         """Return an account's last row before a moment, if it has one."""
         some = self.between(None, moment)
         for file in reversed(some.files):
-            last = NO_ROWS
-            for rows in some.rows(file, part=part):
-                last = rows.slice(rows.num_rows - 1) if rows.num_rows else last
-            if last.num_rows:
-                return last
-        return NO_ROWS
+            found = [rows for rows in some.rows(file, part=part) if rows.num_rows]
+            if found:
+                return [found[-1].slice(found[-1].num_rows - 1)]
+        return []
 
-    def _first_from(self, part: Slice, moment: int) -> pa.Table:
+    def _first_from(self, part: Slice, moment: int) -> list[pa.Table]:
         """Return an account's first row from a moment on, if it has one."""
         some = self.between(moment, None)
         found = (rows for file in some.files for rows in some.rows(file, part=part))
-        return next((rows.slice(0, 1) for rows in found if rows.num_rows), NO_ROWS)
+        return [rows.slice(0, 1) for rows in itertools.islice(filter(len, found), 1)]
 
     def rows(
         self,
@@ -229,26 +228,22 @@ class Scan:
             If a file can't be read.
         """
 
-        def read(some: Scan) -> tuple[pa.Table, pa.Table]:
+        def read(some: Scan) -> list[Part]:
             found = (rows for file in some.files for rows in some.rows(file, part=part))
-            return _parted(pa.concat_tables([NO_ROWS, *found]))
+            return list(sort_parts(found))
 
-        parts = self.between(part.since, part.until).each(read)
+        parts = [*itertools.chain(*self.between(part.since, part.until).each(read))]
         if part.since is not None:
-            parts.insert(0, _parted(self._last_before(part, part.since)))
+            parts = [*sort_parts(self._last_before(part, part.since)), *parts]
         if part.until is not None:
-            parts.append(_parted(self._first_from(part, part.until)))
-        table = table_of(parts)
+            parts += sort_parts(self._first_from(part, part.until))
+        table = merge(parts)
         note_known(table, self.known, nothing_before=self.nothing_before)
         return table
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Return what tells this scan from others: file systems don't."""
         return self.store.uri, self.filters, self.files, self.known
-
-
-def _parted(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    return accounts_of(rows), rows.select(["timestamp", "balance"])
 
 
 def files_of(about: About, state: Coverage, span: Span) -> Iterator[File]:
