@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -278,11 +277,14 @@ class SpanWriter:
 
         if self.deadline is None:
             return ask()
+        pool = ThreadPoolExecutor(1)
         try:
-            return _in_time(ask, self.deadline)
+            return pool.submit(ask).result(max(0.0, self.deadline - time.monotonic()))
         except (TimeoutError, RequestError):
             if not continuity.is_sure:
                 raise
+        finally:
+            pool.shutdown(wait=False)
         logger.warning("the node does not vouch for what is kept: the next export asks again")
         return dict.fromkeys(sources, end)
 
@@ -319,20 +321,6 @@ class SpanWriter:
         conflicts = pa.concat_tables([part.changed, _outside(part.absent, doubted)])
         if conflicts.num_rows:
             run.conflicts.append(canonical(conflicts))
-
-
-def _in_time(ask: Callable[[], dict[str, int]], deadline: float) -> dict[str, int]:
-    """Return what a function does, or raise a TimeoutError; it goes on beside."""
-    answer: Future[dict[str, int]] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(ask())
-        except BaseException as error:  # noqa: BLE001 - it is the future's
-            answer.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return answer.result(max(0.0, deadline - time.monotonic()))
 
 
 def _outside(rows: pa.Table, spans: Iterable[Span]) -> pa.Table:
