@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ROOM: Final = 1 << 62
+_DIGIT: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def canonical_columns(
     Where nothing else refers to them, few of them are held twice at a time.
     """
     codes, values = map(
-        list, zip(*(_sorted_codes(columns.pop(0)) for _ in ACCOUNT_KEY), strict=True)
+        list, zip(*(sorted_codes(columns.pop(0)) for _ in ACCOUNT_KEY), strict=True)
     )
     order = None
     if sort:
@@ -99,6 +100,19 @@ def _ranks(codes: NDArray[np.integer[Any]]) -> tuple[NDArray[Any], int]:
     return ranks, max(len(distinct), 1)
 
 
+def account_heads(rows: pa.Table) -> NDArray[np.int64]:
+    """Return the places of rows of another account than the row before.
+
+    Ids have one dictionary in all chunks.
+    """
+    is_head = np.zeros(rows.num_rows, bool)
+    is_head[:1] = True
+    for name in ACCOUNT_KEY if rows.num_rows else ():
+        codes = np.concatenate([chunk.indices.to_numpy() for chunk in rows[name].chunks])
+        is_head[1:] |= codes[1:] != codes[:-1]
+    return np.flatnonzero(is_head)
+
+
 def has_repeats(rows: pa.RecordBatch) -> bool:
     """Whether two rows of a batch in time order have one account and one timestamp."""
     codes = [rows[name].indices.to_numpy() for name in ACCOUNT_KEY]
@@ -111,24 +125,44 @@ def has_repeats(rows: pa.RecordBatch) -> bool:
     return bool(np.any(both[1:] == both[:-1]))
 
 
-def _order(accounts: NDArray[np.int64], times: NDArray[np.int64] | None) -> NDArray[Any]:
+def _order(accounts: NDArray[np.int64], times: NDArray[np.int64] | None) -> NDArray[np.int64]:
     if times is None or np.all(times[1:] >= times[:-1]):
-        return np.argsort(accounts, kind="stable")
+        return stable_order(accounts)
     return by_account_and_time(accounts, times)
 
 
 def by_account_and_time(accounts: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the order of some rows by account, numbers from 0 on, then time; equal ones stay."""
-    first, since = int(accounts.min()), int(times.min())
-    room = (int(times.max()) - since).bit_length()
-    if ((int(accounts.max()) - first) << room) >= _ROOM:
-        return np.lexsort([times, accounts])
-    # One number is sorted in a third of the time that two take.
-    both = ((accounts - first) << np.int64(room)) + (times - since)
-    return np.argsort(both, kind="stable")
+    first, since = int(accounts.min(initial=0)), int(times.min(initial=0))
+    room = (int(times.max(initial=0)) - since).bit_length()
+    if ((int(accounts.max(initial=0)) - first) << room) >= _ROOM:
+        order = stable_order(times)
+        return order.take(stable_order(accounts.take(order)))
+    both = (accounts - first) << np.int64(room)
+    both += times - since
+    return stable_order(both)
 
 
-def _sorted_codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.StringArray]:
+def stable_order(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the order of some numbers; equal ones stay.
+
+    Numpy sorts 16 bits by counting. Twice that on the leading 32 bits takes a fifth of the time
+    of its usual sort, for which then little is left to do: it makes use of what is in order.
+    """
+    if np.all(numbers[1:] >= numbers[:-1]):
+        return np.arange(len(numbers))
+    room = (int(numbers.max()) - int(numbers.min())).bit_length()
+    lead = (numbers - numbers.min()).view(np.uint64) >> np.uint64(max(room - 2 * _DIGIT, 0))
+    order = np.argsort(lead.astype(np.uint16), kind="stable")
+    if room > _DIGIT:
+        upper = (lead >> np.uint64(_DIGIT)).astype(np.uint16)
+        order = order.take(np.argsort(upper.take(order), kind="stable"))
+    if room > 2 * _DIGIT:
+        order = order.take(np.argsort(numbers.take(order), kind="stable"))
+    return order
+
+
+def sorted_codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.StringArray]:
     """Return a column of ids as codes into its sorted distinct values."""
     encoded = _one_chunk(_unified(column))
     indices = encoded.indices.to_numpy(zero_copy_only=False)

@@ -16,7 +16,7 @@ from balance_analysis.analysis.units import in_units
 from balance_analysis.schema import ACCOUNT_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -179,19 +179,30 @@ def sum_flows(history: History, by: str | Sequence[str]) -> pd.DataFrame:
     """Return `flows` of a table that is open."""
     grid, groups = history.grid, make_groups(history.steps.accounts, by)
     found = _flow_runs(history.steps, grid)
-    cells, places = _used_cells(
-        groups.numbers[found["number"]] * len(grid) + found["period"], len(groups) * len(grid)
-    )
-    group, period = np.divmod(cells, max(len(grid), 1))
+    group, period = groups.numbers[found.pop("number")], found.pop("period")
+    cells = group * len(grid) + period
+    if np.any(cells[1:] <= cells[:-1]):
+        cells, places = _used_cells(cells, len(groups) * len(grid))
+        group, period = np.divmod(cells, max(len(grid), 1))
+        found = _add_up(found, places, lambda cell: f"a flow of {groups.name(int(group[cell]))}")
     is_whole = are_known(history.known, grid.edges[:-1], grid.edges[1:])[period]
-    columns = {**groups.columns(group), **grid.bounds(period)}
-    for what in ("inflow", "outflow", "net"):
-        words, too_large = int128.sum_words(found[what], places, len(cells))
-        check_fits(too_large, lambda cell: f"a flow of {groups.name(int(group[cell]))}")
-        columns[what] = int128.to_balances(words, is_whole)
-    for what in ("changes", "unknown"):
-        columns[what] = int128.sum_groups([found[what]], places, len(cells))[0]
+    amounts = {
+        what: int128.to_balances(found[what], is_whole) for what in ("inflow", "outflow", "net")
+    }
+    columns = {**groups.columns(group), **grid.bounds(period), **found, **amounts}
     return pd.DataFrame(columns, copy=False)
+
+
+def _add_up(found: Columns, places: NDArray[np.int64], name: Callable[[int], str]) -> Columns:
+    """Return the sums of what belongs to the same place; `name` tells what it is, by the place."""
+    count, sums = int(places.max()) + 1, {}
+    for what, column in found.items():
+        if column.ndim == 1:
+            sums[what] = int128.sum_groups([column], places, count)[0]
+        else:
+            sums[what], too_large = int128.sum_words(column, places, count)
+            check_fits(too_large, name)
+    return sums
 
 
 def _used_cells(

@@ -23,6 +23,7 @@ from balance_analysis.archive.coverage import FileNote
 from balance_analysis.files.atomic import make_note
 from balance_analysis.rows import account_numbers, canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, to_microseconds
+from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -196,7 +197,7 @@ def _type_text(column: pa.Field) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Accounts that stand side by side in an archive's files.
+    """Accounts that stand side by side in an archive's files, or a part of one's time.
 
     Attributes
     ----------
@@ -204,15 +205,31 @@ class Slice:
         The first of them, or what stands before it.
     high
         What stands behind the last of them; `None` where nothing does.
+    since, until
+        Of a single account: which time, half-open, microseconds; `None` leaves it open.
     """
 
     low: Key = ()
     high: Key | None = None
+    since: int | None = None
+    until: int | None = None
 
     def __str__(self) -> str:
         bounds = {"from": self.low, "before": self.high}
         said = [f"{word} {' '.join(map(repr, key))}" for word, key in bounds.items() if key]
+        times = {"since": self.since, "until": self.until}
+        said += [f"{word} {moment_text(at)}" for word, at in times.items() if at is not None]
         return f"accounts {' '.join(said)}" if said else "all accounts"
+
+    @property
+    def is_all_time(self) -> bool:
+        """Whether it is not a part of the time."""
+        return self.since is self.until is None
+
+    def holds(self, times: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which moments are in its time."""
+        since, until = (np.iinfo(np.int64).min if self.since is None else self.since), self.until
+        return (times >= since) & (True if until is None else times < until)
 
     def rows(self, rows: pa.Table) -> pa.Table:
         """Return those of rows in a file's order that are of these accounts."""
@@ -384,16 +401,3 @@ def times_of(rows: pa.Table) -> NDArray[np.int64]:
     """Return the timestamps of rows, microseconds."""
     times: NDArray[np.int64] = rows["timestamp"].cast(pa.int64()).to_numpy()
     return times
-
-
-def account_heads(rows: pa.Table) -> NDArray[np.int64]:
-    """Return the places of each account's first row, of rows in a file's order.
-
-    Ids have one dictionary in all chunks.
-    """
-    is_head = np.zeros(rows.num_rows, bool)
-    is_head[:1] = True
-    for name in FILE_KEY if rows.num_rows else ():
-        codes = np.concatenate([chunk.indices.to_numpy() for chunk in rows[name].chunks])
-        is_head[1:] |= codes[1:] != codes[:-1]
-    return np.flatnonzero(is_head)

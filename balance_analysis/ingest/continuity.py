@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pandas as pd
@@ -133,21 +135,27 @@ class Continuity:
             next(_answers(self.nodes.client, lambda url: self._remembered_by(url, last, last)))
 
     def _remembered_by(self, source: str, start: int, end: int) -> int:
-        stranger: NetworkMismatchError | None = None
-        for client in self._fresh:
-            ask, seen = self.nodes.to(source, client)
-            try:
-                if self._has_last(ask, seen, end) and self._last and self._last[0] <= start:
-                    continue
-            except NetworkMismatchError as error:
-                # Behind the same address another one, which doesn't lag, may have the row.
-                if self._last is None or not seen.head.lags(self._last[0] + 1):
-                    raise
-                stranger = error
-            start = remembered(ask, seen, start, end)
-        if stranger is not None and not self.is_sure:
-            raise stranger
-        return start
+        asked = [started(self._reach, source, start, end, client) for client in self._fresh]
+        found = [each.result() for each in asked]
+        strangers = [each for each in found if isinstance(each, NetworkMismatchError)]
+        if strangers and not self.is_sure:
+            raise strangers[0]
+        return max([start, *(each for each in found if isinstance(each, int))])
+
+    def _reach(
+        self, source: str, start: int, end: int, client: Client
+    ) -> int | NetworkMismatchError:
+        """Return from when on a connection's node has forgotten nothing, or why it can't tell."""
+        ask, seen = self.nodes.to(source, client)
+        try:
+            if self._has_last(ask, seen, end) and self._last and self._last[0] <= start:
+                return start
+        except NetworkMismatchError as error:
+            # Behind the same address another one, which doesn't lag, may have the row.
+            if self._last is None or not seen.head.lags(self._last[0] + 1):
+                raise
+            return error
+        return remembered(ask, seen, start, end)
 
     def _has_last(self, ask: Ask, seen: NodeState, end: int) -> bool:
         """Whether a node holds the archive's last row, and so has forgotten nothing since."""
@@ -169,6 +177,23 @@ class Continuity:
                 "older ones but not this one: it is of another network, or has lost rows"
             )
         return False
+
+
+def started(function: Callable[..., T], *args: object) -> Future[T]:
+    """Call a function beside this thread, and return what its result comes in.
+
+    Where nobody waits for it any more, it doesn't keep the program from ending.
+    """
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function(*args))
+        except BaseException as error:  # noqa: BLE001 - it is the future's
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 def _answers(client: Client, ask: Callable[[str], T]) -> Iterator[T]:

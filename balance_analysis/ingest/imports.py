@@ -30,7 +30,7 @@ from balance_analysis.archive.runs import Run, reported
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import ArchiveError, NetworkMismatchError
 from balance_analysis.filters import FilterKeywords, takes_filters
-from balance_analysis.ingest.executor import Pool, load_on_executor
+from balance_analysis.ingest.executor import Pool, load_on_executor, take_parts
 from balance_analysis.ingest.periods import SpanWriter
 from balance_analysis.ingest.segments import SegmentsLoad, bounds_of, check_network, step_of
 from balance_analysis.load.request import OnBadRows, reporting
@@ -327,7 +327,8 @@ class _Part:
         load = SegmentsLoad(
             tuple(self.segments), (span.front, *stops), whole.about.filters, whole.on_bad_rows
         )
-        load_on_executor(pool, load, span, end, whole.progress)
+        with contextlib.closing(load_on_executor(pool, load, [(span, end)])) as parts:
+            take_parts(parts, span, end, whole.progress)
 
     def _keep_blocks(self, committed: int) -> None:
         """Keep the blocks whose rows are committed, and note the segments that are imported."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +21,7 @@ from balance_analysis.archive.coverage import Interval, covered_by
 from balance_analysis.archive.datafile import NO_ROWS, encode_rows
 from balance_analysis.archive.runs import keep_bad_rows
 from balance_analysis.errors import BalanceAnalysisError, RequestError
+from balance_analysis.ingest.continuity import started
 from balance_analysis.load.stream import Load
 from balance_analysis.node.walk import Step
 from balance_analysis.rows import canonical
@@ -277,14 +277,11 @@ class SpanWriter:
 
         if self.deadline is None:
             return ask()
-        pool = ThreadPoolExecutor(1)
         try:
-            return pool.submit(ask).result(max(0.0, self.deadline - time.monotonic()))
+            return started(ask).result(max(0.0, self.deadline - time.monotonic()))
         except (TimeoutError, RequestError):
             if not continuity.is_sure:
                 raise
-        finally:
-            pool.shutdown(wait=False)
         logger.warning("the node does not vouch for what is kept: the next export asks again")
         return dict.fromkeys(sources, end)
 

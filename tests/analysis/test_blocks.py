@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.analysis import history, steps
+from balance_analysis.analysis import history, sorting, steps
 from balance_analysis.frame import to_frame
 from balance_analysis.rows import by_account_and_time
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
@@ -36,7 +36,7 @@ def long_table(*last):
 @pytest.fixture(autouse=True, scope="module")
 def small_blocks():
     with pytest.MonkeyPatch.context() as patch:
-        for module in (steps, history):
+        for module in (steps, history, sorting):
             patch.setattr(module, "BLOCK", BLOCK)
         yield
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 ARCHIVE, PLAIN = "archive", "plain"
 WHEN: Final = "2023-06-15"
+HEIGHT: Final = 12_345_678
 BALANCE: Final = "balance"
 
 
@@ -48,7 +49,7 @@ def make_archive(folder: Path, rows: int, accounts: int) -> str:
     for day in range(DAYS):
         begin = SINCE + day * DAY
         own = table.take(pa.array(np.sort(order[bounds[day] : bounds[day + 1]])))
-        made = Interval(begin, begin + DAY, True, "made", None, "2023-07-01T00:00:00+00:00")
+        made = Interval(begin, begin + DAY, True, "made", HEIGHT, "2023-07-01T00:00:00+00:00")
         writer.commit(layout.period_of(begin, "day"), own, [made])
         plain = to_frame(own).sort_values("timestamp", kind="stable")
         plain.to_parquet(folder / PLAIN / f"{day:03}.parquet", index=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import balance_analysis as ba
-from tests.benchmarks.archived import ARCHIVE, PLAIN, make_archive
+from tests.benchmarks.archived import ARCHIVE, PLAIN
 from tests.benchmarks.contestants import Node, fetch_command, loaded, serve
 from tests.benchmarks.processes import Cost, environment, run
 from tests.benchmarks.report import ACCOUNTS_OF, EXPORT, PARTY, SCAN, WAITING
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-ROWS, ACCOUNTS = 20_000_000, 5000
+ROWS = 20_000_000
 LOADED = 2_000_000
 READ = "20,000,000 rows read whole"
 
@@ -27,13 +27,6 @@ READ = "20,000,000 rows read whole"
 def large_node() -> Iterator[Node]:
     with serve(LOADED) as node:
         yield node
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory) -> tuple[Path, str]:
-    """A folder with an archive and plain files of the same rows, and a party in them."""
-    folder = tmp_path_factory.mktemp("archive")
-    return folder, make_archive(folder, ROWS, ACCOUNTS)
 
 
 def export_command(node: Node, folder: Path) -> list[str]:
@@ -78,8 +71,8 @@ def test_an_export_that_finds_nothing_new_asks_little(large_node, tmp_path, repo
         (ACCOUNTS_OF, "archive", "list_accounts"),
     ],
 )
-def test_a_reader_takes_some_time(group, name, work, made, report):
-    folder, party = made
+def test_a_reader_takes_some_time(group, name, work, large_archive, report):
+    folder, party = large_archive
     found, cost = _ask(work, folder, party)
 
     if group in {ACCOUNTS_OF, READ}:
@@ -89,13 +82,13 @@ def test_a_reader_takes_some_time(group, name, work, made, report):
     report.add(group, name, cost)
 
 
-def test_the_ways_to_a_balance_agree(made):
-    folder, party = made
+def test_the_ways_to_a_balance_agree(large_archive):
+    folder, party = large_archive
     assert _ask("total_at", folder, party)[0] == _ask("total_at_by_full_scan", folder, party)[0]
 
 
-def test_an_archive_takes_some_bytes_a_row(made, report):
-    folder, _ = made
+def test_an_archive_takes_some_bytes_a_row(large_archive, report):
+    folder, _ = large_archive
     report.bytes_a_row = {name: _size(folder / name) / ROWS for name in (ARCHIVE, PLAIN)}
 
 
