@@ -157,6 +157,8 @@ COSTS: Final = ("median s", "least", "most", "cpu s", "peak MB", "rounds")
 def goals(report: Report) -> Iterator[str]:
     """Yield the goals: those that are missed first, and the reconstructions in a table."""
     every = {goal.says: goal for goal in report.goals()}
+    if not every:
+        return
     held = sum(goal.is_held for goal in every.values())
     yield from ["", "## Goals", "", f"{held} of {len(every)} are held. {SPREAD}"]
     races = [
