@@ -146,11 +146,11 @@ def check_cells(accounts: int, points: int) -> None:
     ValueError
         With what it needs and what there is.
     """
-    needed, memory = accounts * points * CELL, _memory()
-    if needed > memory:
+    needed, held = accounts * points * CELL, memory()
+    if needed > held:
         raise ValueError(
             f"{accounts:,} accounts or groups at {points:,} moments need some {needed / 1e9:,.0f} "
-            f"GB, but this machine has {memory / 1e9:,.0f}: choose a coarser freq, a shorter "
+            f"GB, but this machine has {held / 1e9:,.0f}: choose a coarser freq, a shorter "
             "interval, fewer accounts, or for a series at every change the long layout"
         )
 
@@ -177,7 +177,7 @@ def count_before(edges: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[
     return places
 
 
-def _memory() -> int:
+def memory() -> int:
     """Return the machine's memory in bytes; where it isn't told, 64 GB."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
