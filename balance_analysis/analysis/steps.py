@@ -241,13 +241,7 @@ def step_deltas(steps: Steps, *, out: NDArray[np.int64] | None = None) -> NDArra
 
 
 def check_fits(too_large: NDArray[np.bool_], name: Callable[[int], str]) -> None:
-    """Raise if an amount has more than 38 digits; `name` tells what it is, by its place.
-
-    Raises
-    ------
-    OverflowError
-        With the first one's name.
-    """
+    """Raise OverflowError for the first amount of more than 38 digits; `name` tells by its place."""
     if too_large.any():
         raise OverflowError(
             f"{name(int(too_large.argmax()))} has more than {BALANCE_DIGITS} digits, which no "
