@@ -241,7 +241,7 @@ def step_deltas(steps: Steps, *, out: NDArray[np.int64] | None = None) -> NDArra
 
 
 def check_fits(too_large: NDArray[np.bool_], name: Callable[[int], str]) -> None:
-    """Raise OverflowError for the first amount of more than 38 digits; `name` tells by its place."""
+    """Raise OverflowError for the first amount of more than 38 digits; `name` names its place."""
     if too_large.any():
         raise OverflowError(
             f"{name(int(too_large.argmax()))} has more than {BALANCE_DIGITS} digits, which no "
