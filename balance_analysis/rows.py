@@ -50,31 +50,18 @@ def canonical(rows: pa.Table, *, sort: bool = True, is_by_time: bool = False) ->
     pyarrow.Table
         `ARROW_SCHEMA`, one chunk a column; dictionaries sorted, all values in use.
     """
-    return canonical_columns([rows[name] for name in COLUMNS], sort=sort, is_by_time=is_by_time)
-
-
-def canonical_columns(
-    columns: list[pa.ChunkedArray], *, sort: bool = True, is_by_time: bool = False
-) -> pa.Table:
-    """Return the columns of `ARROW_SCHEMA` as `canonical` does, and empty the list on the way.
-
-    Where nothing else refers to them, few of them are held twice at a time.
-    """
-    codes, values = map(
-        list, zip(*(sorted_codes(columns.pop(0)) for _ in ACCOUNT_KEY), strict=True)
-    )
+    codes, values = zip(*(sorted_codes(rows[name]) for name in ACCOUNT_KEY), strict=True)
     order = None
     if sort:
         accounts = account_numbers(codes, [len(distinct) for distinct in values])
-        order = _order(accounts, None if is_by_time else columns[0].cast(pa.int64()).to_numpy())
-        del accounts
-    done = []
-    for distinct in values:
-        code = codes.pop(0)
-        indices = pa.array(code if order is None else code[order])
-        done.append(pa.DictionaryArray.from_arrays(indices, distinct))
-    while columns:
-        column = _one_chunk(columns.pop(0))
+        times = None if is_by_time else rows["timestamp"].cast(pa.int64()).to_numpy()
+        order = _order(accounts, times)
+    done = [
+        pa.DictionaryArray.from_arrays(pa.array(code if order is None else code[order]), distinct)
+        for code, distinct in zip(codes, values, strict=True)
+    ]
+    for name in COLUMNS[len(ACCOUNT_KEY) :]:
+        column = _one_chunk(rows[name])
         done.append(column if order is None else column.take(pa.array(order)))
     return pa.table(done, schema=ARROW_SCHEMA)
 

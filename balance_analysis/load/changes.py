@@ -172,7 +172,9 @@ class PartialLoad:
 
     def resume(self, client: Client | None = None) -> pd.DataFrame:
         """Load what is missing, from the same node or another, and return the whole table."""
-        return PartialLoad(client or self.client, self.load, self.batches, self.parts, self.assets).finish()
+        return PartialLoad(
+            client or self.client, self.load, self.batches, self.parts, self.assets
+        ).finish()
 
 
 @takes_filters
