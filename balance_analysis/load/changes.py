@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -172,9 +173,8 @@ class PartialLoad:
 
     def resume(self, client: Client | None = None) -> pd.DataFrame:
         """Load what is missing, from the same node or another, and return the whole table."""
-        return PartialLoad(
-            client or self.client, self.load, self.batches, self.parts, self.assets
-        ).finish()
+        client, load = client or self.client, deepcopy(self.load)
+        return PartialLoad(client, load, [*self.batches], [*self.parts], self.assets).finish()
 
 
 @takes_filters
