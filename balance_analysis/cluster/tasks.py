@@ -24,8 +24,9 @@ from balance_analysis.analysis.history import check_opening
 from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.archive.accounts import accounts_of, merged
 from balance_analysis.archive.archive import to_archive
-from balance_analysis.archive.datafile import FILE_KEY, Slice, times_of
-from balance_analysis.archive.scan import Scan, cut, cut_by_time
+from balance_analysis.archive.datafile import times_of
+from balance_analysis.archive.scan import Scan
+from balance_analysis.archive.slices import FILE_KEY, Slice, cut, cut_by_time
 from balance_analysis.cluster.combine import in_order, own, write_frames
 from balance_analysis.files.atomic import PathLike, check_output
 from balance_analysis.filters import FilterKeywords
@@ -104,7 +105,7 @@ def _work(scan: Scan, function: Callable[..., T], share: Share) -> tuple[int, T]
         table = scan.read(share.part)
         result = function(table, opening=share.opening)
         size = int(share.part.holds(microseconds(table)).sum())
-        return size, result if share.part.is_all_time else own(result, share.part)
+        return size, own(result, share.part)
 
 
 def _count(scan: Scan, part: Slice, moments: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ import pytest
 
 import balance_analysis as ba
 from balance_analysis import cluster
-from balance_analysis.archive.datafile import FILE_KEY, Slice
+from balance_analysis.archive.slices import FILE_KEY, Slice
 from balance_analysis.archive.store import Store
 from balance_analysis.schema import ID_TYPE, from_microseconds
 from tests.analysis.tables import HOUR, START, many_rows, records, table_of
