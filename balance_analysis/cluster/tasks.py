@@ -53,8 +53,8 @@ _CELLS: Final = 2
 _FILES: Final = 8
 """How many files a task counts the accounts of."""
 
-_BYTES: Final = 333
-"""What a row takes of that."""
+_BYTES: Final = 150
+"""What a row takes at least, of one account in one task."""
 
 _CANDIDATES: Final = 1 << 12
 """At how many moments, at most, an account with too many rows may be cut."""
@@ -74,7 +74,9 @@ class Options(FilterKeywords, total=False):
         As for `Archive.read`: the table is what that returns.
     rows_per_task
         How many rows a task may read at once. The default, 3,000,000, takes a gigabyte of memory;
-        more take in proportion, and read a little less twice.
+        more take in proportion, and read a little less twice. An account that has more is cut by
+        time, where periods begin; but a period is not, nor a summary: ValueError if its rows don't
+        fit into a worker's memory.
     client
         Where to run: a `distributed.Client`, or an executor of `concurrent.futures`; by default
         the client that the caller has made, else some threads of this process.
@@ -191,13 +193,14 @@ class Job:
         moments = moments[:: len(moments) // _CANDIDATES + 1]
         first, parts = next(_keys(counts), ()), []
         for part in slices:
-            if (part.low or first) not in hot:
+            account = part.low or first
+            if account not in hot:
                 parts.append(part)
                 continue
             look = partial(_count, part=part, moments=moments)
             rows = np.sum(list(pool.map(look, self.scan.split(_FILES))), axis=0)
             cuts, largest = cut_by_time(part, rows, moments, rows=most)
-            check_memory(pool, part, largest)
+            check_memory(pool, account, largest)
             parts += cuts
         return parts
 
@@ -244,15 +247,16 @@ class Job:
         return list(map(share, parts))
 
 
-def check_memory(pool: Pool, part: Slice, rows: int) -> None:
+def check_memory(pool: Pool, account: tuple[str, ...], rows: int) -> None:
     """Raise ValueError if so many rows of an account don't fit into a worker's memory."""
     workers = pool.executor.scheduler_info()["workers"] if pool.workers else {}
     limits = [each["memory_limit"] for each in workers.values() if each["memory_limit"]]
     needed, limit = rows * _BYTES, min([*limits, memory()])
     if needed > limit:
         raise ValueError(
-            f"{part}: {rows:,} rows can't be cut by time here, and need some {needed / 1e9:,.0f} "
-            f"GB, but a worker has {limit / 1e9:,.0f}: choose a finer freq, or give workers more"
+            f"the account {' '.join(map(repr, account))} has {rows:,} rows that one task needs at "
+            f"once: they take {needed / 1e9:,.1f} GB or more, but a worker has {limit / 1e9:,.1f}. "
+            "Choose a shorter freq, if the function has one, or give workers more memory"
         )
 
 
