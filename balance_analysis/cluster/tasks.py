@@ -110,13 +110,13 @@ def _work(scan: Scan, function: Callable[..., T], share: Share) -> tuple[int, T]
         return size, own(result, share.part)
 
 
-def _count(scan: Scan, part: Slice, moments: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many rows of a slice lie before, between and behind moments."""
-    counts = np.zeros(len(moments) + 1, np.int64)
-    for file in scan.files:
+def _count(scan: Scan, parts: list[Slice], moments: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many rows each of some slices has before, between and behind moments."""
+    counts = np.zeros((len(parts), len(moments) + 1), np.int64)
+    for file, (row, part) in itertools.product(scan.files, enumerate(parts)):
         for rows in scan.rows(file, ["timestamp"], part):
             places = np.searchsorted(moments, times_of(rows), side="right")
-            counts += np.bincount(places, minlength=len(counts))
+            counts[row] += np.bincount(places, minlength=len(moments) + 1)
     return counts
 
 
@@ -189,20 +189,18 @@ class Job:
         """Return slices of accounts; one that has too many rows is cut by time."""
         most = self.rows_per_task
         slices = cut(counts, rows=most, accounts=_CELLS * most / max(cells, 1))
-        hot = {*_keys(counts.filter(pc.greater(counts["rows"], most)))}
+        busy = {*_keys(counts.filter(pc.greater(counts["rows"], most)))}
+        first = next(_keys(counts.slice(0, 1)), ())
+        hot = [part for part in slices if (part.low or first) in busy]
         moments = moments[:: len(moments) // _CANDIDATES + 1]
-        first, parts = next(_keys(counts), ()), []
-        for part in slices:
-            account = part.low or first
-            if account not in hot:
-                parts.append(part)
-                continue
-            look = partial(_count, part=part, moments=moments)
-            rows = np.sum(list(pool.map(look, self.scan.split(_FILES))), axis=0)
-            cuts, largest = cut_by_time(part, rows, moments, rows=most)
-            check_memory(pool, account, largest)
-            parts += cuts
-        return parts
+        look = partial(_count, parts=hot, moments=moments)
+        found = pool.map(look, self.scan.split(_FILES) if hot else [])
+        rows = sum(found, np.zeros((len(hot), len(moments) + 1), np.int64))
+        cuts = {}
+        for part, own_rows in zip(hot, rows, strict=True):
+            cuts[part], largest = cut_by_time(part, own_rows, moments, rows=most)
+            check_memory(pool, part.low or first, largest)
+        return [piece for part in slices for piece in cuts.get(part, [part])]
 
     def by_account(
         self,
@@ -238,11 +236,11 @@ class Job:
                 len(keys) if key is None else bisect_left(keys, key, key=itemgetter(0))
                 for key in (part.low, part.high)
             )
-            own = opening.iloc[[place for _, place in keys[first:stop]]]
+            held = opening.iloc[[place for _, place in keys[first:stop]]]
             # It stands in the part in which it begins, so that rows contradict it as in the whole.
-            since = own.get("since", pd.Series(pd.NaT, own.index))
+            since = held.get("since", pd.Series(pd.NaT, held.index))
             times = pd.to_datetime(since, utc=True).to_numpy("M8[us]").view(np.int64)
-            return Share(part, own[part.holds(times)])
+            return Share(part, held[part.holds(times)])
 
         return list(map(share, parts))
 
