@@ -71,7 +71,8 @@ class Grid:
 
     def all_bounds(self, count: int) -> dict[str, pd.DatetimeIndex]:
         """Return `start` and `end` of all periods so many times, as columns."""
-        return self.bounds(np.tile(np.arange(len(self)), count))
+        starts, ends = np.tile(self.edges[:-1], count), np.tile(self.edges[1:], count)
+        return {"start": to_times(starts, self.zone), "end": to_times(ends, self.zone)}
 
 
 def make_grid(

@@ -34,7 +34,7 @@ from balance_analysis.spans import between
 from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -114,19 +114,22 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
     if isinstance(table, pd.DataFrame):
         table = table.copy(deep=False)
         table.attrs = {}  # which pandas copies with each column that is taken
-    heads = _find_heads(table)
-    if heads is None:
+    found = _find_accounts(table)
+    if found is None:
         made = sort_rows(table) if _is_typed(table) else None
         table = to_table(table) if made is None else made
-        heads = _find_heads(table)
-    if heads is None:
+        found = _find_accounts(table)
+    if found is None:
         table = merge_duplicates(table)
         heads = np.flatnonzero(~table.duplicated(ACCOUNT_KEY))
+        found = heads, _accounts(table, heads)
+    heads, accounts = found
     rows = table[list(COLUMNS)].reset_index(drop=True)
-    ids = {name: _sorted_ids(rows[name].array, heads) for name in ACCOUNT_KEY}
-    rows = rows.assign(**{n: column for n, column in ids.items() if column is not rows[n].array})
+    wanted = {name: accounts[name].array.categories for name in ACCOUNT_KEY}
+    other = [name for name in ACCOUNT_KEY if rows[name].array.categories is not wanted[name]]
+    rows = rows.assign(**{name: rows[name].array.set_categories(wanted[name]) for name in other})
     return rows, Steps(
-        pd.DataFrame({name: column[heads] for name, column in ids.items()}),
+        accounts,
         np.append(heads, len(rows)),
         microseconds(rows),
         int128.words_of(pa.array(rows["balance"])),
@@ -134,15 +137,14 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
     )
 
 
-def _find_heads(table: pd.DataFrame) -> NDArray[np.int64] | None:
-    """Return the position of each account's first row.
+def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame] | None:
+    """Return the position of each account's first row, and the accounts.
 
     `None` if a frame is not typed, lacks a value, is not in a table's order or has duplicates.
     """
     if not _is_typed(table) or pa.array(table["balance"]).null_count:
         return None
-    columns, times = [table[name].array for name in ACCOUNT_KEY], microseconds(table)
-    codes = [column.codes for column in columns]
+    codes, times = [table[name].array.codes for name in ACCOUNT_KEY], microseconds(table)
 
     def scan(start: int) -> NDArray[np.int64] | None:
         here, before = slice(start, start + BLOCK), slice(start - 1, start + BLOCK - 1)
@@ -152,13 +154,21 @@ def _find_heads(table: pd.DataFrame) -> NDArray[np.int64] | None:
         is_later = times[here] > times[before][: len(begins)]
         return start + np.flatnonzero(begins) if np.all(begins | is_later) else None
 
+    if scan(1) is None:
+        return None
     found = map_parallel(scan, range(1, len(times), BLOCK))
     if any(part is None for part in found):
         return None
     heads = np.concatenate([np.arange(min(len(times), 1)), *found])
     if np.any(times[heads] == ALWAYS) or any(np.any(code[heads] < 0) for code in codes):
         return None
-    return heads if _is_ascending([_sorted_ids(c, heads)[heads] for c in columns]) else None
+    accounts = _accounts(table, heads)
+    return (heads, accounts) if _is_ascending(accounts) else None
+
+
+def _accounts(table: pd.DataFrame, heads: NDArray[np.int64]) -> pd.DataFrame:
+    """Return the ids of an account's row each, with categories that are sorted and all in use."""
+    return pd.DataFrame({name: _sorted_ids(table[name].array[heads]) for name in ACCOUNT_KEY})
 
 
 def _is_typed(table: pd.DataFrame) -> bool:
@@ -172,23 +182,24 @@ def _is_typed(table: pd.DataFrame) -> bool:
     )
 
 
-def _sorted_ids(ids: pd.Categorical, heads: NDArray[np.int64] | slice) -> pd.Categorical:
+def _sorted_ids(ids: pd.Categorical) -> pd.Categorical:
     """Return ids with categories that are sorted and all in use."""
     categories = ids.categories
     is_used = np.zeros(len(categories), bool)
-    is_used[ids.codes[heads]] = True
+    is_used[ids.codes] = True
     if is_used.all() and categories.is_monotonic_increasing and categories.dtype == "str":
         return ids
     return ids.set_categories(pd.Index(sorted(categories[is_used]), dtype="str"))
 
 
-def _is_ascending(columns: Sequence[pd.Categorical]) -> bool:
+def _is_ascending(accounts: pd.DataFrame) -> bool:
     """Whether accounts are in order, none twice; their categories must be sorted."""
-    is_less = np.zeros(max(len(columns[0]) - 1, 0), bool)
+    is_less = np.zeros(max(len(accounts) - 1, 0), bool)
     tied = ~is_less
-    for column in columns:
-        is_less |= tied & (column.codes[:-1] < column.codes[1:])
-        tied &= column.codes[:-1] == column.codes[1:]
+    for name in ACCOUNT_KEY:
+        codes = accounts[name].array.codes
+        is_less |= tied & (codes[:-1] < codes[1:])
+        tied &= codes[:-1] == codes[1:]
     return bool(is_less.all())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -18,19 +18,18 @@ import pyarrow as pa
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.grid import to_times
+from balance_analysis.analysis.int128 import make_room
 from balance_analysis.analysis.steps import ALWAYS, BLOCK, map_parallel
 from balance_analysis.rows import account_numbers, by_account_and_time
 from balance_analysis.schema import ACCOUNT_KEY
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 _HEAP_BITS: Final = 8
 _ROOM: Final = 1 << 62
-
-
-Hand = tuple["NDArray[np.int64]", list["NDArray[np.int64]"]]
-"""Where each heap begins, and the accounts, times and words of some rows, heap by heap."""
 
 
 def sort_rows(table: pd.DataFrame) -> pd.DataFrame | None:
@@ -44,30 +43,18 @@ def sort_rows(table: pd.DataFrame) -> pd.DataFrame | None:
     lacks = balances.null_count or any(code.min(initial=0) < 0 for code in codes)
     if not len(table) or lacks or times.min() == ALWAYS or math.prod(sizes) > _ROOM:
         return None
-    words = int128.words_of(balances)
-    shift = max((math.prod(sizes) - 1).bit_length() - _HEAP_BITS, 0)
+    accounts, times, words = _sort(codes, sizes, times, int128.words_of(balances))
+    codes = [make_room(len(code), dtype=code.dtype) for code in codes]
 
-    def deal(start: int) -> Hand:
-        here = slice(start, start + BLOCK)
-        accounts = account_numbers([code[here] for code in codes], sizes)
-        return _deal(accounts >> np.int64(shift), accounts, times[here], words[here])
-
-    hands = map_parallel(deal, range(0, len(times), BLOCK))
-    begins = np.sum([bounds for bounds, _ in hands], axis=0)
-    codes, times = [np.empty_like(code) for code in codes], np.empty_like(times)
-    words = int128.make_room(*words.shape)
-
-    def sort(heaps: tuple[int, int]) -> None:
-        here = slice(*begins[list(heaps)])
-        accounts, times[here], words[here] = _sort(hands, heaps)
-        heads = np.flatnonzero(np.diff(accounts, prepend=-1))
-        numbers, counts = accounts[heads], np.diff(heads, append=len(accounts))
+    def decode(start: int) -> None:
+        own = accounts[start : start + BLOCK]
+        heads = np.flatnonzero(np.diff(own, prepend=-1))
+        numbers, counts = own[heads], np.diff(heads, append=len(own))
         for code, size in zip(reversed(codes), reversed(sizes), strict=True):
-            numbers, own = np.divmod(numbers, size)
-            code[here] = np.repeat(own.astype(code.dtype), counts)
+            numbers, ranks = np.divmod(numbers, size)
+            code[start : start + BLOCK] = np.repeat(ranks.astype(code.dtype), counts)
 
-    edges = np.searchsorted(begins, np.append(np.arange(0, len(times), BLOCK), len(times)))
-    map_parallel(sort, list(pairwise(np.unique(edges).tolist())))
+    map_parallel(decode, range(0, len(times), BLOCK))
     columns = zip(ACCOUNT_KEY, codes, ids, strict=True)
     return pd.DataFrame(
         {
@@ -88,24 +75,41 @@ def _with_sorted_categories(ids: pd.Categorical) -> pd.Categorical:
     return ids.set_categories(pd.Index(sorted(ids.categories), dtype="str"))
 
 
-def _deal(heaps: NDArray[np.int64], *columns: NDArray[np.int64]) -> Hand:
-    """Return some rows heap by heap."""
-    heaps = heaps.astype(np.uint8)
-    order = np.argsort(heaps, kind="stable")
-    counts = np.bincount(heaps, minlength=1 << _HEAP_BITS)
-    return np.append(0, np.cumsum(counts)), [_take(column, order) for column in columns]
+def _sort(
+    codes: Sequence[NDArray[np.integer[Any]]],
+    sizes: Sequence[int],
+    times: NDArray[np.int64],
+    words: NDArray[np.int64],
+) -> list[NDArray[np.int64]]:
+    """Return the number of the account, the time and the words of each row, sorted."""
+    count = len(times)
+    shift = max((math.prod(sizes) - 1).bit_length() - _HEAP_BITS, 0)
+    dealt, done = ([make_room(count), make_room(count), make_room(count, 2)] for _ in range(2))
 
+    def deal(start: int) -> NDArray[np.int64]:
+        here = slice(start, start + BLOCK)
+        accounts = account_numbers([code[here] for code in codes], sizes)
+        heaps = (accounts >> np.int64(shift)).astype(np.uint8)
+        order = np.argsort(heaps, kind="stable")
+        for column, target in zip((accounts, times[here], words[here]), dealt, strict=True):
+            int128.take(column, order, out=target[here])
+        counts = np.bincount(heaps, minlength=1 << _HEAP_BITS)
+        return start + np.append(0, np.cumsum(counts))
 
-def _sort(hands: list[Hand], heaps: tuple[int, int]) -> list[NDArray[np.int64]]:
-    """Return the accounts, times and words of all rows of some heaps, sorted."""
-    first, stop = heaps
-    accounts, times, words = (
-        np.concatenate([columns[place][bounds[first] : bounds[stop]] for bounds, columns in hands])
-        for place in range(3)
-    )
-    order = by_account_and_time(accounts, times)
-    return [_take(column, order) for column in (accounts, times, words)]
+    starts = range(0, count, BLOCK)
+    bounds = np.array(map_parallel(deal, starts))
+    begins = np.sum(bounds, axis=0) - sum(starts)
 
+    def sort(heaps: tuple[int, int]) -> None:
+        pieces = [slice(*piece) for piece in bounds[:, list(heaps)].tolist()]
+        accounts, times, words = (
+            np.concatenate([column[piece] for piece in pieces]) for column in dealt
+        )
+        order = by_account_and_time(accounts, times)
+        here = slice(*begins[list(heaps)])
+        for column, target in zip((accounts, times, words), done, strict=True):
+            int128.take(column, order, out=target[here])
 
-def _take(column: NDArray[np.int64], order: NDArray[np.int64]) -> NDArray[np.int64]:
-    return column.take(order) if column.ndim == 1 else int128.take(column, order)
+    edges = np.searchsorted(begins, np.append(starts, count))
+    map_parallel(sort, list(pairwise(np.unique(edges).tolist())))
+    return done

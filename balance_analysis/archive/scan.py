@@ -19,10 +19,9 @@ import pyarrow as pa
 
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.archive import layout
-from balance_analysis.archive.accounts import accounts_of, merged, table_of
+from balance_analysis.archive.accounts import accounts_of, merged
 from balance_analysis.archive.coverage import check_complete, interval_asked
 from balance_analysis.archive.datafile import (
-    NO_ROWS,
     DataFile,
     Predicate,
     check_footer,
@@ -33,6 +32,7 @@ from balance_analysis.archive.slices import ALL, FILE_KEY, Slice
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_columns
 from balance_analysis.known import note_known
+from balance_analysis.merge import merge, sort_parts
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.store import Store
     from balance_analysis.filters import Filters
     from balance_analysis.known import Known
+    from balance_analysis.merge import Part
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
 
@@ -140,7 +141,12 @@ class Scan:
         return replace(self, files=tuple(file for file in files if file.spans))
 
     def rows(
-        self, file: File, columns: Sequence[str] = COLUMNS, part: Slice = ALL
+        self,
+        file: File,
+        columns: Sequence[str] = COLUMNS,
+        part: Slice = ALL,
+        *,
+        use_threads: bool = False,
     ) -> Iterator[pa.Table]:
         """Yield the rows of a file that are asked for, in its order.
 
@@ -151,8 +157,7 @@ class Scan:
         """
         predicate = Predicate(self.filters.allowed(), file.bounds, part)
         with opened(self.store, file.name, file.notes) as data:
-            for rows in data.rows(predicate, columns, use_threads=False):
-                yield rows.cast(pa.schema([ARROW_SCHEMA.field(name) for name in columns]))
+            yield from data.rows(predicate, columns, use_threads=use_threads)
 
     def each(self, function: Callable[[Scan], T]) -> list[T]:
         """Return what a function makes of this scan's files, a few at once, side by side."""
@@ -164,7 +169,7 @@ class Scan:
     def iter_batches(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
         """Yield all rows that are asked for, file by file; see `rows`."""
         for file in self.files:
-            for rows in self.rows(file, columns):
+            for rows in self.rows(file, columns, use_threads=True):
                 yield from rows.to_batches()
 
     def extent(self) -> list[int]:
@@ -201,18 +206,18 @@ class Scan:
             If a file can't be read.
         """
 
-        def read(some: Scan) -> tuple[pa.Table, pa.Table]:
+        def read(some: Scan) -> list[Part]:
             found = (rows for file in some.files for rows in some.rows(file, part=part))
-            return _parted(pa.concat_tables([NO_ROWS, *found]))
+            return list(sort_parts(found))
 
-        parts = self.between(part.since, part.until).each(read)
+        parts = [*itertools.chain(*self.between(part.since, part.until).each(read))]
         if part.since is not None:
             before = self.between(None, part.since)
-            parts.insert(0, _parted(_end_of(before, part, is_last=True)))
+            parts = [*sort_parts(_end_of(before, part, is_last=True)), *parts]
         if part.until is not None:
             behind = self.between(part.until, None)
-            parts.append(_parted(_end_of(behind, part, is_last=False)))
-        table = table_of(parts)
+            parts += sort_parts(_end_of(behind, part, is_last=False))
+        table = merge(parts)
         note_known(table, self.known, nothing_before=self.nothing_before)
         return table
 
@@ -221,17 +226,13 @@ class Scan:
         return self.store.uri, self.filters, self.files, self.known
 
 
-def _parted(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    return accounts_of(rows), rows.select(["timestamp", "balance"])
-
-
-def _end_of(scan: Scan, part: Slice, *, is_last: bool) -> pa.Table:
+def _end_of(scan: Scan, part: Slice, *, is_last: bool) -> list[pa.Table]:
     """Return the last row of an account that is asked for, or the first, if there is any."""
     for file in reversed(scan.files) if is_last else scan.files:
         found = [rows for rows in scan.rows(file, part=part) if rows.num_rows]
         if found:
-            return found[-1].slice(found[-1].num_rows - 1) if is_last else found[0].slice(0, 1)
-    return NO_ROWS
+            return [found[-1].slice(found[-1].num_rows - 1) if is_last else found[0].slice(0, 1)]
+    return []
 
 
 def files_of(about: About, state: Coverage, span: Span) -> Iterator[File]:

@@ -116,7 +116,14 @@ class Verbosity:
     """The options that every command has."""
 
     verbose: Annotated[
-        int, Option("-v", "--verbose", count=True, help="Say more; -vv says every request.")
+        int,
+        Option(
+            "-v",
+            "--verbose",
+            count=True,
+            show_default=False,
+            help="Say more; -vv says every request.",
+        ),
     ] = 0
     quiet: Annotated[bool, Option("-q", "--quiet", help="Say nothing but errors.")] = False
 

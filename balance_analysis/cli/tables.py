@@ -88,10 +88,7 @@ def summary(
     form, assets = listing.chosen(selection.file), selection.known_assets
     rows = selection.read(messages, into=listing.output)
     found = ba.summarize_accounts(rows.table, **selection.bounds, opening=rows.opening)
-    if form == "table" and not listing.wide:
-        print_accounts(found, SUMMARY, limit=listing.limit, assets=assets, strict=units)
-    else:
-        list_accounts(found, listing, form, assets if units else None, messages)
+    list_accounts(found, SUMMARY, listing, form, messages, assets=assets, units=units)
 
 
 @command()
@@ -111,24 +108,7 @@ def series(
     if units:
         how["units"] = selection.known_assets
     found = ba.balance_series(rows.table, freq=freq, layout=layout, **how)
-    if layout == "wide":
-        ids = _short_ids(found.columns.to_frame(index=False), selection.known_assets)
-        # In ASCII, as spreadsheets take a CSV to be something else than UTF-8.
-        names = ["/".join(each).rstrip("/") for each in zip(*ids.values(), strict=True)]
-        found.columns = [name.replace("…", "..") for name in names]
     write_exact(found, chosen, output, messages)
-
-
-def _short_ids(accounts: pd.DataFrame, assets: Assets) -> dict[str, list[str]]:
-    """Return the ids of accounts as short as tells them apart, by what they are of."""
-    from balance_analysis.text import short_ids, type_label
-
-    return {
-        "asset": list(accounts["asset_id"].map(assets.labels(accounts["asset_id"]))),
-        "type": list(map(type_label, accounts["account_type"])),
-        "party": list(accounts["party_id"].map(short_ids(accounts["party_id"]))),
-        "market": list(accounts["market_id"].map(short_ids(accounts["market_id"]))),
-    }
 
 
 def choose_format(
@@ -190,15 +170,21 @@ def write_exact(
 
 def list_accounts(
     accounts: pd.DataFrame,
+    first: Sequence[str],
     listing: Listing,
     form: TableFormat,
-    units: Assets | None,
     messages: Messages,
+    *,
+    assets: Assets,
+    units: bool,
 ) -> None:
-    """Write accounts, or print all of their columns; in whole units if these are given."""
-    found = accounts if units is None else ba.to_units(accounts, units)
+    """Write accounts, or print them: see `print_accounts`, or all of their columns."""
+    found = ba.to_units(accounts, assets) if units else accounts
     if form != "table":
         write_exact(found, form, listing.output, messages, what="accounts")
+        return
+    if not listing.wide:
+        print_accounts(accounts, first, limit=listing.limit, assets=assets)
         return
     shown = _most_active(found, listing.limit)
     columns = {str(name): list(map(cell_text, shown[name])) for name in shown}
@@ -222,7 +208,6 @@ def print_accounts(
     *,
     limit: int,
     assets: Assets,
-    strict: bool = False,
 ) -> None:
     """Print the most active accounts, a line each: short ids, whole units if they are known.
 
@@ -230,13 +215,11 @@ def print_accounts(
     ----------
     first
         What to show of them besides, as far as it fits 80 characters, the most important first.
-    strict
-        Whether to refuse assets whose whole units aren't known.
     """
-    if strict:
-        ba.to_units(accounts, assets)
+    from balance_analysis.labels import short_keys
+
     shown = _most_active(accounts, limit)
-    columns = _short_ids(shown, assets)
+    columns = short_keys(shown, assets.labels(shown["asset_id"]))
     for name, most in _WIDTHS.items():
         columns[name] = [_clipped(text, most) for text in columns[name]]
     ids, known = tuple(columns), shown["asset_id"].map(assets.get)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from typing import TYPE_CHECKING, Final
 
 from tests.benchmarks.page import HERE, PAGE, publish
@@ -46,7 +47,8 @@ def main(names: list[str]) -> int:
     if strangers := {*names} - {*PLAN}:
         sys.exit(f"there is no benchmark {min(strangers)}; there are {', '.join(PLAN)}")
     RECORDS.mkdir(exist_ok=True)
-    ended = {name: run(name) for name in names or PLAN}
+    with tempfile.TemporaryDirectory() as data:
+        ended = {name: run(name, data) for name in names or PLAN}
     report = Report.joined(
         record.read_bytes() for record in map(record_of, PLAN) if record.exists()
     )
@@ -64,11 +66,18 @@ def record_of(name: str) -> Path:
     return RECORDS / f"{name}.json"
 
 
-def run(name: str) -> str:
+def run(name: str, data: str) -> str:
     """Run one file of benchmarks, and return how it ended."""
     record_of(name).unlink(missing_ok=True)
     command = [sys.executable, "-P", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
-    command += [*PLAN[name], "--record", str(record_of(name)), str(HERE / f"test_{name}.py")]
+    command += [
+        *PLAN[name],
+        "--record",
+        str(record_of(name)),
+        "--data",
+        data,
+        str(HERE / f"test_{name}.py"),
+    ]
     try:
         done = subprocess.run(
             command, cwd=CHECKOUT, env=environment(), check=False, timeout=LONGEST

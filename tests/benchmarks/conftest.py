@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.benchmarks.archived import make_archive
 from tests.benchmarks.contestants import serve
 from tests.benchmarks.report import Report
 
@@ -26,6 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("balance_analysis benchmarks")
     group.addoption("--rounds", type=int, default=5, help="how often each process runs")
     group.addoption("--record", type=Path, help="a file to write what was measured into")
+    group.addoption("--data", type=Path, help="a folder to keep a large archive in, for others")
     group.addoption("--dlt-python", default=sys.executable, help="a Python that can import dlt")
 
 
@@ -68,10 +71,10 @@ def _room(name: str) -> str:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     report = terminalreporter.config.stash[_REPORT]
-    if report.costs or report.weights or report.figures or report.rows_per_second:
-        terminalreporter.section("ratios")
-        for line in report.lines():
-            terminalreporter.write_line(line)
+    from tests.benchmarks.page import found  # noqa: PLC0415 - what is drawn is not measured
+
+    for line in found(report):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")
@@ -89,6 +92,18 @@ def node() -> Iterator[Node]:
     """A node with half a million rows."""
     with serve(500_000) as node:
         yield node
+
+
+@pytest.fixture(scope="session")
+def large_archive(pytestconfig: pytest.Config, tmp_path_factory) -> tuple[Path, str]:
+    """A folder with 20,000,000 rows as an archive and as plain files, and a party in them."""
+    data = pytestconfig.getoption("--data") or tmp_path_factory.mktemp("data")
+    folder, made = data / "large", data / "party"
+    if not made.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        made.write_text(make_archive(folder, 20_000_000, 5000), encoding="ascii")
+    return folder, made.read_text(encoding="ascii")
 
 
 @pytest.fixture(scope="session")

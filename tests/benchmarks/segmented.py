@@ -9,9 +9,11 @@ import datetime as dt
 import hashlib
 import io
 import json
+import os
 import sys
 import tempfile
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +29,13 @@ COLUMNS = ("account_id", "vega_time", "balance")
 TYPES = (4, 3, 9, 1, 7)
 
 
-def make(folder: Path, count: int) -> None:
-    """Write so many segments."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng(1)
+def make(folder: Path, numbers: range) -> None:
+    """Write segments."""
     ids = np.array(["\\x" + _digest("account", number) for number in range(ACCOUNTS)])
-    current = _current(ids)
-    for number in range(count):
+    current = {name: _csv(columns) for name, columns in _current(ids).items()}
+
+    def write(number: int) -> None:
+        rng = np.random.default_rng(number)
         heights = np.arange(number * BLOCKS + 1, (number + 1) * BLOCKS + 1)
         times = np.array([_moment(START + int(height) * STEP) for height in heights])
         txs = np.array(["\\x" + _digest("block", int(height)) for height in heights])
@@ -53,14 +55,17 @@ def make(folder: Path, count: int) -> None:
             "history/ledger": dict.fromkeys(
                 ("account_from_id", "account_to_id", "quantity", "vega_time"), np.array([], str)
             ),
-            **current,
         }
+        contents = {name: _csv(columns) for name, columns in tables.items()} | current
         first, last = int(heights[0]), int(heights[-1])
         about = {"HeightFrom": first, "HeightTo": last, "DatabaseVersion": 34, "ChainID": "bench"}
         with zipfile.ZipFile(folder / f"bench-34-{first}-{last}.zip", "w") as file:
             file.writestr("metadata.json", json.dumps(about))
-            for name, columns in tables.items():
-                file.writestr(zipfile.ZipInfo(name), _csv(columns), zipfile.ZIP_DEFLATED, 1)
+            for name, content in contents.items():
+                file.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED, 1)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(write, numbers))
 
 
 def _current(ids: Any) -> dict[str, Any]:

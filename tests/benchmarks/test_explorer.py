@@ -13,17 +13,15 @@ import numpy as np
 
 from balance_analysis.demo import sample_archive
 from balance_analysis.explorer.query import VIEWS
-from tests.benchmarks.archived import ARCHIVE, make_archive
+from tests.benchmarks.archived import ARCHIVE
 from tests.benchmarks.levels import DAY
 from tests.benchmarks.served import served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.benchmarks.report import Report
 
-ROWS, ACCOUNTS = 20_000_000, 5000
 VIEWED = 200
 LENGTHS = (1, 7, 30, 91)
 
@@ -83,10 +81,8 @@ def test_random_views_of_the_sample(report):
         tell(report, "the explorer, sample data", measure(service.url), {"longest": 200})
 
 
-def test_random_views_of_20_000_000_rows(report, tmp_path):
-    folder: Path = tmp_path
-    make_archive(folder, ROWS, ACCOUNTS)
-    group, bounds = f"the explorer, {ROWS:,} rows", {f"p95 of {VIEWED} views": 1000}
-    with served(folder / ARCHIVE) as service:
+def test_random_views_of_20_000_000_rows(report, large_archive):
+    group, bounds = "the explorer, 20,000,000 rows", {f"p95 of {VIEWED} views": 1000}
+    with served(large_archive[0] / ARCHIVE) as service:
         tell(report, group, measure(service.url), bounds)
         report.tell(group, "most memory", service.memory("VmHWM"), unit="MB")

@@ -38,7 +38,6 @@ NINE_DAYS = 9 * DAY
 """The steps of the series and the averages of many accounts."""
 
 AGAINST = {"ours": OURS, "DuckDB": DUCKDB, "Polars": POLARS}
-MORE_SHAPES = [shape for shape in SHAPES if shape]
 
 
 def make_rows(count, accounts, *, is_ordered):
@@ -92,64 +91,49 @@ def write_rows(file, *shape, **order):
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory) -> dict[int, Path]:
-    folder = tmp_path_factory.mktemp("reconstruct")
-    files = {count: folder / f"{count}.arrow" for count in (ROWS, QUARTER)}
-    for count, file in files.items():
-        write_rows(file, count, ACCOUNTS, is_ordered=True)
-    return files
+def usual(tmp_path_factory) -> Path:
+    """All rows of the usual shape."""
+    file = tmp_path_factory.mktemp("reconstruct") / "usual.arrow"
+    write_rows(file, ROWS, ACCOUNTS, is_ordered=True)
+    return file
 
 
 @pytest.fixture(scope="module")
-def workers(files) -> Iterator[dict[str, Worker]]:
-    with contextlib.ExitStack() as stack:
-        yield {name: stack.enter_context(Worker(name, files[ROWS])) for name in ENGINES} | {
-            "fewer": stack.enter_context(Worker("ours", files[QUARTER]))
-        }
-
-
-@pytest.fixture(scope="module")
-def workers_of_shape(request, tmp_path_factory) -> Iterator[dict[str, Worker]]:
+def workers(request, usual, tmp_path_factory) -> Iterator[dict[str, Worker]]:
+    """The engines with the rows of a shape; of the usual one, one more has a quarter of them."""
     accounts, is_ordered = SHAPES[request.param]
-    file = tmp_path_factory.mktemp("shape") / "rows.arrow"
-    write_rows(file, ROWS, accounts, is_ordered=is_ordered)
+    file, steps = tmp_path_factory.mktemp("shape") / "rows.arrow", steps_of(request.param)
+    if request.param:
+        write_rows(file, ROWS, accounts, is_ordered=is_ordered)
+        started = {name: Worker(name, file, *steps) for name in AGAINST}
+    else:
+        write_rows(file, QUARTER, accounts, is_ordered=is_ordered)
+        started = {name: Worker(name, usual) for name in ENGINES} | {"fewer": Worker("ours", file)}
     with contextlib.ExitStack() as stack:
-        steps = steps_of(request.param)
-        yield {name: stack.enter_context(Worker(name, file, *steps)) for name in AGAINST}
+        yield {name: stack.enter_context(worker) for name, worker in started.items()}
     file.unlink()
-
-
-def time_work(report, group, contestant, worker, work):
-    report.add(group, contestant, worker.time(work))
-    if contestant == OURS:
-        report.touched[group] = worker.touched
-
-
-@pytest.mark.usefixtures("round_number")
-@pytest.mark.parametrize(
-    ("name", "contestant"), [(name, contestant) for name in RACES for contestant in RACES[name]]
-)
-def test_a_work_takes_some_time(name, contestant, workers, report):
-    worker, work = RACES[name][contestant]
-
-    report.copy_rates.append(copy_rate())
-    time_work(report, title(name), contestant, workers[worker], work)
 
 
 @pytest.mark.parametrize("name", WORKS)
 @pytest.mark.parametrize(
-    ("shape", "workers_of_shape"),
-    [(shape, shape) for shape in MORE_SHAPES],
-    indirect=["workers_of_shape"],
+    ("shape", "workers"),
+    [(shape, shape) for shape in SHAPES],
+    indirect=["workers"],
+    scope="module",
 )
-def test_a_work_on_another_shape_takes_some_time(name, shape, workers_of_shape, report, rounds):
-    for _ in range(-(-rounds // 2)):
-        for worker, contestant in AGAINST.items():
-            group = title(name, shape)
-            time_work(report, group, contestant, workers_of_shape[worker], WORKS[name])
+def test_a_work_takes_some_time(name, shape, workers, report, rounds):
+    every = RACES[name]
+    if shape:
+        every = {contestant: every[contestant] for contestant in AGAINST.values()}
+    report.copy_rates.append(copy_rate())
+    for _ in range(-(-rounds // 2) if shape else rounds):
+        for contestant, (worker, work) in every.items():
+            for cost in workers[worker].time(work):
+                report.add(title(name, shape), contestant, cost)
+    report.touched[title(name, shape)] = workers["ours"].touched
 
 
 @pytest.mark.parametrize(("name", "work"), [*WORKS.items(), (f"{SERIES}, wide", "series_wide")])
-def test_a_work_holds_some_memory(name, work, files, report):
-    with Worker("ours", files[ROWS]) as worker:
+def test_a_work_holds_some_memory(name, work, usual, report):
+    with Worker("ours", usual) as worker:
         report.weights[name] = worker.weigh(work)

@@ -21,7 +21,7 @@ COUNT, MANY = 100, 400
 @pytest.fixture(scope="module")
 def segments(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("segments")
-    make(folder, COUNT)
+    make(folder, range(COUNT))
     return folder
 
 
@@ -44,14 +44,19 @@ def test_segments_are_imported(segments, tmp_path, report):
     report.add(SEGMENTS, "import", cost)
 
 
-@pytest.mark.usefixtures("round_number")
-def test_the_same_number_of_rows_is_exported_from_a_node(tmp_path, report):
+@pytest.fixture(scope="module")
+def node():
     with serve(COUNT * ROWS) as node:
-        report.add(SEGMENTS, "export from a node", run(export_command(node, tmp_path / "archive")))
+        yield node
 
 
-def test_400_segments_take_no_more_memory(tmp_path, report):
-    make(tmp_path / "segments", MANY)
-    cost = run(import_command(tmp_path / "archive", tmp_path / "segments"))
+@pytest.mark.usefixtures("round_number")
+def test_the_same_number_of_rows_is_exported_from_a_node(node, tmp_path, report):
+    report.add(SEGMENTS, "export from a node", run(export_command(node, tmp_path / "archive")))
+
+
+def test_400_segments_take_no_more_memory(segments, tmp_path, report):
+    make(segments, range(COUNT, MANY))
+    cost = run(import_command(tmp_path / "archive", segments))
     assert ba.Archive(tmp_path / "archive").status(count_accounts=False).rows == MANY * ROWS
     report.add(MANY_SEGMENTS, "import", cost)

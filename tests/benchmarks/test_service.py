@@ -13,10 +13,12 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
+import balance_analysis as ba
+from tests.benchmarks.archived import ARCHIVE
 from tests.benchmarks.contestants import Node, fetch_command, loaded
-from tests.benchmarks.levels import DAY, SINCE
+from tests.benchmarks.levels import DAY, DAYS, SINCE
 from tests.benchmarks.processes import run
-from tests.benchmarks.served import DAYS, make_served, served
+from tests.benchmarks.served import served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.served import Service
 
-ROWS, ACCOUNTS = 20_000_000, 5000
 PAGE = 5000
 CLIENTS, PAGES_EACH = 16, 12
 DEEP = 1000
@@ -61,13 +62,12 @@ class Client:
 
 @pytest.fixture
 def tell(report):
-    return partial(report.tell, "the service, 20,000,000 rows over 100 days")
+    return partial(report.tell, "the service, 20,000,000 rows over 90 days")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> tuple[Path, list[str]]:
-    folder = tmp_path_factory.mktemp("served") / "archive"
-    return folder, make_served(folder, ROWS, ACCOUNTS)
+def archive(large_archive) -> Path:
+    return large_archive[0] / ARCHIVE
 
 
 @pytest.fixture
@@ -77,8 +77,8 @@ def client(service) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def service(made) -> Iterator[Service]:
-    with served(made[0]) as service:
+def service(archive) -> Iterator[Service]:
+    with served(archive) as service:
         yield service
 
 
@@ -107,14 +107,16 @@ def test_the_first_page_of_a_day_takes_some_time(client, tell):
 
 
 @pytest.mark.parametrize("size", [1000, PAGE])
-def test_a_page_of_one_party_takes_some_time(size, made, client, tell):
-    _, parties = made
+def test_a_page_of_one_party_takes_some_time(size, archive, client, tell):
+    accounts = ba.Archive(archive).accounts()
+    rows = accounts.groupby("party_id", observed=True)["rows"].sum()
+    parties = rows.sort_values(ascending=False).index
     # Of middling activity: a page of 5,000 rows is all that they have.
     middle = len(parties) // 2
     chosen = parties[middle - 2 * ASKED : middle + 2 * ASKED : 4]
     answers = [client.ask(first=size, party=party) for party in chosen]
     assert min(rows_of(body) for _, body in answers) > 900
-    says = f"one party out of 100 days, a page of {size:,} rows"
+    says = f"one party out of 90 days, a page of {size:,} rows"
     tell(says, median_ms([took for took, _ in answers]), unit="ms", most=60)
 
 
@@ -152,7 +154,7 @@ def test_a_late_page_costs_no_more_than_the_first(client, tell):
 
 
 @pytest.mark.parametrize("workers", [4])
-def test_our_own_loader_pulls_a_quarter_of_the_archive(workers, made, service, tell, tmp_path):
+def test_our_own_loader_pulls_a_quarter_of_the_archive(workers, archive, service, tell, tmp_path):
     since, until = (f"{moment / 1e6:.0f}" for moment in (SINCE, SINCE + QUARTER * DAY))
     since, until = (
         time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(each))) for each in (since, until)
@@ -160,7 +162,7 @@ def test_our_own_loader_pulls_a_quarter_of_the_archive(workers, made, service, t
     file = tmp_path / "changes.parquet"
     node = Node(service.url, since, until, 0, "")
     cost = run(fetch_command(node, file, workers=workers))
-    days = sorted(made[0].rglob("changes.parquet"))[:QUARTER]
+    days = sorted(archive.rglob("changes.parquet"))[:QUARTER]
     rows, total = loaded([file])
     assert (rows, total) == loaded(days)
     says = f"{QUARTER} days by `fetch` with {workers} workers"
