@@ -145,9 +145,10 @@ class Footer:
     def groups_of(self, parties: Sequence[str]) -> range:
         """Return the row groups that can have some parties, or others between them."""
         groups, name = range(self.metadata.num_row_groups), FILE_ORDER[0]
+        bounds: Any = self.bounds
         try:
-            begin = bisect_left(groups, min(parties), key=lambda at: self.bounds(at, name)[1])
-            end = bisect_right(groups, max(parties), key=lambda at: self.bounds(at, name)[0])
+            begin = bisect_left(groups, min(parties), key=lambda at: bounds(at, name)[1])
+            end = bisect_right(groups, max(parties), key=lambda at: bounds(at, name)[0])
         except TypeError:  # so long an id that no bounds are told
             return groups
         return groups[begin:end]
