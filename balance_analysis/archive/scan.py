@@ -163,7 +163,12 @@ class Scan:
         return [rows.slice(0, 1) for rows in itertools.islice(filter(len, found), 1)]
 
     def rows(
-        self, file: File, columns: Sequence[str] = COLUMNS, part: Slice = ALL
+        self,
+        file: File,
+        columns: Sequence[str] = COLUMNS,
+        part: Slice = ALL,
+        *,
+        use_threads: bool = False,
     ) -> Iterator[pa.Table]:
         """Yield the rows of a file that are asked for, in its order.
 
@@ -174,8 +179,7 @@ class Scan:
         """
         predicate = Predicate(self.filters.allowed(), file.bounds, part)
         with opened(self.store, file.name, file.notes) as data:
-            for rows in data.rows(predicate, columns, use_threads=False):
-                yield rows.cast(pa.schema([ARROW_SCHEMA.field(name) for name in columns]))
+            yield from data.rows(predicate, columns, use_threads=use_threads)
 
     def each(self, function: Callable[[Scan], T]) -> list[T]:
         """Return what a function makes of this scan's files, a few at once, side by side."""
@@ -187,7 +191,7 @@ class Scan:
     def iter_batches(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
         """Yield all rows that are asked for, file by file; see `rows`."""
         for file in self.files:
-            for rows in self.rows(file, columns):
+            for rows in self.rows(file, columns, use_threads=True):
                 yield from rows.to_batches()
 
     def extent(self) -> list[int]:
