@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,11 @@ import pyarrow as pa
 from balance_analysis.errors import check_type
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, BALANCE_DIGITS, COLUMNS, ID_TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
 
 BALANCE_DTYPE: Final = pd.ArrowDtype(pa.decimal128(BALANCE_DIGITS, 0))
 TIMESTAMP_DTYPE: Final = pd.DatetimeTZDtype("us", "UTC")
@@ -184,20 +189,29 @@ def to_frame(arrow: pa.Table, *, sort: bool = True) -> pd.DataFrame:
 
 def frame_of(rows: pa.Table) -> pd.DataFrame:
     """Return canonical rows, in the table's order, as a table; see `to_frame`."""
-    ids = {name: rows[name].chunk(0) for name in ACCOUNT_KEY}
-    times = rows["timestamp"].cast(pa.int64()).to_numpy()
-    return pd.DataFrame(
-        {
-            **{
-                name: pd.Categorical.from_codes(
-                    column.indices, categories=pd.Index(column.dictionary.to_pylist(), dtype="str")
-                )
-                for name, column in ids.items()
-            },
-            "timestamp": pd.Series(times.view("M8[us]")).dt.tz_localize("UTC"),
-            "balance": pd.Series(pd.arrays.ArrowExtensionArray(rows["balance"])),
-        }
-    )
+    ids = (categories_of(rows[name].chunk(0)) for name in ACCOUNT_KEY)
+    return frame_from(ids, rows["timestamp"].cast(pa.int64()).to_numpy().copy(), rows["balance"])
+
+
+def frame_from(
+    ids: Iterable[pd.Categorical], times: NDArray[np.int64], balances: pa.ChunkedArray
+) -> pd.DataFrame:
+    """Return columns, the times in microseconds, as a table, which holds these themselves."""
+    columns: dict[str, Any] = dict(zip(ACCOUNT_KEY, ids, strict=True))
+    columns["timestamp"] = pd.array(times, dtype=TIMESTAMP_DTYPE, copy=False)
+    columns["balance"] = pd.arrays.ArrowExtensionArray(balances)
+    return pd.DataFrame(columns, copy=False)
+
+
+def categories_of(
+    column: pa.DictionaryArray, counts: NDArray[np.int64] | None = None
+) -> pd.Categorical:
+    """Return ids as a column of a table; each so many times, if counts are given."""
+    kind = pd.CategoricalDtype(pd.Index(column.dictionary.to_pylist(), dtype="str"))
+    ids = pd.Categorical.from_codes(column.indices, dtype=kind)
+    if counts is None:
+        return ids
+    return pd.Categorical.from_codes(np.repeat(ids.codes, counts), dtype=kind)
 
 
 def empty_table() -> pd.DataFrame:
@@ -213,8 +227,7 @@ def to_columns(rows: pa.Table) -> pd.DataFrame:
         if name == "balance":
             columns[name] = pd.arrays.ArrowExtensionArray(column)
         elif name == "timestamp":
-            times = column.cast(pa.int64()).to_numpy().view("M8[us]")
-            columns[name] = pd.Series(times).dt.tz_localize("UTC")
+            columns[name] = pd.array(column.cast(pa.int64()).to_numpy(), dtype=TIMESTAMP_DTYPE)
         else:
             columns[name] = column.to_pandas().cat.remove_unused_categories()
     return pd.DataFrame(columns)

@@ -62,6 +62,17 @@ def account_labels(accounts: pd.DataFrame) -> pd.Series[str]:
     return found.set_axis(accounts.index)
 
 
+def short_keys(accounts: pd.DataFrame, symbols: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the ids of accounts, each as short as tells it apart; `symbols` of their assets."""
+    short = {name: short_ids(accounts[name]) for name in ("party_id", "market_id")}
+    return {
+        "asset": list(accounts["asset_id"].map(symbols)),
+        "type": list(map(type_label, accounts["account_type"])),
+        "party": list(accounts["party_id"].map(short["party_id"])),
+        "market": list(accounts["market_id"].map(short["market_id"])),
+    }
+
+
 def _label(ids: dict[str, str], short: Mapping[str, Mapping[str, str]]) -> str:
     parts = [type_label(ids["account_type"])] if "account_type" in ids else []
     if "party_id" in ids:

@@ -16,7 +16,7 @@ from balance_analysis.analysis.units import in_units
 from balance_analysis.schema import ACCOUNT_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -179,19 +179,30 @@ def sum_flows(history: History, by: str | Sequence[str]) -> pd.DataFrame:
     """Return `flows` of a table that is open."""
     grid, groups = history.grid, make_groups(history.steps.accounts, by)
     found = _flow_runs(history.steps, grid)
-    cells, places = _used_cells(
-        groups.numbers[found["number"]] * len(grid) + found["period"], len(groups) * len(grid)
-    )
-    group, period = np.divmod(cells, max(len(grid), 1))
+    group, period = groups.numbers[found.pop("number")], found.pop("period")
+    cells = group * len(grid) + period
+    if np.any(cells[1:] <= cells[:-1]):
+        cells, places = _used_cells(cells, len(groups) * len(grid))
+        group, period = np.divmod(cells, max(len(grid), 1))
+        found = _add_up(found, places, lambda cell: f"a flow of {groups.name(int(group[cell]))}")
     is_whole = are_known(history.known, grid.edges[:-1], grid.edges[1:])[period]
-    columns = {**groups.columns(group), **grid.bounds(period)}
-    for what in ("inflow", "outflow", "net"):
-        words, too_large = int128.sum_words(found[what], places, len(cells))
-        check_fits(too_large, lambda cell: f"a flow of {groups.name(int(group[cell]))}")
-        columns[what] = int128.to_balances(words, is_whole)
-    for what in ("changes", "unknown"):
-        columns[what] = int128.sum_groups([found[what]], places, len(cells))[0]
+    amounts = {
+        what: int128.to_balances(found[what], is_whole) for what in ("inflow", "outflow", "net")
+    }
+    columns = {**groups.columns(group), **grid.bounds(period), **found, **amounts}
     return pd.DataFrame(columns, copy=False)
+
+
+def _add_up(found: Columns, places: NDArray[np.int64], name: Callable[[int], str]) -> Columns:
+    """Return the sums of what belongs to the same place; `name` tells what it is, by the place."""
+    count, sums = int(places.max()) + 1, {}
+    for what, column in found.items():
+        if column.ndim == 1:
+            sums[what] = int128.sum_groups([column], places, count)[0]
+        else:
+            sums[what], too_large = int128.sum_words(column, places, count)
+            check_fits(too_large, name)
+    return sums
 
 
 def _used_cells(
@@ -335,17 +346,16 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
         too_large & is_inside[starts],
         lambda run: f"a flow of {steps.name(int(steps.numbers[starts[run]]))}",
     )
-    changes = np.append(0, np.cumsum(~int128.is_zero(deltas)))
     unknown = steps.is_fresh[starts].astype(np.int64)
     if steps.ceases is not None:
-        unknown = np.add.reduceat(steps.is_fresh, starts, dtype=np.int64)
+        unknown = int128.sum_runs(steps.is_fresh, starts)
     found = {
         "number": np.cumsum(steps.is_head[starts]) - 1,
         "period": periods[starts],
         "first_seen": steps.times[starts],
         "last_seen": steps.times[stops - 1],
         "rows": stops - starts,
-        "changes": changes[stops] - changes[starts],
+        "changes": int128.sum_runs(~int128.is_zero(deltas), starts),
         "unknown": unknown,
         "inflow": inflow,
         "outflow": outflow,
@@ -360,9 +370,7 @@ def _sum_positive(
     words: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the sum of the positive amounts of each run, and which have more than 38 digits."""
-    if not len(starts):
-        return words, np.empty(0, bool)
     is_positive = ~(words[:, 1] >> np.int64(63))  # all bits of what is not negative
-    width = int128.ROOM - int(np.max(stops - starts)).bit_length()
-    digits = [np.add.reduceat(x & is_positive, starts) for x in int128.digits_of(words, width)]
+    width = int128.ROOM - int(np.max(stops - starts, initial=0)).bit_length()
+    digits = [int128.sum_runs(x & is_positive, starts) for x in int128.digits_of(words, width)]
     return int128.compose(digits, width)

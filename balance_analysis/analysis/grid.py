@@ -71,7 +71,8 @@ class Grid:
 
     def all_bounds(self, count: int) -> dict[str, pd.DatetimeIndex]:
         """Return `start` and `end` of all periods so many times, as columns."""
-        return self.bounds(np.tile(np.arange(len(self)), count))
+        starts, ends = np.tile(self.edges[:-1], count), np.tile(self.edges[1:], count)
+        return {"start": to_times(starts, self.zone), "end": to_times(ends, self.zone)}
 
 
 def make_grid(
@@ -145,11 +146,11 @@ def check_cells(accounts: int, points: int) -> None:
     ValueError
         With what it needs and what there is.
     """
-    needed, memory = accounts * points * CELL, _memory()
-    if needed > memory:
+    needed, held = accounts * points * CELL, memory()
+    if needed > held:
         raise ValueError(
             f"{accounts:,} accounts or groups at {points:,} moments need some {needed / 1e9:,.0f} "
-            f"GB, but this machine has {memory / 1e9:,.0f}: choose a coarser freq, a shorter "
+            f"GB, but this machine has {held / 1e9:,.0f}: choose a coarser freq, a shorter "
             "interval, fewer accounts, or for a series at every change the long layout"
         )
 
@@ -176,7 +177,7 @@ def count_before(edges: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[
     return places
 
 
-def _memory() -> int:
+def memory() -> int:
     """Return the machine's memory in bytes; where it isn't told, 64 GB."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -19,12 +18,12 @@ import pyarrow as pa
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.checks import merge_duplicates, microseconds, to_table
-from balance_analysis.analysis.grid import Grid, make_grid, to_times
+from balance_analysis.analysis.grid import Grid, make_grid
+from balance_analysis.analysis.sorting import sort_rows
 from balance_analysis.analysis.steps import ALWAYS, BLOCK, NEVER, Steps, map_parallel
 from balance_analysis.errors import CheckError
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_amounts
 from balance_analysis.known import has_nothing_before, known_of, to_known
-from balance_analysis.rows import account_numbers, by_account_and_time
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ATTRS_KEY,
@@ -35,15 +34,13 @@ from balance_analysis.spans import between
 from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.grid import Frequency, Zone
     from balance_analysis.known import Known, Stated
     from balance_analysis.schema import Instant
-
-_HEAP_BITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +114,22 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
     if isinstance(table, pd.DataFrame):
         table = table.copy(deep=False)
         table.attrs = {}  # which pandas copies with each column that is taken
-    heads = _find_heads(table)
-    if heads is None:
-        table = _sort(table) if _is_typed(table) and not _lacks(table) else to_table(table)
-        heads = _find_heads(table)
-    if heads is None:
+    found = _find_accounts(table)
+    if found is None:
+        made = sort_rows(table) if _is_typed(table) else None
+        table = to_table(table) if made is None else made
+        found = _find_accounts(table)
+    if found is None:
         table = merge_duplicates(table)
         heads = np.flatnonzero(~table.duplicated(ACCOUNT_KEY))
+        found = heads, _accounts(table, heads)
+    heads, accounts = found
     rows = table[list(COLUMNS)].reset_index(drop=True)
-    ids = {name: _sorted_ids(rows[name].array, heads) for name in ACCOUNT_KEY}
-    rows = rows.assign(**{n: column for n, column in ids.items() if column is not rows[n].array})
+    wanted = {name: accounts[name].array.categories for name in ACCOUNT_KEY}
+    other = [name for name in ACCOUNT_KEY if rows[name].array.categories is not wanted[name]]
+    rows = rows.assign(**{name: rows[name].array.set_categories(wanted[name]) for name in other})
     return rows, Steps(
-        pd.DataFrame({name: column[heads] for name, column in ids.items()}),
+        accounts,
         np.append(heads, len(rows)),
         microseconds(rows),
         int128.words_of(pa.array(rows["balance"])),
@@ -136,58 +137,14 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
     )
 
 
-def _sort(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of a typed frame without gaps in a table's order, as `to_table` does.
-
-    The rows are dealt out to heaps of neighbouring accounts, which all processors sort.
-    """
-    ids = [_sorted_ids(table[name].array, slice(None)) for name in ACCOUNT_KEY]
-    times, words = microseconds(table), int128.words_of(pa.array(table["balance"]))
-    accounts = account_numbers([x.codes for x in ids], [len(x.categories) for x in ids])
-    heap = (accounts >> max(int(accounts.max()).bit_length() - _HEAP_BITS, 0)).astype(np.uint16)
-    order = np.argsort(heap, kind="stable")  # in two passes, as there are so few bits
-    heap = heap.take(order)
-    cuts = np.unique([0, *np.searchsorted(heap, heap[BLOCK::BLOCK]), len(heap)])
-    sorted_ids = [np.empty_like(x.codes) for x in ids]
-    sorted_times, sorted_words = np.empty_like(times), int128.make_room(*words.shape)
-
-    def sort(cut: tuple[int, int]) -> None:
-        here = slice(*cut)
-        places = order[here]
-        own, since = accounts.take(places), times.take(places)
-        inner = by_account_and_time(own, since)
-        places, own = places[inner], own[inner]
-        heads = np.flatnonzero(np.diff(own, prepend=-1))
-        for column, target in zip(ids, sorted_ids, strict=True):
-            target[here] = np.repeat(column.codes[places[heads]], np.diff(heads, append=len(own)))
-        sorted_times[here], sorted_words[here] = since[inner], int128.take(words, places)
-
-    map_parallel(sort, list(pairwise(cuts)))
-    codes = zip(ACCOUNT_KEY, sorted_ids, ids, strict=True)
-    return pd.DataFrame(
-        {
-            **{n: pd.Categorical.from_codes(x, dtype=i.dtype, validate=False) for n, x, i in codes},
-            "timestamp": to_times(sorted_times),
-            "balance": int128.to_balances(sorted_words),
-        },
-        copy=False,
-    )
-
-
-def _lacks(table: pd.DataFrame) -> bool:
-    """Whether a typed frame lacks rows, or a value in one."""
-    return table.empty or bool(table[list(COLUMNS)].isna().to_numpy().any())
-
-
-def _find_heads(table: pd.DataFrame) -> NDArray[np.int64] | None:
-    """Return the position of each account's first row.
+def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame] | None:
+    """Return the position of each account's first row, and the accounts.
 
     `None` if a frame is not typed, lacks a value, is not in a table's order or has duplicates.
     """
     if not _is_typed(table) or pa.array(table["balance"]).null_count:
         return None
-    columns, times = [table[name].array for name in ACCOUNT_KEY], microseconds(table)
-    codes = [column.codes for column in columns]
+    codes, times = [table[name].array.codes for name in ACCOUNT_KEY], microseconds(table)
 
     def scan(start: int) -> NDArray[np.int64] | None:
         here, before = slice(start, start + BLOCK), slice(start - 1, start + BLOCK - 1)
@@ -197,13 +154,21 @@ def _find_heads(table: pd.DataFrame) -> NDArray[np.int64] | None:
         is_later = times[here] > times[before][: len(begins)]
         return start + np.flatnonzero(begins) if np.all(begins | is_later) else None
 
+    if scan(1) is None:
+        return None
     found = map_parallel(scan, range(1, len(times), BLOCK))
     if any(part is None for part in found):
         return None
     heads = np.concatenate([np.arange(min(len(times), 1)), *found])
     if np.any(times[heads] == ALWAYS) or any(np.any(code[heads] < 0) for code in codes):
         return None
-    return heads if _is_ascending([_sorted_ids(c, heads)[heads] for c in columns]) else None
+    accounts = _accounts(table, heads)
+    return (heads, accounts) if _is_ascending(accounts) else None
+
+
+def _accounts(table: pd.DataFrame, heads: NDArray[np.int64]) -> pd.DataFrame:
+    """Return the ids of an account's row each, with categories that are sorted and all in use."""
+    return pd.DataFrame({name: _sorted_ids(table[name].array[heads]) for name in ACCOUNT_KEY})
 
 
 def _is_typed(table: pd.DataFrame) -> bool:
@@ -217,23 +182,24 @@ def _is_typed(table: pd.DataFrame) -> bool:
     )
 
 
-def _sorted_ids(ids: pd.Categorical, heads: NDArray[np.int64] | slice) -> pd.Categorical:
+def _sorted_ids(ids: pd.Categorical) -> pd.Categorical:
     """Return ids with categories that are sorted and all in use."""
     categories = ids.categories
     is_used = np.zeros(len(categories), bool)
-    is_used[ids.codes[heads]] = True
+    is_used[ids.codes] = True
     if is_used.all() and categories.is_monotonic_increasing and categories.dtype == "str":
         return ids
     return ids.set_categories(pd.Index(sorted(categories[is_used]), dtype="str"))
 
 
-def _is_ascending(columns: Sequence[pd.Categorical]) -> bool:
+def _is_ascending(accounts: pd.DataFrame) -> bool:
     """Whether accounts are in order, none twice; their categories must be sorted."""
-    is_less = np.zeros(max(len(columns[0]) - 1, 0), bool)
+    is_less = np.zeros(max(len(accounts) - 1, 0), bool)
     tied = ~is_less
-    for column in columns:
-        is_less |= tied & (column.codes[:-1] < column.codes[1:])
-        tied &= column.codes[:-1] == column.codes[1:]
+    for name in ACCOUNT_KEY:
+        codes = accounts[name].array.codes
+        is_less |= tied & (codes[:-1] < codes[1:])
+        tied &= codes[:-1] == codes[1:]
     return bool(is_less.all())
 
 

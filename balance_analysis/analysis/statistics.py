@@ -315,11 +315,12 @@ def averages(held: AsOf, edges: NDArray[np.int64]) -> Columns:
     width = int128.ROOM - int(spans.max()).bit_length()
     sums = []
     for digit in int128.digits_of(steps.words, width):
-        total = digit[rows] * carried
-        if len(starts):
-            total[cells] += np.add.reduceat(digit * lengths, starts)
+        total = digit.take(rows)
+        total *= carried
+        total[cells] += int128.sum_runs(digit * lengths, starts)
         sums.append(total)
-    words, _ = int128.compose(int128.divide(sums, width, np.tile(spans, len(steps))), width)
+    divisors = spans[0] if np.all(spans == spans[0]) else np.tile(spans, len(steps))
+    words, _ = int128.compose(int128.divide(sums, width, divisors), width)
     is_known = held.is_known
     if steps.ceases is not None:
         period = np.searchsorted(edges, steps.ceases, side="right") - 1

@@ -115,11 +115,13 @@ class Steps:
 
     @property
     def extent(self) -> NDArray[np.int64]:
-        """The times of some rows of the table, its first and its last one among them."""
-        firsts = np.minimum(self.heads + ~self.is_row[self.heads], self.bounds[1:] - 1)
-        edges = np.append(firsts, self.bounds[1:] - 1)
-        times: NDArray[np.int64] = self.times[edges[self.is_row[edges]]]
-        return times
+        """When the table's first and its last row are; nothing where it has none."""
+        firsts, lasts = self.heads + ~self.is_row[self.heads], self.bounds[1:] - 1
+        if not self.is_row[lasts].all():
+            firsts, lasts = firsts[self.is_row[lasts]], lasts[self.is_row[lasts]]
+        if not len(lasts):
+            return np.empty(0, np.int64)
+        return np.array([self.times[firsts].min(), self.times[lasts].max()])
 
     def repeat_keys(self, count: int) -> dict[str, pd.Categorical]:
         """Return `ACCOUNT_KEY` of each account so many times, as columns."""
@@ -133,7 +135,7 @@ class Steps:
 
     def keys(self, numbers: NDArray[np.integer[Any]]) -> dict[str, pd.Categorical]:
         """Return `ACCOUNT_KEY` of accounts by their numbers, as columns."""
-        return {name: self.accounts[name].array[numbers] for name in ACCOUNT_KEY}
+        return take_ids(self.accounts, numbers)
 
     def name(self, number: int) -> str:
         """Return how an account is called in a message."""
@@ -190,6 +192,13 @@ def map_parallel(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
         return [function(item) for item in items]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(function, items))
+
+
+def take_ids(ids: pd.DataFrame, places: NDArray[np.integer[Any]]) -> dict[str, pd.Categorical]:
+    """Return columns of ids at some places."""
+    names = [str(name) for name in ids]
+    taken = map_parallel(lambda name: ids[name].array[places], names)
+    return dict(zip(names, taken, strict=True))
 
 
 @contextlib.contextmanager

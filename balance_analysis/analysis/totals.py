@@ -13,7 +13,7 @@ import pandas as pd
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import check_cells, count_before, to_times
 from balance_analysis.analysis.history import make_history
-from balance_analysis.analysis.steps import NEVER, check_fits, map_blocks
+from balance_analysis.analysis.steps import NEVER, check_fits, map_blocks, take_ids
 from balance_analysis.analysis.units import in_units
 from balance_analysis.rows import account_numbers
 from balance_analysis.schema import ACCOUNT_KEY
@@ -346,7 +346,7 @@ class Groups:
 
     def columns(self, numbers: NDArray[np.integer[Any]]) -> dict[str, pd.Categorical]:
         """Return the ids of groups by their numbers, as columns."""
-        return {str(name): self.ids[name].array[numbers] for name in self.ids}
+        return take_ids(self.ids, numbers)
 
     def repeat_columns(self, count: int) -> dict[str, pd.Categorical]:
         """Return the ids of each group so many times, as columns."""
@@ -381,6 +381,8 @@ def make_groups(
         return Groups(accounts[[]].iloc[:1], np.zeros(len(accounts), np.int64))
     ids = [accounts[name].array for name in names]
     keys = account_numbers([x.codes for x in ids], [len(x.categories) for x in ids])
+    if np.all(keys[1:] > keys[:-1]):
+        return Groups(accounts[names], np.arange(len(keys)))
     _, heads, numbers = np.unique(keys, return_index=True, return_inverse=True)
     return Groups(accounts[names].iloc[heads], numbers)
 

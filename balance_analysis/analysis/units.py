@@ -152,7 +152,9 @@ def _wide_to_units(data: pd.DataFrame, known: Assets) -> pd.DataFrame:
         place: _divide(pa.array(data.iloc[:, place]), {asset: everything}, scales)
         for place, asset in enumerate(assets)
     }
-    return pd.DataFrame(columns, index=data.index).set_axis(data.columns, axis="columns")
+    whole = pd.DataFrame(columns, index=data.index).set_axis(data.columns, axis="columns")
+    whole.attrs.update(data.attrs)
+    return whole
 
 
 def _scales(assets: Iterable[str], known: Assets) -> dict[str, int]:

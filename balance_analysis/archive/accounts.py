@@ -1,22 +1,19 @@
-"""The accounts of a file's rows, and their rows as one table, without sorting these.
+"""The accounts of a file's rows, without sorting these.
 
 In a file, an account's rows stand together, in time order. So its accounts are known by where they
-begin and end; and rows of many files become a table by putting such stretches side by side: only
-the stretches are sorted, which are few, and each row is copied once.
+begin and end.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.archive.datafile import NO_ROWS, account_heads, numbers_of, times_of
-from balance_analysis.frame import frame_of
-from balance_analysis.rows import canonical
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
+from balance_analysis.archive.datafile import numbers_of, times_of
+from balance_analysis.rows import account_heads, canonical
+from balance_analysis.schema import ARROW_SCHEMA, COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -79,40 +76,3 @@ def _merged(parts: Sequence[pa.Table]) -> pa.Table:
     ]
     columns = [*lasts.take(pa.array(order[tails])).columns, *map(pa.array, counts)]
     return pa.table(columns, schema=ACCOUNTS)
-
-
-def table_of(parts: list[tuple[pa.Table, pa.Table]]) -> pd.DataFrame:
-    """Return rows of files as a table.
-
-    Parameters
-    ----------
-    parts
-        Of each file, in time order, its accounts and its rows in its own order. The list is empty
-        afterwards: what was read doesn't stay in memory beside what is made of it.
-    """
-    seen = pa.concat_tables([ACCOUNTS.empty_table(), *(accounts for accounts, _ in parts)])
-    names = COLUMNS[len(ACCOUNT_KEY) :]
-    rows = pa.concat_tables([NO_ROWS.select(names), *(x for _, x in parts)])
-    parts.clear()
-    lasts = canonical(seen.select(COLUMNS), sort=False)
-    order = np.argsort(numbers_of(lasts, ACCOUNT_KEY), kind="stable")
-    sizes = seen["rows"].to_numpy()
-    begins, sizes = (np.cumsum(sizes) - sizes)[order], sizes[order]
-    # Where each row of the table stands among those that were read.
-    shifts = begins - np.cumsum(sizes) + sizes
-    narrow = np.int32 if rows.num_rows <= np.iinfo(np.int32).max else np.int64
-    places = np.arange(rows.num_rows, dtype=narrow)
-    places += np.repeat(shifts.astype(narrow), sizes)
-    heads = frame_of(lasts.take(pa.array(order)).combine_chunks())
-    columns: dict[str, Any] = {}
-    for name in ACCOUNT_KEY:
-        ids = heads[name].array
-        columns[name] = pd.Categorical.from_codes(np.repeat(ids.codes, sizes), dtype=ids.dtype)
-    for name in names:
-        whole = rows[name].combine_chunks()
-        rows = rows.drop_columns(name)
-        columns[name] = whole.take(pa.array(places))
-    times = columns["timestamp"].cast(pa.int64()).to_numpy().view("M8[us]")
-    columns["timestamp"] = pd.Series(times).dt.tz_localize("UTC")
-    columns["balance"] = pd.arrays.ArrowExtensionArray(pa.chunked_array([columns["balance"]]))
-    return pd.DataFrame(columns, copy=False)

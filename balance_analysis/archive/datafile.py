@@ -2,14 +2,15 @@
 
 Rows stand by party first, so that one party's history is read without reading the rest: a row group
 has few parties, and its statistics tell which. Timestamps and balances are plain: every engine
-reads them so, and as blocks' times come again and again, compression makes less of them than any
+reads them so, which can't be said of bytes in streams (Spark 3.5) or of differences of decimals
+(Polars), and as blocks' times come again and again, compression makes less of them than any
 encoding of differences.
 """
 
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,7 @@ from balance_analysis.archive.coverage import FileNote
 from balance_analysis.files.atomic import make_note
 from balance_analysis.rows import account_numbers, canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, to_microseconds
+from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,10 +35,10 @@ if TYPE_CHECKING:
 
 FILE_ORDER: Final = ("party_id", "asset_id", "account_type", "market_id", "timestamp")
 FILE_KEY: Final = FILE_ORDER[: len(ACCOUNT_KEY)]
-ROW_GROUP: Final = 1 << 14
+ROW_GROUP: Final = 1 << 13
 NO_ROWS: Final = ARROW_SCHEMA.empty_table()
 
-_GROUPS: Final = 8
+_GROUPS: Final = 16
 """So many row groups are read at once: more don't stay in a processor's cache."""
 
 _TAIL: Final = 1 << 16
@@ -44,6 +46,9 @@ _TAIL: Final = 1 << 16
 
 _END: Final = 8
 """Bytes of a footer's length and of the magic behind it."""
+
+_LEVELS: Final = dict.fromkeys(["party_id", "timestamp", "balance"], 6)
+"""How much columns are compressed. Of a row group's few other ids it would save little."""
 
 _SORTING: Final = [pq.SortingColumn(ARROW_SCHEMA.get_field_index(name)) for name in FILE_ORDER]
 
@@ -64,10 +69,10 @@ def encode_rows(rows: pa.Table) -> tuple[bytes, FileNote]:
     with pq.ParquetWriter(
         sink,
         ARROW_SCHEMA.with_metadata(make_note({"kind": "balance changes"})),
-        compression="zstd",
-        compression_level=6,
+        compression={name: "zstd" if name in _LEVELS else "none" for name in COLUMNS},
+        compression_level=_LEVELS,
         use_dictionary=ACCOUNT_KEY,
-        write_page_index=True,
+        write_statistics=list(FILE_ORDER),
         write_page_checksum=True,
         sorting_columns=_SORTING,
     ) as writer:
@@ -142,6 +147,16 @@ class Footer:
             self._bounds[key] = bounds
         return self._bounds[key]
 
+    def groups_of(self, parties: Sequence[str]) -> range:
+        """Return the row groups that can have some parties, or others between them."""
+        groups, name = range(self.metadata.num_row_groups), FILE_ORDER[0]
+        try:
+            begin = bisect_left(groups, min(parties), key=lambda at: self.bounds(at, name)[1])
+            end = bisect_right(groups, max(parties), key=lambda at: self.bounds(at, name)[0])
+        except TypeError:  # so long an id that no bounds are told
+            return groups
+        return groups[begin:end]
+
 
 def check_footer(
     source: pa.NativeFile,
@@ -196,7 +211,7 @@ def _type_text(column: pa.Field) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Accounts that stand side by side in an archive's files.
+    """Accounts that stand side by side in an archive's files, or a part of one's time.
 
     Attributes
     ----------
@@ -204,15 +219,31 @@ class Slice:
         The first of them, or what stands before it.
     high
         What stands behind the last of them; `None` where nothing does.
+    since, until
+        Of a single account: which time, half-open, microseconds; `None` leaves it open.
     """
 
     low: Key = ()
     high: Key | None = None
+    since: int | None = None
+    until: int | None = None
 
     def __str__(self) -> str:
         bounds = {"from": self.low, "before": self.high}
         said = [f"{word} {' '.join(map(repr, key))}" for word, key in bounds.items() if key]
+        times = {"since": self.since, "until": self.until}
+        said += [f"{word} {moment_text(at)}" for word, at in times.items() if at is not None]
         return f"accounts {' '.join(said)}" if said else "all accounts"
+
+    @property
+    def is_all_time(self) -> bool:
+        """Whether it is not a part of the time."""
+        return self.since is self.until is None
+
+    def holds(self, times: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which moments are in its time."""
+        since, until = (np.iinfo(np.int64).min if self.since is None else self.since), self.until
+        return (times >= since) & (True if until is None else times < until)
 
     def rows(self, rows: pa.Table) -> pa.Table:
         """Return those of rows in a file's order that are of these accounts."""
@@ -298,8 +329,10 @@ class DataFile:
 
     def row_groups(self, predicate: Predicate) -> list[int]:
         """Return the row groups that can have rows that are asked for."""
+        parties = predicate.allowed.get(FILE_ORDER[0])
         count = self.footer.metadata.num_row_groups
-        return [number for number in range(count) if predicate.may_match(self.footer, number)]
+        groups = self.footer.groups_of(parties) if parties else range(count)
+        return [number for number in groups if predicate.may_match(self.footer, number)]
 
     def read(
         self,
@@ -322,7 +355,7 @@ class DataFile:
             for chunk in rows[name].chunks if name in columns else ():
                 if len(chunk) and chunk.indices.to_numpy().max() >= len(chunk.dictionary):
                     raise OtherFileError(f"its column {name} lacks ids")
-        return rows
+        return rows.replace_schema_metadata()
 
     def rows(
         self,
@@ -384,16 +417,3 @@ def times_of(rows: pa.Table) -> NDArray[np.int64]:
     """Return the timestamps of rows, microseconds."""
     times: NDArray[np.int64] = rows["timestamp"].cast(pa.int64()).to_numpy()
     return times
-
-
-def account_heads(rows: pa.Table) -> NDArray[np.int64]:
-    """Return the places of each account's first row, of rows in a file's order.
-
-    Ids have one dictionary in all chunks.
-    """
-    is_head = np.zeros(rows.num_rows, bool)
-    is_head[:1] = True
-    for name in FILE_KEY if rows.num_rows else ():
-        codes = np.concatenate([chunk.indices.to_numpy() for chunk in rows[name].chunks])
-        is_head[1:] |= codes[1:] != codes[:-1]
-    return np.flatnonzero(is_head)

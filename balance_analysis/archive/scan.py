@@ -19,12 +19,11 @@ import pyarrow as pa
 
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.archive import layout
-from balance_analysis.archive.accounts import accounts_of, merged, table_of
+from balance_analysis.archive.accounts import accounts_of, merged
 from balance_analysis.archive.coverage import check_complete, interval_asked
 from balance_analysis.archive.datafile import (
     ALL,
     FILE_KEY,
-    NO_ROWS,
     DataFile,
     Predicate,
     Slice,
@@ -35,6 +34,7 @@ from balance_analysis.archive.manifest import check_seen, noted_files, read_abou
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_columns
 from balance_analysis.known import note_known
+from balance_analysis.merge import merge, sort_parts
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import dask.dataframe as dd
+    from numpy.typing import NDArray
 
     from balance_analysis.archive.coverage import Coverage, FileNote
     from balance_analysis.archive.datafile import Key
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.store import Store
     from balance_analysis.filters import Filters
     from balance_analysis.known import Known
+    from balance_analysis.merge import Part
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
 
@@ -64,6 +66,8 @@ _REQUESTS: Final = 16
 """How many files are read at once of an object store, where most of the time is spent waiting."""
 
 T = TypeVar("T")
+
+_NEVER: Final = 1 << 62
 
 _ROUND: Final = 4
 """Of so many slices there is a multiple: two workers, or four, are all busy to the end."""
@@ -134,8 +138,37 @@ class Scan:
         starts = range(0, len(self.files), count)
         return [replace(self, files=self.files[start : start + count]) for start in starts]
 
+    def between(self, since: int | None, until: int | None) -> Scan:
+        """Return a scan of what of its time lies in [since, until), microseconds."""
+        if since is until is None:
+            return self
+        start = -_NEVER if since is None else since
+        end = _NEVER if until is None else until
+        files = (replace(x, spans=tuple(clipped(x.spans, start, end))) for x in self.files)
+        return replace(self, files=tuple(file for file in files if file.spans))
+
+    def _last_before(self, part: Slice, moment: int) -> list[pa.Table]:
+        """Return an account's last row before a moment, if it has one."""
+        some = self.between(None, moment)
+        for file in reversed(some.files):
+            found = [rows for rows in some.rows(file, part=part) if rows.num_rows]
+            if found:
+                return [found[-1].slice(found[-1].num_rows - 1)]
+        return []
+
+    def _first_from(self, part: Slice, moment: int) -> list[pa.Table]:
+        """Return an account's first row from a moment on, if it has one."""
+        some = self.between(moment, None)
+        found = (rows for file in some.files for rows in some.rows(file, part=part))
+        return [rows.slice(0, 1) for rows in itertools.islice(filter(len, found), 1)]
+
     def rows(
-        self, file: File, columns: Sequence[str] = COLUMNS, part: Slice = ALL
+        self,
+        file: File,
+        columns: Sequence[str] = COLUMNS,
+        part: Slice = ALL,
+        *,
+        use_threads: bool = False,
     ) -> Iterator[pa.Table]:
         """Yield the rows of a file that are asked for, in its order.
 
@@ -146,8 +179,7 @@ class Scan:
         """
         predicate = Predicate(self.filters.allowed(), file.bounds, part)
         with opened(self.store, file.name, file.notes) as data:
-            for rows in data.rows(predicate, columns, use_threads=False):
-                yield rows.cast(pa.schema([ARROW_SCHEMA.field(name) for name in columns]))
+            yield from data.rows(predicate, columns, use_threads=use_threads)
 
     def each(self, function: Callable[[Scan], T]) -> list[T]:
         """Return what a function makes of this scan's files, a few at once, side by side."""
@@ -159,7 +191,7 @@ class Scan:
     def iter_batches(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
         """Yield all rows that are asked for, file by file; see `rows`."""
         for file in self.files:
-            for rows in self.rows(file, columns):
+            for rows in self.rows(file, columns, use_threads=True):
                 yield from rows.to_batches()
 
     def extent(self) -> list[int]:
@@ -187,18 +219,25 @@ class Scan:
     def read(self, part: Slice = ALL) -> pd.DataFrame:
         """Return the rows as a table, of all accounts or of a slice.
 
+        Of a part of an account's time there are the row before it and the one behind it as well:
+        whatever is made of that time is then what it is of all rows.
+
         Raises
         ------
         ArchiveError
             If a file can't be read.
         """
 
-        def read(some: Scan) -> tuple[pa.Table, pa.Table]:
+        def read(some: Scan) -> list[Part]:
             found = (rows for file in some.files for rows in some.rows(file, part=part))
-            rows = pa.concat_tables([NO_ROWS, *found])
-            return accounts_of(rows), rows.select(["timestamp", "balance"])
+            return list(sort_parts(found))
 
-        table = table_of(self.each(read))
+        parts = [*itertools.chain(*self.between(part.since, part.until).each(read))]
+        if part.since is not None:
+            parts = [*sort_parts(self._last_before(part, part.since)), *parts]
+        if part.until is not None:
+            parts += sort_parts(self._first_from(part, part.until))
+        table = merge(parts)
         note_known(table, self.known, nothing_before=self.nothing_before)
         return table
 
@@ -247,16 +286,38 @@ def cut(counts: pa.Table, *, rows: int, accounts: float) -> list[Slice]:
     counts
         What `merged` returns.
     rows, accounts
-        How many a slice may have. An account is never split, whatever rows it has.
+        How many a slice may have. An account is never split; one that has more rows stands alone.
     """
     work = np.cumsum(counts["rows"].to_numpy() / rows + 1 / accounts)
     parts = int(np.ceil(work[-1])) if len(work) else 1
     parts += -parts % _ROUND if parts > _ROUND else 0
     ends = work[-1] / parts * np.arange(1, parts) if parts > 1 else []
-    places = {int(place) for place in np.searchsorted(work, ends)} - {0}
+    hot = np.flatnonzero(counts["rows"].to_numpy() > rows)
+    places = {*np.searchsorted(work, ends), *hot, *(hot + 1)} - {0, len(work)}
     keys = counts.select(FILE_KEY).take(pa.array(sorted(places), pa.int64()))
     lows: list[Key] = [(), *zip(*keys.to_pydict().values(), strict=True)]
     return [Slice(low, high) for low, high in zip(lows, [*lows[1:], None], strict=True)]
+
+
+def cut_by_time(
+    part: Slice, counts: NDArray[np.int64], moments: NDArray[np.int64], *, rows: int
+) -> tuple[list[Slice], int]:
+    """Return an account's slice cut at some moments, and how many rows the largest part has.
+
+    Parameters
+    ----------
+    counts
+        How many rows it has before, between and behind the moments, ascending.
+    rows
+        How many a part should have at most: it may have more where there are so many in between.
+    """
+    seen = np.cumsum(counts)
+    parts = -(-int(seen[-1]) // rows)
+    places = np.unique(np.searchsorted(seen, seen[-1] / parts * np.arange(1, parts)))
+    places = places[seen[places] < seen[-1]]
+    edges = [None, *moments[places].tolist(), None]
+    sizes = np.diff(seen[places], prepend=0, append=seen[-1])
+    return [replace(part, since=a, until=b) for a, b in itertools.pairwise(edges)], int(sizes.max())
 
 
 @contextlib.contextmanager

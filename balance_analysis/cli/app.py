@@ -36,9 +36,6 @@ _PLAIN: Final = {
 }
 """What typer says, and how a person says it."""
 
-_ONCE: Final = {"asset_id": "one asset a run, or none for all"}
-"""Options of which the last would silently replace the others, and what there is instead."""
-
 
 @contextlib.contextmanager
 def _telling_slips() -> Iterator[None]:
@@ -58,16 +55,16 @@ def _telling_slips() -> Iterator[None]:
 
 
 class _Command(TyperCommand):
-    """A command that refuses an option given twice where people expect both to count."""
+    """A command that refuses two values of an option that has one: the first would be lost."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own
         """Read the options and arguments."""
         *_, order = self.make_parser(ctx).parse_args(args=[*args])
-        names = [each.name for each in order]
-        for name, instead in _ONCE.items():
-            if names.count(name) > 1:
-                option = f"--{name.replace('_', '-')}"
-                raise _UsageError(f"{option} is given twice; {instead}", ctx)
+        for option in order:
+            twice: Any = option if order.count(option) > 1 else None
+            if twice and not (twice.multiple or twice.is_flag or twice.count):
+                name = max(twice.opts, key=len)
+                raise _UsageError(f"{name} is given twice; it takes one value", ctx)
         return super().parse_args(ctx, args)
 
 
@@ -119,7 +116,14 @@ class Verbosity:
     """The options that every command has."""
 
     verbose: Annotated[
-        int, Option("-v", "--verbose", count=True, help="Say more; -vv says every request.")
+        int,
+        Option(
+            "-v",
+            "--verbose",
+            count=True,
+            show_default=False,
+            help="Say more; -vv says every request.",
+        ),
     ] = 0
     quiet: Annotated[bool, Option("-q", "--quiet", help="Say nothing but errors.")] = False
 

@@ -5,22 +5,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated, Final
 
-from typer import Argument, Option
+from typer import Argument
 
 import balance_analysis as ba
 from balance_analysis.cli.app import command
-from balance_analysis.cli.options import (
-    AccountOptions,
-    ArchiveAt,
-    check_is,
-)
+from balance_analysis.cli.options import AccountOptions, ArchiveAt, Partial, check_is
 from balance_analysis.cli.output import Messages, echo, print_table
 from balance_analysis.cli.tables import (
     Listing,
     Units,
     cell_text,
     list_accounts,
-    print_accounts,
     write_exact,
 )
 
@@ -36,9 +31,7 @@ def accounts(
     archive: ArchiveAt,
     filters: AccountOptions,
     listing: Listing,
-    partial: Annotated[
-        bool, Option("--partial", help="Take what there is where it isn't complete.")
-    ] = False,
+    partial: Partial = False,
     units: Units = False,
 ) -> None:
     """List the accounts of an archive, the most active first, and what they hold at its end.
@@ -50,18 +43,17 @@ def accounts(
     assets = filters.with_given(held.assets())
     found = held.accounts(partial=partial, **{**filters.named(), "assets": assets})
     found = found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
-    if form == "table" and not listing.wide:
-        shown = ("balance", "rows", "last seen")
-        print_accounts(found, shown, limit=listing.limit, assets=assets, strict=units)
-    else:
-        list_accounts(found, listing, form, assets if units else None, messages)
+    shown = ("balance", "rows", "last seen")
+    list_accounts(found, shown, listing, form, messages, assets=assets, units=units)
 
 
 @command()
 def sql(
     messages: Messages,
     archive: ArchiveAt,
-    query: Annotated[str, Argument(help='A SELECT, such as "select * from coverage".')],
+    query: Annotated[
+        str, Argument(metavar="QUERY", help='A SELECT, such as "select * from coverage".')
+    ],
     listing: Listing,
 ) -> None:
     """Ask an archive in SQL: of changes, checkpoints, accounts, coverage and limits; by DuckDB.

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 import balance_analysis as ba
+from balance_analysis.load.nodes import FRESH
 from balance_analysis.text import count_text, duration_text, moment_text
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ _PAGES: Final = 5
 _ROWS: Final = 5000
 """Of such a page: the most that nodes send, since a few may be one block's alone."""
 
+_FULL: Final = 0.7
+"""How full of rows the pages of a load are, about: rows don't come evenly."""
+
 _YEAR: Final = dt.timedelta(days=365)
 _MINUTE: Final = 60
 
@@ -31,6 +35,7 @@ def estimate(
     spans: Sequence[Stretch],
     filters: Mapping[str, Any],
     *,
+    files: int,
     page_size: int,
     workers: int,
     max_requests_per_second: float | None,
@@ -38,6 +43,7 @@ def estimate(
     """Return how many rows, requests and seconds it takes to load some spans, in words.
 
     A few parts are asked for a page each: where it isn't all, the rest is taken to be as dense.
+    Before each of the `files` is written, a node is asked what it remembers.
     """
     whole = sum((end - start for start, end in spans), dt.timedelta())
     width = min(whole / _PAGES + dt.timedelta(microseconds=1), _YEAR)
@@ -61,12 +67,18 @@ def estimate(
                 )
             is_counted, count = False, int(count * ((end - start) / (last - start)))
         rows += count
-    requests = max(math.ceil(rows / page_size), len(spans))
-    each = statistics.median(seconds) / min(workers, requests)
+    pages = max(math.ceil(rows / page_size / _FULL), len(spans))
+    requests = pages + FRESH * min(files, rows)
+    each = statistics.median(seconds) / min(workers, pages)
     took = requests * max(each, 1 / (max_requests_per_second or math.inf))
-    least = f"{took:.2g} s" if took < _MINUTE else duration_text(dt.timedelta(seconds=took))
-    told = count_text(rows if is_counted else round(rows, 2 - len(str(rows))), "row")
+    time_text = f"{took:.2g} s" if took < _MINUTE else duration_text(dt.timedelta(seconds=took))
+    told = count_text(rows if is_counted else _rounded(rows), "row")
     return (
-        f"{'' if is_counted else 'About '}{told}, at least {count_text(requests, 'request')} and "
-        f"{least}: estimated from {count_text(len(parts), 'page')} of the node"
+        f"About {told}, {count_text(_rounded(requests), 'request')} and {time_text}: estimated "
+        f"from {count_text(len(parts), 'page')} of the node"
     )
+
+
+def _rounded(number: int) -> int:
+    """Return a number with two digits that count."""
+    return round(number, 2 - len(str(number)))

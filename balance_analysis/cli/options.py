@@ -23,6 +23,8 @@ Text = str | None
 Texts = list[str] | None
 TableFormat = Literal["table", "csv", "json", "parquet", "xlsx"]
 ExactFormat = Literal["csv", "json", "parquet", "xlsx"]
+Partition = Literal["day", "month", "hour"]
+OnBadRows = Literal["quarantine", "raise"]
 PrintFormat = Annotated[Literal["table", "json"], Option("--format", help="How to print.")]
 
 Url = Annotated[str, Argument(metavar="URL", help="The node's address.")]
@@ -34,7 +36,13 @@ ArchiveIfAny = Annotated[Text, _ARCHIVE]
 Since = Annotated[Text, Option(help="Start, inclusive; by default the oldest row.")]
 Until = Annotated[Text, Option(help="End, exclusive; by default now.")]
 UntilLast = Annotated[Text, Option(help="End, exclusive; by default the last row.")]
+Partial = Annotated[
+    bool, Option("--partial", help="Take what there is where an archive isn't complete.")
+]
 Rate = Annotated[float | None, Option(min=0.001, metavar="N", help="At most; by default no bound.")]
+PartitionIfAny = Annotated[
+    Partition | None, Option(help="What a file holds, chosen by an archive's first run. [day]")
+]
 Scheduler = Annotated[Text, Option(metavar="ADDRESS", help="A Dask cluster: tcp://host:8786.")]
 
 AssetsFile = Annotated[

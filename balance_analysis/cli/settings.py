@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args, get_
 
 import msgspec
 
-from balance_analysis.cli.options import format_duration
+from balance_analysis.cli.options import OnBadRows, Partition, format_duration
 from balance_analysis.text import to_duration, without_credentials
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _SETTINGS: Final[dict[str, tuple[Any, Any]]] = {
     "overlap": (dt.timedelta, dt.timedelta(minutes=10)),
     "settle": (dt.timedelta, dt.timedelta(seconds=10)),
     "fill_gaps": (bool, False),
-    "partition": (Literal["day", "month", "hour"], None),
+    "partition": (Partition, None),
     "asset_id": (str, None),
     "party_id": (list[str], None),
     "market_id": (list[str], None),
@@ -44,7 +44,7 @@ _SETTINGS: Final[dict[str, tuple[Any, Any]]] = {
     "page_size": (_Count, 5000),
     "workers": (_Count, 4),
     "max_requests_per_second": (_Rate, None),
-    "on_bad_rows": (Literal["quarantine", "raise"], "quarantine"),
+    "on_bad_rows": (OnBadRows, "quarantine"),
     "scheduler": (str, None),
     "metrics_file": (Path, None),
     "log_format": (Literal["text", "json"], "text"),

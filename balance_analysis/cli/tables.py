@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from balance_analysis.assets import Asset, Assets
 
 
-_SYMBOL: Final = 11
-_TYPE: Final = 19
+_WIDTHS: Final = {"asset": 11, "type": 19}
 """Characters of symbols and types in a narrow table, so that ids and an amount always fit."""
 
 _LONGEST: Final = 12
@@ -49,7 +48,8 @@ _Output = Annotated[
 _Layout = Annotated[
     Literal["long", "wide"],
     Option(
-        help="long: a row for each account and point; wide: a column an account, under its ids."
+        help="long: a row for each account and point, with ids; wide: a column an account, with "
+        "a short name."
     ),
 ]
 
@@ -88,10 +88,7 @@ def summary(
     form, assets = listing.chosen(selection.file), selection.known_assets
     rows = selection.read(messages, into=listing.output)
     found = ba.summarize_accounts(rows.table, **selection.bounds, opening=rows.opening)
-    if form == "table" and not listing.wide:
-        print_accounts(found, SUMMARY, limit=listing.limit, assets=assets, strict=units)
-    else:
-        list_accounts(found, listing, form, assets if units else None, messages)
+    list_accounts(found, SUMMARY, listing, form, messages, assets=assets, units=units)
 
 
 @command()
@@ -173,15 +170,21 @@ def write_exact(
 
 def list_accounts(
     accounts: pd.DataFrame,
+    first: Sequence[str],
     listing: Listing,
     form: TableFormat,
-    units: Assets | None,
     messages: Messages,
+    *,
+    assets: Assets,
+    units: bool,
 ) -> None:
-    """Write accounts, or print all of their columns; in whole units if these are given."""
-    found = accounts if units is None else ba.to_units(accounts, units)
+    """Write accounts, or print them: see `print_accounts`, or all of their columns."""
+    found = ba.to_units(accounts, assets) if units else accounts
     if form != "table":
         write_exact(found, form, listing.output, messages, what="accounts")
+        return
+    if not listing.wide:
+        print_accounts(accounts, first, limit=listing.limit, assets=assets)
         return
     shown = _most_active(found, listing.limit)
     columns = {str(name): list(map(cell_text, shown[name])) for name in shown}
@@ -205,7 +208,6 @@ def print_accounts(
     *,
     limit: int,
     assets: Assets,
-    strict: bool = False,
 ) -> None:
     """Print the most active accounts, a line each: short ids, whole units if they are known.
 
@@ -213,22 +215,13 @@ def print_accounts(
     ----------
     first
         What to show of them besides, as far as it fits 80 characters, the most important first.
-    strict
-        Whether to refuse assets whose whole units aren't known.
     """
-    from balance_analysis.text import short_ids, type_label
-
-    if strict:
-        ba.to_units(accounts, assets)
+    from balance_analysis.labels import short_keys
 
     shown = _most_active(accounts, limit)
-    symbols = shown["asset_id"].map(assets.labels(shown["asset_id"]))
-    columns = {
-        "asset": [_clipped(text, _SYMBOL) for text in symbols],
-        "type": [_clipped(type_label(text), _TYPE) for text in shown["account_type"]],
-        "party": list(shown["party_id"].map(short_ids(shown["party_id"]))),
-        "market": list(shown["market_id"].map(short_ids(shown["market_id"]))),
-    }
+    columns = short_keys(shown, assets.labels(shown["asset_id"]))
+    for name, most in _WIDTHS.items():
+        columns[name] = [_clipped(text, most) for text in columns[name]]
     ids, known = tuple(columns), shown["asset_id"].map(assets.get)
     for name in (name for name in _ORDER if name in first):
         column = shown[name.replace(" ", "_")]

@@ -35,6 +35,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.grid import Grid
+    from balance_analysis.archive.datafile import Slice
+
+
+def own(result: Any, part: Slice) -> Any:  # noqa: ANN401 - a frame, or partial totals
+    """Return what of a result lies in a slice's time."""
+    if isinstance(result, list):
+        return [each.within(part) for each in result]
+    begins = result["start" if "start" in result else "timestamp"]
+    return result[part.holds(begins.to_numpy("M8[us]").view(np.int64))]
 
 
 def in_order(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:
@@ -129,12 +138,27 @@ class PartialTotals:
         Which steps are at rows of the group; the others are where an opening balance begins.
     ceases
         When no balance is known any more, though no step follows; else `NEVER`.
+    goes_on
+        Whether they are what follows in time on those before.
     """
 
     groups: Groups
     sums: Sums
     is_own: NDArray[np.bool_]
     ceases: NDArray[np.int64]
+    goes_on: bool = False
+
+    def within(self, part: Slice) -> PartialTotals:
+        """Return what lies in a slice's time."""
+        held = part.holds(self.sums.times)
+        sums = _chosen(self.sums, held)
+        goes_on = part.since is not None
+        return PartialTotals(self.groups, sums, self.is_own[held], self.ceases[held], goes_on)
+
+
+def _chosen(sums: Sums, some: NDArray[np.bool_]) -> Sums:
+    columns: dict[str, Any] = {name: getattr(sums, name)[some] for name in Sums.__slots__}
+    return Sums(**columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +200,7 @@ class Totals:
         ends = (sums.groups[1:] == sums.groups[:-1]) & (sums.known[1:] == 0)
         ceases = np.append(np.where(ends, sums.times[1:], NEVER), NEVER)
         some = sums.known > 0
-        columns: dict[str, Any] = {name: getattr(sums, name)[some] for name in Sums.__slots__}
-        yield PartialTotals(groups, Sums(**columns), is_own[some], ceases[some])
+        yield PartialTotals(groups, _chosen(sums, some), is_own[some], ceases[some])
 
     def _sums(self, steps: Steps, groups: Groups) -> tuple[Sums, NDArray[np.bool_]]:
         """Return sums at all points, or wherever they change, and which are at rows."""
@@ -199,26 +222,27 @@ class Totals:
         OverflowError
             If a total has more than 38 digits.
         """
-        ids = stacked([part.groups.ids for part in parts], self.by)
+        heads = [part.groups for part in parts if not part.goes_on]
+        ids = stacked([each.ids for each in heads], self.by)
         groups = make_groups(ids, self.by)
         sizes = np.zeros(len(groups), np.int64)
-        np.add.at(sizes, groups.numbers, np.concatenate([part.groups.sizes for part in parts]))
+        np.add.at(sizes, groups.numbers, np.concatenate([each.sizes for each in heads]))
 
-        firsts = np.cumsum([0, *(len(part.groups) for part in parts)])
+        firsts = np.cumsum([0, *map(len, heads)])[np.cumsum([not x.goes_on for x in parts]) - 1]
         numbers = np.concatenate(
-            [first + part.sums.groups for first, part in zip(firsts, parts, strict=False)]
+            [first + part.sums.groups for first, part in zip(firsts, parts, strict=True)]
         )
-        heads = np.flatnonzero(np.diff(numbers, prepend=-1))
+        firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
         known = np.concatenate([part.sums.known for part in parts])
         steps = Steps(
-            ids.iloc[numbers[heads]],
-            np.append(heads, len(numbers)),
+            ids.iloc[numbers[firsts]],
+            np.append(firsts, len(numbers)),
             np.concatenate([part.sums.times for part in parts]),
             np.concatenate([words_of(pa.array(part.sums.total)) for part in parts]),
             np.concatenate([part.is_own for part in parts]),
             np.concatenate([part.ceases for part in parts]),
         )
-        held = Groups(groups.ids, groups.numbers[numbers[heads]])
+        held = Groups(groups.ids, groups.numbers[numbers[firsts]])
         sums = self._added(steps, held)
         counts = self._added(replace(steps, words=np.column_stack([known, 0 * known])), held)
         # Where no balance is known, the count has no total either.

@@ -79,9 +79,11 @@ def series(
     job = make_job(archive, options, opening=opening, to=to)
     bounds: dict[str, Any] = {"start": start, "end": end, "tz": tz}
     if freq is None:
-        return job.by_account(partial(balance_series, **bounds, layout="long"))
+        work = partial(balance_series, **bounds, layout="long")
+        return job.by_account(work, cells=0, moments=job.moments)
     grid = job.grid(freq=freq, **bounds)
-    return job.by_account(partial(balance_series, freq=grid, layout="long"), cells=len(grid.points))
+    work = partial(balance_series, freq=grid, layout="long")
+    return job.by_account(work, cells=len(grid.points), moments=grid.edges[1:-1])
 
 
 def time_weighted_average(
@@ -118,7 +120,7 @@ def time_weighted_average(
     job = make_job(archive, options, opening=opening, to=to)
     grid = job.grid(freq=freq, start=start, end=end, tz=tz)
     work = partial(statistics.time_weighted_average, freq=grid)
-    return job.by_account(work, cells=len(grid))
+    return job.by_account(work, cells=len(grid), moments=grid.edges[1:-1])
 
 
 def summarize_accounts(
@@ -156,7 +158,8 @@ def summarize_accounts(
     grid = job.grid(freq=None, start=start, end=end, tz=None)
     edges = [from_microseconds(int(edge)) for edge in grid.edges]
     bounds: dict[str, Any] = {"start": edges[0], "end": edges[-1]} if len(grid) else {}
-    return job.by_account(partial(summary.summarize_accounts, **bounds), cells=1)
+    work = partial(summary.summarize_accounts, **bounds)
+    return job.by_account(work, cells=1, moments=grid.edges[:0])
 
 
 def flows(
@@ -197,9 +200,10 @@ def flows(
     job = make_job(archive, options, opening=opening, to=to)
     grid: Any = job.grid(freq=freq, start=start, end=end, tz=tz)
     work = partial(changes.flows, freq=grid, by=names)
+    how: dict[str, Any] = {"cells": len(grid), "moments": grid.edges[1:-1]}
     if {*ACCOUNT_KEY} <= {*names}:
-        return job.by_account(work, names, cells=len(grid))
-    return job.result(add_flows(list(job.each_slice(work, cells=len(grid))), names))
+        return job.by_account(work, names, **how)
+    return job.result(add_flows(list(job.each_slice(work, **how)), names))
 
 
 def totals(
@@ -241,7 +245,8 @@ def totals(
     job = make_job(archive, options, opening=opening, to=to)
     grid = job.grid(freq=freq, start=start, end=end, tz=tz)
     work = Totals(names, grid, is_at_changes=freq is None, from_start=start is not None)
-    slices = job.each_slice(work.of_slice, cells=len(grid.points))
+    moments = job.moments if freq is None else grid.edges[1:-1]
+    slices = job.each_slice(work.of_slice, cells=len(grid.points), moments=moments)
     return job.result(work.add([part for parts in slices for part in parts]))
 
 

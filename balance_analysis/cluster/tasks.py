@@ -10,19 +10,23 @@ from bisect import bisect_left
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from balance_analysis.analysis.grid import check_cells, make_grid
+from balance_analysis.analysis.checks import microseconds
+from balance_analysis.analysis.grid import check_cells, make_grid, memory
 from balance_analysis.analysis.history import check_opening
 from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.archive.accounts import accounts_of, merged
 from balance_analysis.archive.archive import to_archive
-from balance_analysis.archive.datafile import FILE_KEY, Slice
-from balance_analysis.archive.scan import Scan, cut
-from balance_analysis.cluster.combine import in_order, write_frames
+from balance_analysis.archive.datafile import FILE_KEY, Slice, times_of
+from balance_analysis.archive.scan import Scan, cut, cut_by_time
+from balance_analysis.cluster.combine import in_order, own, write_frames
 from balance_analysis.files.atomic import PathLike, check_output
 from balance_analysis.filters import FilterKeywords
 from balance_analysis.ingest.executor import Pool
@@ -33,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Executor
 
-    import pandas as pd
     from distributed import Client
+    from numpy.typing import NDArray
 
     from balance_analysis.archive.archive import Archive
     from balance_analysis.load.request import Report
@@ -47,6 +51,12 @@ _CELLS: Final = 2
 
 _FILES: Final = 8
 """How many files a task counts the accounts of."""
+
+_BYTES: Final = 333
+"""What a row takes of that."""
+
+_CANDIDATES: Final = 1 << 12
+"""At how many moments, at most, an account with too many rows may be cut."""
 
 _LOCAL: Final = 4
 """The most threads that are used without a cluster: each holds a task's rows."""
@@ -92,7 +102,19 @@ def _work(scan: Scan, function: Callable[..., T], share: Share) -> tuple[int, T]
     """Return how many rows a slice has, and what a function makes of them."""
     with in_one_thread():  # as many slices are worked on at once as there are threads to do it
         table = scan.read(share.part)
-        return len(table), function(table, opening=share.opening)
+        result = function(table, opening=share.opening)
+        size = int(share.part.holds(microseconds(table)).sum())
+        return size, result if share.part.is_all_time else own(result, share.part)
+
+
+def _count(scan: Scan, part: Slice, moments: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many rows of a slice lie before, between and behind moments."""
+    counts = np.zeros(len(moments) + 1, np.int64)
+    for file in scan.files:
+        for rows in scan.rows(file, ["timestamp"], part):
+            places = np.searchsorted(moments, times_of(rows), side="right")
+            counts += np.bincount(places, minlength=len(counts))
+    return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +133,20 @@ class Job:
         times = np.array(self.scan.extent(), np.int64)
         return make_grid(times, **how, known=self.scan.known)
 
+    @property
+    def moments(self) -> NDArray[np.int64]:
+        """Moments all over the time of the files, at which any account may be cut."""
+        files = self.scan.files
+        edges = (files[0].begin, files[-1].stop) if files else (0, 0)
+        return np.linspace(*edges, _CANDIDATES, dtype=np.int64)
+
     def each_slice(
-        self, function: Callable[..., T], *, cells: int, is_kept: bool = False
+        self,
+        function: Callable[..., T],
+        *,
+        cells: int,
+        moments: NDArray[np.int64],
+        is_kept: bool = False,
     ) -> Iterator[T]:
         """Yield what a function makes of each slice's table and `opening`, in the files' order.
 
@@ -122,13 +156,15 @@ class Job:
             Gets a slice's table, and `opening`.
         cells
             How many cells each account has in the result.
+        moments
+            Where the time of an account with too many rows may be cut.
         is_kept
             Whether all results are held in memory in the end.
 
         Raises
         ------
         ValueError
-            If they don't fit there.
+            If they don't fit there, or the rows of a task not where it runs.
         """
         texts = None if self.opening is None else check_opening(self.opening)[list(FILE_KEY)]
         with running(self.client) as pool, reporting(self.progress) as show:
@@ -136,8 +172,7 @@ class Job:
             counts = merged(itertools.chain(found, [] if texts is None else [_once(texts)]))
             if is_kept:
                 check_cells(counts.num_rows, cells)
-            rows = self.rows_per_task
-            parts = cut(counts, rows=rows, accounts=_CELLS * rows / max(cells, 1))
+            parts = self._parts(pool, counts, cells, moments)
             shares, done = self._shares(parts, texts), 0
             results = pool.map(partial(_work, self.scan, function), shares)
             for number, (size, result) in enumerate(results, start=1):
@@ -145,15 +180,36 @@ class Job:
                 show(number / len(parts), done)
                 yield result
 
+    def _parts(
+        self, pool: Pool, counts: pa.Table, cells: int, moments: NDArray[np.int64]
+    ) -> list[Slice]:
+        """Return slices of accounts; one that has too many rows is cut by time."""
+        most = self.rows_per_task
+        slices = cut(counts, rows=most, accounts=_CELLS * most / max(cells, 1))
+        hot = {*_keys(counts.filter(pc.greater(counts["rows"], most)))}
+        moments = moments[:: len(moments) // _CANDIDATES + 1]
+        first, parts = next(_keys(counts), ()), []
+        for part in slices:
+            if (part.low or first) not in hot:
+                parts.append(part)
+                continue
+            look = partial(_count, part=part, moments=moments)
+            rows = np.sum(list(pool.map(look, self.scan.split(_FILES))), axis=0)
+            cuts, largest = cut_by_time(part, rows, moments, rows=most)
+            check_memory(pool, part, largest)
+            parts += cuts
+        return parts
+
     def by_account(
         self,
         function: Callable[..., pd.DataFrame],
         names: Sequence[str] = ACCOUNT_KEY,
         *,
-        cells: int = 0,
+        cells: int,
+        moments: NDArray[np.int64],
     ) -> pd.DataFrame | None:
         """Return what a function makes of all accounts, sorted, or write it as it comes."""
-        frames = self.each_slice(function, cells=cells, is_kept=self.to is None)
+        frames = self.each_slice(function, cells=cells, moments=moments, is_kept=self.to is None)
         if self.to is None:
             return in_order(list(frames), names)
         write_frames(frames, self.to, is_by_account=True)
@@ -168,17 +224,40 @@ class Job:
 
     def _shares(self, parts: Sequence[Slice], texts: pd.DataFrame | None) -> list[Share]:
         """Return slices, each with what its accounts, whose ids are given as text, held before."""
-        if self.opening is None or texts is None:
+        opening = self.opening
+        if opening is None or texts is None:
             return [Share(part, None) for part in parts]
-        keys = list(texts.itertuples(index=False, name=None))
-        order = sorted(range(len(keys)), key=keys.__getitem__)
-        edges = [bisect_left(order, part.low, key=keys.__getitem__) for part in parts]
-        return [
-            Share(part, self.opening.iloc[order[first:stop]])
-            for part, (first, stop) in zip(
-                parts, itertools.pairwise([*edges, len(keys)]), strict=True
+        keys = sorted(zip(texts.itertuples(index=False, name=None), range(len(texts)), strict=True))
+
+        def share(part: Slice) -> Share:
+            first, stop = (
+                len(keys) if key is None else bisect_left(keys, key, key=itemgetter(0))
+                for key in (part.low, part.high)
             )
-        ]
+            own = opening.iloc[[place for _, place in keys[first:stop]]]
+            # It stands in the part in which it begins, so that rows contradict it as in the whole.
+            since = own.get("since", pd.Series(pd.NaT, own.index))
+            times = pd.to_datetime(since, utc=True).to_numpy("M8[us]").view(np.int64)
+            return Share(part, own[part.holds(times)])
+
+        return list(map(share, parts))
+
+
+def check_memory(pool: Pool, part: Slice, rows: int) -> None:
+    """Raise ValueError if so many rows of an account don't fit into a worker's memory."""
+    workers = pool.executor.scheduler_info()["workers"] if pool.workers else {}
+    limits = [each["memory_limit"] for each in workers.values() if each["memory_limit"]]
+    needed, limit = rows * _BYTES, min([*limits, memory()])
+    if needed > limit:
+        raise ValueError(
+            f"{part}: {rows:,} rows can't be cut by time here, and need some {needed / 1e9:,.0f} "
+            f"GB, but a worker has {limit / 1e9:,.0f}: choose a finer freq, or give workers more"
+        )
+
+
+def _keys(accounts: pa.Table) -> Iterator[tuple[str, ...]]:
+    """Yield the ids of accounts, as they stand in files."""
+    return zip(*accounts.select(FILE_KEY).to_pydict().values(), strict=True)
 
 
 def make_job(

@@ -16,13 +16,13 @@ import pyarrow as pa
 from balance_analysis.analysis.checks import microseconds, to_table
 from balance_analysis.analysis.steps import NEVER, map_parallel
 from balance_analysis.archive import layout
-from balance_analysis.archive.datafile import Predicate, account_heads, times_of
+from balance_analysis.archive.datafile import Predicate, times_of
 from balance_analysis.archive.manifest import read_about, read_archive_assets, read_coverage
 from balance_analysis.archive.scan import checkpoint_of, files_of, opened
 from balance_analysis.assets import assets_of
 from balance_analysis.frame import frame_of
 from balance_analysis.known import known_of, note_known
-from balance_analysis.rows import canonical
+from balance_analysis.rows import account_heads, canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
 from balance_analysis.text import without_credentials
 

@@ -196,8 +196,8 @@ def _draw_week(
 def _cells(
     columns: NDArray[np.floating[Any]], rows: NDArray[np.int64], *, width: float
 ) -> NDArray[np.float64]:
-    corners = np.array([(-1, -1), (-1, 1), (1, 1), (1, -1)]) * _HALF * (width, 1)
-    return np.asarray(np.stack([columns, rows], 1)[:, None] + corners)
+    half = _HALF * width
+    return axes.rectangles(columns - half, columns + half, rows - _HALF, rows + _HALF)
 
 
 def _draw_cells(

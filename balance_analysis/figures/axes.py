@@ -250,6 +250,13 @@ def draw_grid(ax: Axes, axis: Literal["both", "x"] = "both") -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
+def rectangles(*edges: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the corners of rectangles, by their left, right, lower and upper edges."""
+    left, right, low, high = edges
+    corners = [(left, low), (left, high), (right, high), (right, low)]
+    return np.stack([np.stack(corner, 1) for corner in corners], 1)
+
+
 def format_lanes(ax: Axes, names: Sequence[str]) -> None:
     """Let the y axis show a lane for each name, from top to bottom."""
     ax.set_yticks(range(len(names)), names, fontsize=8)

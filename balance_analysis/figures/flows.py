@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
 
     from balance_analysis.analysis.grid import Frequency
     from balance_analysis.analysis.history import History
@@ -163,7 +162,7 @@ def _draw_bars(
     drawn: list[Artist] = []
     sides = ((inflow, BLUE, "inflow"), (-outflow, VERMILION, "outflow"))
     for (height, colour, label), told in zip(sides, looks(style, 2, PolyCollection), strict=True):
-        bars = _rectangles(left + margin, right - margin, height)
+        bars = axes.rectangles(left + margin, right - margin, np.zeros_like(height), height)
         edges = np.where(is_narrow & (height != 0), _NARROWEST, 0)
         bar = {"facecolor": colour, "edgecolor": "face", "linewidth": edges, "label": label}
         drawn.append(ax.add_collection(PolyCollection(list(bars), **{**bar, **told})))
@@ -175,14 +174,6 @@ def _draw_bars(
     ax.dataLim.intervaly = -np.nanmax(outflow, initial=0), np.nanmax(inflow, initial=0)
     ax.autoscale_view(scalex=False)
     return drawn
-
-
-def _rectangles(
-    left: NDArray[np.float64], right: NDArray[np.float64], height: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    zero = np.zeros_like(height)
-    corners = [(left, zero), (left, height), (right, height), (right, zero)]
-    return np.stack([np.stack(corner, 1) for corner in corners], 1)
 
 
 _WORDS: Final = {"s": "second", "min": "minute", "h": "hour", "D": "day", "W": "week"} | {

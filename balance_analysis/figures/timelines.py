@@ -156,8 +156,8 @@ def _tell_earlier(ax: Axes, lane: int, spans: Sequence[Span], begin: int) -> Non
             ax.text(0, lane, words, transform=place, va="center", fontsize=7, clip_on=True)
 
 
-def _draw(ax: Axes, lane: int, spans: Sequence[Span], look: dict[str, Any]) -> None:
-    """Draw what a limit was in some stretches, microseconds, as bars in its lane."""
+def _draw(ax: Axes, lane: int, spans: Iterable[Span], look: dict[str, Any]) -> None:
+    """Draw some stretches, microseconds, as bars in a lane."""
     bars = [(start, end - start) for start, end in map(to_dates, spans)]
     ax.broken_barh(bars, (lane - _HEIGHT / 2, _HEIGHT), **look)
 
@@ -292,12 +292,9 @@ def plot_coverage(
         spans = coverage[coverage["state"] == state]
         if spans.empty:
             continue
-        starts, ends = (to_dates(_microseconds(spans[name])) for name in ("start", "end"))
-        bars = list(zip(starts, ends - starts, strict=True))
-        lane = (len(labels) - _HEIGHT / 2, _HEIGHT)
-        ax.broken_barh(
-            bars, lane, **{"facecolor": colour, "edgecolor": "face", "linewidth": 1, **told}
-        )
+        stretches = zip(*(_microseconds(spans[name]) for name in ("start", "end")), strict=True)
+        look = {"facecolor": colour, "edgecolor": "face", "linewidth": 1, **told}
+        _draw(ax, len(labels), stretches, look)
         length = pd.Timedelta((spans["end"] - spans["start"]).sum())
         labels.append(f"{state}\n{duration_text(length)}")
     axes.format_lanes(ax, labels)

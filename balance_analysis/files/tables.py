@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib
+import io
 import json
 import math
 import re
@@ -20,10 +21,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import csv
 
+from balance_analysis.assets import assets_of
 from balance_analysis.errors import check_type
 from balance_analysis.files.atomic import PathLike, check_output, make_note, replacing
 from balance_analysis.frame import to_amounts, to_plain_arrow
-from balance_analysis.schema import ATTRS_KEY
+from balance_analysis.labels import short_keys
+from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -48,7 +51,8 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
     ----------
     frame
         Any frame or series. An index that has a name, or is not of integers, becomes columns. The
-        names of columns of several levels are joined by slashes.
+        names of columns of several levels are joined by slashes; those of accounts, as a wide
+        series has them, are short, such as `tUSD/general/c2071f..76b5`. A long one has the ids.
     path
         A .parquet, .csv, .json or .xlsx file; one that stands there is replaced, whole.
 
@@ -118,7 +122,7 @@ def to_rows(frame: pd.DataFrame | pd.Series[Any]) -> pa.Table:
     if isinstance(frame, pd.Series):
         frame = frame.to_frame()
     check_type(frame, pd.DataFrame, "a frame or series of pandas")
-    flat = frame.set_axis([_name(label) for label in frame.columns], axis="columns")
+    flat = frame.set_axis(_names(frame), axis="columns")
     names = flat.index.names
     if any(name is not None for name in names) or not pd.api.types.is_integer_dtype(flat.index):
         flat.index = flat.index.set_names([_name("index" if n is None else n) for n in names])
@@ -134,6 +138,15 @@ def to_rows(frame: pd.DataFrame | pd.Series[Any]) -> pa.Table:
     rows = to_plain_arrow(flat)
     told = frame.attrs.get(ATTRS_KEY)
     return rows.replace_schema_metadata(make_note({"load": told})) if told else rows
+
+
+def _names(frame: pd.DataFrame) -> list[str]:
+    if frame.columns.names != ACCOUNT_KEY:
+        return [_name(label) for label in frame.columns]
+    accounts = frame.columns.to_frame(index=False)
+    keys = short_keys(accounts, assets_of(frame).labels(accounts["asset_id"]))
+    # In ASCII, as spreadsheets take a CSV to be something else than UTF-8.
+    return [_name(key).rstrip("/").replace("…", "..") for key in zip(*keys.values(), strict=True)]
 
 
 def _name(label: Hashable) -> str:
@@ -205,30 +218,10 @@ def _write_excel(rows: pa.Table, file: BinaryIO) -> None:
         )
     columns = [_to_excel(field.name, rows[field.name]) for field in rows.schema]
     xlsxwriter = importlib.import_module("xlsxwriter")
-    sink = _Sink(file)
-    with xlsxwriter.Workbook(sink, {"in_memory": True}) as book:
+    content = io.BytesIO()  # as a zip can't be ended in order when its disk has failed
+    with xlsxwriter.Workbook(content, {"in_memory": True}) as book:
         _fill_book(book, columns)
-    if sink.error is not None:
-        raise sink.error
-
-
-class _Sink:
-    """A file, on which a zip can be ended in order when its disk has failed."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.error: OSError | None = None
-
-    def write(self, content: bytes) -> int:
-        try:
-            if self.error is None:
-                self._file.write(content)
-        except OSError as error:
-            self.error = error
-        return len(content)
-
-    def flush(self) -> None:
-        """Leave that to the file."""
+    file.write(content.getbuffer())
 
 
 def _fill_book(book: Any, columns: Sequence[tuple[str, pa.ChunkedArray]]) -> None:  # noqa: ANN401

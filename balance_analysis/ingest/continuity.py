@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pandas as pd
 import pyarrow as pa
@@ -32,7 +34,7 @@ from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from balance_analysis.archive.runs import Run
     from balance_analysis.load.nodes import NodeState
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from balance_analysis.node.window import Ask
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
+
+T = TypeVar("T")
 
 _NO_LIMITS: Final = (404, 501)
 
@@ -127,25 +131,31 @@ class Continuity:
     def check(self) -> None:
         """Check that the first node that answers is of the archive's network."""
         if self._last is not None:
-            last, urls = self._last[0], self.nodes.client.base_urls
-            next(answers(urls, lambda url: self._remembered_by(url, last, last), _warn))
+            last = self._last[0]
+            next(_answers(self.nodes.client, lambda url: self._remembered_by(url, last, last)))
 
     def _remembered_by(self, source: str, start: int, end: int) -> int:
-        stranger: NetworkMismatchError | None = None
-        for client in self._fresh:
-            ask, seen = self.nodes.to(source, client)
-            try:
-                if self._has_last(ask, seen, end) and self._last and self._last[0] <= start:
-                    continue
-            except NetworkMismatchError as error:
-                # Behind the same address another one, which doesn't lag, may have the row.
-                if self._last is None or not seen.head.lags(self._last[0] + 1):
-                    raise
-                stranger = error
-            start = remembered(ask, seen, start, end)
-        if stranger is not None and not self.is_sure:
-            raise stranger
-        return start
+        asked = [started(self._reach, source, start, end, client) for client in self._fresh]
+        found = [each.result() for each in asked]
+        strangers = [each for each in found if isinstance(each, NetworkMismatchError)]
+        if strangers and not self.is_sure:
+            raise strangers[0]
+        return max([start, *(each for each in found if isinstance(each, int))])
+
+    def _reach(
+        self, source: str, start: int, end: int, client: Client
+    ) -> int | NetworkMismatchError:
+        """Return from when on a connection's node has forgotten nothing, or why it can't tell."""
+        ask, seen = self.nodes.to(source, client)
+        try:
+            if self._has_last(ask, seen, end) and self._last and self._last[0] <= start:
+                return start
+        except NetworkMismatchError as error:
+            # Behind the same address another one, which doesn't lag, may have the row.
+            if self._last is None or not seen.head.lags(self._last[0] + 1):
+                raise
+            return error
+        return remembered(ask, seen, start, end)
 
     def _has_last(self, ask: Ask, seen: NodeState, end: int) -> bool:
         """Whether a node holds the archive's last row, and so has forgotten nothing since."""
@@ -169,8 +179,27 @@ class Continuity:
         return False
 
 
-def _warn(_: str, error: Exception) -> None:
-    logger.warning("%s", error)
+def started(function: Callable[..., T], *args: object) -> Future[T]:
+    """Call a function beside this thread, and return what its result comes in.
+
+    Where nobody waits for it any more, it doesn't keep the program from ending.
+    """
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function(*args))
+        except BaseException as error:  # noqa: BLE001 - it is the future's
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+def _answers(client: Client, ask: Callable[[str], T]) -> Iterator[T]:
+    """Yield what nodes answer; of several, those that fail are told, and of one the error is."""
+    log = logger.warning if len(client.base_urls) > 1 else logger.debug
+    return answers(client.base_urls, ask, lambda _, error: log("%s", error))
 
 
 def accounts_of(rows: pa.Table) -> Accounts:
@@ -202,7 +231,7 @@ def ask_head(client: Client, run: Run) -> tuple[str, int] | None:
                 raise
 
     try:
-        list(answers(client.base_urls, ask, _warn))
+        list(_answers(client, ask))
     finally:
         run.requests += tally.requests
     run.source = client.base_urls[0]

@@ -20,6 +20,7 @@ from concurrent.futures import CancelledError, Future
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from balance_analysis.archive import layout
@@ -104,7 +105,7 @@ class Pool:
     def map(
         self,
         function: Callable[[S], T],
-        items: Iterable[S],
+        items: Iterable[S | None],
         at_once: int | None = None,
         *,
         ahead: int = 1,
@@ -113,6 +114,8 @@ class Pool:
 
         Parameters
         ----------
+        items
+            `None` among them says that the next one waits for results to be taken.
         at_once
             How many tasks may be on their way at a time; by default so many that all are busy.
         ahead
@@ -265,42 +268,63 @@ def load_period(task: PeriodTask) -> LoadedPeriod:
 def load_on_executor(
     pool: Pool,
     load: Callable[[int, int], Loaded],
-    span: SpanWriter,
-    end: int,
-    progress: bool | Report | None,
-    *,
+    spans: Iterable[tuple[SpanWriter, int]],
     at_once: int | None = None,
-) -> None:
-    """Load a span up to its end on an executor, period by period, and let it be taken here."""
-    start, rows, requests = span.front, 0, 0
-    tasks = _tasks(load, span, end)
-    with (
-        reporting(progress) as report,
-        contextlib.closing(pool.map(load_period, tasks, at_once, ahead=_AHEAD)) as parts,
-    ):
+) -> Generator[LoadedPeriod]:
+    """Yield the parts of spans, each up to its end, for `take_parts`: all are loaded side by side.
+
+    A part must have been taken when the next one is asked for.
+    """
+    taken = 0
+
+    def ready() -> Iterator[PeriodTask | None]:
+        """Yield tasks; `None` as long as the next one's file waits for a part before it."""
+        waits: dict[str, int] = {}
+        for number, (span, period, start, end) in enumerate(_shares(spans), 1):
+            while waits.get(period, 0) > taken:
+                yield None
+            waits[period] = number
+            yield _task(load, span, period, start, end)
+
+    with contextlib.closing(pool.map(load_period, ready(), at_once, ahead=_AHEAD)) as parts:
         for part in parts:
+            yield part
+            taken += 1
+
+
+def _shares(spans: Iterable[tuple[SpanWriter, int]]) -> Iterator[tuple[SpanWriter, str, int, int]]:
+    for span, end in spans:
+        start, partition = span.front, span.writer.about.partition
+        for period in layout.periods_between(start, end, partition):
+            begin, stop = layout.bounds_of(period, partition)
+            yield span, period, max(begin, start), min(stop, end)
+
+
+def _task(
+    load: Callable[[int, int], Loaded], span: SpanWriter, period: str, start: int, end: int
+) -> PeriodTask:
+    writer, mark = span.writer, f"{layout.RUNS}{span.run.id}.json"
+    file, note = layout.changes_file(period, writer.about.partition), writer.state.files.get(period)
+    return PeriodTask(period, start, end, load, span.store, mark, file, note)
+
+
+def take_parts(
+    parts: Iterator[LoadedPeriod], span: SpanWriter, end: int, progress: bool | Report | None
+) -> None:
+    """Let the parts of a span, which come next, be taken here."""
+    start, rows, requests = span.front, 0, 0
+    count = len(list(_shares([(span, end)])))
+    with reporting(progress) as report:
+        for part in islice(parts, count):
+            requests += part.requests
             span.run.requests += part.requests
-            if part.start != span.front:
-                # A node that lags ended the part before early.
-                break
-            span.take(part, partial(_move, span.store, part.note))
-            rows, requests = rows + part.added, requests + part.requests
-            report((part.end - start) / (end - start), rows)
+            if part.start == span.front:  # or a node that lags ended a part before early
+                span.take(part, partial(_move, span.store, part.note))
+                rows += part.added
+                report((part.end - start) / (end - start), rows)
     logger.info("%d new rows in %d requests", rows, requests)
 
 
 def _move(store: Store, note: FileNote | None, name: str) -> None:
     if note is not None:
         store.move(layout.staged_file(note.sha256), name)
-
-
-def _tasks(load: Callable[[int, int], Loaded], span: SpanWriter, end: int) -> Iterator[PeriodTask]:
-    """Yield a task for each period, when there is room for it."""
-    writer, start = span.writer, span.front
-    partition = writer.about.partition
-    mark = f"{layout.RUNS}{span.run.id}.json"
-    for period in layout.periods_between(start, end, partition):
-        begin, stop = layout.bounds_of(period, partition)
-        file, note = layout.changes_file(period, partition), writer.state.files.get(period)
-        share = max(begin, start), min(stop, end)
-        yield PeriodTask(period, *share, load, span.store, mark, file, note)

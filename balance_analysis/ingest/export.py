@@ -9,30 +9,21 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Unpack
 
+from balance_analysis.archive import manifest
 from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.manifest import (
-    About,
-    check_bound,
-    lost_files,
-    make_archive_filters,
-    partition_of,
-    read_coverage,
-    write_about,
-    write_archive_assets,
-)
 from balance_analysis.archive.runs import Run, reported
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import ArchiveError
 from balance_analysis.filters import FilterKeywords, takes_filters
 from balance_analysis.ingest.continuity import Continuity, ask_head, is_finished
-from balance_analysis.ingest.executor import NodeLoad, Pool, load_on_executor
+from balance_analysis.ingest.executor import NodeLoad, Pool, load_on_executor, take_parts
 from balance_analysis.ingest.periods import SpanWriter, until_behind
 from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
@@ -42,7 +33,7 @@ from balance_analysis.schema import to_microseconds
 from balance_analysis.text import to_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from distributed import Client as Cluster
 
@@ -52,6 +43,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.store import Store
     from balance_analysis.files.atomic import PathLike
     from balance_analysis.ingest.executor import Executor
+    from balance_analysis.ingest.periods import LoadedPeriod
     from balance_analysis.load.request import Report
     from balance_analysis.node.client import Client
     from balance_analysis.schema import Instant
@@ -131,7 +123,7 @@ def export(
         Called with the run's report when the run begins and when it has ended, also by an error;
         not in a dry run, nor where the archive is refused.
     executor
-        Where to load periods side by side: an executor of `concurrent.futures`, or a
+        Where to load periods, of all spans, side by side: an executor of `concurrent.futures`, or a
         `distributed.Client`; by default here, one after the other. Each of its workers asks the
         node by itself, with `workers` requests at once and its share of the client's rate, and
         must reach the archive under the same path: a shared folder, or an object store. Only this
@@ -167,7 +159,7 @@ def export(
     request = make_request(
         start,
         lagging if end is None else end,
-        make_archive_filters(store, filters),
+        manifest.make_archive_filters(store, filters),
         page_size=page_size,
         workers=workers,
         on_bad_rows=on_bad_rows,
@@ -175,7 +167,7 @@ def export(
     exporting = _Export(
         client=client,
         store=store,
-        about=About(request.filters.sorted(), partition_of(store, partition)),
+        about=manifest.About(request.filters.sorted(), manifest.partition_of(store, partition)),
         assets=assets,
         request=request,
         before=to_microseconds(lagging),
@@ -206,7 +198,7 @@ class _Export:
 
     client: Client
     store: Store
-    about: About
+    about: manifest.About
     assets: Assets
     request: LoadRequest
     before: int
@@ -219,26 +211,26 @@ class _Export:
 
     def plan(self) -> None:
         """Note what would be asked for."""
-        is_new = check_bound(self.store, self.about)
-        for span in self._spans(Coverage() if is_new else read_coverage(self.store)):
+        is_new = manifest.check_bound(self.store, self.about)
+        for span in self._spans(Coverage() if is_new else manifest.read_coverage(self.store)):
             self.run.asks(*span)
 
     def fill(self, on_report: Callable[[RunReport], object] | None) -> None:
         """Ask for it, and commit what comes."""
-        check_bound(self.store, self.about)
+        manifest.check_bound(self.store, self.about)
         with one_writer(self.store):
             spans = None
-            if check_bound(self.store, self.about):
+            if manifest.check_bound(self.store, self.about):
                 # A node that doesn't answer must not leave an archive that is bound to its query.
                 spans = self._spans(Coverage())
-                write_about(self.store, self.about)
+                manifest.write_about(self.store, self.about)
             if self.assets:
-                write_archive_assets(self.store, self.assets)
+                manifest.write_archive_assets(self.store, self.assets)
             writer = Writer(self.store)
             with reported(self.store, writer, self.run, on_report):
                 writer.recover()
                 self._fill_all(writer, self._spans(writer.state) if spans is None else spans)
-                lost = lost_files(self.store, writer.about, writer.state)
+                lost = manifest.lost_files(self.store, writer.about, writer.state)
                 self.run.damaged += [name for name in lost if name not in self.run.damaged]
 
     def _spans(self, state: Coverage) -> list[Span]:
@@ -280,11 +272,23 @@ class _Export:
     def _fill_all(self, writer: Writer, spans: list[Span]) -> None:
         last = list(writer.state.files)[-1:]
         continuity = Continuity(self.client, self.request, self.run, *map(writer.rows_of, last))
-        with closing(continuity):
+        with closing(continuity), ExitStack() as stack:
             try:
-                for span in spans:
-                    self.run.asks(*span)
-                    self._fill(writer, continuity, *span)
+                writers = [
+                    (SpanWriter(self.store, writer, self.run, continuity, start), end)
+                    for start, end in spans
+                ]
+                parts = None
+                if self.pool is not None:
+                    parts = stack.enter_context(closing(self._load_on(self.pool, writers)))
+                for span, end in writers:
+                    self.run.asks(span.front, end)
+                    with span.finishing():
+                        if parts is None:
+                            self._load(span, end)
+                        else:
+                            take_parts(parts, span, end, self.progress)
+                    span.tell(end)
                 if not spans:
                     continuity.check()
                 writer.checkpoint()
@@ -292,19 +296,8 @@ class _Export:
                 if continuity.is_sure:
                     self._keep_limits(writer)
 
-    def _fill(self, writer: Writer, continuity: Continuity, start: int, end: int) -> None:
-        """Load a span and commit it, period by period."""
-        request = replace(self.request, start=start, end=end)
-        span = SpanWriter(self.store, writer, self.run, continuity, start)
-        with span.finishing():
-            if self.pool is None:
-                self._load(request, span)
-            else:
-                self._load_on(self.pool, request, span)
-        span.tell(end)
-
-    def _load(self, request: LoadRequest, span: SpanWriter) -> None:
-        load = Load(request, is_part=True)
+    def _load(self, span: SpanWriter, end: int) -> None:
+        load = Load(replace(self.request, start=span.front, end=end), is_part=True)
         try:
             for step in until_behind(
                 load.run_in_time_order(self.client, self.progress), self.run.finished
@@ -314,11 +307,11 @@ class _Export:
         finally:
             self.run.requests += int(load.cost.get("requests", 0))
 
-    def _load_on(self, pool: Pool, request: LoadRequest, span: SpanWriter) -> None:
-        load = NodeLoad(self.client.share(pool.width), request, self.run.finished)
+    def _load_on(self, pool: Pool, spans: list[tuple[SpanWriter, int]]) -> Generator[LoadedPeriod]:
+        load = NodeLoad(self.client.share(pool.width), self.request, self.run.finished)
         # A cluster may grow meanwhile: where there is a rate to keep, no task waits for that.
         at_once = None if self.client.max_requests_per_second is None else pool.width
-        load_on_executor(pool, load, span, request.end, self.progress, at_once=at_once)
+        return load_on_executor(pool, load, spans, at_once)
 
     def _keep_limits(self, writer: Writer) -> None:
         """Note the limits; what is wrong with their file doesn't fail a run."""

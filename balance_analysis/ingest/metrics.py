@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
+from balance_analysis.archive.manifest import read_coverage
 from balance_analysis.archive.runs import RunReport, last_success
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike, replacing
@@ -37,12 +38,7 @@ _GAUGES: Final = {
 
 
 def write_metrics(
-    path: PathLike,
-    *,
-    store: Store,
-    state: Coverage | None,
-    report: RunReport | None,
-    exit_code: int,
+    path: PathLike, store: Store, *, report: RunReport | None, exit_code: int
 ) -> None:
     """Write an export's figures for Prometheus, as the node exporter's textfile collector reads it.
 
@@ -50,8 +46,8 @@ def write_metrics(
     ----------
     path
         The file, whose name the collector wants to end in `.prom`; it is replaced, whole.
-    store, state
-        The archive and what it holds; `state=None` where there is none, or it can't be read.
+    store
+        The archive; what can't be read of it has no figures.
     report
         The run's; `None` where it ended before it began, as on a held lock.
     exit_code
@@ -73,8 +69,11 @@ def write_metrics(
         "duration_seconds": run.seconds,
         "exit_code": exit_code,
     }
-    if state is not None:
-        values |= _figures(store, state, now.timestamp())
+    with contextlib.suppress(ArchiveError, OSError):
+        values |= _figures(read_coverage(store), now.timestamp())
+        success = last_success(store)
+        if success is not None and success.ended is not None:
+            values["last_success_timestamp_seconds"] = _seconds(success.ended)
     registry = CollectorRegistry()
     for name, said in _GAUGES.items():
         if name in values:
@@ -84,7 +83,7 @@ def write_metrics(
         temporary.write_bytes(generate_latest(registry))
 
 
-def _figures(store: Store, state: Coverage, now: float) -> dict[str, float]:
+def _figures(state: Coverage, now: float) -> dict[str, float]:
     start, end = state.bounds(proven=False)
     figures = {
         "archive_rows": float(sum(note.rows for note in state.files.values())),
@@ -93,10 +92,6 @@ def _figures(store: Store, state: Coverage, now: float) -> dict[str, float]:
     }
     if state.intervals:
         figures["lag_seconds"] = round(now - end / 1e6, 3)
-    with contextlib.suppress(ArchiveError, OSError):
-        success = last_success(store)
-        if success is not None and success.ended is not None:
-            figures["last_success_timestamp_seconds"] = _seconds(success.ended)
     return figures
 
 

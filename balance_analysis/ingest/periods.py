@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +21,7 @@ from balance_analysis.archive.coverage import Interval, covered_by
 from balance_analysis.archive.datafile import NO_ROWS, encode_rows
 from balance_analysis.archive.runs import keep_bad_rows
 from balance_analysis.errors import BalanceAnalysisError, RequestError
+from balance_analysis.ingest.continuity import started
 from balance_analysis.load.stream import Load
 from balance_analysis.node.walk import Step
 from balance_analysis.rows import canonical
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.coverage import FileNote
     from balance_analysis.archive.runs import Run
     from balance_analysis.archive.store import Store
+    from balance_analysis.ingest.continuity import Continuity
     from balance_analysis.load.request import LoadRequest
     from balance_analysis.node.client import Client
     from balance_analysis.spans import Span
@@ -133,18 +133,6 @@ def until_behind(steps: Iterable[Step], finished: tuple[str, int] | None) -> Ite
         yield step
 
 
-class Witness(Protocol):
-    """What vouches for rows before they are committed; see `continuity.Continuity`."""
-
-    is_sure: bool
-
-    def remembered(self, source: str, start: int, end: int) -> int:
-        """Return from when on a source has forgotten nothing of [start, end), microseconds."""
-
-    def advance(self, rows: pa.Table) -> None:
-        """Go by the last block of rows that are committed from now on, if it is later."""
-
-
 @dataclass(slots=True)
 class SpanWriter:
     """One span on its way into the archive, part by part.
@@ -154,7 +142,8 @@ class SpanWriter:
     store, writer, run
         Where to.
     continuity
-        What tells whether the node is of the same network and has forgotten nothing.
+        What tells whether the node is of the same network and has forgotten nothing; `None` where
+        rows come from segments, which forget nothing.
     committed
         Up to where the span is in the archive.
     front
@@ -175,7 +164,7 @@ class SpanWriter:
     store: Store
     writer: Writer
     run: Run
-    continuity: Witness
+    continuity: Continuity | None
     committed: int
     front: int = field(init=False)
     end: int = field(init=False)
@@ -279,16 +268,19 @@ class SpanWriter:
         That is `end` if it can't tell. Not under `uninterrupted`: a node may take long to answer.
         """
         sources = {step.source for step in self.steps if step.start < end}
+        continuity = self.continuity
+        if continuity is None:
+            return dict.fromkeys(sources, self.committed)
 
         def ask() -> dict[str, int]:
-            return {x: self.continuity.remembered(x, self.committed, end) for x in sources}
+            return {x: continuity.remembered(x, self.committed, end) for x in sources}
 
         if self.deadline is None:
             return ask()
         try:
-            return _in_time(ask, self.deadline)
+            return started(ask).result(max(0.0, self.deadline - time.monotonic()))
         except (TimeoutError, RequestError):
-            if not self.continuity.is_sure:
+            if not continuity.is_sure:
                 raise
         logger.warning("the node does not vouch for what is kept: the next export asks again")
         return dict.fromkeys(sources, end)
@@ -316,7 +308,8 @@ class SpanWriter:
         if any(step.bad_rows for step in self.steps):
             keep_bad_rows(self.store, run)
         self.writer.put(self._period, part.note, intervals, put_file)
-        self.continuity.advance(part.last)
+        if self.continuity is not None:
+            self.continuity.advance(part.last)
         for interval in intervals:
             run.commits(*interval.span)
         self.committed = part.end
@@ -325,20 +318,6 @@ class SpanWriter:
         conflicts = pa.concat_tables([part.changed, _outside(part.absent, doubted)])
         if conflicts.num_rows:
             run.conflicts.append(canonical(conflicts))
-
-
-def _in_time(ask: Callable[[], dict[str, int]], deadline: float) -> dict[str, int]:
-    """Return what a function does, or raise a TimeoutError; it goes on beside."""
-    answer: Future[dict[str, int]] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(ask())
-        except BaseException as error:  # noqa: BLE001 - it is the future's
-            answer.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return answer.result(max(0.0, deadline - time.monotonic()))
 
 
 def _outside(rows: pa.Table, spans: Iterable[Span]) -> pa.Table:

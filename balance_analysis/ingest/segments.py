@@ -32,19 +32,6 @@ if TYPE_CHECKING:
     from balance_analysis.spans import Span
 
 
-class Proven:
-    """Vouches for segments: they have forgotten nothing."""
-
-    is_sure = True
-
-    def remembered(self, source: str, start: int, end: int) -> int:
-        """Return the start."""
-        return start
-
-    def advance(self, rows: pa.Table) -> None:
-        """Go on: nothing is asked."""
-
-
 def bounds_of(segments: Sequence[Segment]) -> Span:
     """Return the time of the first block of segments, and that behind their last one."""
     first, last = segments[0], segments[-1]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
+from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import pyarrow as pa
 
@@ -13,8 +15,7 @@ from balance_analysis.errors import BalanceAnalysisError
 from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
 from balance_analysis.load.request import OnBadRows, make_request
 from balance_analysis.load.stream import Load
-from balance_analysis.rows import canonical_columns
-from balance_analysis.schema import ARROW_SCHEMA, ATTRS_KEY, Instant
+from balance_analysis.schema import ATTRS_KEY, Instant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,10 +23,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from balance_analysis.load.request import Report
+    from balance_analysis.merge import Part
     from balance_analysis.node.client import Client
 
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
+
+_MANY: Final = 1 << 17
+"""Rows of a table that are sorted together, at least."""
 
 
 @takes_filters
@@ -122,39 +127,54 @@ def load_balance_changes(
 
 @dataclass(slots=True)
 class PartialLoad:
-    """What is complete of a load: its batches are the rows of the settled spans."""
+    """What is complete of a load: the rows of the settled spans, sorted up to the first gap."""
 
     client: Client
     load: Load
     batches: list[pa.RecordBatch] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
     assets: Assets = Assets({})  # noqa: RUF009 - immutable
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the node's user and password: errors, which hold this, go far."""
-        return PartialLoad, (self.client.without_users(), self.load, self.batches, self.assets)
+        client = self.client.without_users()
+        return PartialLoad, (client, self.load, self.batches, self.parts, self.assets)
 
     def finish(self, progress: bool | Report | None = None) -> pd.DataFrame:
         """Load what is missing and return the whole table."""
         try:
             for step in self.load.run(self.client, progress):
                 self.batches += step.batches
+                self._sort(at_least=_MANY)
         except BalanceAnalysisError as error:
             error.partial = self
             raise
-        from balance_analysis.frame import frame_of  # noqa: PLC0415 - pandas is heavy
+        from balance_analysis.merge import merge  # noqa: PLC0415 - pandas is heavy
 
-        # Spans don't overlap: in their order, the rows of each account are by time.
-        batches, self.batches = self.batches, []
-        batches.sort(key=lambda batch: batch["timestamp"][0].as_py())
-        columns = pa.Table.from_batches(batches, ARROW_SCHEMA).columns
-        del batches
-        table = frame_of(canonical_columns(columns))
+        self._sort(at_least=0)
+        table = merge(self.parts)
         table.attrs[ATTRS_KEY] = note_assets(self.load.describe(), self.assets)
         return table
 
+    def _sort(self, *, at_least: int) -> None:
+        """Sort the rows before the first gap, if they are enough; no earlier ones will come."""
+        if _count(self.batches) < at_least:
+            return
+        from balance_analysis.merge import sort_parts  # noqa: PLC0415 - pandas is heavy
+
+        # Spans don't overlap: in their order, the rows of each account are by time.
+        self.batches.sort(key=_begin)
+        gaps = self.load.missing()
+        whole = bisect_left(self.batches, gaps[0].start, key=_begin) if gaps else None
+        ready = self.batches[:whole]
+        if _count(ready) >= at_least:
+            self.batches = self.batches[len(ready) :]
+            self.parts += sort_parts(pa.Table.from_batches([batch]) for batch in ready)
+
     def resume(self, client: Client | None = None) -> pd.DataFrame:
         """Load what is missing, from the same node or another, and return the whole table."""
-        return PartialLoad(client or self.client, self.load, self.batches, self.assets).finish()
+        client, load = client or self.client, deepcopy(self.load)
+        return PartialLoad(client, load, [*self.batches], [*self.parts], self.assets).finish()
 
 
 @takes_filters
@@ -205,6 +225,15 @@ def iter_balance_changes(
         on_bad_rows=on_bad_rows,
     )
     return _batches(client, Load(request), progress)
+
+
+def _begin(batch: pa.RecordBatch) -> int:
+    moment: int = batch["timestamp"][0].value
+    return moment
+
+
+def _count(batches: list[pa.RecordBatch]) -> int:
+    return sum(batch.num_rows for batch in batches)
 
 
 def _batches(

@@ -153,6 +153,15 @@ def find_segments(paths: PathLike | Iterable[PathLike]) -> list[Segment]:
     return [_open(path) for path in found]
 
 
+def are_segments(path: PathLike) -> bool:
+    """Whether a path names what may be segments, which are not looked at; see `find_segments`."""
+    try:
+        found = next(_segments_at(Path(path)))
+    except FileNotFoundError:
+        return False
+    return found.is_dir() or zipfile.is_zipfile(found)
+
+
 def _segments_at(path: Path) -> Iterator[Path]:
     if not path.exists():
         matches = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 - it takes a whole path

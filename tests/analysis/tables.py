@@ -239,11 +239,11 @@ def books(draw, amounts=moderate, times=times, most=25, openings=True):
     rows = [(*account, time, balance) for (account, time), balance in levels.items()]
     held = draw(st.dictionaries(accounts, st.none() | amounts, max_size=5)) if openings else {}
     return rows, {
-        account: draw(_states(rows, account, balance)) for account, balance in held.items()
+        account: draw(states_before(rows, account, balance)) for account, balance in held.items()
     }
 
 
-def _states(rows, account, balance):
+def states_before(rows, account, balance):
     """Return a strategy of what an account may have held before its rows, and since when."""
     own = sorted(row[4:] for row in rows if row[:4] == account)
     first = own[0][0] if own else START + 12

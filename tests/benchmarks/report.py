@@ -40,6 +40,8 @@ DECODE = "decode_page, rows a second"
 DECODERS = "60 pages of 5,000 rows, two at once"
 EXPORT = "2,000,000 rows, 5,000 a page"
 WAITING = "an export that finds nothing new, 2,000,000 rows held"
+READ = "20,000,000 rows read whole"
+STORE = "90 files in an object store, 30 ms a request"
 PARTY = "one party's history out of 20,000,000 rows"
 ACCOUNTS_OF = "the accounts of 20,000,000 rows"
 SEGMENTS = "2,000,000 rows in 100 segments"
@@ -110,7 +112,7 @@ TARGETS = (
         for name in WORKS
         for keys in [((title(name), OURS), (title(name), FEWER))]
     ),
-    Target("export / fetch", (EXPORT, "export"), (EXPORT, "fetch"), "seconds", 1.35, True),
+    Target("export / fetch", (EXPORT, "export"), (EXPORT, "fetch"), "seconds", 1.15, True),
     Target("export that finds nothing new, s", (WAITING, "export"), None, "seconds", 2, True),
     *(
         Target(
@@ -123,6 +125,15 @@ TARGETS = (
         )
         for other in ("pandas, day files sorted by time", "pandas with filters")
     ),
+    *(
+        Target(f"archive / {other}, read whole", (READ, ours), (READ, other), "seconds", 1, True)
+        for ours, other in (
+            ("archive, as a sorted table", "pyarrow.dataset, as a sorted table"),
+            ("archive, as batches", "pyarrow.dataset, unsorted"),
+        )
+    ),
+    Target("archive, one party, s", (PARTY, "archive"), None, "seconds", 0.06, True),
+    Target("balance_at of 20,000,000 rows, s", (SCAN, "archive"), None, "seconds", 0.3, True),
     Target("archive, one party, MB", (PARTY, "archive"), None, "peak", 300, True),
     Target("accounts of 20,000,000 rows, s", (ACCOUNTS_OF, "archive"), None, "seconds", 2, True),
     Target(
@@ -281,6 +292,7 @@ class Report:
             yield _goal(says, HELD, [found], at_most=True)
         if self.bytes_a_row:
             ours, plain = self.bytes_a_row.values()
+            yield _goal("archive, bytes a row", 10, ours, at_most=True)
             says = f"archive / plain files, {ours:.1f} and {plain:.1f} bytes a row"
             yield _goal(says, 0.8, [ours / plain], at_most=True)
         if self.rows_per_second is not None:

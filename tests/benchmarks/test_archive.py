@@ -10,9 +10,10 @@ import pytest
 
 import balance_analysis as ba
 from tests.benchmarks.archived import ARCHIVE, PLAIN
+from tests.benchmarks.bucket import serve_bucket
 from tests.benchmarks.contestants import Node, fetch_command, loaded, serve
 from tests.benchmarks.processes import Cost, environment, run
-from tests.benchmarks.report import ACCOUNTS_OF, EXPORT, PARTY, SCAN, WAITING
+from tests.benchmarks.report import ACCOUNTS_OF, EXPORT, PARTY, READ, SCAN, STORE, WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 ROWS = 20_000_000
 LOADED = 2_000_000
-READ = "20,000,000 rows read whole"
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,7 @@ def test_an_export_that_finds_nothing_new_asks_little(large_node, tmp_path, repo
         (READ, "archive, as batches", "read_batches"),
         (READ, "pyarrow.dataset, unsorted", "read_whole_with_dataset"),
         (PARTY, "archive", "read_party"),
+        (PARTY, "pyarrow.dataset", "read_party_with_dataset"),
         (PARTY, "pandas, day files sorted by time", "read_party_with_pandas"),
         (PARTY, "pandas with filters", "read_party_with_pandas_filters"),
         (SCAN, "archive", "total_at"),
@@ -82,6 +83,17 @@ def test_a_reader_takes_some_time(group, name, work, large_archive, report):
     report.add(group, name, cost)
 
 
+def test_one_party_is_read_from_an_object_store(large_archive, tmp_path, rounds, report):
+    folder, party = large_archive
+    with serve_bucket(folder) as bucket:
+        (tmp_path / "address").write_text(bucket.address.format(ARCHIVE), encoding="ascii")
+        costs = [_ask("read_party_of_store", tmp_path / "address", party) for _ in range(rounds)]
+
+    assert {found for found, _ in costs} == {_ask("read_party", folder, party)[0]}
+    report.tell(STORE, "requests", len(bucket.asked) / rounds, unit="requests", most=300)
+    report.tell(STORE, "one party", *(cost.seconds for _, cost in costs), unit="s")
+
+
 def test_the_ways_to_a_balance_agree(large_archive):
     folder, party = large_archive
     assert _ask("total_at", folder, party)[0] == _ask("total_at_by_full_scan", folder, party)[0]
@@ -96,7 +108,7 @@ def _ask(work: str, folder: Path, party: str) -> tuple[str, Cost]:
     began = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-P", "-m", "tests.benchmarks.archived", work, str(folder), party],
-        env=environment(),
+        env=environment() | {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none"},
         check=True,
         capture_output=True,
         text=True,

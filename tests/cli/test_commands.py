@@ -203,13 +203,17 @@ def test_a_wrong_option_is_usage_and_sends_nothing(options, says, node, tmp_path
 
 
 @pytest.mark.parametrize(
-    "command",
-    ["export http://x a", "fetch http://x -o x", "import a b", "summary x", "plot x -o x.png"],
+    ("command", "option"),
+    [
+        ("export http://x a --asset tUSD --asset-id=tDAI", "--asset-id"),
+        ("fetch http://x -o x -o y", "--output"),
+        ("series x --freq 1D --freq 1h", "--freq"),
+        ("serve --demo --port=1 --port 2", "--port"),
+    ],
 )
-def test_an_asset_given_twice_is_refused(command, tmp_path):
-    twice = ("--asset", "tUSD", "--asset-id=tDAI")
-    said = fails(*command.split(), *twice, code=2, folder=tmp_path)
-    assert "--asset-id is given twice; one asset a run, or none for all" in said
+def test_a_second_value_of_an_option_that_has_one_is_refused(command, option, tmp_path):
+    said = fails(*command.split(), code=2, folder=tmp_path)
+    assert f"{option} is given twice; it takes one value" in said
 
 
 def test_a_file_that_is_no_table_is_usage(tmp_path):

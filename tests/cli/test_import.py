@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 
 import balance_analysis as ba
 from tests.archive.exporting import spread_history
@@ -122,6 +123,11 @@ def test_segments_in_the_place_of_the_archive_are_refused(tmp_path):
     arguments = ("import", tmp_path / "segments", tmp_path / "hist")
     said = fails(*arguments, code=2, folder=tmp_path)
     assert "the archive comes first" in said
+    with zipfile.ZipFile(next((tmp_path / "segments").iterdir())) as packed:
+        packed.extractall(tmp_path / "deeper" / "unpacked" / "one")
+    for place in ("deeper", "deeper/unpacked/one", "segments/*.zip"):
+        swapped = fails("import", tmp_path / place, tmp_path / "x", code=2, folder=tmp_path)
+        assert "the archive comes first" in swapped
     (told,) = printed_commands(said)
     run(*told)
     assert len(ba.Archive(tmp_path / "hist").read()) == len(ROWS)

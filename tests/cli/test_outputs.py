@@ -18,6 +18,7 @@ import typing
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import stamina
 
@@ -415,6 +416,18 @@ def test_no_module_of_the_command_line_prints_by_itself():
         if "typer.echo" in path.read_text(encoding="utf-8")
     }
     assert printing == {"app.py", "output.py"}  # app prints the version
+
+
+@pytest.mark.parametrize("ending", ["csv", "xlsx"])
+def test_a_wide_series_has_a_short_name_in_ascii_for_each_account(ending, tmp_path):
+    source, path = sample_data() / "changes.parquet", tmp_path / f"x.{ending}"
+    run("series", source, "--freq", "7D", "--layout", "wide", "-o", path)
+    read = pd.read_csv if ending == "csv" else pd.read_excel
+    names = [*read(path).columns][1:]
+    accounts = ba.read_parquet(source)[ba.ACCOUNT_KEY].drop_duplicates()
+    assert len(names) == len({*names}) == len(accounts)
+    assert all(name.isascii() and len(name) < 60 for name in names)
+    assert names[-1] == "ef4a2c..b3fd/settlement/network/687120..3413"
 
 
 @pytest.mark.parametrize("layout", ["long", "wide"])

@@ -12,7 +12,10 @@ import balance_analysis as ba
 from balance_analysis import cluster
 from tests.analysis.oracle import Fixed
 from tests.analysis.tables import (
+    GENERAL,
     HOUR,
+    MARGIN,
+    OTHER,
     START,
     accounts,
     asked,
@@ -21,9 +24,11 @@ from tests.analysis.tables import (
     fixed_grids,
     instant,
     many_rows,
+    moderate,
     opening_frame,
     outcome,
     signed,
+    states_before,
     table_of,
 )
 from tests.cluster.archives import archive_of, assert_same
@@ -33,7 +38,7 @@ FREQS = st.none() | st.integers(HOUR, 30 * PACE).map(Fixed)
 TIMES = st.integers(0, 14).map(lambda step: START + step * PACE)
 
 partitions = st.sampled_from(["hour", "day", "month"])
-sizes = st.integers(2, 12)
+sizes = st.integers(1, 12)
 gaps = st.lists(st.floats(0, 1), min_size=2, max_size=2).map(sorted) | st.just((0, 0))
 groups = st.lists(st.sampled_from(ba.ACCOUNT_KEY[1:]), unique=True).flatmap(
     lambda names: st.permutations(["asset_id", *names])
@@ -65,24 +70,55 @@ def cases(draw):
     return table_of(rows), how
 
 
+@st.composite
+def busy_cases(draw):
+    """Draw what `cases` does, of accounts that have more rows than a task has."""
+    own = [GENERAL, MARGIN, OTHER][: draw(st.integers(1, 3))]
+    times = st.sets(st.integers(0, 40).map(lambda k: START + k * 2 * HOUR), min_size=4, max_size=14)
+    rows = [(*key, time, draw(moderate)) for key in own for time in sorted(draw(times))]
+    held = draw(st.dictionaries(st.sampled_from(own) | accounts, st.none() | moderate, max_size=3))
+    how = asked(draw(fixed_grids(rows, scale=PACE, freqs=FREQS)))
+    if held:
+        states = {key: draw(states_before(rows, key, balance)) for key, balance in held.items()}
+        how["opening"] = opening_frame(states)
+    return table_of(rows), how
+
+
 @pytest.fixture(scope="module")
 def pool():
     with ThreadPoolExecutor(2) as pool:
         yield pool
 
 
-@given(cases(), partitions, sizes, groups, gaps)
-@settings(max_examples=10)
+@given(cases() | busy_cases(), partitions, sizes, groups, gaps, st.integers(0, 4))
+@settings(max_examples=20)
 def test_each_function_gives_what_it_gives_of_the_whole_table(  # noqa: PLR0917 - drawn
-    pool, case, partition, size, by, unproven
+    pool, case, partition, size, by, unproven, work
 ):
     table, how = case
     with archive_of(table, partition, unproven) as archive:
         table = archive.read(partial=True)
-        for sliced, whole, layout, more in works(by):
-            options = {"rows_per_task": size, "client": pool, "partial": True}
-            found = sliced(archive, **how, **more, **options)
-            assert_same(found, whole(table, **how, **more, **layout))
+        sliced, whole, layout, more = works(by)[work]
+        options = {"rows_per_task": size, "client": pool, "partial": True}
+        found = sliced(archive, **how, **more, **options)
+        assert_same(found, whole(table, **how, **more, **layout))
+
+
+@pytest.mark.parametrize("work", range(5))
+@pytest.mark.parametrize("freq", ["5h", "1D", None])
+def test_an_account_with_more_rows_than_a_task_is_cut_by_time(pool, work, freq):
+    rows = [(*GENERAL, START + hour * HOUR, hour**19) for hour in range(60) if hour not in {7, 40}]
+    rows += [(*MARGIN, START + hour * HOUR, hour % 3) for hour in range(50)]
+    opening = {GENERAL: (31**19, START + 31 * HOUR), MARGIN: (4, START - 9), OTHER: (9, START + 99)}
+    seen = []
+    how = {"freq": freq, "opening": opening_frame(opening)}
+    options = {"rows_per_task": 10, "client": pool, "partial": True}
+    with archive_of(table_of(rows), "day", (0.3, 0.5)) as archive:
+        sliced, whole, layout, more = works(["asset_id"])[work]
+        found = sliced(archive, **how, **more, **options, progress=lambda *told: seen.append(told))
+        assert_same(found, whole(archive.read(partial=True), **how, **more, **layout))
+    assert len(seen) >= {"5h": 8, "1D": 4, None: 3}[freq]
+    assert seen[-1] == (1.0, len(rows))
 
 
 @given(cases(), partitions, sizes, gaps)
@@ -97,7 +133,7 @@ def test_a_summary_is_that_of_the_whole_table(pool, case, partition, size, unpro
 
 
 @given(books(amounts=signed, times=TIMES, most=15), groups, sizes, st.sampled_from([None, "2D"]))
-@settings(max_examples=8)
+@settings(max_examples=5)
 def test_a_total_fails_only_where_that_of_the_whole_does(pool, book, by, size, freq):
     rows, opening = book
     how = {"by": by, "freq": freq, "opening": opening_frame(opening) if opening else None}

@@ -62,12 +62,21 @@ def read(path):
     return list(header), rows
 
 
+def header_of(column):
+    """Return what a file calls a column; of an account its ids, short and in ASCII."""
+    if not isinstance(column, tuple):
+        return str(column)
+    ids = [each if len(each) < 12 else f"{each[:6]}..{each[-4:]}" for each in column]
+    ids[1] = column[1].removeprefix("ACCOUNT_TYPE_").replace("_", " ").lower()
+    return "/".join(ids).strip("/")
+
+
 def check(frame, path):
     expected = frame.to_frame() if isinstance(frame, pd.Series) else frame
     if any(name is not None for name in expected.index.names) or "mean" in expected.index:
         expected = expected.reset_index()
     header, rows = read(path)
-    names = ["/".join(x).strip("/") if isinstance(x, tuple) else str(x) for x in expected.columns]
+    names = list(map(header_of, expected.columns))
     if rows or path.suffix != ".json":
         told = [name.removesuffix(" (UTC)").removeprefix("'") for name in header]
         assert [name.strip("/") for name in told] == names

@@ -11,7 +11,7 @@ from balance_analysis.archive.runs import iter_reports, last_success
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import RequestError
 from balance_analysis.ingest.metrics import write_metrics
-from tests.archive.exporting import DAY, END, node_of, run_export, spread_history, state_of
+from tests.archive.exporting import DAY, END, node_of, run_export, spread_history
 from tests.loopback import Fault
 
 ROWS = spread_history(3, rows=150, accounts=12)
@@ -32,9 +32,9 @@ def test_metrics_tell_the_archive_and_the_run(tmp_path):
     began = int(time.time())
     with node_of(ROWS) as node:
         run_export(node, tmp_path / "a")
-    store, state = Store(tmp_path / "a"), state_of(tmp_path / "a")
+    store = Store(tmp_path / "a")
     report = last_success(store)
-    write_metrics(tmp_path / "x.prom", store=store, state=state, report=report, exit_code=0)
+    write_metrics(tmp_path / "x.prom", store, report=report, exit_code=0)
     found = metrics(tmp_path / "x.prom")
     assert list(found) == [
         *("last_success_timestamp_seconds", "last_run_timestamp_seconds"),
@@ -57,8 +57,7 @@ def test_metrics_of_a_failed_run_keep_the_last_success(tmp_path):
             run_export(node, tmp_path / "a")
     store = Store(tmp_path / "a")
     failed, succeeded = iter_reports(store)
-    state = state_of(tmp_path / "a")
-    write_metrics(tmp_path / "x.prom", store=store, state=state, report=failed, exit_code=4)
+    write_metrics(tmp_path / "x.prom", store, report=failed, exit_code=4)
     found = metrics(tmp_path / "x.prom")
     assert found["exit_code"] == 4
     assert last_success(store) == succeeded
@@ -67,7 +66,7 @@ def test_metrics_of_a_failed_run_keep_the_last_success(tmp_path):
 
 def test_metrics_without_an_archive_leave_out_what_is_not_known(tmp_path):
     store = Store(tmp_path / 'a"b')
-    write_metrics(tmp_path / "x.prom", store=store, state=None, report=None, exit_code=75)
+    write_metrics(tmp_path / "x.prom", store, report=None, exit_code=75)
     text = (tmp_path / "x.prom").read_text()
     assert "archive_rows" not in text
     assert "last_success" not in text

@@ -425,6 +425,26 @@ def test_tasks_that_run_at_once_share_the_rate(tmp_path, rate, share, at_once):
     assert counting.most == at_once
 
 
+def test_gaps_are_filled_side_by_side(node, alone, tmp_path):
+    midnights = range(START - START % DAY + DAY, END, DAY)
+    for midnight in reversed(midnights):  # an earlier run leaves a gap before a later one
+        run_export(node, tmp_path / "a", start=midnight - HOUR, end=midnight + HOUR)
+    with ThreadPoolExecutor(8) as pool:
+        counting = Counting(pool, 4)
+        run = run_export(node, tmp_path / "a", fill_gaps=True, executor=counting, **WHOLE)
+    assert len(run.spans) == len(midnights) + 1 > 4
+    assert counting.most == 4
+    assert lasting(tmp_path / "a") == alone
+
+
+def test_gaps_in_one_file_are_filled_one_after_the_other(node, alone, tmp_path, threads):
+    for hour in range(START + 5 * HOUR, END, 13 * HOUR)[::-1]:
+        run_export(node, tmp_path / "a", start=hour, end=hour + HOUR)
+    run = run_export(node, tmp_path / "a", fill_gaps=True, executor=threads, **WHOLE)
+    assert len(run.spans) > 8
+    assert lasting(tmp_path / "a") == alone
+
+
 def test_all_together_keep_a_rate_that_the_node_does_not_forgive_to_exceed(tmp_path, threads):
     limit = RateLimit(per_second=40, burst=12, patience=0)
     bounds = {name: from_microseconds(moment) for name, moment in SHORT.items()}

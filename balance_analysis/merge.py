@@ -1,0 +1,179 @@
+"""Rows that come part by part, and the table that is made of them, few of them held twice.
+
+Each part is sorted when it has come, and waits as small as it will be in the table. The table is
+filled block by block, and what a block was made of goes back to the system before the next ones.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from balance_analysis.analysis.int128 import take, to_decimals, words_of
+from balance_analysis.analysis.steps import map_parallel
+from balance_analysis.frame import categories_of, empty_table, frame_from
+from balance_analysis.rows import account_heads, account_numbers, sorted_codes
+from balance_analysis.schema import ACCOUNT_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+PART: Final = 1 << 17
+"""Rows that are sorted together, at least; fewer at the end."""
+
+_PIECE: Final = 1 << 13
+"""Rows of a part whose memory goes back together."""
+
+_BLOCKS: Final = 64
+"""In so many blocks a table is filled, if that doesn't make them smaller than pieces."""
+
+_ROW: Final = np.dtype([("timestamp", np.int64), ("balance", np.int64, 2)])
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows in the table's order.
+
+    Attributes
+    ----------
+    accounts
+        The ids of each account, and how many `rows` it has.
+    pieces
+        The microseconds and the balance of each row.
+    """
+
+    accounts: pa.Table
+    pieces: list[NDArray[np.void]]
+
+    def between(self, begin: int, end: int) -> Iterator[NDArray[np.void]]:
+        """Yield some rows, without a copy."""
+        for number in range(begin // _PIECE, -(-end // _PIECE)):
+            first = number * _PIECE
+            yield self.pieces[number][max(begin - first, 0) : end - first]
+
+
+def sort_parts(tables: Iterable[pa.Table]) -> Iterator[Part]:
+    """Yield the rows of some tables in parts; those of an account come in time order."""
+    waiting, size = [], 0
+    for rows in tables:
+        waiting.append(rows)
+        size += rows.num_rows
+        if size >= PART:
+            yield _sorted(pa.concat_tables(waiting))
+            waiting, size = [], 0
+    if size:
+        yield _sorted(pa.concat_tables(waiting))
+
+
+def _sorted(rows: pa.Table) -> Part:
+    ids = rows.select(ACCOUNT_KEY).unify_dictionaries()
+    heads = account_heads(ids)
+    sizes = np.diff(heads, append=rows.num_rows)
+    stretches = ids.take(pa.array(heads)).append_column("rows", pa.array(sizes))
+    order, accounts = _in_order(stretches)
+    places = _places(heads[order], sizes[order])
+    times = rows["timestamp"].cast(pa.int64()).to_numpy()
+    words = words_of(rows["balance"])
+    pieces = []
+    for begin in range(0, len(places), _PIECE):
+        chosen = places[begin : begin + _PIECE]
+        # What an allocator gets back it may keep; this goes back to the system.
+        piece = np.frombuffer(mmap.mmap(-1, len(chosen) * _ROW.itemsize), _ROW)
+        piece["timestamp"] = times.take(chosen)
+        piece["balance"] = take(words, chosen)
+        pieces.append(piece.view(np.void))
+    return Part(accounts, pieces)
+
+
+def merge(parts: list[Part]) -> pd.DataFrame:
+    """Return the rows of some parts as a table.
+
+    Parameters
+    ----------
+    parts
+        The rows of an account come part by part in time order. The list is empty afterwards.
+    """
+    if not parts:
+        return empty_table()
+    stretches = pa.concat_tables(part.accounts for part in parts)
+    order, accounts = _in_order(stretches)
+    counts = accounts["rows"].to_numpy()
+    blocks = deque(_blocks(parts, stretches["rows"].to_numpy(), order))
+    parts.clear()
+    times, words = np.empty(counts.sum(), np.int64), np.empty((counts.sum(), 2), np.int64)
+
+    def fill(_: int) -> None:
+        begin, begins, sizes, pieces = blocks.popleft()
+        rows = np.concatenate(pieces).take(_places(begins, sizes)).view(_ROW)
+        times[begin : begin + len(rows)] = rows["timestamp"]
+        words[begin : begin + len(rows)] = rows["balance"]
+
+    map_parallel(fill, range(len(blocks)))
+    ids = (categories_of(accounts[name].chunk(0), counts) for name in ACCOUNT_KEY)
+    return frame_from(ids, times, pa.chunked_array([to_decimals(words)]))
+
+
+def _blocks(
+    parts: list[Part], sizes: NDArray[np.int64], order: NDArray[np.int64]
+) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64], list[NDArray[np.void]]]]:
+    """Yield where each block begins, of its rows where they begin and how many, and pieces.
+
+    Parameters
+    ----------
+    parts
+        Sorted rows.
+    sizes
+        How many rows each account of each part has.
+    order
+        The order of these in the table.
+    """
+    of_part = np.repeat(np.arange(len(parts)), [part.accounts.num_rows for part in parts])
+    ends = np.cumsum(sizes[order])
+    room = max(_PIECE, -(-int(ends[-1]) // _BLOCKS))
+    done, begin = np.zeros(len(parts), np.int64), 0
+    for block in np.split(order, np.flatnonzero(np.diff(ends // room)) + 1):
+        # Of each part, a block has the rows that follow those of the blocks before it.
+        came = np.sort(block)
+        counts = np.bincount(of_part[came], sizes[came], len(parts)).astype(np.int64)
+        pieces = [
+            piece
+            for part in np.flatnonzero(counts)
+            for piece in parts[part].between(done[part], done[part] + counts[part])
+        ]
+        begins = np.cumsum(sizes[came]) - sizes[came]
+        yield begin, begins[np.searchsorted(came, block)], sizes[block], pieces
+        done += counts
+        begin += int(counts.sum())
+
+
+def _in_order(stretches: pa.Table) -> tuple[NDArray[np.int64], pa.Table]:
+    """Return the table's order of stretches of rows, and the accounts, each with all its rows."""
+    codes, ids = zip(*(sorted_codes(stretches[name]) for name in ACCOUNT_KEY), strict=True)
+    numbers = account_numbers(codes, [len(distinct) for distinct in ids])
+    order = np.argsort(numbers, kind="stable")
+    firsts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+    sizes = np.add.reduceat(stretches["rows"].to_numpy()[order], firsts)
+    heads = order[firsts]
+    columns = [
+        pa.DictionaryArray.from_arrays(pa.array(code[heads]), distinct)
+        for code, distinct in zip(codes, ids, strict=True)
+    ]
+    return order, pa.table([*columns, sizes], [*ACCOUNT_KEY, "rows"])
+
+
+def _places(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[Any]:
+    """Return the places of rows that stand in stretches, one stretch after the other."""
+    total = int(sizes.sum())
+    narrow = np.int32 if total <= np.iinfo(np.int32).max else np.int64
+    shifts = begins - np.cumsum(sizes) + sizes
+    places: NDArray[Any] = np.arange(total, dtype=narrow)
+    places += np.repeat(shifts.astype(narrow), sizes)
+    return places
