@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -57,8 +58,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     report, file = session.config.stash[_REPORT], session.config.getoption("--record")
     for timed in session.config._benchmarksession.benchmarks:
         if timed.stats.data:
-            says = timed.name.removeprefix("test_").replace("_", " ")
-            report.tell(_room(timed.fullname), says, *timed.stats.data, unit="s")
+            what, _, which = timed.name.removeprefix("test_").removesuffix("]").partition("[")
+            says = re.sub(" takes? some time", "", what.replace("_", " "))
+            says += which and f": {which.replace('-', ', ')}"
+            most = timed.extra_info.get("seconds, at most")
+            report.tell(_room(timed.fullname), says, *timed.stats.data, unit="s", most=most)
     if file is not None:
         rooms = {_room(item.nodeid) for item in session.items}
         report.took = dict.fromkeys(rooms, time.monotonic() - _BEGAN)
