@@ -49,6 +49,7 @@ def test_the_page_tells_ratios_goals_and_what_failed(report):
     assert "500,000 rows load in 1.2 s, 4.0 times as fast as a plain loop." in lines
     assert f"| {LOOP} | 5.00 | 4.00 | 6.00 | 5.00 | 300 | 3 | 4.00 |" in lines
     missed, held = lines.index("### Missed"), lines.index("### Held")
+    assert held < lines.index("## Machine")
     assert missed < lines.index(
         "| the service: first page, ms | <= 40 | 50.00 | 30.00 | 70.00 | 3 |"
     )

@@ -75,9 +75,9 @@ def _room(name: str) -> str:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     report = terminalreporter.config.stash[_REPORT]
-    from tests.benchmarks.page import found  # noqa: PLC0415 - what is drawn is not measured
+    from tests.benchmarks.page import found, goals  # noqa: PLC0415 - drawing is not measured
 
-    for line in found(report):
+    for line in [*found(report), *goals(report)]:
         terminalreporter.write_line(line)
 
 
