@@ -293,7 +293,7 @@ class Report:
             yield _goal(says, HELD, [found], at_most=True)
         if self.bytes_a_row:
             ours, plain = self.bytes_a_row.values()
-            yield _goal("archive, bytes a row", 10, ours, at_most=True)
+            yield _goal("archive, bytes a row", 10, [ours], at_most=True)
             says = f"archive / plain files, {ours:.1f} and {plain:.1f} bytes a row"
             yield _goal(says, 0.8, [ours / plain], at_most=True)
         if self.rows_per_second is not None:
