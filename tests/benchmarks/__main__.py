@@ -34,8 +34,8 @@ PLAN: Final[dict[str, list[str]]] = {
     "explorer": [],
     "figures": [],
     "report": [],
-    "cluster": ["--rounds=1", "-k", "20000000"],
-    "cluster_export": ["--rounds=1"],
+    "cluster": ["--rounds=2", "-k", "20000000"],
+    "cluster_export": ["--rounds=2"],
 }
 """Of each file the options, chosen so that all end within 20 minutes on two processors."""
 
