@@ -3,7 +3,7 @@
 import gc
 
 # What is imported stays. To look through it for garbage again and again takes a quarter of a start.
-gc.set_threshold(50_000)
+gc.set_threshold(200_000)
 
 from balance_analysis.cli import main  # noqa: E402
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import io
 import json
 import os
 import tomllib
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from balance_analysis.errors import check_type
 from balance_analysis.notebook import rows_html
@@ -193,53 +194,40 @@ def read_assets(source: AssetsLike) -> Assets:
     if read is None:
         raise ValueError(f"{file}: assets stand in a .toml, .csv or .json file")
     try:
-        return _make(read(file), str(file))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not text in UTF-8: {error}") from error
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
+        content = read(file.read_text(encoding="utf-8-sig"))
+    except ValueError as error:
         raise ValueError(f"{file} can't be read: {error}") from error
+    return _make(content, str(file))
 
 
-def _read_toml(file: Path) -> Mapping[str, object]:
-    return tomllib.loads(file.read_text(encoding="utf-8"))
-
-
-def _read_json(file: Path) -> Mapping[str, object]:
-    content = json.loads(file.read_text(encoding="utf-8"))
-    if not isinstance(content, dict):
-        raise ValueError(f"{file} is no JSON object of assets by id")  # noqa: TRY004 - it is the file that is wrong
-    return content
-
-
-def _read_csv(file: Path) -> Mapping[str, object]:
-    with file.open(encoding="utf-8-sig", newline="") as lines:
-        rows = csv.DictReader(lines)
-        if missing := {"asset_id", "decimals"} - set(rows.fieldnames or ()):
-            raise ValueError(f"{file} has no column {', '.join(sorted(missing))}")
-        found: dict[str, object] = {}
-        for row in rows:
-            text = (row["decimals"] or "").strip()
-            if not text.isdecimal():
-                raise ValueError(
-                    f"{file}, line {rows.line_num}: decimals must be a whole number, not {text!r}"
-                )
-            about = {**{key: row.get(key) for key in ("symbol", "name")}, "decimals": int(text)}
-            asset = row["asset_id"]
-            if found.setdefault(asset, about) != about:
-                raise ValueError(
-                    f"{file}, line {rows.line_num}: asset {asset!r} is described otherwise above"
-                )
+def _read_csv(text: str) -> dict[str, object]:
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    if missing := {"asset_id", "decimals"} - set(rows.fieldnames or ()):
+        raise ValueError(f"it has no column {', '.join(sorted(missing))}")
+    found: dict[str, object] = {}
+    for row in rows:
+        decimals = (row["decimals"] or "").strip()
+        if not decimals.isdecimal():
+            raise ValueError(
+                f"line {rows.line_num}: decimals must be a whole number, not {decimals!r}"
+            )
+        about = {**{key: row.get(key) for key in ("symbol", "name")}, "decimals": int(decimals)}
+        asset = row["asset_id"]
+        if found.setdefault(asset, about) != about:
+            raise ValueError(f"line {rows.line_num}: asset {asset!r} is described otherwise above")
     return found
 
 
-_READERS: Final[Mapping[str, Callable[[Path], Mapping[str, object]]]] = {
-    ".toml": _read_toml,
-    ".json": _read_json,
+_READERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    ".toml": tomllib.loads,
+    ".json": json.loads,
     ".csv": _read_csv,
 }
 
 
-def _make(content: Mapping[str, object], where: str) -> Assets:
+def _make(content: object, where: str) -> Assets:
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{where} is no object of assets by id")  # noqa: TRY004 - the content is wrong
     return Assets({asset_id: _asset(asset_id, about, where) for asset_id, about in content.items()})
 
 

@@ -30,6 +30,8 @@ _TYPE_PREFIX: Final = "ACCOUNT_TYPE_"
 _NEWER: Final = "new:"
 _ID: Final = "id:"
 
+_LISTS: Final = ("party_ids", "market_ids", "account_types")
+
 IDS_PER_REQUEST: Final = 60
 """At some 82 characters an id, a URL with all account types beside them stays under 8 KB."""
 
@@ -48,12 +50,8 @@ class Filters:
 
     def sorted(self) -> Filters:
         """Return the same filters in the one form in which they can be compared."""
-        return replace(
-            self,
-            party_ids=tuple(sorted({*self.party_ids})),
-            market_ids=tuple(sorted({*self.market_ids})),
-            account_types=tuple(sorted({*self.account_types})),
-        )
+        lists: dict[str, Any] = {name: tuple(sorted({*getattr(self, name)})) for name in _LISTS}
+        return replace(self, **lists)
 
     def allowed(self) -> dict[str, tuple[str, ...]]:
         """Return for each column that is filtered the values that are asked for."""
@@ -89,7 +87,7 @@ class Filters:
         Only lists of the caller's own are halved: their parts are the whole by definition. All the
         account types that are known are not all that a node may have.
         """
-        for name in ("party_ids", "market_ids", "account_types"):
+        for name in _LISTS:
             values = getattr(self, name)
             if len(values) > 1:
                 middle = len(values) // 2

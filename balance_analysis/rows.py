@@ -1,7 +1,8 @@
 """Rows in Arrow: their order, and rows that came twice.
 
 The order of a table is by account, then time. Ids are sorted once each, as the few distinct values
-of a dictionary; rows are then sorted by numbers.
+of a dictionary; rows are then sorted by numbers. None of it imports pandas, as pyarrow does when it
+is given a list or an array of numpy's, or asked for one: that takes as long as thirty pages.
 """
 
 from __future__ import annotations
@@ -31,6 +32,16 @@ class BadRow:
     raw: str
     reason: str
     time: int | None
+
+
+def to_numbers(column: pa.Array) -> NDArray[Any]:
+    """Return integers, none missing, as numpy has them; they are not copied."""
+    return np.from_dlpack(column)
+
+
+def from_numbers(numbers: NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """Return numbers as a column of a type that is as wide; they are not copied."""
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def canonical(rows: pa.Table, *, sort: bool = True, is_by_time: bool = False) -> pa.Table:
@@ -66,16 +77,16 @@ def canonical_columns(
     order = None
     if sort:
         accounts = account_numbers(codes, [len(distinct) for distinct in values])
-        order = _order(accounts, None if is_by_time else columns[0].cast(pa.int64()).to_numpy())
+        order = _order(accounts, None if is_by_time else _times(columns[0]))
         del accounts
     done = []
     for distinct in values:
         code = codes.pop(0)
-        indices = pa.array(code if order is None else code[order])
+        indices = from_numbers(code if order is None else code[order], pa.int32())
         done.append(pa.DictionaryArray.from_arrays(indices, distinct))
     while columns:
         column = _one_chunk(columns.pop(0))
-        done.append(column if order is None else column.take(pa.array(order)))
+        done.append(column if order is None else column.take(from_numbers(order, pa.int64())))
     return pa.table(done, schema=ARROW_SCHEMA)
 
 
@@ -115,9 +126,9 @@ def account_heads(rows: pa.Table) -> NDArray[np.int64]:
 
 def has_repeats(rows: pa.RecordBatch) -> bool:
     """Whether two rows of a batch in time order have one account and one timestamp."""
-    codes = [rows[name].indices.to_numpy() for name in ACCOUNT_KEY]
+    codes = [to_numbers(rows[name].indices) for name in ACCOUNT_KEY]
     numbers = account_numbers(codes, [len(rows[name].dictionary) for name in ACCOUNT_KEY])
-    times = rows["timestamp"].cast(pa.int64()).to_numpy()
+    times = to_numbers(rows["timestamp"].cast(pa.int64()))
     blocks = np.cumsum(np.append(0, times[1:] != times[:-1])) if len(times) else times
     both = np.sort(
         account_numbers([blocks, numbers], [len(times), int(numbers.max(initial=0)) + 1])
@@ -165,13 +176,17 @@ def stable_order(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
 def sorted_codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.StringArray]:
     """Return a column of ids as codes into its sorted distinct values."""
     encoded = _one_chunk(_unified(column))
-    indices = encoded.indices.to_numpy(zero_copy_only=False)
+    indices = to_numbers(encoded.indices)
     used = np.flatnonzero(np.bincount(indices, minlength=len(encoded.dictionary)))
-    distinct = encoded.dictionary.take(pa.array(used))
-    order = pc.sort_indices(distinct).to_numpy()
+    distinct = encoded.dictionary.take(from_numbers(used, pa.int64()))
+    order = to_numbers(pc.sort_indices(distinct))
     rank = np.empty(len(encoded.dictionary), np.int32)
     rank[used[order]] = np.arange(len(order), dtype=np.int32)
-    return rank[indices], distinct.take(pa.array(order))
+    return rank[indices], distinct.take(from_numbers(order, pa.uint64()))
+
+
+def _times(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    return to_numbers(_one_chunk(column.cast(pa.int64())))
 
 
 def _unified(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -183,4 +198,4 @@ def _unified(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)

@@ -114,11 +114,11 @@ def test_assets_that_are_described_wrongly_are_refused(about, message):
         ("a.txt", "", "stand in a .toml, .csv or .json file"),
         ("a.toml", "[", "can't be read"),
         ("a.json", "{", "can't be read"),
-        ("a.json", "[1]", "no JSON object"),
+        ("a.json", "[1]", "is no object of assets by id"),
         ("a.csv", "asset_id\nx\n", "no column decimals"),
         ("a.csv", "asset_id,decimals\nx,1.5\n", "line 2: decimals must be a whole number"),
         ("a.csv", "asset_id,decimals\nx,1\nx,2\n", "line 3: asset 'x' is described otherwise"),
-        ("a.toml", b"\xff", "not text in UTF-8"),
+        ("a.toml", b"\xff", "can't be read: .*codec"),
     ],
 )
 def test_a_file_that_holds_no_assets_is_refused(tmp_path, name, text, message):

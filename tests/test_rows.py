@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.rows import account_numbers, canonical, has_repeats
+from balance_analysis.rows import account_numbers, canonical, has_repeats, stable_order
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
 from tests.analysis.tables import arrow_of, rows
 
@@ -51,6 +51,15 @@ def test_a_repeat_is_an_account_that_has_two_rows_at_one_time(rows, again):
     batch = arrow(rows).cast(ARROW_SCHEMA).combine_chunks().to_batches()
     keys = [row[:5] for row in rows]
     assert any(map(has_repeats, batch)) == (len(set(keys)) < len(keys))
+
+
+@given(st.sampled_from([1, 8, 16, 17, 31, 32, 40, 63]), st.integers(0, 300), st.integers(0, 99))
+def test_numbers_of_any_size_are_ordered_and_equal_ones_stay(bits, size, seed):
+    rng = np.random.default_rng(seed)
+    values = rng.integers(-(2**bits), 2**bits, 4)
+    numbers = rng.choice(values, size) ^ rng.integers(0, 4, size)
+    expected = sorted(range(size), key=numbers.tolist().__getitem__)
+    assert stable_order(numbers).tolist() == expected
 
 
 codes = st.lists(st.tuples(*[st.integers(0, 2**31 - 1)] * 4), max_size=30)

@@ -346,17 +346,16 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
         too_large & is_inside[starts],
         lambda run: f"a flow of {steps.name(int(steps.numbers[starts[run]]))}",
     )
-    changes = np.append(0, np.cumsum(~int128.is_zero(deltas)))
     unknown = steps.is_fresh[starts].astype(np.int64)
     if steps.ceases is not None:
-        unknown = np.add.reduceat(steps.is_fresh, starts, dtype=np.int64)
+        unknown = int128.sum_runs(steps.is_fresh, starts)
     found = {
         "number": np.cumsum(steps.is_head[starts]) - 1,
         "period": periods[starts],
         "first_seen": steps.times[starts],
         "last_seen": steps.times[stops - 1],
         "rows": stops - starts,
-        "changes": changes[stops] - changes[starts],
+        "changes": int128.sum_runs(~int128.is_zero(deltas), starts),
         "unknown": unknown,
         "inflow": inflow,
         "outflow": outflow,
@@ -371,9 +370,7 @@ def _sum_positive(
     words: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the sum of the positive amounts of each run, and which have more than 38 digits."""
-    if not len(starts):
-        return words, np.empty(0, bool)
     is_positive = ~(words[:, 1] >> np.int64(63))  # all bits of what is not negative
-    width = int128.ROOM - int(np.max(stops - starts)).bit_length()
-    digits = [np.add.reduceat(x & is_positive, starts) for x in int128.digits_of(words, width)]
+    width = int128.ROOM - int(np.max(stops - starts, initial=0)).bit_length()
+    digits = [int128.sum_runs(x & is_positive, starts) for x in int128.digits_of(words, width)]
     return int128.compose(digits, width)

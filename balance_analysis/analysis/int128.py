@@ -211,7 +211,7 @@ def compose(
     carried, carry = _carry(digits, width, max(places, len(digits)))
     low, high = np.zeros(len(carry), np.uint64), np.zeros(len(carry), np.int64)
     for place, digit in enumerate(carried[:places]):
-        _add_bits(low, high, digit, place * width)
+        _add_bits(low, high, digit, place * width, width)
     # What lies beyond 128 bits must repeat the sign.
     sign = high >> np.int64(_WORD - 1)
     above = places * width - 2 * _WORD
@@ -236,16 +236,20 @@ def _carry(
 
 
 def _add_bits(
-    low: NDArray[np.uint64], high: NDArray[np.int64], digit: NDArray[np.int64], place: int
+    low: NDArray[np.uint64],
+    high: NDArray[np.int64],
+    digit: NDArray[np.int64],
+    place: int,
+    width: int,
 ) -> None:
-    """Set the bits of a digit from a place on; those beyond 128 are lost."""
+    """Set the bits of a digit, so many, from a place on; those beyond 128 are lost."""
     bits = digit.view(np.uint64)
     upper = high.view(np.uint64)
     if place >= _WORD:
         upper |= bits << np.uint64(place - _WORD)
         return
     low |= bits << np.uint64(place)
-    if place:
+    if place + width > _WORD:
         upper |= bits >> np.uint64(_WORD - place)
 
 
@@ -269,6 +273,17 @@ def sum_groups(
         np.add.at(total, groups, digit)
         sums.append(total)
     return sums
+
+
+def sum_runs(values: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the sums of numbers from each start, ascending, to before the next one.
+
+    Each must fit into an int64. The running sum needn't: its differences are right in any case, and
+    found in a fraction of the time that `numpy.add.reduceat` takes for short runs.
+    """
+    running = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(values, out=running[1:])
+    return np.diff(running.take(np.append(starts, len(values))))
 
 
 def sum_words(

@@ -317,8 +317,7 @@ def averages(held: AsOf, edges: NDArray[np.int64]) -> Columns:
     for digit in int128.digits_of(steps.words, width):
         total = digit.take(rows)
         total *= carried
-        if len(starts):
-            total[cells] += np.add.reduceat(digit * lengths, starts)
+        total[cells] += int128.sum_runs(digit * lengths, starts)
         sums.append(total)
     divisors = spans[0] if np.all(spans == spans[0]) else np.tile(spans, len(steps))
     words, _ = int128.compose(int128.divide(sums, width, divisors), width)

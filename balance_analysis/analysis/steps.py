@@ -196,8 +196,9 @@ def map_parallel(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
 
 def take_ids(ids: pd.DataFrame, places: NDArray[np.integer[Any]]) -> dict[str, pd.Categorical]:
     """Return columns of ids at some places."""
-    taken = map_parallel(lambda name: ids[name].array[places], list(ids))
-    return dict(zip(map(str, ids), taken, strict=True))
+    names = [str(name) for name in ids]
+    taken = map_parallel(lambda name: ids[name].array[places], names)
+    return dict(zip(names, taken, strict=True))
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from balance_analysis.analysis import int128
 from balance_analysis.analysis.flows import flow_runs
 from balance_analysis.analysis.grid import to_times
 from balance_analysis.analysis.history import are_known, make_history
+from balance_analysis.analysis.int128 import sum_runs
 from balance_analysis.analysis.statistics import averages
 from balance_analysis.analysis.steps import ALWAYS, check_fits, cut, join, map_blocks
 from balance_analysis.analysis.units import in_units
@@ -134,7 +135,7 @@ def summarize_accounts(
 def _summarize(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     """Return the columns of a block of accounts, amounts as words, times in microseconds."""
     pieces, flows = cut(steps, edges), _flows(steps, edges)
-    before = np.add.reduceat(steps.times < edges[0], steps.heads, dtype=np.int64)
+    before = sum_runs(steps.times < edges[0], steps.heads)
     last = steps.heads + np.maximum(before - 1, 0)
     opening, closing = int128.take(steps.words, last), int128.take(pieces.words, pieces.lasts)
     is_opened, is_closed = before > 0, pieces.ends_known
@@ -207,4 +208,4 @@ def _zero_shares(pieces: Pieces) -> NDArray[np.float64]:
     known_for = pieces.known_for
     at_zero = known_for * int128.is_zero(pieces.words)
     with np.errstate(invalid="ignore"):
-        return np.add.reduceat(at_zero, pieces.starts) / np.add.reduceat(known_for, pieces.starts)
+        return sum_runs(at_zero, pieces.starts) / sum_runs(known_for, pieces.starts)

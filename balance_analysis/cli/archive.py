@@ -13,18 +13,8 @@ import typer
 from typer import Option
 
 import balance_analysis as ba
+from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, command
-from balance_analysis.cli.options import (
-    ArchiveAt,
-    ArchiveIfAny,
-    PrintFormat,
-    Scheduler,
-    Text,
-    Texts,
-    check_is,
-    command_line,
-    duration_option,
-)
 from balance_analysis.cli.output import BAD, PARTIAL, Messages, echo
 from balance_analysis.errors import RequestError
 from balance_analysis.text import count_text, spans_text, to_duration
@@ -47,25 +37,27 @@ _BURST: Final = 5
 @command(panel=ARCHIVE)
 def status(
     messages: Messages,
-    archive: ArchiveAt,
-    max_age: Annotated[Text, duration_option("Exit 3 if its end lies longer ago.")] = None,
+    archive: options.ArchiveAt,
+    max_age: Annotated[
+        options.Text, options.duration_option("Exit 3 if its end lies longer ago.")
+    ] = None,
     fail_on_gaps: Annotated[
         bool,
         Option("--fail-on-gaps", help="Exit 3 if a part is missing or unproven, the first too."),
     ] = False,
-    form: PrintFormat = "table",
+    form: options.PrintFormat = "table",
 ) -> None:
     """Tell what an archive holds, and where something is missing; exit 5 if files are.
 
     With -q nothing is printed but what is wrong.
     """
     oldest = None if max_age is None else to_duration(max_age)
-    check_is("archive", archive)
+    options.check_is("archive", archive)
     found = ba.Archive(archive).status()
     if not messages.quiet:
         echo(found.to_json() if form == "json" else str(found))
     if found.lost:
-        lost, told = count_text(len(found.lost), "file"), command_line("verify", archive)
+        lost, told = count_text(len(found.lost), "file"), options.command_line("verify", archive)
         messages.fail(f"{lost} of it gone, or not as written; `{told}` tells more", BAD)
     wrong = []
     if oldest is not None and found.is_older_than(oldest):
@@ -85,29 +77,29 @@ def status(
 @command(panel=ARCHIVE)
 def verify(
     messages: Messages,
-    archive: ArchiveAt,
-    against: Annotated[Text, Option(metavar="URL", help="Compare with this node.")] = None,
+    archive: options.ArchiveAt,
+    against: Annotated[options.Text, Option(metavar="URL", help="Compare with this node.")] = None,
     segments: Annotated[
-        Texts,
+        options.Texts,
         Option(metavar="PATH", help="Compare with these segments, ledger and all; repeatable."),
     ] = None,
     sample: Annotated[int, Option(min=1, help="Windows to ask again with --against.")] = 10,
-    scheduler: Scheduler = None,
-    form: PrintFormat = "table",
+    scheduler: options.Scheduler = None,
+    form: options.PrintFormat = "table",
 ) -> None:
     """Prove that an archive is whole, or tell what is wrong and which command mends it."""
-    check_is("archive", archive)
-    options: dict[str, Any] = {"sample": sample, "progress": messages.shows_progress}
+    options.check_is("archive", archive)
+    how: dict[str, Any] = {"sample": sample, "progress": messages.shows_progress}
     with contextlib.ExitStack() as stack:
         if against is not None:
-            check_is("node", against)
-            options["against"] = stack.enter_context(ba.Client(against))
+            options.check_is("node", against)
+            how["against"] = stack.enter_context(ba.Client(against))
         if segments is not None:
-            options["segments"] = segments
+            how["segments"] = segments
         if cluster := stack.enter_context(connected(scheduler)):
-            found = ba.cluster.verify(ba.Archive(archive), client=cluster, **options)
+            found = ba.cluster.verify(ba.Archive(archive), client=cluster, **how)
         else:
-            found = ba.Archive(archive).verify(**options)
+            found = ba.Archive(archive).verify(**how)
     echo(found.to_json() if form == "json" else str(found))
     if not found.is_whole:
         raise typer.Exit(BAD)
@@ -116,7 +108,7 @@ def verify(
 @command(panel=ARCHIVE)
 def serve(
     messages: Messages,
-    archive: ArchiveIfAny = None,
+    archive: options.ArchiveIfAny = None,
     demo: Annotated[bool, Option("--demo", help="Serve the sample data instead.")] = False,
     host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 3008,
@@ -124,27 +116,30 @@ def serve(
         bool, Option("--strict-coverage", help="Refuse what reaches beyond the coverage, with 416.")
     ] = False,
     rate_limit: Annotated[
-        Text, Option(metavar="N|off", help="Requests a second from one address. [20, loopback off]")
+        options.Text,
+        Option(metavar="N|off", help="Requests a second from one address. [20, loopback off]"),
     ] = None,
-    timeout: Annotated[str, duration_option("How long a question may take before 504.")] = "30s",
+    timeout: Annotated[
+        str, options.duration_option("How long a question may take before 504.")
+    ] = "30s",
 ) -> None:
     """Serve an archive as a node does, to any client, and to a browser as a page to explore it."""
     host = host.strip("[]")
     limit, seconds = _rate_limit(rate_limit, host), to_duration(timeout).total_seconds()
     if not seconds:
         raise ValueError("--timeout must be more than 0")
-    options = {"strict_coverage": strict_coverage, "timeout": seconds, "rate_limit": limit}
+    how = {"strict_coverage": strict_coverage, "timeout": seconds, "rate_limit": limit}
 
     def tell(what: str, url: str) -> None:
         messages.say(f"Serving {what} at {url}, described at {url}/docs")
 
-    _serve(archive, tell, demo=demo, host=host, port=port, options=options)
+    _serve(archive, tell, demo=demo, host=host, port=port, how=how)
 
 
 @command(panel=ARCHIVE)
 def explore(
     messages: Messages,
-    archive: ArchiveIfAny = None,
+    archive: options.ArchiveIfAny = None,
     demo: Annotated[bool, Option("--demo", help="Explore the sample data instead.")] = False,
 ) -> None:
     """Open an archive in the browser: its balances over time, holders, flows and limits."""
@@ -155,7 +150,7 @@ def explore(
         messages.say(f"Exploring {what} at {url}; end with Ctrl-C")
         webbrowser.open(url)
 
-    _serve(archive, tell, demo=demo, host="127.0.0.1", port=0, options={})
+    _serve(archive, tell, demo=demo, host="127.0.0.1", port=0, how={})
 
 
 def _serve(
@@ -165,19 +160,19 @@ def _serve(
     demo: bool,
     host: str,
     port: int,
-    options: dict[str, Any],
+    how: dict[str, Any],
 ) -> None:
     """Serve an archive, or the sample data, until a signal; `tell` gets its name and address."""
     if (archive is None) != demo:
         raise ValueError("name an archive, or --demo, and not both")
-    check_is("archive", archive or "")
+    options.check_is("archive", archive or "")
     from balance_analysis.demo import sample_archive
     from balance_analysis.service.app import create_app
     from balance_analysis.service.server import serve_until_told
 
     with contextlib.nullcontext(ba.Archive(archive)) if archive else sample_archive() as found:
         what = found.uri if archive else "the sample data"
-        application = create_app(found, **options)
+        application = create_app(found, **how)
         try:
             serve_until_told(application, host=host, port=port, on_up=partial(tell, what))
         except OSError as error:  # the address is the option that can't be used

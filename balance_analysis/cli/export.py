@@ -13,24 +13,9 @@ import typer
 from typer import Argument, Option
 
 import balance_analysis as ba
+from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, app, command
 from balance_analysis.cli.archive import connected
-from balance_analysis.cli.options import (
-    AccountOptions,
-    OnBadRows,
-    PartitionIfAny,
-    PrintFormat,
-    Rate,
-    Scheduler,
-    Text,
-    Texts,
-    check_is,
-    command_line,
-    duration_option,
-    filters_in,
-    interval,
-    kind_of,
-)
 from balance_analysis.cli.output import (
     BAD,
     LOCKED,
@@ -58,27 +43,35 @@ _Config = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions(AccountOptions):
+class ExportOptions(options.AccountOptions):
     """The options that are settings too."""
 
     assets: Annotated[
         Path | None,
         Option(metavar="FILE", help="Symbols and decimals of assets, which the archive keeps."),
     ] = None
-    since: Annotated[Text, Option(help="Start, if the archive begins later. [oldest row]")] = None
-    until: Annotated[Text, Option(help="End, exclusive; by default now, less --lag.")] = None
-    lag: Annotated[Text, duration_option("How far behind now to end. [1m]")] = None
-    overlap: Annotated[Text, duration_option("How much of the end to ask for again. [10m]")] = None
-    settle: Annotated[Text, duration_option("How long the last block must stay so. [10s]")] = None
-    fill_gaps: Annotated[bool | None, Option(help="Ask for what is missing or unproven.")] = None
-    partition: PartitionIfAny = None
-    page_size: Annotated[int | None, Option(min=1, help="Rows a request. [5000]")] = None
-    workers: Annotated[int | None, Option(min=1, help="Requests at once. [4]")] = None
-    max_requests_per_second: Rate = None
-    on_bad_rows: Annotated[OnBadRows | None, Option(help="What becomes of them. [quarantine]")] = (
+    since: Annotated[
+        options.Text, Option(help="Start, if the archive begins later. [oldest row]")
+    ] = None
+    until: Annotated[options.Text, Option(help="End, exclusive; by default now, less --lag.")] = (
         None
     )
-    scheduler: Scheduler = None
+    lag: Annotated[options.Text, options.duration_option("How far behind now to end. [1m]")] = None
+    overlap: Annotated[
+        options.Text, options.duration_option("How much of the end to ask for again. [10m]")
+    ] = None
+    settle: Annotated[
+        options.Text, options.duration_option("How long the last block must stay so. [10s]")
+    ] = None
+    fill_gaps: Annotated[bool | None, Option(help="Ask for what is missing or unproven.")] = None
+    partition: options.PartitionIfAny = None
+    page_size: Annotated[int | None, Option(min=1, help="Rows a request. [5000]")] = None
+    workers: Annotated[int | None, Option(min=1, help="Requests at once. [4]")] = None
+    max_requests_per_second: options.Rate = None
+    on_bad_rows: Annotated[
+        options.OnBadRows | None, Option(help="What becomes of them. [quarantine]")
+    ] = None
+    scheduler: options.Scheduler = None
     metrics_file: Annotated[
         Path | None, Option(metavar="FILE", help="Write figures for Prometheus here.")
     ] = None
@@ -90,9 +83,9 @@ class ExportOptions(AccountOptions):
 @command(panel=ARCHIVE)
 def export(
     messages: Messages,
-    options: ExportOptions,
+    given: ExportOptions,
     targets: Annotated[
-        Texts, Argument(metavar="URL... ARCHIVE", help="Addresses; with --config a NAME.")
+        options.Texts, Argument(metavar="URL... ARCHIVE", help="Addresses; with --config a NAME.")
     ] = None,
     config: _Config = None,
     dry_run: Annotated[
@@ -104,17 +97,17 @@ def export(
 
     It ends with 3 where the node doesn't remember all that a run asks for: that part is unproven.
     """
-    messages.is_json = options.log_format == "json"
-    values = _resolve(targets or [], config, asdict(options))
+    messages.is_json = given.log_format == "json"
+    values = _resolve(targets or [], config, asdict(given))
     settings = {name: value.value for name, value in values.items()}
     for name, example in (("url", "https://node.example.org"), ("archive", "a folder")):
         if not settings[name]:
             raise ValueError(f"the setting {name} is missing: {example}; see `export --help`")
     messages.is_json = settings["log_format"] == "json"
     if dry_run and repair:
-        told = command_line("verify", settings["archive"])
+        told = options.command_line("verify", settings["archive"])
         raise ValueError(f"--repair has no --dry-run; `{told}` tells what it would mend")
-    if options.scheduler is not None and (repair or dry_run):
+    if given.scheduler is not None and (repair or dry_run):
         option = "--repair" if repair else "--dry-run"
         raise ValueError(f"{option} works without a cluster: leave --scheduler out")
     if settings["metrics_file"] is not None and not dry_run:
@@ -122,7 +115,7 @@ def export(
         check_output(settings["metrics_file"], inputs=[config, folder])
     if repair:
         # A schedule's interval is not meant to be asked for anew whenever a file is mended.
-        settings |= {"since": options.since, "until": options.until}
+        settings |= {"since": given.since, "until": given.until}
     run = Export(settings, messages)
     if not dry_run:
         messages.on_failure = run.failed
@@ -161,7 +154,9 @@ class Export:
             for start, end in spans
             for period in periods_between(to_microseconds(start), to_microseconds(end), partition)
         }
-        echo(estimate(client, spans, filters_in(self._settings), files=len(files), **limits))
+        echo(
+            estimate(client, spans, options.filters_in(self._settings), files=len(files), **limits)
+        )
         return 0
 
     def load(self, client: ba.Client) -> int:
@@ -235,7 +230,7 @@ class Export:
             client,
             self._archive,
             progress=self._messages.shows_progress,
-            **filters_in(settings),
+            **options.filters_in(settings),
             **{name: settings[name] for name in names},
             **self._how(),
             **how,
@@ -245,12 +240,12 @@ class Export:
         """Return the arguments that `export` and `repair` have in common."""
         names, bounds = ("page_size", "workers"), (self._settings["since"], self._settings["until"])
         own = {name: self._settings[name] for name in names}
-        return {**interval(*bounds), **own, "on_report": self._keep}
+        return {**options.interval(*bounds), **own, "on_report": self._keep}
 
-    def _command(self, *options: str) -> str:
+    def _command(self, *words: str) -> str:
         from balance_analysis.archive.manifest import export_command
 
-        return export_command(self._archive.store, *options, url=self._settings["url"][0])
+        return export_command(self._archive.store, *words, url=self._settings["url"][0])
 
     def _keep(self, report: RunReport) -> None:
         self._report = report
@@ -294,7 +289,7 @@ def warn_of_damage(run: ba.Run, archive: ba.Archive, *, url: str | None = None) 
             "%s gone, or not as written, such as %s: `%s` tells more, `%s` mends it",
             count_text(len(run.damaged), "file"),
             run.damaged[0],
-            command_line("verify", archive.uri),
+            options.command_line("verify", archive.uri),
             export_command(archive.store, "--repair", url=url),
         )
 
@@ -307,7 +302,7 @@ def warn_of_bad_rows(count: int, run: str) -> None:
 
 
 def _resolve(
-    targets: list[str], config: Path | None, options: Mapping[str, object]
+    targets: list[str], config: Path | None, given: Mapping[str, object]
 ) -> dict[str, Value]:
     """Return the settings of an export, with where each comes from."""
     from balance_analysis.cli.settings import resolve
@@ -315,30 +310,30 @@ def _resolve(
     if config is not None and len(targets) > 1:
         raise ValueError(f"with --config, give its NAME alone, not {' '.join(targets)}")
     if config is not None:
-        return resolve(options, environ=os.environ, config=config, name="".join(targets) or None)
+        return resolve(given, environ=os.environ, config=config, name="".join(targets) or None)
     _check_targets(targets)
     named = {"url": targets[:-1], "archive": targets[-1]} if targets else {}
-    return resolve({**options, **named}, environ=os.environ)
+    return resolve({**given, **named}, environ=os.environ)
 
 
 def _check_targets(targets: list[str]) -> None:
     """Raise if these are plainly not addresses of nodes and then an archive."""
-    urls = [each for each in targets if kind_of(each) == "node"]
+    urls = [each for each in targets if options.kind_of(each) == "node"]
     others = [each for each in targets if each not in urls]
-    if len(targets) == 1 and kind_of(targets[0]) == "archive":
+    if len(targets) == 1 and options.kind_of(targets[0]) == "archive":
         from balance_analysis.archive.manifest import export_command
 
         told = export_command(ba.Archive(targets[0]).store)
         raise ValueError(f"name a node's address before the archive: `{told}`")
     if urls and targets[-1] in urls and len(others) <= 1:
-        told = command_line("export", *urls, *(others or ["archive"]))
+        told = options.command_line("export", *urls, *(others or ["archive"]))
         raise ValueError(f"the archive comes last: `{told}`")
     if len(targets) == 1:
         raise ValueError("give URL... ARCHIVE, or --config FILE NAME")
     for each in targets[:-1]:
-        check_is("node", each)
+        options.check_is("node", each)
     if targets:
-        check_is("archive", targets[-1])
+        options.check_is("archive", targets[-1])
 
 
 _config = typer.Typer(help="Tell which settings hold, and why.", no_args_is_help=True)
@@ -348,9 +343,11 @@ app.add_typer(_config, name="config", rich_help_panel=ARCHIVE)
 @command(_config)
 def show(
     messages: Messages,
-    name: Annotated[Text, Argument(metavar="NAME", help="Which [export.NAME] of FILE.")] = None,
+    name: Annotated[
+        options.Text, Argument(metavar="NAME", help="Which [export.NAME] of FILE.")
+    ] = None,
     config: _Config = None,
-    form: PrintFormat = "table",
+    form: options.PrintFormat = "table",
 ) -> None:
     """Tell each setting of `export` and where it comes from; credentials are not shown."""
     if name is not None and config is None:

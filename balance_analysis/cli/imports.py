@@ -8,18 +8,10 @@ import typer
 from typer import Argument, Option
 
 import balance_analysis as ba
+from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, command
 from balance_analysis.cli.archive import connected
 from balance_analysis.cli.export import warn_of_bad_rows, warn_of_conflicts, warn_of_damage
-from balance_analysis.cli.options import (
-    AccountOptions,
-    ArchiveAt,
-    OnBadRows,
-    PartitionIfAny,
-    Scheduler,
-    command_line,
-    kind_of,
-)
 from balance_analysis.cli.output import BAD, PARTIAL, Messages, echo, print_spans
 from balance_analysis.text import count_text, spans_text
 
@@ -27,14 +19,14 @@ from balance_analysis.text import count_text, spans_text
 @command(panel=ARCHIVE)
 def import_(
     messages: Messages,
-    archive: ArchiveAt,
+    archive: options.ArchiveAt,
     segments: Annotated[
         list[str], Argument(metavar="SEGMENT...", help="Zips, folders of such, or patterns.")
     ],
-    accounts: AccountOptions,
-    partition: PartitionIfAny = None,
-    on_bad_rows: Annotated[OnBadRows, Option(help="What becomes of them.")] = "quarantine",
-    scheduler: Scheduler = None,
+    accounts: options.AccountOptions,
+    partition: options.PartitionIfAny = None,
+    on_bad_rows: Annotated[options.OnBadRows, Option(help="What becomes of them.")] = "quarantine",
+    scheduler: options.Scheduler = None,
     dry_run: Annotated[
         bool, Option("--dry-run", help="Tell what is there and what is new; write nothing.")
     ] = False,
@@ -76,6 +68,6 @@ def _check_order(archive: str, segments: list[str]) -> None:
     """Raise if the archive's place is taken by segments."""
     from balance_analysis.segments.segment import are_segments
 
-    if kind_of(archive) != "archive" and are_segments(archive):
-        told = command_line("import", segments[-1], archive, *segments[:-1])
+    if options.kind_of(archive) != "archive" and are_segments(archive):
+        told = options.command_line("import", segments[-1], archive, *segments[:-1])
         raise ValueError(f"the archive comes first: `{told}`")

@@ -16,20 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 import balance_analysis as ba
+from balance_analysis.cli import options
 from balance_analysis.cli.app import NODE, app, command
-from balance_analysis.cli.options import (
-    AccountOptions,
-    PrintFormat,
-    Rate,
-    Since,
-    Until,
-    Url,
-    Urls,
-    check_is,
-    interval,
-    kind_of,
-    output_option,
-)
 from balance_analysis.cli.output import PARTIAL, Messages, echo, printable
 from balance_analysis.cli.tables import SUMMARY, print_accounts
 from balance_analysis.errors import BalanceAnalysisError
@@ -44,20 +32,20 @@ if TYPE_CHECKING:
 @command(panel=NODE)
 def fetch(
     messages: Messages,
-    url: Urls,
-    output: Annotated[Path, output_option("To write, .parquet.")],
-    accounts: AccountOptions,
-    since: Since = None,
-    until: Until = None,
+    url: options.Urls,
+    output: Annotated[Path, options.output_option("To write, .parquet.")],
+    accounts: options.AccountOptions,
+    since: options.Since = None,
+    until: options.Until = None,
     page_size: Annotated[int, Option(min=1, help="Rows a request.")] = 5000,
     workers: Annotated[int, Option(min=1, help="Requests at once.")] = 4,
-    max_requests_per_second: Rate = None,
+    max_requests_per_second: options.Rate = None,
     resume: Annotated[bool, Option("--resume", help="Go on with an interrupted fetch.")] = False,
 ) -> None:
     """Load all balance changes of an interval into one Parquet file, complete or not at all."""
     for each in url:
-        check_is("node", each)
-    bounds = interval(since, until)
+        options.check_is("node", each)
+    bounds = options.interval(since, until)
     check_output(output, suffixes=("", ".parquet", ".pq"))
     from balance_analysis.known import lacking
     from balance_analysis.load.to_parquet import partial_path
@@ -107,12 +95,12 @@ def _telling_part(side: Path, messages: Messages) -> Iterator[None]:
 @command(panel=NODE)
 def limits(
     messages: Messages,
-    url: Url,
-    output: Annotated[Path | None, output_option("Write JSON here as well.")] = None,
-    form: PrintFormat = "table",
+    url: options.Url,
+    output: Annotated[Path | None, options.output_option("Write JSON here as well.")] = None,
+    form: options.PrintFormat = "table",
 ) -> None:
     """Show the network's limits as they are now."""
-    check_is("node", url)
+    options.check_is("node", url)
     if output is not None:
         check_output(output, suffixes=("", ".json"))
     with ba.Client(url) as client:
@@ -144,15 +132,15 @@ def doctor(
     url: Annotated[
         str, Argument(metavar="URL_OR_SEGMENTS", help="A node's address, or a folder of segments.")
     ],
-    form: PrintFormat = "table",
+    form: options.PrintFormat = "table",
 ) -> None:
     """Tell what a node does and misdoes, in at most 40 requests; of segments, what they hold."""
     report: ba.NodeReport | ba.SegmentsReport
     path = Path(url)
-    if kind_of(url) != "archive" and (path.is_dir() or zipfile.is_zipfile(path)):
+    if options.kind_of(url) != "archive" and (path.is_dir() or zipfile.is_zipfile(path)):
         report = ba.diagnose_segments(url)
     else:
-        check_is("node", url)
+        options.check_is("node", url)
         with ba.Client(url) as client:
             report = ba.diagnose_node(client)
     echo(report.to_json() if form == "json" else str(report))

@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 from typer import Option
 
 import balance_analysis as ba
+from balance_analysis.cli import options
 from balance_analysis.cli.app import command
-from balance_analysis.cli.options import (
-    AssetsFile,
-    Since,
-    Source,
-    Text,
-    Texts,
-    UntilLast,
-    id_option,
-    output_option,
-)
 from balance_analysis.cli.output import Messages
 from balance_analysis.cli.selection import Selection
 from balance_analysis.errors import ArchiveError
@@ -54,16 +45,16 @@ _UNDATED: Final[dict[str, dict[str, Any]]] = {"svg": {"Date": None}, "pdf": {"Cr
 def plot(
     messages: Messages,
     selection: Selection,
-    output: Annotated[Path, output_option("To write: .png, .svg or .pdf.")],
+    output: Annotated[Path, options.output_option("To write: .png, .svg or .pdf.")],
     kind: Annotated[PictureKind, Option(help="What to show.")] = "balances",
     freq: Annotated[
-        Text,
+        options.Text,
         Option(
             help="Period of flows, totals or the largest holders (concentration), such as 1h, 1D, "
             "MS; of activity 1h for hours of the week."
         ),
     ] = None,
-    title: Annotated[Text, Option(help="Instead of one that says what is seen.")] = None,
+    title: Annotated[options.Text, Option(help="Instead of one that says what is seen.")] = None,
     dark: Annotated[bool, Option("--dark", help="Light on dark.")] = False,
 ) -> None:
     """Draw a picture of a file or an archive.
@@ -206,15 +197,17 @@ def _fitting_freq(rows: Rows, how: dict[str, Any], messages: Messages) -> str:
 @command()
 def report(
     messages: Messages,
-    file: Source,
-    output: Annotated[Path, output_option("The page to write, .html.")],
-    since: Since = None,
-    until: UntilLast = None,
+    file: options.Source,
+    output: Annotated[Path, options.output_option("The page to write, .html.")],
+    since: options.Since = None,
+    until: options.UntilLast = None,
     largest: Annotated[
         int | None, Option(min=0, help="Accounts of an asset at most; else as many as fit 5 MB.")
     ] = None,
-    party_id: Annotated[Texts, id_option("party", "Begin with its accounts; repeatable.")] = None,
-    assets: AssetsFile = None,
+    party_id: Annotated[
+        options.Texts, options.id_option("party", "Begin with its accounts; repeatable.")
+    ] = None,
+    assets: options.AssetsFile = None,
 ) -> None:
     """Write a page to explore what a file or an archive holds.
 

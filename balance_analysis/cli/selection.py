@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 import balance_analysis as ba
-from balance_analysis.cli.options import (
-    AccountOptions,
-    Partial,
-    Since,
-    Source,
-    UntilLast,
-    check_is,
-    interval,
-)
+from balance_analysis.cli import options
 from balance_analysis.errors import IncompleteError
 from balance_analysis.text import list_text, moment_text, spans_text, without_credentials
 
@@ -58,29 +50,29 @@ class Rows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection(AccountOptions):
+class Selection(options.AccountOptions):
     """Which rows of which source, as options say; malformed ones raise before any work."""
 
-    file: Source
-    since: Since = None
-    until: UntilLast = None
+    file: options.Source
+    since: options.Since = None
+    until: options.UntilLast = None
     since_block: Annotated[
         int | None, typer.Option(min=0, metavar="HEIGHT", help="Start, by its block.")
     ] = None
     until_block: Annotated[
         int | None, typer.Option(min=0, metavar="HEIGHT", help="End, exclusive, by its block.")
     ] = None
-    partial: Partial = False
+    partial: options.Partial = False
 
     def __post_init__(self) -> None:
-        check_is("rows", self.file)
+        options.check_is("rows", self.file)
         _ = self.bounds, self.filters
 
     @cached_property
     def bounds(self) -> dict[str, Any]:
         """The interval as the functions of the library take it."""
         since, until = self._bound("since"), self._bound("until")
-        return interval(since, until)
+        return options.interval(since, until)
 
     def _bound(self, name: str) -> str | None:
         """Return a bound as it is given; that of a block as its time, which an archive knows."""

@@ -13,20 +13,11 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Unpack
 
+from balance_analysis.archive import manifest
 from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.manifest import (
-    About,
-    check_bound,
-    lost_files,
-    make_archive_filters,
-    partition_of,
-    read_coverage,
-    write_about,
-    write_archive_assets,
-)
 from balance_analysis.archive.runs import Run, reported
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import ArchiveError
@@ -168,7 +159,7 @@ def export(
     request = make_request(
         start,
         lagging if end is None else end,
-        make_archive_filters(store, filters),
+        manifest.make_archive_filters(store, filters),
         page_size=page_size,
         workers=workers,
         on_bad_rows=on_bad_rows,
@@ -176,7 +167,7 @@ def export(
     exporting = _Export(
         client=client,
         store=store,
-        about=About(request.filters.sorted(), partition_of(store, partition)),
+        about=manifest.About(request.filters.sorted(), manifest.partition_of(store, partition)),
         assets=assets,
         request=request,
         before=to_microseconds(lagging),
@@ -207,7 +198,7 @@ class _Export:
 
     client: Client
     store: Store
-    about: About
+    about: manifest.About
     assets: Assets
     request: LoadRequest
     before: int
@@ -220,26 +211,26 @@ class _Export:
 
     def plan(self) -> None:
         """Note what would be asked for."""
-        is_new = check_bound(self.store, self.about)
-        for span in self._spans(Coverage() if is_new else read_coverage(self.store)):
+        is_new = manifest.check_bound(self.store, self.about)
+        for span in self._spans(Coverage() if is_new else manifest.read_coverage(self.store)):
             self.run.asks(*span)
 
     def fill(self, on_report: Callable[[RunReport], object] | None) -> None:
         """Ask for it, and commit what comes."""
-        check_bound(self.store, self.about)
+        manifest.check_bound(self.store, self.about)
         with one_writer(self.store):
             spans = None
-            if check_bound(self.store, self.about):
+            if manifest.check_bound(self.store, self.about):
                 # A node that doesn't answer must not leave an archive that is bound to its query.
                 spans = self._spans(Coverage())
-                write_about(self.store, self.about)
+                manifest.write_about(self.store, self.about)
             if self.assets:
-                write_archive_assets(self.store, self.assets)
+                manifest.write_archive_assets(self.store, self.assets)
             writer = Writer(self.store)
             with reported(self.store, writer, self.run, on_report):
                 writer.recover()
                 self._fill_all(writer, self._spans(writer.state) if spans is None else spans)
-                lost = lost_files(self.store, writer.about, writer.state)
+                lost = manifest.lost_files(self.store, writer.about, writer.state)
                 self.run.damaged += [name for name in lost if name not in self.run.damaged]
 
     def _spans(self, state: Coverage) -> list[Span]:

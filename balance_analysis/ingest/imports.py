@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
+from balance_analysis.archive import manifest
 from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.blocks import (
     Imported,
@@ -25,17 +26,6 @@ from balance_analysis.archive.blocks import (
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.manifest import (
-    About,
-    check_bound,
-    lost_files,
-    make_archive_filters,
-    partition_of,
-    read_archive_assets,
-    read_coverage,
-    write_about,
-    write_archive_assets,
-)
 from balance_analysis.archive.runs import Run, reported
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import ArchiveError, NetworkMismatchError
@@ -149,8 +139,8 @@ def import_segments(
     last = stretches[-1].segments[-1]
     given = read_assets(filters.get("assets") or {})
     filters["assets"] = read_segment_assets(last).updated(given)
-    wanted = make_archive_filters(store, filters).sorted()
-    about = About(wanted, partition_of(store, partition))
+    wanted = manifest.make_archive_filters(store, filters).sorted()
+    about = manifest.About(wanted, manifest.partition_of(store, partition))
     importing = _Import(store, about, given, stretches, on_bad_rows, pool, progress)
     if dry_run:
         importing.plan()
@@ -164,7 +154,7 @@ class _Import:
     """One import: what is taken, and how."""
 
     store: Store
-    about: About
+    about: manifest.About
     assets: Assets
     stretches: list[Stretch]
     on_bad_rows: OnBadRows
@@ -179,9 +169,9 @@ class _Import:
 
     def plan(self) -> None:
         """Note what would be imported."""
-        is_new = check_bound(self.store, self.about)
+        is_new = manifest.check_bound(self.store, self.about)
         imported = {} if is_new else read_imported(self.store)
-        state = Coverage() if is_new else read_coverage(self.store)
+        state = Coverage() if is_new else manifest.read_coverage(self.store)
         for part in self._new(imported, state):
             self.run.asks(*bounds_of(part))
 
@@ -191,8 +181,8 @@ class _Import:
         limits = read_segment_limits(self.last, self.stretches[-1].source)
         self.run.source, self.run.block_height = self.stretches[-1].source, self.last.last
         with one_writer(self.store):
-            if check_bound(self.store, self.about):
-                write_about(self.store, self.about)
+            if manifest.check_bound(self.store, self.about):
+                manifest.write_about(self.store, self.about)
             writer = Writer(self.store)
             with (
                 reported(self.store, writer, self.run, on_report, kind="import"),
@@ -210,7 +200,7 @@ class _Import:
                 writer.checkpoint()
                 self._keep_assets(imported)
                 self._keep_limits(writer, limits)
-                lost = lost_files(self.store, writer.about, writer.state)
+                lost = manifest.lost_files(self.store, writer.about, writer.state)
                 self.run.damaged += [name for name in lost if name not in self.run.damaged]
         if gaps := missing_blocks(self.stretches):
             logger.warning("no segment has the blocks %s", gaps_text(gaps))
@@ -242,11 +232,11 @@ class _Import:
         ]
 
     def _keep_assets(self, imported: Mapping[str, Imported]) -> None:
-        kept, told = read_archive_assets(self.store), read_segment_assets(self.last)
+        kept, told = manifest.read_archive_assets(self.store), read_segment_assets(self.last)
         newest = max((each.last for each in imported.values()), default=0)
         both = kept.updated(told) if self.last.last >= newest else told.updated(kept)
         if both.updated(self.assets) != kept:
-            write_archive_assets(self.store, both.updated(self.assets))
+            manifest.write_archive_assets(self.store, both.updated(self.assets))
 
     def _keep_limits(self, writer: Writer, limits: list[NetworkLimits]) -> None:
         """Note the limits; what is wrong with their file doesn't fail a run."""

@@ -14,20 +14,13 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from balance_analysis.archive import layout
+from balance_analysis.archive import layout, manifest
 from balance_analysis.archive.accounts import merged
 from balance_analysis.archive.blocks import blocks_files, read_blocks_file
 from balance_analysis.archive.coverage import contradictions
 from balance_analysis.archive.datafile import wrong_schema
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.lock import writer_of
-from balance_analysis.archive.manifest import (
-    export_command,
-    noted_files,
-    read_about,
-    read_archive_assets,
-    read_coverage,
-)
 from balance_analysis.archive.status import Problem, VerifyReport
 from balance_analysis.archive.store import is_leftover
 from balance_analysis.errors import ArchiveError
@@ -101,9 +94,9 @@ def verify_store(
     is_writer
         Whether the caller holds the lock: what seems to be under way is then left over.
     """
-    about, report = read_about(store), VerifyReport(without_credentials(store.uri))
+    about, report = manifest.read_about(store), VerifyReport(without_credentials(store.uri))
     try:
-        state = read_coverage(store)
+        state = manifest.read_coverage(store)
     except ArchiveError as error:
         said = without_credentials(str(error))
         problem = Problem("coverage", said, layout.COVERAGE, _rebuilding(store))
@@ -123,7 +116,7 @@ def verify_store(
 
 
 def _rebuilding(store: Store) -> str:
-    mend = export_command(store, "--repair")
+    mend = manifest.export_command(store, "--repair")
     return f"put back a copy of it, or `{mend}` rebuilds it from the files"
 
 
@@ -180,7 +173,7 @@ class _Verification:
         self.problems.append(Problem(kind, without_credentials(what), where, mend, periods))
 
     def _command(self, *options: str) -> str:
-        return export_command(self.store, *options)
+        return manifest.export_command(self.store, *options)
 
     def _is_being_written(self) -> bool:
         return not self.is_writer and writer_of(self.store) is not None
@@ -212,7 +205,7 @@ class _Verification:
         """Look at a file that seems wrong by what the coverage says now, until that stays so."""
         tried = [file]
         while found.wrong:
-            now = read_coverage(self.store)
+            now = manifest.read_coverage(self.store)
             files = [self._file(period, s) for s in (now, now.settle()) if period in s.files]
             other = next((each for each in files if each not in tried), None)
             if other is None:
@@ -244,7 +237,7 @@ class _Verification:
             wrong = self._compare_checkpoint(content, moment)
             self.checkpoints += 1
         # Where rows before it came meanwhile, it is not what the archive goes by any more.
-        if wrong and read_coverage(self.store).checkpoints.get(moment) == note:
+        if wrong and manifest.read_coverage(self.store).checkpoints.get(moment) == note:
             self._add("checkpoint", wrong, name, self._command("--repair"))
 
     def _compare_checkpoint(self, content: bytes, moment: int) -> str:
@@ -266,7 +259,9 @@ class _Verification:
         written = f"{self._command(' --assets FILE')} writes it anew"
         again = f"remove it, and `balance-analysis import {store.uri} SEGMENT...` again"
         self._try_reading("limits", self.about.limits, limits, made)
-        self._try_reading("assets", layout.ASSETS, partial(read_archive_assets, store), written)
+        self._try_reading(
+            "assets", layout.ASSETS, partial(manifest.read_archive_assets, store), written
+        )
         for name in blocks_files(store):
             self._try_reading("blocks", name, partial(read_blocks_file, store, name), again)
 
@@ -289,8 +284,8 @@ class _Verification:
         # In this order: what is written is announced before, and what nobody writes now and is
         # still there was left.
         is_being_written = self._is_being_written()
-        for state in (self.state, read_coverage(self.store)):
-            known |= noted_files(self.about, state).keys()
+        for state in (self.state, manifest.read_coverage(self.store)):
+            known |= manifest.noted_files(self.about, state).keys()
         for name in names:
             if name not in known and not self._is_expected(name, is_being_written=is_being_written):
                 self._add_stranger(name)

@@ -11,26 +11,32 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.errors import DecodeError
 from balance_analysis.node import wire
-from balance_analysis.rows import BadRow
+from balance_analysis.rows import BadRow, from_numbers, to_numbers
 from balance_analysis.schema import (
     ARROW_SCHEMA,
     BALANCE_DIGITS,
     FIRST_MOMENT,
-    ID_TYPE,
     LAST_MOMENT,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
 FIRST_NANOSECOND: Final = FIRST_MOMENT * 1000
 LAST_NANOSECOND: Final = LAST_MOMENT * 1000
 _NANOSECOND_DIGITS: Final = 19
+_BETWEEN: Final = "\0"
+_EMPTY: Final = pa.RecordBatch.from_arrays(
+    [pa.nulls(0, kind) for kind in ARROW_SCHEMA.types], schema=ARROW_SCHEMA
+)
 _BALANCE: Final = re.compile(rf"-?[0-9]{{1,{BALANCE_DIGITS}}}", re.ASCII)
 _TIMESTAMP: Final = re.compile(rf"[0-9]{{{_NANOSECOND_DIGITS}}}", re.ASCII)
 
@@ -87,20 +93,22 @@ def raise_bad_row(bad_rows: Sequence[BadRow]) -> None:
 
 def _columns(rows: list[wire.Row]) -> pa.RecordBatch | None:
     """Return rows as a batch of `ARROW_SCHEMA`, or `None` if one of them is bad."""
+    if not rows:
+        return _EMPTY
     ids = [
-        _texts([row.asset_id for row in rows], ID_TYPE),
-        _texts([row.account_type for row in rows], ID_TYPE),
-        _texts([row.party_id for row in rows], ID_TYPE),
-        _texts([row.market_id for row in rows], ID_TYPE),
+        _texts([row.asset_id for row in rows]),
+        _texts([row.account_type for row in rows]),
+        _texts([row.party_id for row in rows]),
+        _texts([row.market_id for row in rows]),
     ]
-    times = _texts([row.timestamp for row in rows], pa.string())
-    balances = _texts([row.balance for row in rows], pa.string())
-    if not (_all_nanoseconds(times) and _all_balances(balances)):
+    nanoseconds = _nanoseconds(_texts([row.timestamp for row in rows]))
+    balances = _texts([row.balance for row in rows])
+    if nanoseconds is None or not _all_balances(balances):
         return None
-    microseconds = pc.divide(times.cast(pa.int64()), 1000).cast(pa.timestamp("us", "UTC"))
-    return pa.RecordBatch.from_arrays(
-        [*ids, microseconds, balances.cast(pa.decimal128(BALANCE_DIGITS, 0))], schema=ARROW_SCHEMA
-    )
+    times = from_numbers(nanoseconds // 1000, pa.timestamp("us", "UTC"))
+    amounts = balances.cast(pa.decimal128(BALANCE_DIGITS, 0))
+    codes = [each.dictionary_encode() for each in ids]
+    return pa.RecordBatch.from_arrays([*codes, times, amounts], schema=ARROW_SCHEMA)
 
 
 def _raise_if_no_json(error: Exception) -> None:
@@ -108,31 +116,36 @@ def _raise_if_no_json(error: Exception) -> None:
         raise error
 
 
-def _texts(values: Sequence[str | int], kind: pa.DataType) -> pa.Array:
+def _texts(values: Sequence[str | int]) -> pa.StringArray:
+    # As one text that Arrow splits, without the interpreter, which `pa.array` would hold.
     try:
-        return pa.array(values, kind)
-    except pa.ArrowTypeError:  # a bare number among them
-        return pa.array([str(value) for value in values], kind)
+        joined = _BETWEEN.join(values).encode()  # type: ignore[arg-type]
+    except TypeError:  # a bare number among them
+        return _texts([str(value) for value in values])
+    ends = pa.py_buffer(np.array([0, len(joined)], np.int32))
+    one = pa.StringArray.from_buffers(1, ends, pa.py_buffer(joined))
+    texts = pc.split_pattern(one, _BETWEEN).flatten()
+    return texts if len(texts) == len(values) else pa.array(map(str, values), pa.string())
 
 
-def _all_nanoseconds(texts: pa.StringArray) -> bool:
+def _nanoseconds(texts: pa.StringArray) -> NDArray[np.int64] | None:
     # Arrow's cast takes hexadecimal and any number of zeros: what it may see is checked first.
-    shaped = pc.and_(
-        pc.ascii_is_decimal(texts), pc.equal(pc.binary_length(texts), _NANOSECOND_DIGITS)
-    )
-    if not _all(shaped) or not _all(pc.less(texts, str(LAST_NANOSECOND))):
-        return False
-    times = texts.cast(pa.int64())
-    whole = pc.equal(pc.multiply(pc.divide(times, 1000), 1000), times)
-    return _all(whole) and _all(pc.greater_equal(times, FIRST_NANOSECOND))
+    if not _all(pc.ascii_is_decimal(texts)) or np.any(_lengths(texts) != _NANOSECOND_DIGITS):
+        return None
+    times = to_numbers(texts.cast(pa.int64()))
+    is_good = (times >= FIRST_NANOSECOND) & (times < LAST_NANOSECOND) & (times % 1000 == 0)
+    return times if is_good.all() else None
 
 
 def _all_balances(texts: pa.StringArray) -> bool:
     # Arrow's cast wraps silently past 38 digits (apache/arrow#49817) and takes "1e5".
-    digits = pc.and_(
-        pc.ascii_is_decimal(texts), pc.less_equal(pc.binary_length(texts), BALANCE_DIGITS)
-    )
-    return _all(digits) or _all(pc.match_substring_regex(texts, rf"\A{_BALANCE.pattern}\z"))
+    if _all(pc.ascii_is_decimal(texts)) and np.all(_lengths(texts) <= BALANCE_DIGITS):
+        return True
+    return _all(pc.match_substring_regex(texts, rf"\A{_BALANCE.pattern}\z"))
+
+
+def _lengths(texts: pa.StringArray) -> NDArray[np.int32]:
+    return to_numbers(pc.binary_length(texts))
 
 
 def _all(mask: pa.BooleanArray) -> bool:
@@ -160,7 +173,8 @@ def _decode_row_by_row(body: bytes) -> DecodedPage:
     rows = _columns(good)
     if rows is None:
         raise AssertionError("a row was judged good by itself and bad in its column")
-    return DecodedPage(rows, pa.array(times, pa.int64()), tuple(bad), page.page_info)
+    numbers = from_numbers(np.array(times, np.int64), pa.int64())
+    return DecodedPage(rows, numbers, tuple(bad), page.page_info)
 
 
 def _read_row(raw: bytes) -> tuple[wire.Row | None, str | None]:

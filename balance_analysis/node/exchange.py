@@ -254,8 +254,9 @@ def _body(response: requests.Response, deadline: float, max_bytes: int) -> bytes
         return response.content
     chunks: list[bytes] = []
     left = max_bytes
+    is_packed = "Content-Encoding" in response.headers
     with response:
-        while chunk := response.raw.read1(_CHUNK, decode_content=True):
+        while chunk := response.raw.read1(_CHUNK, decode_content=is_packed):
             chunks.append(chunk)
             left -= len(chunk)
             if left < 0:

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
 from balance_analysis.node.wire import PageRequest
+from balance_analysis.rows import to_numbers
 from balance_analysis.schema import to_microseconds
 from balance_analysis.text import moment_text, range_text
 
@@ -91,10 +93,10 @@ class Listing:
         """Return what stands in [start, end); a bad row without a time may, so it is kept."""
         if not len(self.times) or start <= min(self.span) <= max(self.span) < end:
             return replace(self, more=more)
-        inside = _inside(self.times, start, end)
-        rows = self.rows.filter(_inside(self.rows["timestamp"].cast(pa.int64()), start, end))
+        rows = self.rows.slice(*_inside(self.rows["timestamp"].cast(pa.int64()), start, end))
+        times = self.times.slice(*_inside(self.times, start, end))
         bad = tuple(bad for bad in self.bad_rows if bad.time is None or start <= bad.time < end)
-        return Listing(rows, self.times.filter(inside), bad, more, self.end_cursor, self.sent)
+        return Listing(rows, times, bad, more, self.end_cursor, self.sent)
 
 
 def fetch(
@@ -205,8 +207,11 @@ def _check_filters(rows: pa.RecordBatch, filters: Filters) -> None:
             )
 
 
-def _inside(times: pa.Int64Array, start: int, end: int) -> pa.BooleanArray:
-    return pc.and_(pc.greater_equal(times, start), pc.less(times, end))
+def _inside(times: pa.Int64Array, start: int, end: int) -> tuple[int, int]:
+    """Return where those in [start, end) begin, and how many they are; times are in order."""
+    numbers = to_numbers(times)
+    is_inside = (numbers >= start) & (numbers < end)
+    return int(np.argmax(is_inside)) if len(times) else 0, int(np.count_nonzero(is_inside))
 
 
 def moment(microseconds: int) -> str:

@@ -33,11 +33,6 @@ class Stretch:
     segments: tuple[Segment, ...]
 
     @property
-    def chain(self) -> str:
-        """The network's chain id."""
-        return self.segments[0].chain
-
-    @property
     def first(self) -> int:
         """The height of the first block."""
         return self.segments[0].begin
@@ -55,7 +50,7 @@ class Stretch:
     @property
     def source(self) -> str:
         """What a coverage calls it."""
-        return source_text(self.chain, self.first, self.last)
+        return source_text(self.segments[0].chain, self.first, self.last)
 
 
 def source_text(chain: str, first: int, last: int) -> str:

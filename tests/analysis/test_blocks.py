@@ -12,7 +12,7 @@ import balance_analysis as ba
 from balance_analysis.analysis import history, sorting, steps
 from balance_analysis.frame import to_frame
 from balance_analysis.rows import by_account_and_time
-from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
+from balance_analysis.schema import ACCOUNT_KEY
 from tests.analysis.tables import LARGEST, START, arrow_of, instant, opening_frame, records
 
 SIZES = {"p0": 1900, "p1": 1900, "p2": 10, "p3": 4400, "p4": 2500, "p5": 1, "p6": 3750}
@@ -58,11 +58,18 @@ def test_the_table_has_several_blocks(table):
 
 
 def test_rows_in_any_order_are_the_same_table(table):
-    mixed = table.sample(frac=1, random_state=1)
+    mixed, deltas = table.sample(frac=1, random_state=1), ba.deltas(table)
+    backwards = ["unused", *sorted(SIZES, reverse=True)]
 
-    pd.testing.assert_frame_equal(ba.deltas(mixed)[list(COLUMNS)], table)
-    twice = ba.deltas(pd.concat([mixed, mixed.iloc[:3]]))
-    pd.testing.assert_frame_equal(twice, ba.deltas(table))
+    for rows in [
+        mixed,
+        mixed.sort_values("timestamp"),
+        mixed.sort_values("timestamp", ascending=False),
+        table.iloc[::-1],
+        mixed.assign(party_id=mixed["party_id"].cat.set_categories(backwards)),
+        pd.concat([mixed, mixed.iloc[:3]]),
+    ]:
+        assert ba.deltas(rows).equals(deltas)
 
 
 def test_times_too_far_apart_for_one_number_are_in_order():

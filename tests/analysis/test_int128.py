@@ -19,6 +19,7 @@ from balance_analysis.analysis.int128 import (
     running_maxima,
     subtract,
     sum_groups,
+    sum_runs,
     sum_words,
     to_decimals,
     words_from,
@@ -129,6 +130,13 @@ def test_digits_add_up_group_by_group(values, width, random):
     check(*compose(sums, width), expected)
 
 
+@given(st.lists(st.lists(st.integers(-(2**60), 2**60), min_size=1, max_size=7), max_size=40))
+def test_runs_add_up_even_where_the_sum_of_all_leaves_64_bits(runs):
+    starts = np.cumsum([0, *map(len, runs)])[:-1]
+    values = np.array([value for run in runs for value in run], np.int64)
+    assert sum_runs(values, starts).tolist() == list(map(sum, runs))
+
+
 @given(lists, st.randoms(use_true_random=False))
 def test_amounts_add_up_group_by_group(values, random):
     count = random.randint(1, len(values))
@@ -148,6 +156,10 @@ def test_quotients_are_rounded_half_to_even(data, bits):
     words, _ = compose(divide(products, width, np.array(divisors)), width)
     cases = zip(values, factors, divisors, strict=True)
     assert integers_of(words) == [round(Fraction(v * f, d)) for v, f, d in cases]
+    by_one, _ = compose(
+        divide(list(digits_of(words_from(values), width)), width, divisors[0]), width
+    )
+    assert integers_of(by_one) == [round(Fraction(value, divisors[0])) for value in values]
 
 
 def ints(least, most, count):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import os
 import platform
 import re
+from dataclasses import astuple
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +17,17 @@ from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import LogLocator, NullLocator
 
 from tests.benchmarks.contestants import DLT, LOOP, fetching
-from tests.benchmarks.races import HELD, OURS, POLARS, SERIES, title
+from tests.benchmarks.races import (
+    FASTER,
+    HELD,
+    OURS,
+    POLARS,
+    ROWS,
+    SERIES,
+    SHAPES,
+    WORKS,
+    title,
+)
 from tests.benchmarks.report import WHOLE, number, ratio, spread
 
 if TYPE_CHECKING:
@@ -23,12 +36,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from tests.benchmarks.processes import Cost
-    from tests.benchmarks.report import Report
+    from tests.benchmarks.report import Goal, Report
 
 HERE: Final = Path(__file__).parent
 PAGE, PICTURE = HERE / "RESULTS.md", HERE / "growth.png"
 README: Final = HERE.parents[1] / "README.md"
 SENTENCE: Final = re.compile(r"500,000 rows load in .*? s, .*? times as fast as a plain loop")
+CAPTION: Final = (
+    "Both axes are logarithmic. Dotted: twice the seconds for twice the size, or half the page"
+)
+COLOURS: Final = ("#0072b2", "#d55e00", "#007d5a", "#a8447f", "#6b5b00", "#444444")
 PACKAGES: Final = (
     "balance-analysis",
     "numpy",
@@ -88,21 +105,24 @@ def lines(report: Report) -> Iterator[str]:
     yield from section("Machine", ("", ""), machine(report))
     if report.failed:
         yield from section("Failed or left out", ("benchmark", "why"), report.failed.items())
-    goals = [
-        (goal.says, goal.limit, goal.measured, "yes" if goal.is_held else "**no**")
-        for goal in report.goals()
-    ]
-    yield from section("Goals", ("", "goal", "measured", "held"), goals)
+    yield from found(report)
+
+
+def found(report: Report) -> Iterator[str]:
+    """Yield the goals, and all that was measured."""
+    yield from goals(report)
     if report.growth:
-        yield from ["", "## How cost grows", "", f"![Seconds by size]({PICTURE.name})"]
-        slopes = [
-            (work, axis, f"{slope(points):.2f}")
-            for axis, works in report.growth.items()
-            for work, points in works.items()
-        ]
-        yield from section("", ("work", "by", "slope, log to log"), slopes)
-    for group, rows in report.groups().items():
-        yield from section(group[0].upper() + group[1:], *race(rows))
+        yield from growth(report)
+    figures = {figure.group: [] for figure in report.figures}
+    for figure in report.figures:
+        least, median, most = map(number, spread(figure.values))
+        rounds = len(figure.values)
+        spreading = (least, most) if rounds > 1 else ("", "")
+        row = (figure.says, median, *spreading, rounds, figure.unit)
+        figures[figure.group].append(row)
+    groups = report.groups()
+    for shape in SHAPES:
+        yield from reconstructions(shape, [groups.pop(title(name, shape), {}) for name in WORKS])
     if report.weights:
         yield from section(
             f"Memory of a reconstruction, at most {HELD} times its result or its table",
@@ -121,40 +141,112 @@ def lines(report: Report) -> Iterator[str]:
                 for work, touched, copy, ours in report.floors()
             ],
         )
-    for group in dict.fromkeys(figure.group for figure in report.figures):
-        figures = [
-            (figure.says, *map(number, spread(figure.values)), figure.unit)
-            for figure in report.figures
-            if figure.group == group
+    for group in dict.fromkeys([*groups, *figures]):
+        yield from ["", f"## {capital(group)}"]
+        if rows := groups.get(group):
+            head = (*COSTS, f"/ {next(iter(rows))}")
+            yield from section("", ("", *head), race(rows))
+        if group in figures:
+            head = ("", "median", "least", "most", "rounds", "unit")
+            yield from section("", head, figures[group])
+
+
+COSTS: Final = ("median s", "least", "most", "cpu s", "peak MB", "rounds")
+
+
+def goals(report: Report) -> Iterator[str]:
+    """Yield the goals: those that are missed first, and the reconstructions in a table."""
+    every = {goal.says: goal for goal in report.goals()}
+    if not every:
+        return
+    held = sum(goal.is_held for goal in every.values())
+    yield from ["", "## Goals", "", f"{held} of {len(every)} are held. {SPREAD}"]
+    races = [
+        (name, engine, [every.pop(f"{engine} / {OURS}, {name}{shape}", None) for shape in SHAPES])
+        for name in WORKS
+        for engine in FASTER
+    ]
+    for heading, is_held in (("Missed", False), ("Held", True)):
+        rows = [goal for goal in every.values() if goal.is_held is is_held]
+        if rows:
+            yield from ["", f"### {heading}"]
+            head = ("", "goal", "median", "least", "most", "rounds")
+            yield from section("", head, [astuple(goal)[:-1] for goal in rows])
+        if not is_held and any(any(found) for _, _, found in races):
+            bounds = " and ".join(f"{bound} for {engine}" for engine, bound in FASTER.items())
+            yield from ["", "### Reconstructions: how many times as long others take"]
+            yield from ["", f"The goal is {bounds}. What is missed is bold."]
+            shapes = [shape.strip(", ") or "in order" for shape in SHAPES]
+            rows = [(name, engine, *map(cell, found)) for name, engine, found in races]
+            yield from section("", ("", "", *shapes), rows)
+
+
+SPREAD: Final = (
+    "What is measured in rounds is told by their median, and a ratio by the median of the rounds' "
+    "ratios; least and most are of the rounds."
+)
+
+
+def cell(goal: Goal | None) -> str:
+    if goal is None:
+        return ""
+    return goal.measured if goal.is_held else f"**{goal.measured}**"
+
+
+def growth(report: Report) -> Iterator[str]:
+    """Yield the picture of how cost grows, and its slopes."""
+    yield from ["", "## How cost grows", "", f"![Seconds by size]({PICTURE.name})"]
+    slopes = [
+        (work, axis, f"{slope(points):.2f}")
+        for axis, works in report.growth.items()
+        for work, points in works.items()
+    ]
+    yield from section("", ("work", "by", "slope, log to log"), slopes)
+
+
+def reconstructions(shape: str, races: list[dict[str, list[Cost]]]) -> Iterator[str]:
+    """Yield one table of all reconstructions of a shape."""
+    if any(races):
+        of = f"Reconstructions, {ROWS:,} rows{shape}"
+        rows = [
+            (name if who == OURS else "", who, *rest)
+            for name, each in zip(WORKS, races, strict=True)
+            if each
+            for who, *rest in race(each)
         ]
-        rows = [(says, median, least, most, unit) for says, least, median, most, unit in figures]
-        yield from section(
-            group[0].upper() + group[1:], ("", "median", "least", "most", "unit"), rows
-        )
+        yield from section(of, ("work", "by", *COSTS, f"/ {OURS}"), rows)
+
+
+def capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def section(heading: str, head: Iterable[str], rows: Iterable[Iterable[object]]) -> Iterator[str]:
-    """Yield a heading, if there is one, and a table."""
+    """Yield a heading, if there is one, and a table whose columns stand below each other."""
+    table = [[*head], *([str(cell).replace("|", "/") for cell in row] for row in rows)]
     yield from ["", f"## {heading}"] if heading else []
-    yield ""
-    yield f"| {' | '.join(head)} |"
-    yield "|" + "---|" * len([*head])
-    for row in rows:
-        yield f"| {' | '.join(str(cell).replace('|', '/') for cell in row)} |"
+    yield from ["", *(f"| {' | '.join(row)} |" for row in zip(*map(column, *table), strict=True))]
 
 
-def race(rows: dict[str, list[Cost]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return the table of contestants: the ratios are medians of the rounds' ratios."""
-    first = next(iter(rows))
-    head = ("", "median s", "least", "most", "cpu s", "peak MB", "rounds", f"/ {first}")
-    found = []
+def column(*cells: str) -> list[str]:
+    """Return cells as wide as the widest, figures to the right, with the line below the head."""
+    wide = max(3, *map(len, cells))
+    if all(cell.strip("*s ")[-1:].isdigit() for cell in cells[1:] if cell):
+        head, *rest = (cell.rjust(wide) for cell in cells)
+        return [head, "-" * (wide - 1) + ":", *rest]
+    head, *rest = (cell.ljust(wide) for cell in cells)
+    return [head, "-" * wide, *rest]
+
+
+def race(rows: dict[str, list[Cost]]) -> Iterator[tuple[str, ...]]:
+    """Yield what contestants cost: the ratios are medians of the rounds' ratios."""
+    first = next(iter(rows.values()))
     for name, costs in rows.items():
         least, median, most = spread([cost.seconds for cost in costs])
         cpu = spread([cost.cpu for cost in costs])[1]
         times = [f"{each:.2f}" for each in (median, least, most, cpu)]
         peak = f"{max(cost.peak for cost in costs):,.0f}"
-        found.append((name, *times, peak, str(len(costs)), f"{ratio(costs, rows[first]):.2f}"))
-    return head, found
+        yield (name, *times, peak, str(len(costs)), f"{ratio(costs, first):.2f}")
 
 
 def machine(report: Report) -> Iterator[tuple[str, str]]:
@@ -187,23 +279,45 @@ def slope(points: list[tuple[float, float]]) -> float:
 
 def draw(report: Report) -> None:
     """Draw seconds by size, an axis each, log to log."""
-    picture = Picture(figsize=(11, 3.4 * ((len(report.growth) + 1) // 2)), layout="constrained")
-    every = picture.subplots((len(report.growth) + 1) // 2, 2, squeeze=False).ravel()
+    lines = (len(report.growth) + 1) // 2
+    picture = Picture(figsize=(12, 0.6 + 3.4 * lines), layout="constrained")
+    picture.get_layout_engine().set(w_pad=0.15, h_pad=0.12)
+    picture.suptitle(CAPTION, x=0.01, ha="left", fontsize=11)
+    every = picture.subplots(lines, 2, squeeze=False).ravel()
+    named = dict.fromkeys(work for works in report.growth.values() for work in works)
+    colours = dict(zip(named, cycle(COLOURS), strict=False))
     for ax, (axis, works) in zip(every, report.growth.items(), strict=False):
-        panel(ax, axis, works)
+        panel(ax, axis, works, colours)
     for ax in every[len(report.growth) :]:
         ax.remove()
     picture.savefig(PICTURE, dpi=110)
 
 
-def panel(ax: Axes, axis: str, works: dict[str, list[tuple[float, float]]]) -> None:
-    """Draw one axis."""
-    for work, points in works.items():
-        ax.plot(*zip(*points, strict=True), "o-", label=f"{work}, slope {slope(points):.2f}")
-    ax.set(xscale="log", yscale="log", xlabel=axis, ylabel="seconds")
-    ax.xaxis.set_major_formatter("{x:,.0f}")
+def panel(
+    ax: Axes, axis: str, works: dict[str, list[tuple[float, float]]], colours: dict[str, str]
+) -> None:
+    """Draw one axis, each line with what it is and its slope beside its end."""
+    sizes = sorted({size for points in works.values() for size, _ in points})
+    every = [seconds for points in works.values() for _, seconds in points]
+    bottom, top = min(every) / 1.4, max(every) * 1.4
+    rises = 1 if slope(next(iter(works.values()))) > 0 else -1
+    dotted = [
+        math.sqrt(bottom * top) * (size / math.sqrt(sizes[0] * sizes[-1])) ** rises
+        for size in sizes
+    ]
+    ax.plot(sizes, dotted, ":", color="0.6", linewidth=1)
+    ax.set(xscale="log", yscale="log", ylim=(bottom, top), xlabel=axis, ylabel="seconds")
+    ax.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
     ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.yaxis.set_major_formatter("{x:g}")
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.grid(alpha=0.3)
-    ax.legend(fontsize=8)
+    for each in (ax.xaxis, ax.yaxis):
+        each.set_minor_locator(NullLocator())
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(alpha=0.25)
+    place, apart = 0.0, (top / bottom) ** 0.15
+    for work, points in sorted(works.items(), key=lambda item: item[1][-1][1]):
+        ax.plot(*zip(*points, strict=True), "o-", color=colours[work], markersize=4)
+        place = max(points[-1][1], place * apart)
+        said = f"{work}\nslope {slope(points):.2f}"
+        where = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 9}
+        ax.annotate(said, (1.01, place), color=colours[work], **where)

@@ -1,4 +1,4 @@
-"""The figures of one run, with the targets beside them: on the terminal, and as a record."""
+"""The figures of one run, with the targets beside them: as a record, and for the page."""
 
 from __future__ import annotations
 
@@ -170,11 +170,14 @@ class Figure:
 
 @dataclass(frozen=True)
 class Goal:
-    """What was asked of a figure, and what it came to."""
+    """What was asked of a figure, and what it came to: the median of the rounds."""
 
     says: str
     limit: str
     measured: str
+    least: str
+    most: str
+    rounds: int
     is_held: bool
 
 
@@ -266,40 +269,6 @@ class Report:
             groups.setdefault(group, {})[name] = costs
         return groups
 
-    def lines(self) -> Iterator[str]:
-        """Yield the report."""
-        yield (
-            f"{os.cpu_count()} processors; load before {self.load_before:.1f}, "
-            f"after {os.getloadavg()[0]:.1f} (the benchmark itself is up to {os.cpu_count()})"
-        )
-        for group, rows in self.groups().items():
-            yield ""
-            yield from _table(group, rows)
-        for figure in self.figures:
-            least, median, most = spread(figure.values)
-            yield (
-                f"  {figure.group}: {figure.says:50}{number(median):>12}"
-                f"{number(least):>10}{number(most):>10} {figure.unit}"
-            )
-        if self.weights:
-            yield ""
-            yield from self._weights()
-        if self.touched and self.copy_rates:
-            yield ""
-            yield f"{'bytes in and out':64}{'MB':>7}{'copy s':>9}{'ours s':>8}{'/ copy':>9}"
-            for group, touched, copy, ours in self.floors():
-                yield f"  {group:62}{touched:7.0f}{copy:9.3f}{ours:8.3f}{ours / copy:9.1f}"
-        yield ""
-        yield f"{'target':75}{'bound':>13}{'measured':>12}"
-        for goal in self.goals():
-            held = "yes" if goal.is_held else "NO"
-            yield f"  {goal.says:73}{goal.limit:>13}{goal.measured:>12}  {held}"
-
-    def _weights(self) -> Iterator[str]:
-        yield f"{'memory that a work takes':46}{'peak MB':>9}{'result':>8}{'table':>7}"
-        for name, weight in self.weights.items():
-            yield f"  {name:44}{weight.peak:9.0f}{weight.result:8.0f}{weight.table:7.0f}"
-
     def floors(self) -> Iterator[tuple[str, float, float, float]]:
         """Yield of each reconstruction the MB that it must touch, what a copy takes, and it."""
         for group, touched in self.touched.items():
@@ -311,45 +280,29 @@ class Report:
         for target in TARGETS:
             one = self.costs.get(target.one)
             other = self.costs.get(target.other) if target.other else None
-            if one and (other or target.other is None):
-                measured = (
-                    ratio(one, other, target.of)
-                    if other
-                    else max(getattr(cost, target.of) for cost in one)
-                )
-                yield _goal(target.says, target.bound, measured, at_most=target.at_most)
+            if one and other:
+                found = ratios(one, other, target.of)
+                yield _goal(target.says, target.bound, found, at_most=target.at_most)
+            elif one and target.other is None:
+                found = [getattr(cost, target.of) for cost in one]
+                yield _goal(target.says, target.bound, found, at_most=target.at_most)
         for name, weight in self.weights.items():
-            measured = weight.peak / max(weight.result, weight.table)
-            yield _goal(f"peak / larger of result and table, {name}", HELD, measured, at_most=True)
+            says = f"peak / larger of result and table, {name}"
+            found = weight.peak / max(weight.result, weight.table)
+            yield _goal(says, HELD, [found], at_most=True)
         if self.bytes_a_row:
             ours, plain = self.bytes_a_row.values()
             yield _goal("archive, bytes a row", 10, ours, at_most=True)
             says = f"archive / plain files, {ours:.1f} and {plain:.1f} bytes a row"
-            yield _goal(says, 0.8, ours / plain, at_most=True)
+            yield _goal(says, 0.8, [ours / plain], at_most=True)
         if self.rows_per_second is not None:
-            yield _goal(DECODE, 1_000_000, self.rows_per_second, at_most=False)
+            yield _goal(DECODE, 1_000_000, [self.rows_per_second], at_most=False)
         for figure in self.figures:
-            says, median = f"{figure.group}: {figure.says}, {figure.unit}", spread(figure.values)[1]
+            says = f"{figure.group}: {figure.says}, {figure.unit}"
             if figure.most is not None:
-                yield _goal(says, figure.most, median, at_most=True)
+                yield _goal(says, figure.most, figure.values, at_most=True)
             if figure.least is not None:
-                yield _goal(says, figure.least, median, at_most=False)
-
-
-def _table(group: str, rows: dict[str, list[Cost]]) -> Iterator[str]:
-    first = next(iter(rows))
-    yield (
-        f"{group:46}{'median s':>9}{'least':>7}{'most':>7}{'cpu s':>7}{'peak MB':>9}"
-        f"   / {first}: s, cpu"
-    )
-    for name, costs in rows.items():
-        least, median, most = spread([cost.seconds for cost in costs])
-        yield (
-            f"  {name:44}{median:9.2f}{least:7.2f}"
-            f"{most:7.2f}{statistics.median(cost.cpu for cost in costs):7.2f}"
-            f"{max(cost.peak for cost in costs):9.0f}  {ratio(costs, rows[first]):7.2f}"
-            f"{ratio(costs, rows[first], 'cpu'):7.2f}"
-        )
+                yield _goal(says, figure.least, figure.values, at_most=False)
 
 
 def spread(values: list[float]) -> tuple[float, float, float]:
@@ -366,11 +319,17 @@ def number(value: float) -> str:
 
 def ratio(costs: list[Cost], others: list[Cost], of: str = "seconds") -> float:
     """Return the median of the rounds' ratios: what slows a whole round cancels out."""
+    return statistics.median(ratios(costs, others, of))
+
+
+def ratios(costs: list[Cost], others: list[Cost], of: str) -> list[float]:
+    """Return the ratio of each round."""
     pairs = zip(costs, others, strict=False)
-    return statistics.median(getattr(one, of) / getattr(other, of) for one, other in pairs)
+    return [getattr(one, of) / getattr(other, of) for one, other in pairs]
 
 
-def _goal(says: str, bound: float, measured: float, *, at_most: bool) -> Goal:
-    is_held = measured <= bound if at_most else measured >= bound
+def _goal(says: str, bound: float, measured: list[float], *, at_most: bool) -> Goal:
+    least, median, most = spread(measured)
+    is_held = median <= bound if at_most else median >= bound
     limit = f"{'<=' if at_most else '>='} {bound if bound == round(bound, 2) else round(bound):,}"
-    return Goal(says, limit, number(measured), is_held)
+    return Goal(says, limit, *map(number, (median, least, most)), len(measured), is_held)

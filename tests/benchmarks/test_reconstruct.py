@@ -116,7 +116,10 @@ def workers(request, usual, tmp_path_factory) -> Iterator[dict[str, Worker]]:
 
 @pytest.mark.parametrize("name", WORKS)
 @pytest.mark.parametrize(
-    ("shape", "workers"), [(shape, shape) for shape in SHAPES], indirect=["workers"]
+    ("shape", "workers"),
+    [(shape, shape) for shape in SHAPES],
+    indirect=["workers"],
+    scope="module",
 )
 def test_a_work_takes_some_time(name, shape, workers, report, rounds):
     every = RACES[name]

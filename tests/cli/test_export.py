@@ -128,7 +128,7 @@ def test_a_dry_run_makes_up_nothing_where_a_page_is_one_block(tmp_path):
 def test_a_dry_run_estimates_what_it_does_not_count(tmp_path):
     rows = spread_history(11, rows=30_000, accounts=40)
     with node_of(rows) as node:
-        arguments = ("export", node.url, tmp_path / "a", "--page-size", 1000)
+        arguments = ("export", node.url, tmp_path / "a", "--page-size", 3000)
         dry = (*arguments, "--dry-run", "--max-requests-per-second", 100)
         *_, told = run(*dry).stdout.splitlines()
         before = len(node.requests)

@@ -104,6 +104,7 @@ def assert_valid(page):
 
 
 @given(st.lists(good_rows, max_size=8))
+@example([row(assetId="a\0b"), row(assetId="\0", partyId="", marketId="\0")])
 def test_good_rows_come_back_exactly_in_their_order(nodes):
     page = decode_page(page_of(*nodes))
     assert lines_of_batch(page.rows) == [as_line(node) for node in nodes]
