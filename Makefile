@@ -22,7 +22,7 @@ size: .venv/installed ## how many lines, modules and import circles, room by roo
 reference: .venv/installed-dev ## every public name with its docstring: build/reference/index.html
 	$(RUN)/python -W error -m tests.reference build/reference
 
-bench: .venv-bench/installed ## all benchmarks, in 22 minutes: tests/benchmarks/RESULTS.md, and a picture
+bench: .venv-bench/installed ## all benchmarks, in less than 20 minutes: tests/benchmarks/RESULTS.md, and a picture
 	.venv-bench/bin/python -m tests.benchmarks
 
 pictures: demo ## README's pictures, from sample data

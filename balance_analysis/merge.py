@@ -17,7 +17,7 @@ import pyarrow as pa
 from balance_analysis.analysis.int128 import take, to_decimals, words_of
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.frame import categories_of, empty_table, frame_from
-from balance_analysis.rows import account_heads, account_numbers, sorted_codes
+from balance_analysis.rows import account_heads, account_numbers, sorted_codes, stable_order
 from balance_analysis.schema import ACCOUNT_KEY
 
 if TYPE_CHECKING:
@@ -67,13 +67,16 @@ def sort_parts(tables: Iterable[pa.Table]) -> Iterator[Part]:
         waiting.append(rows)
         size += rows.num_rows
         if size >= PART:
-            yield _sorted(pa.concat_tables(waiting))
-            waiting, size = [], 0
+            yield _sorted(waiting)
+            size = 0
     if size:
-        yield _sorted(pa.concat_tables(waiting))
+        yield _sorted(waiting)
 
 
-def _sorted(rows: pa.Table) -> Part:
+def _sorted(waiting: list[pa.Table]) -> Part:
+    """Return a part of what waits, and give that back."""
+    rows = pa.concat_tables(waiting)
+    waiting.clear()
     ids = rows.select(ACCOUNT_KEY).unify_dictionaries()
     heads = account_heads(ids)
     sizes = np.diff(heads, append=rows.num_rows)
@@ -85,11 +88,13 @@ def _sorted(rows: pa.Table) -> Part:
     pieces = []
     for begin in range(0, len(places), _PIECE):
         chosen = places[begin : begin + _PIECE]
-        # What an allocator gets back it may keep; this goes back to the system.
+        # What an allocator gets back it keeps for a while; this goes back to the system.
         piece = np.frombuffer(mmap.mmap(-1, len(chosen) * _ROW.itemsize), _ROW)
         piece["timestamp"] = times.take(chosen)
         piece["balance"] = take(words, chosen)
         pieces.append(piece.view(np.void))
+    del rows, times, words
+    pa.default_memory_pool().release_unused()
     return Part(accounts, pieces)
 
 
@@ -108,6 +113,7 @@ def merge(parts: list[Part]) -> pd.DataFrame:
     counts = accounts["rows"].to_numpy()
     blocks = deque(_blocks(parts, stretches["rows"].to_numpy(), order))
     parts.clear()
+    del stretches, order
     times, words = np.empty(counts.sum(), np.int64), np.empty((counts.sum(), 2), np.int64)
 
     def fill(_: int) -> None:
@@ -158,7 +164,7 @@ def _in_order(stretches: pa.Table) -> tuple[NDArray[np.int64], pa.Table]:
     """Return the table's order of stretches of rows, and the accounts, each with all its rows."""
     codes, ids = zip(*(sorted_codes(stretches[name]) for name in ACCOUNT_KEY), strict=True)
     numbers = account_numbers(codes, [len(distinct) for distinct in ids])
-    order = np.argsort(numbers, kind="stable")
+    order = stable_order(numbers)
     firsts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
     sizes = np.add.reduceat(stretches["rows"].to_numpy()[order], firsts)
     heads = order[firsts]

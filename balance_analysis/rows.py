@@ -61,31 +61,17 @@ def canonical(rows: pa.Table, *, sort: bool = True, is_by_time: bool = False) ->
     pyarrow.Table
         `ARROW_SCHEMA`, one chunk a column; dictionaries sorted, all values in use.
     """
-    return canonical_columns([rows[name] for name in COLUMNS], sort=sort, is_by_time=is_by_time)
-
-
-def canonical_columns(
-    columns: list[pa.ChunkedArray], *, sort: bool = True, is_by_time: bool = False
-) -> pa.Table:
-    """Return the columns of `ARROW_SCHEMA` as `canonical` does, and empty the list on the way.
-
-    Where nothing else refers to them, few of them are held twice at a time.
-    """
-    codes, values = map(
-        list, zip(*(sorted_codes(columns.pop(0)) for _ in ACCOUNT_KEY), strict=True)
-    )
+    codes, values = zip(*(sorted_codes(rows[name]) for name in ACCOUNT_KEY), strict=True)
     order = None
     if sort:
         accounts = account_numbers(codes, [len(distinct) for distinct in values])
-        order = _order(accounts, None if is_by_time else _times(columns[0]))
-        del accounts
+        order = _order(accounts, None if is_by_time else _times(rows["timestamp"]))
     done = []
-    for distinct in values:
-        code = codes.pop(0)
+    for code, distinct in zip(codes, values, strict=True):
         indices = from_numbers(code if order is None else code[order], pa.int32())
         done.append(pa.DictionaryArray.from_arrays(indices, distinct))
-    while columns:
-        column = _one_chunk(columns.pop(0))
+    for name in COLUMNS[len(ACCOUNT_KEY) :]:
+        column = _one_chunk(rows[name])
         done.append(column if order is None else column.take(from_numbers(order, pa.int64())))
     return pa.table(done, schema=ARROW_SCHEMA)
 

@@ -257,3 +257,7 @@ class NetworkLimits:
         del facts["extra"]
         named = [*(facts | {"block_height": height}).items(), *self.extra.items()]
         return facts_html("Network limits", ((name.replace("_", " "), x) for name, x in named))
+
+
+LIMIT_FLAGS: Final = tuple(each.name for each in fields(NetworkLimits) if each.type == "bool")
+LIMIT_MOMENTS: Final = ("propose_market_enabled_from", "propose_asset_enabled_from")

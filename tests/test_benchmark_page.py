@@ -16,7 +16,8 @@ from tests.benchmarks.workers import Weight
 
 @pytest.fixture
 def report():
-    report = Report(rows_per_second=2e6, load_before=0.5)
+    sizes = {"archive": 8.0, "plain": 12.0}
+    report = Report(rows_per_second=2e6, load_before=0.5, bytes_a_row=sizes)
     for seconds in (1.0, 1.25, 1.5):
         report.add(WHOLE, fetching(4), Cost(seconds, 1.0, 100.0))
         report.add(WHOLE, LOOP, Cost(4 * seconds, 5.0, 300.0))
@@ -48,12 +49,14 @@ def test_the_page_tells_ratios_goals_and_what_failed(report):
     assert "500,000 rows load in 1.2 s, 4.0 times as fast as a plain loop." in lines
     assert f"| {LOOP} | 5.00 | 4.00 | 6.00 | 5.00 | 300 | 3 | 4.00 |" in lines
     missed, held = lines.index("### Missed"), lines.index("### Held")
+    assert held < lines.index("## Machine")
     assert missed < lines.index(
         "| the service: first page, ms | <= 40 | 50.00 | 30.00 | 70.00 | 3 |"
     )
     assert held < lines.index(
         "| decode_page, rows a second | >= 1,000,000 | 2,000,000 | 2,000,000 | 2,000,000 | 1 |"
     )
+    assert "| archive, bytes a row | <= 10 | 8.00 | 8.00 | 8.00 | 1 |" in lines
     assert "| deltas | Polars | **1.00** | | | |" in lines
     assert "| test_x.py::test_y | ValueError: no |" in lines
     assert "| summaries | rows | 1.00 |" in lines

@@ -154,9 +154,10 @@ def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame
         is_later = times[here] > times[before][: len(begins)]
         return start + np.flatnonzero(begins) if np.all(begins | is_later) else None
 
-    if scan(1) is None:
+    first = scan(1)
+    if first is None:
         return None
-    found = map_parallel(scan, range(1, len(times), BLOCK))
+    found = [first, *map_parallel(scan, range(1 + BLOCK, len(times), BLOCK))]
     if any(part is None for part in found):
         return None
     heads = np.concatenate([np.arange(min(len(times), 1)), *found])

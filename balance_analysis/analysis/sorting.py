@@ -43,18 +43,7 @@ def sort_rows(table: pd.DataFrame) -> pd.DataFrame | None:
     lacks = balances.null_count or any(code.min(initial=0) < 0 for code in codes)
     if not len(table) or lacks or times.min() == ALWAYS or math.prod(sizes) > _ROOM:
         return None
-    accounts, times, words = _sort(codes, sizes, times, int128.words_of(balances))
-    codes = [make_room(len(code), dtype=code.dtype) for code in codes]
-
-    def decode(start: int) -> None:
-        own = accounts[start : start + BLOCK]
-        heads = np.flatnonzero(np.diff(own, prepend=-1))
-        numbers, counts = own[heads], np.diff(heads, append=len(own))
-        for code, size in zip(reversed(codes), reversed(sizes), strict=True):
-            numbers, ranks = np.divmod(numbers, size)
-            code[start : start + BLOCK] = np.repeat(ranks.astype(code.dtype), counts)
-
-    map_parallel(decode, range(0, len(times), BLOCK))
+    codes, times, words = _sort(codes, sizes, times, int128.words_of(balances))
     columns = zip(ACCOUNT_KEY, codes, ids, strict=True)
     return pd.DataFrame(
         {
@@ -76,15 +65,15 @@ def _with_sorted_categories(ids: pd.Categorical) -> pd.Categorical:
 
 
 def _sort(
-    codes: Sequence[NDArray[np.integer[Any]]],
+    codes: Sequence[NDArray[np.signedinteger[Any]]],
     sizes: Sequence[int],
     times: NDArray[np.int64],
     words: NDArray[np.int64],
-) -> list[NDArray[np.int64]]:
-    """Return the number of the account, the time and the words of each row, sorted."""
+) -> tuple[list[NDArray[np.signedinteger[Any]]], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the columns of rows, sorted."""
     count = len(times)
     shift = max((math.prod(sizes) - 1).bit_length() - _HEAP_BITS, 0)
-    dealt, done = ([make_room(count), make_room(count), make_room(count, 2)] for _ in range(2))
+    dealt = [make_room(count), make_room(count), make_room(count, 2)]
 
     def deal(start: int) -> NDArray[np.int64]:
         here = slice(start, start + BLOCK)
@@ -99,17 +88,33 @@ def _sort(
     starts = range(0, count, BLOCK)
     bounds = np.array(map_parallel(deal, starts))
     begins = np.sum(bounds, axis=0) - sum(starts)
+    sorted_codes = [make_room(count, dtype=code.dtype) for code in codes]
+    sorted_times, sorted_words = make_room(count), make_room(count, 2)
 
     def sort(heaps: tuple[int, int]) -> None:
         pieces = [slice(*piece) for piece in bounds[:, list(heaps)].tolist()]
+        here = slice(*begins[list(heaps)])
         accounts, times, words = (
             np.concatenate([column[piece] for piece in pieces]) for column in dealt
         )
         order = by_account_and_time(accounts, times)
-        here = slice(*begins[list(heaps)])
-        for column, target in zip((accounts, times, words), done, strict=True):
-            int128.take(column, order, out=target[here])
+        _write_codes(accounts.take(order), sizes, [code[here] for code in sorted_codes])
+        int128.take(times, order, out=sorted_times[here])
+        int128.take(words, order, out=sorted_words[here])
 
     edges = np.searchsorted(begins, np.append(starts, count))
     map_parallel(sort, list(pairwise(np.unique(edges).tolist())))
-    return done
+    return sorted_codes, sorted_times, sorted_words
+
+
+def _write_codes(
+    accounts: NDArray[np.int64],
+    sizes: Sequence[int],
+    targets: Sequence[NDArray[np.signedinteger[Any]]],
+) -> None:
+    """Write of which codes account numbers, sorted, are made: see `account_numbers`."""
+    heads = np.flatnonzero(np.diff(accounts, prepend=-1))
+    numbers, counts = accounts[heads], np.diff(heads, append=len(accounts))
+    for target, size in zip(reversed(targets), reversed(sizes), strict=True):
+        numbers, ranks = np.divmod(numbers, size)
+        target[:] = np.repeat(ranks.astype(target.dtype), counts)

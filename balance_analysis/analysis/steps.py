@@ -117,11 +117,10 @@ class Steps:
     def extent(self) -> NDArray[np.int64]:
         """When the table's first and its last row are; nothing where it has none."""
         firsts, lasts = self.heads + ~self.is_row[self.heads], self.bounds[1:] - 1
-        if not self.is_row[lasts].all():
-            firsts, lasts = firsts[self.is_row[lasts]], lasts[self.is_row[lasts]]
-        if not len(lasts):
+        has_row = self.is_row[lasts]
+        if not has_row.any():
             return np.empty(0, np.int64)
-        return np.array([self.times[firsts].min(), self.times[lasts].max()])
+        return np.array([self.times[firsts[has_row]].min(), self.times[lasts[has_row]].max()])
 
     def repeat_keys(self, count: int) -> dict[str, pd.Categorical]:
         """Return `ACCOUNT_KEY` of each account so many times, as columns."""
@@ -197,8 +196,8 @@ def map_parallel(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
 def take_ids(ids: pd.DataFrame, places: NDArray[np.integer[Any]]) -> dict[str, pd.Categorical]:
     """Return columns of ids at some places."""
     names = [str(name) for name in ids]
-    taken = map_parallel(lambda name: ids[name].array[places], names)
-    return dict(zip(names, taken, strict=True))
+    work = map_parallel if len(places) > BLOCK else map
+    return dict(zip(names, work(lambda name: ids[name].array[places], names), strict=True))
 
 
 @contextlib.contextmanager
@@ -242,13 +241,7 @@ def step_deltas(steps: Steps, *, out: NDArray[np.int64] | None = None) -> NDArra
 
 
 def check_fits(too_large: NDArray[np.bool_], name: Callable[[int], str]) -> None:
-    """Raise if an amount has more than 38 digits; `name` tells what it is, by its place.
-
-    Raises
-    ------
-    OverflowError
-        With the first one's name.
-    """
+    """Raise OverflowError for the first amount of more than 38 digits; `name` names its place."""
     if too_large.any():
         raise OverflowError(
             f"{name(int(too_large.argmax()))} has more than {BALANCE_DIGITS} digits, which no "

@@ -153,13 +153,7 @@ def sums_frame(groups: Groups, sums: Sums, zone: dt.tzinfo) -> pd.DataFrame:
 
 
 def sum_at(steps: Steps, groups: Groups, points: NDArray[np.int64]) -> Sums:
-    """Return the sums of all groups at some points, ascending.
-
-    Raises
-    ------
-    OverflowError
-        If a sum has more than 38 digits.
-    """
+    """Return the sums of all groups at some points, ascending."""
     height = len(points)
     check_cells(len(groups), height)
 

@@ -16,9 +16,10 @@ from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.grid import to_times
 from balance_analysis.archive.accounts import merged
 from balance_analysis.archive.coverage import check_complete, interval_asked
-from balance_analysis.archive.datafile import FILE_KEY, times_of
+from balance_analysis.archive.datafile import times_of
 from balance_analysis.archive.manifest import read_about, read_coverage
 from balance_analysis.archive.scan import Scan, checkpoint_of, files_of
+from balance_analysis.archive.slices import FILE_KEY
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import frame_of
 from balance_analysis.known import note_known

@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from balance_analysis.archive.coverage import FileNote
+from balance_analysis.archive.slices import ALL, FILE_KEY, FILE_ORDER, Slice
 from balance_analysis.files.atomic import make_note
 from balance_analysis.rows import account_numbers, canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, to_microseconds
-from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from balance_analysis.spans import Span
 
-FILE_ORDER: Final = ("party_id", "asset_id", "account_type", "market_id", "timestamp")
-FILE_KEY: Final = FILE_ORDER[: len(ACCOUNT_KEY)]
 ROW_GROUP: Final = 1 << 13
 NO_ROWS: Final = ARROW_SCHEMA.empty_table()
 
@@ -47,9 +45,6 @@ _LEVELS: Final = dict.fromkeys(["party_id", "timestamp", "balance"], 6)
 """How much columns are compressed. Of a row group's few other ids it would save little."""
 
 _SORTING: Final = [pq.SortingColumn(ARROW_SCHEMA.get_field_index(name)) for name in FILE_ORDER]
-
-Key = tuple[str, ...]
-"""An account's ids in the order of files, or the first few of them."""
 
 
 def encode_rows(rows: pa.Table) -> tuple[bytes, FileNote]:
@@ -194,61 +189,6 @@ def wrong_schema(schema: pa.Schema) -> str | None:
     if column.type == wanted.type:
         return f"its column {column.name} may have missing values"
     return f"its column {column.name} is {column.type}, not {wanted.type}"
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Accounts that stand side by side in an archive's files, or a part of one's time.
-
-    Attributes
-    ----------
-    low
-        The first of them, or what stands before it.
-    high
-        What stands behind the last of them; `None` where nothing does.
-    since, until
-        Of a single account: which time, half-open, microseconds; `None` leaves it open.
-    """
-
-    low: Key = ()
-    high: Key | None = None
-    since: int | None = None
-    until: int | None = None
-
-    def __str__(self) -> str:
-        bounds = {"from": self.low, "before": self.high}
-        said = [f"{word} {' '.join(map(repr, key))}" for word, key in bounds.items() if key]
-        times = {"since": self.since, "until": self.until}
-        said += [f"{word} {moment_text(at)}" for word, at in times.items() if at is not None]
-        return f"accounts {' '.join(said)}" if said else "all accounts"
-
-    @property
-    def is_all_time(self) -> bool:
-        """Whether it is not a part of the time."""
-        return self.since is self.until is None
-
-    def holds(self, times: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which moments are in its time."""
-        since, until = (np.iinfo(np.int64).min if self.since is None else self.since), self.until
-        return (times >= since) & (True if until is None else times < until)
-
-    def rows(self, rows: pa.Table) -> pa.Table:
-        """Return those of rows in a file's order that are of these accounts."""
-        if self == Slice():
-            return rows
-        columns = [rows[name] for name in FILE_KEY]
-
-        def key(place: int) -> Key:
-            return tuple(column[place].as_py() for column in columns)
-
-        low, high = (
-            rows.num_rows if bound is None else bisect_left(range(rows.num_rows), bound, key=key)
-            for bound in (self.low, self.high)
-        )
-        return rows.slice(low, high - low)
-
-
-ALL: Final = Slice()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,15 +22,13 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.accounts import accounts_of, merged
 from balance_analysis.archive.coverage import check_complete, interval_asked
 from balance_analysis.archive.datafile import (
-    ALL,
-    FILE_KEY,
     DataFile,
     Predicate,
-    Slice,
     check_footer,
     times_of,
 )
 from balance_analysis.archive.manifest import check_seen, noted_files, read_about, read_coverage
+from balance_analysis.archive.slices import ALL, FILE_KEY, Slice
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_columns
 from balance_analysis.known import note_known
@@ -47,10 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import dask.dataframe as dd
-    from numpy.typing import NDArray
 
     from balance_analysis.archive.coverage import Coverage, FileNote
-    from balance_analysis.archive.datafile import Key
     from balance_analysis.archive.manifest import About
     from balance_analysis.archive.store import Store
     from balance_analysis.filters import Filters
@@ -68,9 +64,6 @@ _REQUESTS: Final = 16
 T = TypeVar("T")
 
 _NEVER: Final = 1 << 62
-
-_ROUND: Final = 4
-"""Of so many slices there is a multiple: two workers, or four, are all busy to the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,21 +140,6 @@ class Scan:
         files = (replace(x, spans=tuple(clipped(x.spans, start, end))) for x in self.files)
         return replace(self, files=tuple(file for file in files if file.spans))
 
-    def _last_before(self, part: Slice, moment: int) -> list[pa.Table]:
-        """Return an account's last row before a moment, if it has one."""
-        some = self.between(None, moment)
-        for file in reversed(some.files):
-            found = [rows for rows in some.rows(file, part=part) if rows.num_rows]
-            if found:
-                return [found[-1].slice(found[-1].num_rows - 1)]
-        return []
-
-    def _first_from(self, part: Slice, moment: int) -> list[pa.Table]:
-        """Return an account's first row from a moment on, if it has one."""
-        some = self.between(moment, None)
-        found = (rows for file in some.files for rows in some.rows(file, part=part))
-        return [rows.slice(0, 1) for rows in itertools.islice(filter(len, found), 1)]
-
     def rows(
         self,
         file: File,
@@ -234,9 +212,11 @@ class Scan:
 
         parts = [*itertools.chain(*self.between(part.since, part.until).each(read))]
         if part.since is not None:
-            parts = [*sort_parts(self._last_before(part, part.since)), *parts]
+            before = self.between(None, part.since)
+            parts = [*sort_parts(_end_of(before, part, is_last=True)), *parts]
         if part.until is not None:
-            parts += sort_parts(self._first_from(part, part.until))
+            behind = self.between(part.until, None)
+            parts += sort_parts(_end_of(behind, part, is_last=False))
         table = merge(parts)
         note_known(table, self.known, nothing_before=self.nothing_before)
         return table
@@ -244,6 +224,15 @@ class Scan:
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Return what tells this scan from others: file systems don't."""
         return self.store.uri, self.filters, self.files, self.known
+
+
+def _end_of(scan: Scan, part: Slice, *, is_last: bool) -> list[pa.Table]:
+    """Return the last row of an account that is asked for, or the first, if there is any."""
+    for file in reversed(scan.files) if is_last else scan.files:
+        found = [rows for rows in scan.rows(file, part=part) if rows.num_rows]
+        if found:
+            return [found[-1].slice(found[-1].num_rows - 1) if is_last else found[0].slice(0, 1)]
+    return []
 
 
 def files_of(about: About, state: Coverage, span: Span) -> Iterator[File]:
@@ -276,48 +265,6 @@ def make_scan(
     is_whole = state.begins_with_first_block and span[0] <= state.intervals[0].start
     files = tuple(files_of(about, state, span))
     return Scan(store, filters, files, known, nothing_before=is_whole)
-
-
-def cut(counts: pa.Table, *, rows: int, accounts: float) -> list[Slice]:
-    """Return slices of about equal work that are together all accounts.
-
-    Parameters
-    ----------
-    counts
-        What `merged` returns.
-    rows, accounts
-        How many a slice may have. An account is never split; one that has more rows stands alone.
-    """
-    work = np.cumsum(counts["rows"].to_numpy() / rows + 1 / accounts)
-    parts = int(np.ceil(work[-1])) if len(work) else 1
-    parts += -parts % _ROUND if parts > _ROUND else 0
-    ends = work[-1] / parts * np.arange(1, parts) if parts > 1 else []
-    hot = np.flatnonzero(counts["rows"].to_numpy() > rows)
-    places = {*np.searchsorted(work, ends), *hot, *(hot + 1)} - {0, len(work)}
-    keys = counts.select(FILE_KEY).take(pa.array(sorted(places), pa.int64()))
-    lows: list[Key] = [(), *zip(*keys.to_pydict().values(), strict=True)]
-    return [Slice(low, high) for low, high in zip(lows, [*lows[1:], None], strict=True)]
-
-
-def cut_by_time(
-    part: Slice, counts: NDArray[np.int64], moments: NDArray[np.int64], *, rows: int
-) -> tuple[list[Slice], int]:
-    """Return an account's slice cut at some moments, and how many rows the largest part has.
-
-    Parameters
-    ----------
-    counts
-        How many rows it has before, between and behind the moments, ascending.
-    rows
-        How many a part should have at most: it may have more where there are so many in between.
-    """
-    seen = np.cumsum(counts)
-    parts = -(-int(seen[-1]) // rows)
-    places = np.unique(np.searchsorted(seen, seen[-1] / parts * np.arange(1, parts)))
-    places = places[seen[places] < seen[-1]]
-    edges = [None, *moments[places].tolist(), None]
-    sizes = np.diff(seen[places], prepend=0, append=seen[-1])
-    return [replace(part, since=a, until=b) for a, b in itertools.pairwise(edges)], int(sizes.max())
 
 
 @contextlib.contextmanager

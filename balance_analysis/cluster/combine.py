@@ -24,24 +24,27 @@ from balance_analysis.analysis.totals import (
     sum_at_changes,
     sums_frame,
 )
-from balance_analysis.archive.datafile import FILE_KEY
+from balance_analysis.archive.slices import FILE_KEY
 from balance_analysis.files.atomic import PathLike, make_note, replacing
 from balance_analysis.frame import to_plain_arrow
 from balance_analysis.rows import account_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.grid import Grid
-    from balance_analysis.archive.datafile import Slice
+    from balance_analysis.archive.slices import Slice
 
 
 def own(result: Any, part: Slice) -> Any:  # noqa: ANN401 - a frame, or partial totals
     """Return what of a result lies in a slice's time."""
-    if isinstance(result, list):
-        return [each.within(part) for each in result]
+    if part.since is part.until:
+        return result
+    if isinstance(result, PartialTotals):
+        held = part.holds(result.sums.times)
+        return result.chosen(held, goes_on=part.since is not None)
     begins = result["start" if "start" in result else "timestamp"]
     return result[part.holds(begins.to_numpy("M8[us]").view(np.int64))]
 
@@ -148,17 +151,12 @@ class PartialTotals:
     ceases: NDArray[np.int64]
     goes_on: bool = False
 
-    def within(self, part: Slice) -> PartialTotals:
-        """Return what lies in a slice's time."""
-        held = part.holds(self.sums.times)
-        sums = _chosen(self.sums, held)
-        goes_on = part.since is not None
-        return PartialTotals(self.groups, sums, self.is_own[held], self.ceases[held], goes_on)
-
-
-def _chosen(sums: Sums, some: NDArray[np.bool_]) -> Sums:
-    columns: dict[str, Any] = {name: getattr(sums, name)[some] for name in Sums.__slots__}
-    return Sums(**columns)
+    def chosen(self, some: NDArray[np.bool_], *, goes_on: bool = False) -> PartialTotals:
+        """Return some of the steps."""
+        columns: dict[str, Any] = {name: getattr(self.sums, name)[some] for name in Sums.__slots__}
+        return PartialTotals(
+            self.groups, Sums(**columns), self.is_own[some], self.ceases[some], goes_on
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,27 +178,14 @@ class Totals:
     is_at_changes: bool
     from_start: bool
 
-    def of_slice(self, table: pd.DataFrame, *, opening: pd.DataFrame | None) -> list[PartialTotals]:
-        """Return totals of a slice.
-
-        Of negative balances a part may have more than 38 digits where the whole has not: then there
-        are more parts, of fewer accounts.
-        """
-        return list(self._parts(make_history(table, opening, None, freq=self.grid).steps))
-
-    def _parts(self, steps: Steps) -> Iterator[PartialTotals]:
+    def of_slice(self, table: pd.DataFrame, *, opening: pd.DataFrame | None) -> PartialTotals:
+        """Return totals of a slice."""
+        steps = make_history(table, opening, None, freq=self.grid).steps
         groups = make_groups(steps.accounts, self.by)
-        try:
-            sums, is_own = self._sums(steps, groups)
-        except OverflowError:
-            middle = len(steps) // 2  # the total of a single account is its balance, which fits
-            yield from self._parts(steps.part(0, middle))
-            yield from self._parts(steps.part(middle, len(steps)))
-            return
+        sums, is_own = self._sums(steps, groups)
         ends = (sums.groups[1:] == sums.groups[:-1]) & (sums.known[1:] == 0)
         ceases = np.append(np.where(ends, sums.times[1:], NEVER), NEVER)
-        some = sums.known > 0
-        yield PartialTotals(groups, _chosen(sums, some), is_own[some], ceases[some])
+        return PartialTotals(groups, sums, is_own, ceases).chosen(sums.known > 0)
 
     def _sums(self, steps: Steps, groups: Groups) -> tuple[Sums, NDArray[np.bool_]]:
         """Return sums at all points, or wherever they change, and which are at rows."""

@@ -237,7 +237,7 @@ def totals(
     Raises
     ------
     OverflowError
-        As `balance_analysis.totals`.
+        As `balance_analysis.totals`; where balances are negative, also for a part of the accounts.
     IncompleteError, ArchiveError, ValueError, CheckError, OSError
         See `cluster.series`.
     """
@@ -247,7 +247,7 @@ def totals(
     work = Totals(names, grid, is_at_changes=freq is None, from_start=start is not None)
     moments = job.moments if freq is None else grid.edges[1:-1]
     slices = job.each_slice(work.of_slice, cells=len(grid.points), moments=moments)
-    return job.result(work.add([part for parts in slices for part in parts]))
+    return job.result(work.add(list(slices)))
 
 
 def verify(

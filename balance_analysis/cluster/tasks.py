@@ -24,8 +24,9 @@ from balance_analysis.analysis.history import check_opening
 from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.archive.accounts import accounts_of, merged
 from balance_analysis.archive.archive import to_archive
-from balance_analysis.archive.datafile import FILE_KEY, Slice, times_of
-from balance_analysis.archive.scan import Scan, cut, cut_by_time
+from balance_analysis.archive.datafile import times_of
+from balance_analysis.archive.scan import Scan
+from balance_analysis.archive.slices import FILE_KEY, Slice, cut, cut_by_time
 from balance_analysis.cluster.combine import in_order, own, write_frames
 from balance_analysis.files.atomic import PathLike, check_output
 from balance_analysis.filters import FilterKeywords
@@ -52,8 +53,8 @@ _CELLS: Final = 2
 _FILES: Final = 8
 """How many files a task counts the accounts of."""
 
-_BYTES: Final = 333
-"""What a row takes of that."""
+_BYTES: Final = 150
+"""What a row takes at least, of one account in one task."""
 
 _CANDIDATES: Final = 1 << 12
 """At how many moments, at most, an account with too many rows may be cut."""
@@ -73,7 +74,9 @@ class Options(FilterKeywords, total=False):
         As for `Archive.read`: the table is what that returns.
     rows_per_task
         How many rows a task may read at once. The default, 3,000,000, takes a gigabyte of memory;
-        more take in proportion, and read a little less twice.
+        more take in proportion, and read a little less twice. An account that has more is cut by
+        time, where periods begin; but a period is not, nor a summary: ValueError if its rows don't
+        fit into a worker's memory.
     client
         Where to run: a `distributed.Client`, or an executor of `concurrent.futures`; by default
         the client that the caller has made, else some threads of this process.
@@ -104,16 +107,16 @@ def _work(scan: Scan, function: Callable[..., T], share: Share) -> tuple[int, T]
         table = scan.read(share.part)
         result = function(table, opening=share.opening)
         size = int(share.part.holds(microseconds(table)).sum())
-        return size, result if share.part.is_all_time else own(result, share.part)
+        return size, own(result, share.part)
 
 
-def _count(scan: Scan, part: Slice, moments: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many rows of a slice lie before, between and behind moments."""
-    counts = np.zeros(len(moments) + 1, np.int64)
-    for file in scan.files:
+def _count(scan: Scan, parts: list[Slice], moments: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many rows each of some slices has before, between and behind moments."""
+    counts = np.zeros((len(parts), len(moments) + 1), np.int64)
+    for file, (row, part) in itertools.product(scan.files, enumerate(parts)):
         for rows in scan.rows(file, ["timestamp"], part):
             places = np.searchsorted(moments, times_of(rows), side="right")
-            counts += np.bincount(places, minlength=len(counts))
+            counts[row] += np.bincount(places, minlength=len(moments) + 1)
     return counts
 
 
@@ -186,19 +189,18 @@ class Job:
         """Return slices of accounts; one that has too many rows is cut by time."""
         most = self.rows_per_task
         slices = cut(counts, rows=most, accounts=_CELLS * most / max(cells, 1))
-        hot = {*_keys(counts.filter(pc.greater(counts["rows"], most)))}
+        busy = {*_keys(counts.filter(pc.greater(counts["rows"], most)))}
+        first = next(_keys(counts.slice(0, 1)), ())
+        hot = [part for part in slices if (part.low or first) in busy]
         moments = moments[:: len(moments) // _CANDIDATES + 1]
-        first, parts = next(_keys(counts), ()), []
-        for part in slices:
-            if (part.low or first) not in hot:
-                parts.append(part)
-                continue
-            look = partial(_count, part=part, moments=moments)
-            rows = np.sum(list(pool.map(look, self.scan.split(_FILES))), axis=0)
-            cuts, largest = cut_by_time(part, rows, moments, rows=most)
-            check_memory(pool, part, largest)
-            parts += cuts
-        return parts
+        look = partial(_count, parts=hot, moments=moments)
+        found = pool.map(look, self.scan.split(_FILES) if hot else [])
+        rows = sum(found, np.zeros((len(hot), len(moments) + 1), np.int64))
+        cuts = {}
+        for part, own_rows in zip(hot, rows, strict=True):
+            cuts[part], largest = cut_by_time(part, own_rows, moments, rows=most)
+            check_memory(pool, part.low or first, largest)
+        return [piece for part in slices for piece in cuts.get(part, [part])]
 
     def by_account(
         self,
@@ -234,24 +236,25 @@ class Job:
                 len(keys) if key is None else bisect_left(keys, key, key=itemgetter(0))
                 for key in (part.low, part.high)
             )
-            own = opening.iloc[[place for _, place in keys[first:stop]]]
+            held = opening.iloc[[place for _, place in keys[first:stop]]]
             # It stands in the part in which it begins, so that rows contradict it as in the whole.
-            since = own.get("since", pd.Series(pd.NaT, own.index))
+            since = held.get("since", pd.Series(pd.NaT, held.index))
             times = pd.to_datetime(since, utc=True).to_numpy("M8[us]").view(np.int64)
-            return Share(part, own[part.holds(times)])
+            return Share(part, held[part.holds(times)])
 
         return list(map(share, parts))
 
 
-def check_memory(pool: Pool, part: Slice, rows: int) -> None:
+def check_memory(pool: Pool, account: tuple[str, ...], rows: int) -> None:
     """Raise ValueError if so many rows of an account don't fit into a worker's memory."""
     workers = pool.executor.scheduler_info()["workers"] if pool.workers else {}
     limits = [each["memory_limit"] for each in workers.values() if each["memory_limit"]]
     needed, limit = rows * _BYTES, min([*limits, memory()])
     if needed > limit:
         raise ValueError(
-            f"{part}: {rows:,} rows can't be cut by time here, and need some {needed / 1e9:,.0f} "
-            f"GB, but a worker has {limit / 1e9:,.0f}: choose a finer freq, or give workers more"
+            f"the account {' '.join(map(repr, account))} has {rows:,} rows that one task needs at "
+            f"once: they take {needed / 1e9:,.1f} GB or more, but a worker has {limit / 1e9:,.1f}. "
+            "Choose a shorter freq, if the function has one, or give workers more memory"
         )
 
 

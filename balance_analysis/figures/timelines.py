@@ -14,7 +14,7 @@ from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
 from balance_analysis.figures.styles import BLUE, ORANGE, VERMILION, looks
 from balance_analysis.figures.times import format_times, to_dates, unknown_style
-from balance_analysis.schema import to_microseconds
+from balance_analysis.schema import LIMIT_FLAGS, to_microseconds
 from balance_analysis.spans import between, joined
 from balance_analysis.text import duration_text
 
@@ -29,13 +29,6 @@ if TYPE_CHECKING:
     from balance_analysis.spans import Span
 
 
-_FLAGS: Final = (
-    "can_propose_market",
-    "can_propose_asset",
-    "propose_market_enabled",
-    "propose_asset_enabled",
-    "genesis_loaded",
-)
 _HEIGHT: Final = 0.6
 _COVERAGE: Final = {"complete": BLUE, "unproven": ORANGE, "gap": VERMILION}
 _DAY: Final = 86_400_000_000
@@ -106,7 +99,7 @@ def plot_limits(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['yes', 'no', 'unknown']
     """
-    axes.check_columns(limits, "Archive.limits()", ("first_seen", "last_seen", *_FLAGS))
+    axes.check_columns(limits, "Archive.limits()", ("first_seen", "last_seen", *LIMIT_FLAGS))
     ax = axes.new_axes(ax, size=(10, 2.8))
     if limits.empty:
         return axes.explain(ax, "no snapshot of the limits", title)
@@ -118,7 +111,7 @@ def plot_limits(
     if begin > stop:
         raise ValueError(f"start is after the end, {axes.date_text(stop)}: {start!r}")
     drawn, (wanted,) = set(), looks(style, 1, Patch)
-    for lane, flag in enumerate(_FLAGS):
+    for lane, flag in enumerate(LIMIT_FLAGS):
         spans: dict[str, list[Span]] = {"yes": [], "no": []}
         for is_set, first, last in zip(frame[flag], firsts, lasts, strict=True):
             spans["yes" if is_set else "no"].append((first, last))
@@ -133,7 +126,7 @@ def plot_limits(
                 _draw(ax, lane, stretches, look)
                 drawn.add(state)
         _tell_earlier(ax, lane, spans["told"], begin)
-    axes.format_lanes(ax, [flag.replace("_", " ") for flag in _FLAGS])
+    axes.format_lanes(ax, [flag.replace("_", " ") for flag in LIMIT_FLAGS])
     format_times(ax, begin, stop)
     handles = []
     for state in (state for state in _STATES if state in drawn):

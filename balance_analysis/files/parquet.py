@@ -7,7 +7,7 @@ import json
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -30,6 +30,7 @@ from balance_analysis.schema import (
     ARROW_SCHEMA,
     ATTRS_KEY,
     COLUMNS,
+    LIMIT_MOMENTS,
     NetworkLimits,
 )
 
@@ -199,20 +200,13 @@ def read_network_limits(path: PathLike) -> NetworkLimits:
     text = Path(path).read_bytes()
     try:
         content = json.loads(text)
-        for name in _LIMIT_MOMENTS:
+        for name in (*LIMIT_MOMENTS, "fetched_at"):
             content[name] = None if content[name] is None else pd.Timestamp(content[name])
         return NetworkLimits(**content)
     except DAMAGES as error:
         raise ArchiveError(
             f"{os.fspath(path)} is no snapshot of network limits: {error}"
         ) from error
-
-
-_LIMIT_MOMENTS: Final = (
-    "propose_market_enabled_from",
-    "propose_asset_enabled_from",
-    "fetched_at",
-)
 
 
 def _iso(stamp: pd.Timestamp) -> str:

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.accounts import ACCOUNTS, accounts_of
-from balance_analysis.archive.datafile import FILE_ORDER, numbers_of, wrong_schema
+from balance_analysis.archive.datafile import numbers_of, wrong_schema
 from balance_analysis.archive.manifest import check_seen
+from balance_analysis.archive.slices import FILE_ORDER
 from balance_analysis.errors import ArchiveError
 from balance_analysis.rows import canonical
 from balance_analysis.text import range_text

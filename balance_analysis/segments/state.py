@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import DecodeError
-from balance_analysis.schema import NetworkLimits
+from balance_analysis.schema import LIMIT_FLAGS, LIMIT_MOMENTS, NetworkLimits
 from balance_analysis.segments.rows import id_text, moments_of, one_chunk
 from balance_analysis.segments.segment import ASSETS, LIMITS
 
 if TYPE_CHECKING:
     from balance_analysis.segments.segment import Segment
 
-_NAMES: Final = tuple(each.name for each in fields(NetworkLimits))
-_FLAGS, _MOMENTS = _NAMES[:5], _NAMES[5:7]
 _VALUES: Final = {"t": True, "f": False}
 
 
@@ -55,7 +52,7 @@ def read_segment_limits(segment: Segment, source: str) -> list[NetworkLimits]:
     DecodeError
         If their table is damaged.
     """
-    table = segment.table(LIMITS, ("vega_time", *_FLAGS, *_MOMENTS))
+    table = segment.table(LIMITS, ("vega_time", *LIMIT_FLAGS, *LIMIT_MOMENTS))
     times = moments_of(one_chunk(table["vega_time"]), f"{segment}: the limits' vega_time").tolist()
     changes = sorted(zip(times, table.to_pylist(), strict=True), key=lambda change: change[0])
     try:
@@ -73,8 +70,8 @@ def read_segment_limits(segment: Segment, source: str) -> list[NetworkLimits]:
 
 def _values(row: dict[str, str]) -> dict[str, Any]:
     """Return the fields of limits that a row has."""
-    flags = {name: _VALUES[row[name]] for name in _FLAGS}
-    return {**flags, **{name: _moment(row[name]) for name in _MOMENTS}}
+    flags = {name: _VALUES[row[name]] for name in LIMIT_FLAGS}
+    return {**flags, **{name: _moment(row[name]) for name in LIMIT_MOMENTS}}
 
 
 def _moment(text: str) -> pd.Timestamp | None:

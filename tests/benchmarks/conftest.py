@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -57,8 +58,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     report, file = session.config.stash[_REPORT], session.config.getoption("--record")
     for timed in session.config._benchmarksession.benchmarks:
         if timed.stats.data:
-            says = timed.name.removeprefix("test_").replace("_", " ")
-            report.tell(_room(timed.fullname), says, *timed.stats.data, unit="s")
+            what, _, which = timed.name.removeprefix("test_").removesuffix("]").partition("[")
+            says = re.sub(" takes? some time", "", what.replace("_", " "))
+            says += which and f": {which.replace('-', ', ')}"
+            most = timed.extra_info.get("seconds, at most")
+            report.tell(_room(timed.fullname), says, *timed.stats.data, unit="s", most=most)
     if file is not None:
         rooms = {_room(item.nodeid) for item in session.items}
         report.took = dict.fromkeys(rooms, time.monotonic() - _BEGAN)
@@ -71,9 +75,9 @@ def _room(name: str) -> str:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     report = terminalreporter.config.stash[_REPORT]
-    from tests.benchmarks.page import found  # noqa: PLC0415 - what is drawn is not measured
+    from tests.benchmarks.page import found, goals  # noqa: PLC0415 - drawing is not measured
 
-    for line in found(report):
+    for line in [*found(report), *goals(report)]:
         terminalreporter.write_line(line)
 
 

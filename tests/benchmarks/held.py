@@ -1,6 +1,8 @@
-"""What a load holds over what the process held before: `python held.py WHAT URL SINCE UNTIL`.
+"""What is held over what the process held before: `python held.py WHAT WHERE SINCE UNTIL`.
 
-It prints a line of JSON: in MB the `peak` over the start and the `size` of the table; `seconds`.
+WHAT is a load to a `table` or as a `stream` from the node at WHERE, or a read of the `archive`
+there. It prints a line of JSON: in MB the `peak` over the start and the `size` of the table;
+`seconds`.
 """
 
 from __future__ import annotations
@@ -8,9 +10,16 @@ from __future__ import annotations
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
 
 import balance_analysis as ba
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def memory(name: str) -> float:
@@ -19,19 +28,23 @@ def memory(name: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024 / 1e6
 
 
-def main(what: str, url: str, since: str, until: str) -> None:
-    size = 0.0
-    with ba.Client(url) as client:
-        ba.load_balance_changes(client, start=since, end="2023-04-01T00:01Z", progress=False)
-        Path("/proc/self/clear_refs").write_text("5")
-        base, began = memory("VmRSS"), time.perf_counter()
-        bounds = {"start": since, "end": until, "progress": False}
-        if what == "table":
-            table = ba.load_balance_changes(client, **bounds)
-            size = table.memory_usage(deep=True).sum() / 1e6
-        else:
-            for _ in ba.iter_balance_changes(client, **bounds):
-                pass
+def table_from(what: str, where: str) -> Callable[..., pd.DataFrame]:
+    """Return what makes a table of an interval."""
+    if what == "archive":
+        return ba.Archive(where).read
+    return partial(ba.load_balance_changes, ba.Client(where), progress=False)
+
+
+def main(what: str, where: str, since: str, until: str) -> None:
+    size, read = 0.0, table_from(what, where)
+    read(start=since, end=pd.Timestamp(since) + pd.Timedelta("1min"))
+    Path("/proc/self/clear_refs").write_text("5")
+    base, began = memory("VmRSS"), time.perf_counter()
+    if what == "stream":
+        for _ in ba.iter_balance_changes(ba.Client(where), start=since, end=until, progress=False):
+            pass
+    else:
+        size = read(start=since, end=until).memory_usage(deep=True).sum() / 1e6
     told = {"peak": memory("VmHWM") - base, "size": size, "seconds": time.perf_counter() - began}
     print(json.dumps(told))  # noqa: T201
 

@@ -102,15 +102,15 @@ def lines(report: Report) -> Iterator[str]:
     yield "`make bench` wrote this page; [README.md](README.md) tells what is measured, and how."
     yield ""
     yield " ".join([*in_short(report)])
-    yield from section("Machine", ("", ""), machine(report))
     if report.failed:
         yield from section("Failed or left out", ("benchmark", "why"), report.failed.items())
+    yield from goals(report)
+    yield from section("Machine", ("", ""), machine(report))
     yield from found(report)
 
 
 def found(report: Report) -> Iterator[str]:
-    """Yield the goals, and all that was measured."""
-    yield from goals(report)
+    """Yield all that was measured."""
     if report.growth:
         yield from growth(report)
     figures = {figure.group: [] for figure in report.figures}

@@ -12,7 +12,7 @@ from tests.benchmarks.clustered import WORKS, make_archive
 from tests.benchmarks.processes import Cost, kept_memory
 
 ACCOUNTS = 5000
-SIZES = (5_000_000, 20_000_000)
+SIZES = (5_000_000, 20_000_000, 50_000_000)
 WORKERS = (1, 2, 0)
 
 

@@ -19,7 +19,7 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_report(benchmark, tmp_path, name):
+def test_a_file_takes_some_time(benchmark, tmp_path, name):
     target, make = SOURCES[name]
     table, path = tmp_path / "table.parquet", tmp_path / "report.html"
     ba.write_parquet(make(), table)

@@ -87,7 +87,7 @@ def test_the_same_options_give_the_same_bytes(name, tmp_path):
 
 def test_an_archive_and_a_file_of_the_same_rows_give_the_same_picture(whole, tmp_path):
     ba.write_parquet(ba.Archive(whole).read(), tmp_path / "x.parquet")
-    for kind in ("balances", "flows", "drawdown"):
+    for kind in ("balances", "drawdown"):
         for source, name in ((whole, "a.svg"), (tmp_path / "x.parquet", "b.svg")):
             draw("plot", source, "--kind", kind, *LAST_DAYS, "-o", tmp_path / name)
         assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes(), kind

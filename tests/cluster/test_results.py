@@ -14,8 +14,10 @@ import pytest
 
 import balance_analysis as ba
 from balance_analysis import cluster
-from balance_analysis.archive.datafile import FILE_KEY, Slice
+from balance_analysis.archive.slices import FILE_KEY, Slice
 from balance_analysis.archive.store import Store
+from balance_analysis.cluster.tasks import check_memory
+from balance_analysis.ingest.executor import Pool
 from balance_analysis.schema import ID_TYPE, from_microseconds
 from tests.analysis.tables import HOUR, START, many_rows, records, table_of
 from tests.cluster.archives import assert_same, write_archive
@@ -102,6 +104,20 @@ def test_an_unknown_option_is_refused(archive):
     for name in ("layout", "foo"):
         with pytest.raises(TypeError, match=f"no keyword '{name}'"):
             cluster.series(archive, **{name: 1})
+
+
+class Small:
+    """A cluster of which one worker has a limit of memory."""
+
+    def scheduler_info(self):
+        return {"workers": {"a": {"memory_limit": 10**9}, "b": {"memory_limit": 0}}}
+
+
+def test_an_account_that_fits_into_no_worker_is_refused_with_what_to_do():
+    pool = Pool(Small(), 2, dict)
+    check_memory(pool, ("a1",), 6_000_000)
+    with pytest.raises(ValueError, match=r"the account 'a1' has 7,000,000 rows .* a shorter freq"):
+        check_memory(pool, ("a1",), 7_000_000)
 
 
 def test_what_is_no_archive_is_refused(table):

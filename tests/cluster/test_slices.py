@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balance_analysis.archive.accounts import merged
-from balance_analysis.archive.datafile import FILE_KEY
-from balance_analysis.archive.scan import Scan, cut
+from balance_analysis.archive.scan import Scan
+from balance_analysis.archive.slices import FILE_KEY, cut
 from balance_analysis.schema import ACCOUNT_KEY
 from tests.analysis.tables import HOUR, many_rows, table_of
 from tests.cluster.archives import write_archive

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import threading
 
 import pytest
 
@@ -11,6 +12,7 @@ from balance_analysis.archive.archive import Archive
 from balance_analysis.demo import sample_archive
 from balance_analysis.errors import IncompleteError
 from balance_analysis.ingest.export import export
+from balance_analysis.load.nodes import FRESH
 from balance_analysis.node.client import Client
 from balance_analysis.schema import from_microseconds, to_microseconds
 from balance_analysis.service.app import create_app
@@ -156,6 +158,20 @@ def test_behind_one_address_the_one_that_remembers_least_is_believed(tmp_path, e
             export_from([node], folder, executor=executor)
         assert_true(folder)
         assert spans_of(folder)[0][2] is False
+
+
+def test_all_connections_are_asked_at_once_what_they_remember(tmp_path):
+    with node_of(ROWS) as node:
+        run_export(node, tmp_path / "a", start=START, end=END - DAY)
+        together = threading.Barrier(FRESH, timeout=5)
+
+        def waiting(_, request):
+            if request.params.get("pagination.first") == ["1"]:
+                together.wait()
+
+        node.faults = waiting
+        run_export(node, tmp_path / "a", start=START, end=END)
+    assert [proven for _, _, proven in spans_of(tmp_path / "a")] == [True]
 
 
 def test_one_that_lags_behind_the_same_address_is_not_of_another_network(tmp_path):

@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import pandas as pd
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis.frame import to_frame
+from balance_analysis.load import changes
 from balance_analysis.load.stream import AHEAD, QUEUED, settle_windows
 from balance_analysis.node.client import Pace
 from balance_analysis.node.walk import Step
@@ -98,6 +100,27 @@ def test_an_error_goes_on_where_the_load_stood(served, page_size, workers):
             ]
             assert in_settled == []
     pd.testing.assert_frame_equal(table, expected)
+
+
+def test_rows_that_are_sorted_while_others_come_make_the_same_table(monkeypatch):
+    with LoopbackNode(ROWS) as node:
+        expected = load(node.url)
+        monkeypatch.setattr(changes, "_MANY", 40)
+        sorted_first = []
+        for served in (8, 20):
+            first = len(node.requests)
+            node.faults = partial(_fail_from, first + served)
+            with pytest.raises(ba.RequestError) as raised:
+                load(node.url, page_size=20, workers=3)
+            sorted_first.append(len(raised.value.partial.parts))
+            node.faults = []
+            pd.testing.assert_frame_equal(raised.value.resume(), expected)
+        pd.testing.assert_frame_equal(load(node.url, page_size=20, workers=3), expected)
+    assert max(sorted_first) > 0
+
+
+def _fail_from(first, index, _):
+    return Fault.status(503) if index >= first else None
 
 
 def test_a_load_goes_on_with_another_node():

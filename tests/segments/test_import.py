@@ -87,7 +87,7 @@ def test_the_coverage_tells_the_segments_and_their_last_block(whole):
 
 
 @given(data=st.data())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_segments_and_exports_in_any_order_give_the_same_archive(
     tmp_path_factory, segments, whole, node, data
 ):
