@@ -2,8 +2,7 @@
 
 Rows stand by party first, so that one party's history is read without reading the rest: a row group
 has few parties, and its statistics tell which. Timestamps and balances are plain: every engine
-reads them so, which can't be said of bytes in streams (Spark 3.5) or of differences of decimals
-(Polars), and as blocks' times come again and again, compression makes less of them than any
+reads them so, and as blocks' times come again and again, compression makes less of them than any
 encoding of differences.
 """
 
@@ -12,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -42,9 +41,6 @@ _GROUPS: Final = 16
 _TAIL: Final = 1 << 16
 """Bytes that are read at once of a file's end, where the footer is."""
 
-_END: Final = 8
-"""Bytes of a footer's length and of the magic behind it."""
-
 _LEVELS: Final = dict.fromkeys(["party_id", "timestamp", "balance"], 6)
 """How much columns are compressed. Of a row group's few other ids it would save little."""
 
@@ -59,7 +55,9 @@ def encode_rows(rows: pa.Table) -> tuple[bytes, FileNote]:
     rows
         `ARROW_SCHEMA`, in any order, each account and timestamp once; at least one row.
     """
-    ordered = _in_file_order(canonical(rows))
+    ordered = canonical(rows)
+    # The rows are in time order within an account, which a stable sort keeps.
+    ordered = ordered.take(pa.array(np.argsort(numbers_of(ordered), kind="stable")))
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
@@ -82,12 +80,6 @@ def encode_rows(rows: pa.Table) -> tuple[bytes, FileNote]:
     return content, FileNote(ordered.num_rows, len(content), digest, first, last, footer)
 
 
-def _in_file_order(rows: pa.Table) -> pa.Table:
-    """Return canonical rows in the order in which a file holds them."""
-    # The rows are in time order within an account, which a stable sort keeps.
-    return rows.take(pa.array(np.argsort(numbers_of(rows), kind="stable")))
-
-
 def numbers_of(rows: pa.Table, names: Sequence[str] = FILE_KEY) -> NDArray[np.int64]:
     """Return numbers that sort as accounts do, by default in a file, of canonical rows."""
     ids = [rows[name].chunk(0) for name in names]
@@ -100,16 +92,13 @@ class OtherFileError(OSError):
 
 
 def read_footer(source: pa.NativeFile) -> bytes:
-    """Return the end of a Parquet file: its metadata, their length and the magic.
+    """Return the end of a Parquet file: its metadata, and in 8 bytes their length and the magic.
 
-    Raises
-    ------
-    OtherFileError
-        If the file is too short to have one.
+    If the file is too short to have one, that is an OtherFileError.
     """
     size = source.size()
     tail = source.read_at(min(size, _TAIL), max(size - _TAIL, 0))
-    length = int.from_bytes(tail[-_END:-4], "little") + _END
+    length = int.from_bytes(tail[-8:-4], "little") + 8
     if length > size:
         raise OtherFileError("it has no footer")
     if length > len(tail):
@@ -134,8 +123,7 @@ class Footer:
         """Return the least and the greatest value of a column in a row group, if it tells them."""
         key = group, column
         if key not in self._bounds:
-            place = COLUMNS.index(column)
-            found = self.metadata.row_group(group).column(place).statistics
+            found = self.metadata.row_group(group).column(COLUMNS.index(column)).statistics
             bounds = (found.min, found.max) if found is not None and found.has_min_max else None
             if bounds is not None and column == "timestamp":
                 bounds = to_microseconds(bounds[0]), to_microseconds(bounds[1])
@@ -143,13 +131,13 @@ class Footer:
         return self._bounds[key]
 
     def groups_of(self, parties: Sequence[str]) -> range:
-        """Return the row groups that can have some parties, or others between them."""
-        groups, name = range(self.metadata.num_row_groups), FILE_ORDER[0]
-        bounds: Any = self.bounds
+        """Return the row groups that can have some parties or others between them; of none, all."""
+        groups = range(self.metadata.num_row_groups)
+        bounds: Callable[[int], Any] = partial(self.bounds, column=FILE_ORDER[0])
         try:
-            begin = bisect_left(groups, min(parties), key=lambda at: bounds(at, name)[1])
-            end = bisect_right(groups, max(parties), key=lambda at: bounds(at, name)[0])
-        except TypeError:  # so long an id that no bounds are told
+            begin = bisect_left(groups, min(parties), key=lambda at: bounds(at)[1])
+            end = bisect_right(groups, max(parties), key=lambda at: bounds(at)[0])
+        except (ValueError, TypeError):  # no party, or so long a one that no bounds are told
             return groups
         return groups[begin:end]
 
@@ -198,11 +186,9 @@ def wrong_schema(schema: pa.Schema) -> str | None:
         return f"has the columns {', '.join(found.names)}, not {', '.join(ARROW_SCHEMA.names)}"
     pairs = zip(found, ARROW_SCHEMA, strict=True)
     column, wanted = next(pair for pair in pairs if not pair[0].equals(pair[1]))
-    return f"its column {column.name} is {_type_text(column)}, not {_type_text(wanted)}"
-
-
-def _type_text(column: pa.Field) -> str:
-    return f"{column.type}{'' if column.nullable else ' without missing values'}"
+    if column.type == wanted.type:
+        return f"its column {column.name} may have missing values"
+    return f"its column {column.name} is {column.type}, not {wanted.type}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,9 +256,7 @@ class DataFile:
 
     def row_groups(self, predicate: Predicate) -> list[int]:
         """Return the row groups that can have rows that are asked for."""
-        parties = predicate.allowed.get(FILE_ORDER[0])
-        count = self.footer.metadata.num_row_groups
-        groups = self.footer.groups_of(parties) if parties else range(count)
+        groups = self.footer.groups_of(predicate.allowed.get(FILE_ORDER[0], ()))
         return [number for number in groups if predicate.may_match(self.footer, number)]
 
     def read(
@@ -284,10 +268,7 @@ class DataFile:
     ) -> pa.Table:
         """Return some row groups, or all.
 
-        Raises
-        ------
-        OtherFileError, pyarrow.ArrowException, OSError
-            If they are damaged.
+        If they are damaged, that is an OtherFileError, pyarrow.ArrowException or OSError.
         """
         groups = range(self.footer.metadata.num_row_groups) if groups is None else groups
         rows = self._file.read_row_groups(list(groups), list(columns), use_threads=use_threads)
@@ -311,10 +292,8 @@ class DataFile:
 
         Parameters
         ----------
-        predicate
-            Which rows.
-        columns
-            Which columns of them.
+        predicate, columns
+            Which rows, and which columns of them.
         groups
             Where they are; by default where the statistics allow it.
         at_once

@@ -353,8 +353,8 @@ def _note(content: bytes) -> FileNote | None:
         again, note = encode_rows(rows.cast(ARROW_SCHEMA))
     except (pa.ArrowException, OSError, ValueError, KeyError):
         return None
-    # The same rows give the same bytes, unless another release of pyarrow wrote them. Its
-    # checksums alone don't tell all: they leave out headers and indexes.
+    # The same rows give the same bytes, unless another release wrote them, of pyarrow or of this
+    # package. Its checksums alone don't tell all: they leave out headers and indexes.
     if again != content and (not note.rows or _writer_of(again) == _writer_of(content)):
         return None
     footer = hashlib.sha256(read_footer(pa.BufferReader(content))).hexdigest()
@@ -363,7 +363,9 @@ def _note(content: bytes) -> FileNote | None:
 
 
 def _writer_of(content: bytes) -> str:
-    return str(pq.read_metadata(pa.BufferReader(content)).created_by)
+    told = pq.read_metadata(pa.BufferReader(content))
+    codecs = {told.row_group(0).column(at).compression for at in range(told.num_columns)}
+    return f"{told.created_by} {sorted(codecs)}"
 
 
 def _intervals(files: dict[str, FileNote], partition: Partition) -> list[Interval]:

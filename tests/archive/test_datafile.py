@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import duckdb
 import pandas as pd
@@ -156,6 +157,21 @@ def test_the_rows_of_one_party_are_read_out_of_few_row_groups():
     assert sum(part.num_rows for part in file.rows(predicate, groups=groups)) == parties.count(
         party
     )
+
+
+@pytest.mark.parametrize("length", [1, 5000])
+def test_parties_of_any_length_are_found_in_all_their_row_groups(length):
+    rows = [
+        replace(row, party_id=row.party_id[:4] * length)
+        for row in random_history(5, rows=100, accounts=30)
+    ]
+    content, _ = encode_rows(arrow_of(rows))
+    file = data_file(content)
+    whole = read(content)["party_id"].to_pylist()
+    for party in {*whole, "", "\U0010ffff"}:
+        groups = file.row_groups(Predicate({"party_id": [party]}))
+        found = [each for n in groups for each in file.read([n])["party_id"].to_pylist()]
+        assert found.count(party) == whole.count(party)
 
 
 def test_row_groups_of_a_rare_type_are_found_by_a_look():

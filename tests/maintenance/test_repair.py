@@ -46,6 +46,8 @@ from tests.maintenance.damages import (
     name_of,
     pruned,
     prunes_meanwhile,
+    put,
+    rows_in,
     swap,
     text,
     truncate,
@@ -138,6 +140,15 @@ def test_a_rebuilt_coverage_names_no_damaged_file(node, undisturbed, folder, har
     assert [problem.where for problem in done.left.problems] == [name_of(SECOND)]
     run_export(node, folder, start=START, end=END, fill_gaps=True)
     assert lasting(folder) == lasting(undisturbed)
+
+
+def test_a_rebuilt_coverage_names_files_of_an_earlier_layout(node, folder):
+    put(folder, name_of(SECOND), rows_in(folder, name_of(SECOND)))
+    expected, content = ba.Archive(folder).read(), (folder / name_of(SECOND)).read_bytes()
+    (folder / COVERAGE).unlink()
+    assert mend(node, folder).left.is_whole
+    assert (folder / name_of(SECOND)).read_bytes() == content
+    assert ba.Archive(folder).read(partial=True).equals(expected)
 
 
 def test_a_rebuilt_archive_of_months_begins_and_ends_with_its_rows(node, tmp_path):
