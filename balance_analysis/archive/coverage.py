@@ -20,7 +20,7 @@ from balance_analysis.errors import ArchiveDamagedError, ArchiveError, Incomplet
 from balance_analysis.schema import to_bounds
 from balance_analysis.segments.chain import FIRST_BLOCK, blocks_of, source_text
 from balance_analysis.spans import between, joined
-from balance_analysis.text import EPOCH, exact_text, range_text, spans_text
+from balance_analysis.text import EPOCH, exact_text, moment_text, range_text, spans_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -300,6 +300,9 @@ def check_complete(state: Coverage, start: int, end: int, uri: str) -> None:
     why = "was asked for when the node may have forgotten rows of it"
     if state.missing(*gaps[0], proven=False):
         why = "is not covered; an export that fills gaps asks for it"
+    if state.intervals and gaps[0][0] >= state.intervals[-1].end:
+        until = moment_text(state.intervals[-1].end)
+        why = f"is not covered: the archive ends before {until}, where the next export goes on"
     raise IncompleteError(f"{uri}: {spans_text(gaps)} {why}; {TAKE}")
 
 

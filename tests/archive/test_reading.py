@@ -15,6 +15,7 @@ from balance_analysis.archive.archive import Archive
 from balance_analysis.errors import ArchiveError, IncompleteError
 from balance_analysis.frame import empty_table, to_columns, to_frame
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, from_microseconds
+from balance_analysis.text import moment_text
 from tests.archive.exporting import (
     DAY,
     HOUR,
@@ -319,6 +320,11 @@ def test_balances_stay_right_when_earlier_rows_come_later(tmp_path, table, runs)
 def test_balances_at_a_moment_that_is_not_covered_are_refused(folder, at):
     with pytest.raises(IncompleteError):
         Archive(folder).balance_at(moment(at))
+
+
+def test_where_an_archive_ends_is_told_whoever_asks_for_more(folder):
+    with pytest.raises(IncompleteError, match=f"ends before {moment_text(END)}, where the next"):
+        Archive(folder).balance_at(moment(END))
 
 
 def test_balances_after_a_gap_are_refused_or_by_what_there_is(torn):
