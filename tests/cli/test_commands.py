@@ -106,15 +106,18 @@ def test_nothing_to_load_is_a_success(node, tmp_path):
 
 
 def test_summary_prints_the_most_active_accounts(tmp_path):
-    lines = run("summary", SAMPLE, "--limit", 5).stdout.splitlines()
-    assert lines[0].split()[:4] == ["asset", "type", "party", "market"]
-    assert len(lines) == 7
-    assert "5 most active of 686" in lines[-1]
-    assert max(map(len, lines)) <= 80
-    wide = run("summary", SAMPLE, "--limit", 5, "--wide").stdout.splitlines()
     accounts = ba.summarize_accounts(ba.read_parquet(SAMPLE))
+    lines = run("summary", SAMPLE, "--limit", 9).stdout.splitlines()
+    assert lines[0].split()[:4] == ["asset", "type", "party", "market"]
+    assert len(lines) == 11
+    assert "9 most active of 686" in lines[-1]
+    assert max(map(len, lines)) <= 80
+    place = lines[0].index("changes") + len("changes")
+    shown = [int(line[:place].split()[-1].replace(",", "")) for line in lines[1:-1]]
+    assert shown == [*accounts["changes"].nlargest(9)]
+    wide = run("summary", SAMPLE, "--limit", 5, "--wide").stdout.splitlines()
     assert wide[0].split() == [*accounts]
-    first = accounts.nlargest(1, "rows").iloc[0]
+    first = accounts.nlargest(1, "changes").iloc[0]
     assert {first["party_id"], str(first["maximum"])} < {*wide[1].split()}
 
 
