@@ -46,7 +46,11 @@ def test_records_joined_tell_all_that_was_measured(report):
 
 def test_the_page_tells_ratios_goals_and_what_failed(report):
     lines = [re.sub(" +", " ", line) for line in page.lines(report)]
-    assert "500,000 rows load in 1.2 s, 4.0 times as fast as a plain loop." in lines
+    assert (
+        "500,000 rows load in 1.2 s, 4.0 times as fast as a plain loop. Reconstructions of "
+        "5,000,000 rows take Polars 1.0 to 1.0 times as long, by the work and the order of the "
+        "rows."
+    ) in lines
     assert f"| {LOOP} | 5.00 | 4.00 | 6.00 | 5.00 | 300 | 3 | 4.00 |" in lines
     missed, held = lines.index("### Missed"), lines.index("### Held")
     assert held < lines.index("## Machine")

@@ -56,7 +56,8 @@ def deltas(
     pandas.DataFrame
         The columns of a table, sorted, and `delta` (decimal128(38, 0), in the asset's smallest
         unit): NA on an account's first row, unless `opening` tells what was before it, and on the
-        first one behind a stretch that is not known.
+        first one behind a stretch that is not known. Rows that came sorted, such as a selection of
+        a table, keep their index; others get a new one.
 
     Raises
     ------

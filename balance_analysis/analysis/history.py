@@ -124,7 +124,7 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
         heads = np.flatnonzero(~table.duplicated(ACCOUNT_KEY))
         found = heads, _accounts(table, heads)
     heads, accounts = found
-    rows = table[list(COLUMNS)].reset_index(drop=True)
+    rows = table[list(COLUMNS)]
     wanted = {name: accounts[name].array.categories for name in ACCOUNT_KEY}
     other = [name for name in ACCOUNT_KEY if rows[name].array.categories is not wanted[name]]
     rows = rows.assign(**{name: rows[name].array.set_categories(wanted[name]) for name in other})

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from balance_analysis.analysis.int128 import integers_of, words_of
 from balance_analysis.assets import AssetsLike, assets_of, note_assets
 from balance_analysis.frame import check_frame, to_amounts
 from balance_analysis.schema import ATTRS_KEY
 from balance_analysis.text import list_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
@@ -88,21 +88,22 @@ def to_units(data: pd.DataFrame, assets: AssetsLike | None = None) -> pd.DataFra
         return _wide_to_units(data, known)
     if "asset_id" not in data:
         raise ValueError("the frame has no column asset_id, which tells the unit of its amounts")
-    ids = data["asset_id"].astype("str").to_numpy(dtype=object)
-    scales = _scales(pd.unique(ids), known)
-    rows_of = {asset: np.flatnonzero(ids == asset) for asset in scales}
+    ids = pd.Categorical(data["asset_id"])
+    names = [*map(str, ids.categories), "NA"]
+    rows_of = {names[code]: np.flatnonzero(ids.codes == code) for code in np.unique(ids.codes)}
+    decimals = _decimals(rows_of, known)
     amounts = {str(name): column for name, column in data.items() if _is_amounts(column)}
     if not amounts:
         raise TypeError(
             "the frame has no column of amounts: Arrow decimals, Decimal, or whole numbers of any "
             "size as Python's"
         )
-    return data.assign(
-        **{
-            name: _divide(to_amounts(column, may_lack=True), rows_of, scales)
-            for name, column in amounts.items()
-        }
-    )
+    whole = {name: np.full(len(data), np.nan) for name in amounts}
+    for name, column in amounts.items():
+        exact = to_amounts(column, may_lack=True)
+        for asset, rows in rows_of.items():
+            whole[name][rows] = _in_whole_units(exact.take(pa.array(rows)), decimals[asset])
+    return data.assign(**whole)
 
 
 def to_integers(data: pd.DataFrame) -> pd.DataFrame:
@@ -146,10 +147,9 @@ def to_integers(data: pd.DataFrame) -> pd.DataFrame:
 def _wide_to_units(data: pd.DataFrame, known: Assets) -> pd.DataFrame:
     """Return a frame whose columns belong to assets in whole units."""
     assets = [str(asset) for asset in data.columns.get_level_values("asset_id")]
-    scales = _scales(assets, known)
-    everything = np.arange(len(data))
+    decimals = _decimals(assets, known)
     columns = {
-        place: _divide(pa.array(data.iloc[:, place]), {asset: everything}, scales)
+        place: _in_whole_units(to_amounts(data.iloc[:, place], may_lack=True), decimals[asset])
         for place, asset in enumerate(assets)
     }
     whole = pd.DataFrame(columns, index=data.index).set_axis(data.columns, axis="columns")
@@ -157,8 +157,8 @@ def _wide_to_units(data: pd.DataFrame, known: Assets) -> pd.DataFrame:
     return whole
 
 
-def _scales(assets: Iterable[str], known: Assets) -> dict[str, int]:
-    """Return how many smallest units a whole one of each asset has."""
+def _decimals(assets: Iterable[str], known: Assets) -> dict[str, int]:
+    """Return how many decimals each asset has."""
     present = list(dict.fromkeys(assets))
     missing = [asset for asset in present if asset not in known]
     if missing:
@@ -167,7 +167,7 @@ def _scales(assets: Iterable[str], known: Assets) -> dict[str, int]:
             "such as a .toml, .csv or .json file of them (--assets FILE); 0 leaves amounts as "
             "they are"
         )
-    return {asset: 10 ** known[asset].decimals for asset in present}
+    return {asset: known[asset].decimals for asset in present}
 
 
 def _is_amounts(column: pd.Series[Any]) -> bool:
@@ -180,15 +180,9 @@ def _is_amounts(column: pd.Series[Any]) -> bool:
     return column.name == "balance" and not pd.api.types.is_float_dtype(dtype)
 
 
-def _divide(
-    amounts: pa.Array[Any] | pa.ChunkedArray[Any],
-    rows_of: Mapping[str, NDArray[np.int64]],
-    scales: Mapping[str, int],
-) -> NDArray[np.float64]:
-    result = np.full(len(amounts), np.nan)
-    words, is_known = words_of(amounts), amounts.is_valid().to_numpy(zero_copy_only=False)
-    for asset, rows in rows_of.items():
-        known, scale = rows[is_known[rows]], scales[asset]
-        # Python divides integers of any size with a single rounding; numpy would round twice.
-        result[known] = [amount / scale for amount in integers_of(words[known])]
-    return result
+def _in_whole_units(amounts: pa.Array[Any], decimals: int) -> NDArray[np.float64]:
+    """Return decimals of 38 digits divided by a power of ten, NaN where one is missing."""
+    # Arrow rounds the float of a decimal more than once, that of its text once.
+    texts = pc.binary_join_element_wise(amounts.cast(pa.string()), f"e-{decimals}", "")
+    floats = texts.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return np.asarray(floats, np.float64)

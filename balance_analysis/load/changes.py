@@ -148,6 +148,7 @@ class PartialLoad:
                 self._sort(at_least=_MANY)
         except BalanceAnalysisError as error:
             error.partial = self
+            error.add_note("What has come is kept: error.resume() loads what is missing.")
             raise
         from balance_analysis.merge import merge  # noqa: PLC0415 - pandas is heavy
 

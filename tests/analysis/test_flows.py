@@ -42,6 +42,16 @@ def test_the_balances_at_a_split_open_the_deltas_after_it(rows, when):
     assert sorted(delta_records(early) + records(resumed)) == delta_records(table)
 
 
+def test_deltas_of_a_selection_stand_at_the_selections_rows(recorded_rows):
+    table = recorded_table(recorded_rows)
+    chosen = table[table["party_id"] != "network"].iloc[3:]
+    assert [*chosen.index] != [*range(len(chosen))]
+    found = ba.deltas(chosen)
+    assert found.index.equals(chosen.index)
+    assert found["balance"].equals(chosen["balance"])
+    assert [*ba.deltas(chosen[::-1]).index] == [*range(len(chosen))]
+
+
 def test_a_delta_beyond_38_digits_raises_and_names_the_account():
     table = table_of([(*MARGIN, START, 1), (*GENERAL, START, -1), (*GENERAL, START + 1, LARGEST)])
     with pytest.raises(OverflowError, match=r"ACCOUNT_TYPE_GENERAL.* 38 digits"):
