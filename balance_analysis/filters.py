@@ -19,7 +19,7 @@ from balance_analysis.assets import AssetsLike, read_assets
 from balance_analysis.schema import ACCOUNT_TYPES, NAMED_ASSETS, NETWORK_PARTY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     import pandas as pd
 
@@ -150,15 +150,18 @@ def make_filters(
 
 
 def takes_filters(function: F) -> F:
-    """Show the keywords of `make_filters` in the signature of a function that hands them on.
-
-    What is none of them, nor the function's own, is told in the function's name.
-    """
+    """Show the keywords of `make_filters` in the signature of a function that hands them on."""
     signature = inspect.signature(function)
     own = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
     filters = inspect.signature(make_filters).parameters.values()
     keywords = [each.replace(kind=each.KEYWORD_ONLY) for each in filters]
-    names = {each.name for each in (*own, *keywords)}
+    checked = with_keywords(function, {each.name for each in (*own, *keywords)})
+    checked.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
+    return checked
+
+
+def with_keywords(function: F, names: Collection[str]) -> F:
+    """Return a function that tells a keyword which is none of `names` in its own name."""
 
     @functools.wraps(function)
     def checked(*args: object, **given: object) -> object:
@@ -166,10 +169,11 @@ def takes_filters(function: F) -> F:
             near = "".join(
                 f"; did you mean {x}?" for x in difflib.get_close_matches(unknown, names, 1)
             )
+            if unknown == "units":
+                near = "; to_units(result, assets) gives whole units"
             raise TypeError(f"{function.__name__}() has no keyword {unknown!r}{near}")
         return function(*args, **given)
 
-    checked.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
     return cast("F", checked)
 
 

@@ -20,7 +20,7 @@ from balance_analysis.cli import options
 from balance_analysis.cli.app import NODE, app, command
 from balance_analysis.cli.output import PARTIAL, Messages, echo, printable
 from balance_analysis.cli.tables import SUMMARY, print_accounts
-from balance_analysis.errors import BalanceAnalysisError
+from balance_analysis.errors import ArchiveError, BalanceAnalysisError
 from balance_analysis.files.atomic import check_output
 from balance_analysis.notebook import plain
 from balance_analysis.text import count_text, range_text
@@ -40,12 +40,18 @@ def fetch(
     page_size: Annotated[int, Option(min=1, help="Rows a request.")] = 5000,
     workers: Annotated[int, Option(min=1, help="Requests at once.")] = 4,
     max_requests_per_second: options.Rate = None,
-    resume: Annotated[bool, Option("--resume", help="Go on with an interrupted fetch.")] = False,
+    resume: Annotated[
+        bool,
+        Option(
+            "--resume",
+            help="Go on with an interrupted fetch, over its interval: --since and --until are left "
+            "away or the same (7d is not counted anew).",
+        ),
+    ] = False,
 ) -> None:
     """Load all balance changes of an interval into one Parquet file, complete or not at all."""
     for each in url:
         options.check_is("node", each)
-    bounds = options.interval(since, until)
     check_output(output, suffixes=("", ".parquet", ".pq"))
     from balance_analysis.known import lacking
     from balance_analysis.load.to_parquet import partial_path
@@ -61,7 +67,8 @@ def fetch(
         loaded = ba.load_to_parquet(
             client,
             output,
-            **bounds,
+            start=since,
+            end=until,
             **accounts.named(),
             page_size=page_size,
             workers=workers,
@@ -86,8 +93,8 @@ def _telling_part(side: Path, messages: Messages) -> Iterator[None]:
     """Say after a failure where what is complete has been kept."""
     try:
         yield
-    except (KeyboardInterrupt, BalanceAnalysisError):
-        if side.exists():
+    except (KeyboardInterrupt, BalanceAnalysisError) as error:
+        if side.exists() and not isinstance(error, ArchiveError):
             messages.say(f"What is complete stands in {side}; go on with --resume")
         raise
 

@@ -52,6 +52,7 @@ EXIT_CODES: Final[dict[type[Exception], int]] = {
 
 UNKNOWN: Final = "unknown"
 WIDTH: Final = 80
+_MINUTE: Final = 60
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -146,11 +147,21 @@ class Messages(logging.Formatter):
         self.quiet = quiet
         self.on_failure: Callable[[BaseException, int], int] = lambda _, code: code
         self.content: Mapping[str, object] = {}
+        self._warned: dict[str, logging.LogRecord] = {}
 
     @property
     def shows_progress(self) -> bool:
         """Whether a person looks on."""
         return sys.stderr.isatty() and not self.quiet and not self.is_json
+
+    def is_news(self, record: logging.LogRecord) -> bool:
+        """Whether a line is no warning of the last minute: all workers meet a node's failure."""
+        if record.levelno != logging.WARNING:
+            return True
+        told = self._warned.setdefault(text := record.getMessage(), record)
+        if is_stale := record.created - told.created > _MINUTE:
+            self._warned[text] = record
+        return told is record or is_stale
 
     def format(self, record: logging.LogRecord) -> str:
         """Return a line of the log."""
@@ -189,6 +200,7 @@ def telling_errors(verbose: int, *, quiet: bool) -> Iterator[Messages]:
     """Log to stderr, and turn an error that can be expected into one line and an exit code."""
     messages, handler = Messages(quiet=quiet), logging.StreamHandler()
     handler.setFormatter(messages)
+    handler.addFilter(messages.is_news)
     warned = logging.getLogger("py.warnings")
     logging.captureWarnings(True)
     for each in (logger, warned):

@@ -193,7 +193,8 @@ def list_accounts(
 
 
 def _most_active(accounts: pd.DataFrame, limit: int) -> pd.DataFrame:
-    found = accounts.sort_values("rows", ascending=False, kind="stable")
+    shown = "changes" if "changes" in accounts else "rows"
+    found = accounts.sort_values(shown, ascending=False, kind="stable")
     return found.head(limit) if limit else found
 
 

@@ -11,7 +11,7 @@ from balance_analysis.analysis.balances import balance_series
 from balance_analysis.analysis.totals import group_names
 from balance_analysis.archive.archive import Archive
 from balance_analysis.cluster.combine import Totals, add_flows
-from balance_analysis.cluster.tasks import make_job, running
+from balance_analysis.cluster.tasks import make_job, running, takes_options
 from balance_analysis.maintenance import verify as verifying
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from balance_analysis.schema import Instant
 
 
+@takes_options
 def series(
     archive: Archive,
     *,
@@ -86,6 +87,7 @@ def series(
     return job.by_account(work, cells=len(grid.points), moments=grid.edges[1:-1])
 
 
+@takes_options
 def time_weighted_average(
     archive: Archive,
     start: Instant | None = None,
@@ -123,6 +125,7 @@ def time_weighted_average(
     return job.by_account(work, cells=len(grid), moments=grid.edges[1:-1])
 
 
+@takes_options
 def summarize_accounts(
     archive: Archive,
     *,
@@ -162,6 +165,7 @@ def summarize_accounts(
     return job.by_account(work, cells=1, moments=grid.edges[:0])
 
 
+@takes_options
 def flows(
     archive: Archive,
     *,
@@ -206,6 +210,7 @@ def flows(
     return job.result(add_flows(list(job.each_slice(work, **how)), names))
 
 
+@takes_options
 def totals(
     archive: Archive,
     *,

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -29,7 +30,7 @@ from balance_analysis.archive.scan import Scan
 from balance_analysis.archive.slices import FILE_KEY, Slice, cut, cut_by_time
 from balance_analysis.cluster.combine import in_order, own, write_frames
 from balance_analysis.files.atomic import PathLike, check_output
-from balance_analysis.filters import FilterKeywords
+from balance_analysis.filters import FilterKeywords, with_keywords
 from balance_analysis.ingest.executor import Pool
 from balance_analysis.load.request import check_positive, reporting
 from balance_analysis.schema import ACCOUNT_KEY
@@ -63,6 +64,7 @@ _LOCAL: Final = 4
 """The most threads that are used without a cluster: each holds a task's rows."""
 
 T = TypeVar("T")
+F = TypeVar("F", bound="Callable[..., Any]")
 
 
 class Options(FilterKeywords, total=False):
@@ -88,6 +90,12 @@ class Options(FilterKeywords, total=False):
     rows_per_task: int
     client: Client | Executor | None
     progress: bool | Report | None
+
+
+def takes_options(function: F) -> F:
+    """Tell a keyword that is none of `Options`, nor the function's own, in the function's name."""
+    *own, _ = signature(function).parameters
+    return with_keywords(function, {*own, *Options.__optional_keys__})
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ class LoadRequest:
     """One load, in canonical form; bounds in microseconds, no start for the oldest row there is.
 
     Where it `is_until_now`, the caller gave no end: what the node doesn't know yet isn't asked for.
+    Bounds that were given as text are kept as `texts` too: "7d" means another moment the next time.
     """
 
     start: int | None
@@ -39,6 +40,7 @@ class LoadRequest:
     workers: int
     on_bad_rows: OnBadRows
     is_until_now: bool = False
+    texts: tuple[str | None, str | None] = (None, None)
 
 
 def make_request(
@@ -68,7 +70,10 @@ def make_request(
         raise ValueError(
             f"start must be before end, but {moment_text(first)} is not before {moment_text(last)}"
         )
-    return LoadRequest(first, last, filters, page_size, workers, on_bad_rows, end is None)
+    begin, stop = (bound if isinstance(bound, str) else None for bound in (start, end))
+    return LoadRequest(
+        first, last, filters, page_size, workers, on_bad_rows, end is None, (begin, stop)
+    )
 
 
 def check_positive(name: str, number: int) -> None:

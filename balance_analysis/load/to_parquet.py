@@ -32,10 +32,10 @@ from balance_analysis.files.atomic import (
 from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
 from balance_analysis.load.request import OnBadRows, make_request
 from balance_analysis.load.stream import Load
-from balance_analysis.node.wire import filter_parameters
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ARROW_SCHEMA, Instant
 from balance_analysis.spans import clipped
+from balance_analysis.text import range_text
 
 if TYPE_CHECKING:
     from balance_analysis.load.request import LoadRequest, Report
@@ -72,8 +72,8 @@ def load_to_parquet(
         The file; one that stands there is replaced when the load is whole. `read_parquet` gives the
         table. A load that fails or is interrupted keeps what is complete in `PATH.partial`.
     resume
-        Go on from `PATH.partial`, if it is there: its interval is taken, and its filters must be
-        those given.
+        Go on from `PATH.partial`, if it is there. Its interval is taken; a bound that is given must
+        be that moment or the same text ("7d" is not counted anew). Its filters must be those given.
 
     Returns
     -------
@@ -191,7 +191,7 @@ class _Writer:
 
 
 def _read_part(path: Path, request: LoadRequest) -> Load:
-    """Return a side file as a load to go on with; it must be one of the same accounts."""
+    """Return a side file as a load to go on with, if it is one of what is asked for."""
     try:
         with pq.ParquetFile(path) as file:
             load = msgspec.convert(read_note(file)[PARTIAL], Load)
@@ -201,19 +201,18 @@ def _read_part(path: Path, request: LoadRequest) -> Load:
         raise ArchiveError(
             f"{path} can't be gone on with: {error}; remove it and load anew"
         ) from error
-    filters = load.request.filters
-    if filters != request.filters:
-        raise ArchiveError(
-            f"{path} is part of a load with other filters: {filter_parameters(filters)}; give the "
-            "same ones, or load anew without resuming"
-        )
-    asked = load.request
+    _check_same(path, load, request)
     # What is asked for again is known as far as the new answers go.
     is_cut = load.known_until is not None and load.known_until >= restart
     answered = {node: [*clipped(spans, start, restart)] for node, spans in load.answered.items()}
     return replace(
         load,
-        request=replace(request, start=asked.start, end=asked.end, is_until_now=asked.is_until_now),
+        request=replace(
+            load.request,
+            page_size=request.page_size,
+            workers=request.workers,
+            on_bad_rows=request.on_bad_rows,
+        ),
         settled=[(start, restart)],
         rows=kept,
         restart=restart if kept < load.rows else None,
@@ -221,6 +220,28 @@ def _read_part(path: Path, request: LoadRequest) -> Load:
         incomplete=[*clipped(load.incomplete, start, restart)],
         known_until=None if is_cut else load.known_until,
     )
+
+
+def _check_same(path: Path, load: Load, request: LoadRequest) -> None:
+    """Raise if a part is one of other accounts, or of another interval than one that is given."""
+    first = load.request
+    if first.filters != request.filters:
+        chosen = [f"{name} {', '.join(ids)}" for name, ids in first.filters.allowed().items()]
+        raise ArchiveError(
+            f"{path} is part of a load of {' and '.join(chosen) or 'all accounts'}; give the same "
+            "filters to go on with it, or remove it and load anew"
+        )
+    kept: Any = load.interval
+    given = (request.start, None if request.is_until_now else request.end)
+    asked = tuple(
+        old if new is None or (text is not None and text == earlier) else new
+        for new, old, text, earlier in zip(given, kept, request.texts, first.texts, strict=True)
+    )
+    if asked != kept:
+        raise ArchiveError(
+            f"{path} is part of a load of {range_text(*kept)}, not of {range_text(*asked)}; leave "
+            "start and end away to go on with it, or remove it and load anew"
+        )
 
 
 def _last_block(file: pq.ParquetFile, settled_until: int) -> tuple[int, int]:

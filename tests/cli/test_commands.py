@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import re
 import signal
 import time
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis.cli import app
+from balance_analysis.cli.output import Messages
 from balance_analysis.cli.tables import SUMMARY, print_accounts
 from balance_analysis.demo import sample_data
 from tests.cli.running import child, fails, run
@@ -77,6 +79,26 @@ def test_relative_moments_are_counted_back_from_now(node, tmp_path):
     assert abs(pd.Timestamp.now("UTC") - pd.Timedelta(hours=1) - end) < pd.Timedelta(minutes=5)
 
 
+def test_workers_that_meet_the_same_failure_tell_it_once(node, tmp_path):
+    node.block_timestamp, node.faults = (
+        LATE,
+        lambda index, _: Fault.status(503) if index >= 20 else None,
+    )
+    options = ("--since", "2023-04-01", "--until", "2023-05-01", "--page-size", 5)
+    lines = run("fetch", node.url, "-o", tmp_path / "x", *options, code=4).stderr.splitlines()
+    assert any("trying again" in line for line in lines)
+    assert len(lines) == len({*lines})
+
+
+def test_a_warning_is_told_again_after_a_minute():
+    messages, now = Messages(quiet=False), time.time()
+    told = []
+    for seconds, level in ((0, 30), (1, 30), (2, 20), (3, 20), (61, 30), (62, 30)):
+        record = logging.makeLogRecord({"msg": "down", "levelno": level, "created": now + seconds})
+        told += [seconds] * messages.is_news(record)
+    assert told == [0, 2, 3, 61]
+
+
 def test_nothing_to_load_is_a_success(node, tmp_path):
     node.block_timestamp = LATE
     run("fetch", node.url, "-o", tmp_path / "x.parquet", "--since", "1h")
@@ -84,15 +106,18 @@ def test_nothing_to_load_is_a_success(node, tmp_path):
 
 
 def test_summary_prints_the_most_active_accounts(tmp_path):
-    lines = run("summary", SAMPLE, "--limit", 5).stdout.splitlines()
-    assert lines[0].split()[:4] == ["asset", "type", "party", "market"]
-    assert len(lines) == 7
-    assert "5 most active of 686" in lines[-1]
-    assert max(map(len, lines)) <= 80
-    wide = run("summary", SAMPLE, "--limit", 5, "--wide").stdout.splitlines()
     accounts = ba.summarize_accounts(ba.read_parquet(SAMPLE))
+    lines = run("summary", SAMPLE, "--limit", 9).stdout.splitlines()
+    assert lines[0].split()[:4] == ["asset", "type", "party", "market"]
+    assert len(lines) == 11
+    assert "9 most active of 686" in lines[-1]
+    assert max(map(len, lines)) <= 80
+    place = lines[0].index("changes") + len("changes")
+    shown = [int(line[:place].split()[-1].replace(",", "")) for line in lines[1:-1]]
+    assert shown == [*accounts["changes"].nlargest(9)]
+    wide = run("summary", SAMPLE, "--limit", 5, "--wide").stdout.splitlines()
     assert wide[0].split() == [*accounts]
-    first = accounts.nlargest(1, "rows").iloc[0]
+    first = accounts.nlargest(1, "changes").iloc[0]
     assert {first["party_id"], str(first["maximum"])} < {*wide[1].split()}
 
 

@@ -51,6 +51,15 @@ def test_a_file_has_the_rows_of_the_result_by_party(archive, tmp_path):
     assert records(found) == records(texts.astype(dict.fromkeys(FILE_KEY, "category")))
 
 
+def test_a_keyword_that_there_is_not_is_told_in_the_name_of_what_was_called(archive):
+    with pytest.raises(
+        TypeError, match=r"^totals\(\) has no keyword 'units'; to_units\(result, assets\)"
+    ):
+        cluster.totals(archive, freq="1D", units=True)
+    with pytest.raises(TypeError, match=r"^series\(\) .* did you mean rows_per_task"):
+        cluster.series(archive, rows_per_tasks=SIZE)
+
+
 def test_a_file_is_the_same_whoever_makes_it(archive, tmp_path):
     with ThreadPoolExecutor(3) as pool:
         for name, client in (("one", pool), ("other", None)):

@@ -127,10 +127,50 @@ def test_another_query_is_not_mixed_in(tmp_path):
         interrupted(node, path)
         with (
             ba.Client(node.url) as client,
-            pytest.raises(ba.ArchiveError, match="other filters"),
+            pytest.raises(ba.ArchiveError, match="of a load of all accounts; give the same"),
         ):
             load_to_parquet(client, path, resume=True, account_types="general")
     assert partial_path(path).exists()
+
+
+@pytest.mark.parametrize(
+    ("bounds", "told"),
+    [
+        ({"end": "2023-05-02"}, "2023-04-01T00:00Z to 2023-05-02T00:00Z"),
+        ({"start": "2023-03-01"}, "2023-03-01T00:00Z to 2023-05-01T00:00Z"),
+        ({"start": "9d"}, "not of"),
+        ({"start": "2023-04-01T00:00Z"}, None),
+        ({"start": pd.Timestamp(START), "end": "2023-05-01"}, None),
+        ({}, None),
+    ],
+)
+def test_another_interval_is_not_mixed_in(bounds, told, tmp_path):
+    path = tmp_path / "x.parquet"
+    with LoopbackNode(ROWS, block_timestamp=LATE, faults=failing_after(30)) as node:
+        interrupted(node, path, end="2023-05-01")
+        with ba.Client(node.url) as client:
+            if told is None:
+                load_to_parquet(client, path, resume=True, **bounds)
+                return
+            with pytest.raises(ba.ArchiveError, match=told) as refused:
+                load_to_parquet(client, path, resume=True, **bounds)
+    assert "of a load of 2023-04-01T00:00Z to 2023-05-01T00:00Z" in str(refused.value)
+    assert [partial_path(path)] == list(tmp_path.iterdir())
+
+
+def test_the_same_command_line_goes_on_though_its_moments_are_relative(tmp_path):
+    path = tmp_path / "x.parquet"
+    with LoopbackNode(ROWS, block_timestamp=LATE, faults=failing_after(30)) as node:
+        command = ("fetch", node.url, "-o", path, "--since", START, "--until", "now-1h")
+        options = ("--page-size", 20, "--workers", 1)
+        told = run(*command, *options, code=4).stderr
+        assert "go on with --resume" in told
+        node.faults = []
+        for other in (("--until", "now-2h"), ("--since", "7d"), ("--party-id", "network")):
+            refused = run("fetch", node.url, "-o", path, "--resume", *other, code=2).stderr
+            assert refused.count("go on") == refused.count("\n") == 1
+        run(*command, *options, "--resume")
+    assert len(ba.read_parquet(path)) == len(ROWS)
 
 
 def test_another_network_is_not_mixed_in(tmp_path):
