@@ -36,7 +36,9 @@ ArchiveIfAny = Annotated[Text, _ARCHIVE]
 Since = Annotated[Text, Option(help="Start, inclusive; by default the oldest row.")]
 Until = Annotated[Text, Option(help="End, exclusive; by default now.")]
 UntilLast = Annotated[Text, Option(help="End, exclusive; by default the last row.")]
-Partial = Annotated[bool, Option("--partial", help="Take what there is where not all is known.")]
+Partial = Annotated[
+    bool, Option("--partial", help="Take what there is where an archive isn't complete.")
+]
 Rate = Annotated[float | None, Option(min=0.001, metavar="N", help="At most; by default no bound.")]
 PartitionIfAny = Annotated[
     Partition | None, Option(help="What a file holds, chosen by an archive's first run. [day]")

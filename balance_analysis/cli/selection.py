@@ -146,8 +146,6 @@ class Selection(options.AccountOptions):
 
         Raises
         ------
-        IncompleteError
-            If not all of the interval is known, unless `--partial` is given: then that is said.
         ValueError
             If the filters leave no row at all and what is made of them goes `into` a file, which
             might replace a better one.
@@ -161,51 +159,44 @@ class Selection(options.AccountOptions):
 
     def _read_file(self, messages: Messages) -> Rows:
         table = self._table()
-        if unknown := self._unknown(table):
-            self._allow(IncompleteError(unknown), messages)
+        self._tell_unknown(table, messages)
         return Rows(self.filters.select(table), None)
 
-    def _allow(self, error: IncompleteError, messages: Messages) -> None:
-        """Raise what says that rows may be missing, or say it where that is allowed."""
-        from balance_analysis.archive.coverage import TAKE
-
-        if not self.partial:
-            raise error
-        said = str(error).removesuffix(f"; {TAKE}")
-        messages.say(f"Incomplete, as --partial allows: {said}")
-
-    def _unknown(self, table: pd.DataFrame) -> str:
-        """Return in words what of the interval is known, if that isn't all."""
+    def _tell_unknown(self, table: pd.DataFrame, messages: Messages) -> None:
+        """Say what of the interval is known, if that isn't all."""
         from balance_analysis.known import known_of
         from balance_analysis.schema import ATTRS_KEY, to_microseconds
         from balance_analysis.spans import between
 
         known = known_of(table)
         if known is None:
-            return ""
+            return
         asked, extent = table.attrs[ATTRS_KEY], (known[0][0], known[-1][1]) if known else (0, 1)
         start, end = (
             to_microseconds(bound) if (bound := given or asked.get(name)) else otherwise
             for (name, given), otherwise in zip(self.bounds.items(), extent, strict=True)
         )
-        if not between(known, start, end):
-            return ""
-        from balance_analysis.archive.coverage import TAKE
-
-        told = f"is known from {spans_text(known)} only" if known else "may be missing"
-        said = f"{self.name}: every change {told}; what may have changed since is unknown"
-        return f"{said}; {TAKE}"
+        if between(known, start, end):
+            told = f"is known from {spans_text(known)} only" if known else "may be missing"
+            messages.say(
+                f"{self.name}: every change {told}; what may have changed since is unknown"
+            )
 
     def _table(self) -> pd.DataFrame:
         return ba.read_parquet(self.file, assets=self.known_assets)
 
     def _read_archive(self, messages: Messages) -> Rows:
         asked = {**asdict(self.filters), "assets": self.known_assets}
+        from balance_analysis.archive.coverage import TAKE
+
         archive, how = ba.Archive(self.file), {**self.bounds, **asked}
         try:
             table = archive.read(**how)
         except IncompleteError as error:
-            self._allow(error, messages)
+            if not self.partial:
+                raise
+            said = str(error).removesuffix(f"; {TAKE}")
+            messages.say(f"Incomplete, as --partial allows: {said}")
             table = archive.read(**how, partial=True)
         if (start := self.bounds["start"]) is None:
             return Rows(table, None)
