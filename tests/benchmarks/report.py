@@ -49,6 +49,7 @@ ACCOUNTS_OF = "the accounts of 20,000,000 rows"
 SEGMENTS = "2,000,000 rows in 100 segments"
 MANY_SEGMENTS = "8,000,000 rows in 400 segments"
 SCAN = "balances at an instant out of 20,000,000 rows"
+CLUSTER_EXPORT = "export of 1,008,000 rows, 5,000 a page, 50 ms a request"
 
 Key = tuple[str, str]
 
@@ -154,6 +155,20 @@ TARGETS = (
         True,
     ),
     Target("full scan / archive", (SCAN, "full scan"), (SCAN, "archive"), "seconds", 5, False),
+    *(
+        Target(f"2 workers / 1 worker of a cluster, {group}", *keys, "seconds", 0.6, True)
+        for work in ("totals an hour", "averages a day")
+        for group in [f"{work}, 20,000,000 rows in an archive"]
+        for keys in [((group, "2 workers"), (group, "1 worker"))]
+    ),
+    Target(
+        f"1 worker / 2 workers of a cluster, {CLUSTER_EXPORT}",
+        (CLUSTER_EXPORT, "1 worker process of 8 connections"),
+        (CLUSTER_EXPORT, "2 worker processes of 8 connections"),
+        "seconds",
+        1.8,
+        False,
+    ),
 )
 
 
@@ -250,7 +265,7 @@ class Report:
     @classmethod
     def joined(cls, records: Iterable[bytes]) -> Report:
         """Return what several records tell."""
-        whole = cls()
+        whole, loads = cls(), []
         for record in records:
             content = msgspec.json.decode(record)
             content["costs"] = {(group, name): each for group, name, each in content["costs"]}
@@ -260,7 +275,8 @@ class Report:
             whole.figures += part.figures
             whole.copy_rates += part.copy_rates
             whole.rows_per_second = part.rows_per_second or whole.rows_per_second
-            whole.load_before = min(whole.load_before, part.load_before)
+            loads.append(part.load_before)
+        whole.load_before = min(loads, default=whole.load_before)
         return whole
 
     def groups(self) -> dict[str, dict[str, list[Cost]]]:
