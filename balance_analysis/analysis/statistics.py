@@ -148,6 +148,7 @@ def drawdown(
         (datetime64[us, UTC]; NaT where `opening` doesn't tell), and `depth`, peak - balance.
         Amounts are decimal128(38, 0), in the asset's smallest unit. Behind a stretch that is not
         known, `peak`, `peak_at` and `depth` are missing: in it, there may have been a higher one.
+        The index is as of `deltas`.
 
     Raises
     ------

@@ -244,10 +244,10 @@ def test_amounts_at_the_edges_of_words_are_exact(name):
 def test_the_order_of_the_rows_and_identical_duplicates_do_not_matter(name, data, book, random):
     table, opening = table_of(book[0]), opening_frame(book[1])
     grid = () if name in OTHERS else (grid_for(data, CASES[name], book[0]),)
-    pd.testing.assert_frame_equal(
-        EVERY[name](disorder(table, random), *grid, opening=opening.iloc[::-1]),
-        EVERY[name](table, *grid, opening=opening),
-    )
+    found = EVERY[name](disorder(table, random), *grid, opening=opening.iloc[::-1])
+    if name in ("deltas", "drawdowns"):  # which keep the index of rows that came sorted
+        found = found.reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, EVERY[name](table, *grid, opening=opening))
 
 
 @gridded
