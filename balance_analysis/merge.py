@@ -17,7 +17,7 @@ import pyarrow as pa
 from balance_analysis.analysis.int128 import take, to_decimals, words_of
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.frame import categories_of, empty_table, frame_from
-from balance_analysis.rows import account_heads, account_numbers, sorted_codes, stable_order
+from balance_analysis.rows import PART, account_heads, account_numbers, sorted_codes, stable_order
 from balance_analysis.schema import ACCOUNT_KEY
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
     from numpy.typing import NDArray
-
-PART: Final = 1 << 17
-"""Rows that are sorted together, at least; fewer at the end."""
 
 _PIECE: Final = 1 << 13
 """Rows of a part whose memory goes back together."""

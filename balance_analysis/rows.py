@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+PART: Final = 1 << 17
+"""Rows of a table to come that are sorted together, at least; fewer at the end."""
+
 _ROOM: Final = 1 << 62
 _DIGIT: Final = 16
 

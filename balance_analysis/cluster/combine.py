@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 def own(result: Any, part: Slice) -> Any:  # noqa: ANN401 - a frame, or partial totals
     """Return what of a result lies in a slice's time."""
-    if part.since is part.until:
+    if part.since is None and part.until is None:
         return result
     if isinstance(result, PartialTotals):
         held = part.holds(result.sums.times)

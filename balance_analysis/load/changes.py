@@ -6,7 +6,7 @@ import logging
 from bisect import bisect_left
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from balance_analysis.errors import BalanceAnalysisError
 from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
 from balance_analysis.load.request import OnBadRows, make_request
 from balance_analysis.load.stream import Load
+from balance_analysis.rows import PART
 from balance_analysis.schema import ATTRS_KEY, Instant
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
-
-_MANY: Final = 1 << 17
-"""Rows of a table that are sorted together, at least."""
 
 
 @takes_filters
@@ -145,7 +143,7 @@ class PartialLoad:
         try:
             for step in self.load.run(self.client, progress):
                 self.batches += step.batches
-                self._sort(at_least=_MANY)
+                self._sort(at_least=PART)
         except BalanceAnalysisError as error:
             error.partial = self
             error.add_note("What has come is kept: error.resume() loads what is missing.")

@@ -105,7 +105,7 @@ def test_an_error_goes_on_where_the_load_stood(served, page_size, workers):
 def test_rows_that_are_sorted_while_others_come_make_the_same_table(monkeypatch):
     with LoopbackNode(ROWS) as node:
         expected = load(node.url)
-        monkeypatch.setattr(changes, "_MANY", 40)
+        monkeypatch.setattr(changes, "PART", 40)
         sorted_first = []
         for served in (8, 20):
             first = len(node.requests)
