@@ -246,6 +246,7 @@ class ArchiveSource:
         files, (_, _, coverage) = self._files(start, end), self._noted()
 
         def read(file: File) -> pa.Table:
+            check()
             is_inside = file.begin >= start and step is not None and step >= DAY
             if file.stop <= start or is_inside:
                 return self._read(file, filters, check, ends=True)
@@ -254,7 +255,6 @@ class ArchiveSource:
 
         parts: list[pa.Table] = []
         for place in range(0, len(files), _FILES):
-            check()
             parts += map_parallel(read, files[place : place + _FILES])
             if sum(part.num_rows for part in parts) > MOST_ROWS:
                 raise TooLargeError(
