@@ -15,6 +15,7 @@ lint: .venv/installed-dev ## style, types and the import contract
 	$(RUN)/mypy
 	$(RUN)/lint-imports
 	$(RUN)/nbstripout --verify notebooks/*.ipynb
+	$(RUN)/python -m tests.size --check
 
 size: .venv/installed ## how many lines, modules and import circles, room by room
 	$(RUN)/python -m tests.size
