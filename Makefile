@@ -1,7 +1,7 @@
 PYTHON ?= python3
 RUN := .venv/bin
 
-.PHONY: demo test lint size reference pictures bench
+.PHONY: demo test lint size mutants reference pictures bench
 
 demo: .venv/installed ## the main job on sample data: files and pictures in demo/
 	$(RUN)/balance-analysis demo --out demo
@@ -19,6 +19,9 @@ lint: .venv/installed-dev ## style, types and the import contract
 
 size: .venv/installed ## how many lines, modules and import circles, room by room
 	$(RUN)/python -m tests.size
+
+mutants: .venv/installed ## small faults in MODULE (such as node/walk) that no test of its room notices
+	$(RUN)/python -m tests.mutants $(MODULE)
 
 reference: .venv/installed-dev ## every public name with its docstring: build/reference/index.html
 	$(RUN)/python -W error -m tests.reference build/reference

@@ -1,10 +1,11 @@
 """How large the code is, counted: `make size` prints it, room by room.
 
 A line of code is one that is not blank, a comment or a docstring. A room is a folder of the
-package. A circle is a set of modules that import each other, also for types, late or by a string.
+package. A circle is a set of modules that import each other, also for types, late, or by
+a string.
 
-`[tool.size]` in `pyproject.toml` has the figures that may not rise: `make lint` fails where one does.
-Whoever raises one says why in the commit.
+`make lint` fails where a figure rises above that of `[tool.size]` in `pyproject.toml`. Whoever
+raises one says why in the commit.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def _read_module(name, path, folder, names):
 
 
 def _body_lines(tree):
-    """Yield the lines of functions without their signatures; of nested ones all belong to the outer."""
+    """Yield the lines of functions but their signatures; nested functions are the outer one's."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from range(node.body[0].lineno, node.end_lineno + 1)
