@@ -16,7 +16,7 @@ from matplotlib.transforms import Bbox
 
 import balance_analysis as ba
 from balance_analysis.archive.coverage import Coverage, Interval
-from balance_analysis.figures.legends import fit_legend, spread
+from balance_analysis.figures.layout import _spread as spread, fit_legend
 from tests.analysis.tables import START, table_of
 from tests.figures.drawn import (
     DAY,
