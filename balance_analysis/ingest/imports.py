@@ -321,8 +321,8 @@ class _Part:
         whole = self.whole
         for segment in self.segments:
             blocks = read_segment_blocks(segment)
-            since = segment.begin - segment.first
-            self.waiting.append((segment, blocks.heights[since:], blocks.times[since:]))
+            since = slice(blocks.since, None)
+            self.waiting.append((segment, blocks.heights[since], blocks.times[since]))
         stops = [*(int(times[-1]) + 1 for _, _, times in self.waiting[:-1]), end]
         load = SegmentsLoad(
             tuple(self.segments), (span.front, *stops), whole.about.filters, whole.on_bad_rows
