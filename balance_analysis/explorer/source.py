@@ -70,6 +70,10 @@ class TooLargeError(Exception):
     """A view needs more rows than fit; the message says what to ask for instead."""
 
 
+def go_on() -> None:
+    """Check nothing: what is asked for is wanted, however long it takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """What a source holds at one moment.
@@ -101,13 +105,22 @@ class Source(Protocol):
     def state(self) -> State:
         """Return what it holds now."""
 
-    def rows(self, filters: Filters, start: int, end: int, *, step: int | None = None) -> History:
+    def rows(
+        self,
+        filters: Filters,
+        start: int,
+        end: int,
+        *,
+        step: int | None = None,
+        check: Callable[[], None] = go_on,
+    ) -> History:
         """Return the balance changes of some accounts in [start, end), microseconds.
 
         Of each account the last one before `start` is among them; there may be others before it.
         With a `step`, which fills a day or is days, only the first and the last one of each account
         in each period may be there, so that balances at `start`, at the periods' ends and just
-        before `end` can be told, and what they moved by.
+        before `end` can be told, and what they moved by. `check` is called between files and parts;
+        what it raises ends the reading.
         """
 
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -148,9 +161,18 @@ class TableSource:
         """Return what it holds: always the same."""
         return self._state
 
-    def rows(self, filters: Filters, start: int, end: int, *, step: int | None = None) -> History:
+    def rows(
+        self,
+        filters: Filters,
+        start: int,
+        end: int,
+        *,
+        step: int | None = None,
+        check: Callable[[], None] = go_on,
+    ) -> History:
         """Return rows: see `Source`. They are all there, and those asked for last are kept."""
         del step
+        check()
 
         def select() -> tuple[History, int]:
             asked = self._accounts.index.isin(filters.select(self._accounts).index)
@@ -211,15 +233,24 @@ class ArchiveSource:
         found: tuple[State, About, Coverage] = self._kept.get(version, read)
         return found
 
-    def rows(self, filters: Filters, start: int, end: int, *, step: int | None = None) -> History:
+    def rows(
+        self,
+        filters: Filters,
+        start: int,
+        end: int,
+        *,
+        step: int | None = None,
+        check: Callable[[], None] = go_on,
+    ) -> History:
         """Return rows: see `Source`."""
         files, (_, _, coverage) = self._files(start, end), self._noted()
 
         def read(file: File) -> pa.Table:
+            check()
             is_inside = file.begin >= start and step is not None and step >= DAY
             if file.stop <= start or is_inside:
-                return self._read(file, filters, ends=True)
-            rows = self._read(file, filters)
+                return self._read(file, filters, check, ends=True)
+            rows = self._read(file, filters, check)
             return rows if step is None else _ends(rows, step, start)
 
         parts: list[pa.Table] = []
@@ -243,13 +274,16 @@ class ArchiveSource:
             files.insert(0, checkpoint_of(about, since, coverage.checkpoints[since]))
         return files
 
-    def _read(self, file: File, filters: Filters, *, ends: bool = False) -> pa.Table:
+    def _read(
+        self, file: File, filters: Filters, check: Callable[[], None], *, ends: bool = False
+    ) -> pa.Table:
         """Return rows of a file; where its ends are enough, maybe only these."""
         kept, asked = self._ends.peek(file), Predicate(filters.allowed(), file.bounds)
         if kept is None and not filters.party_ids:
             # All of the file has to be read, so that its ends cost little more.
             found, rows = [], []
             for part in self._iter_rows(file, Predicate(spans=file.bounds)):
+                check()
                 found.append(_ends(part, DAY))
                 if not ends:
                     rows.append(asked.select(part))

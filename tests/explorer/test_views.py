@@ -338,3 +338,20 @@ def test_the_largest_comes_first_to_the_last_digit():
     rows = [("VOTE", "T", f"{n}", "", START, most + n) for n in (1, 3, 2)]
     found = ask(Explorer(source_of(table_of(rows))), "holders")["holders"]["rows"]
     assert [int(row[1]) - most for row in found] == [3, 2, 1]
+
+
+@pytest.mark.parametrize("view", ["accounts", "holders", "series", "totals", "flows", "rows"])
+def test_a_view_that_nobody_waits_for_stops_and_keeps_nothing(gapped, view):
+    explorer = Explorer(ArchiveSource(gapped))
+    first = next(iter(gapped.accounts(partial=True)[list(ba.ACCOUNT_KEY)].itertuples(index=False)))
+    query = Query(first.asset_id, (tuple(first),))
+    asked = []
+
+    def give_up():
+        asked.append(view)
+        if len(asked) > 1:
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        explorer.encode(view, query, check=give_up)
+    assert explorer.encode(view, query) == Explorer(ArchiveSource(gapped)).encode(view, query)
