@@ -27,6 +27,7 @@ from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.runs import Run, reported
+from balance_analysis.archive.snapshot import read_snapshot
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import ArchiveError, NetworkMismatchError
 from balance_analysis.filters import FilterKeywords, takes_filters
@@ -171,7 +172,7 @@ class _Import:
         """Note what would be imported."""
         is_new = manifest.check_bound(self.store, self.about)
         imported = {} if is_new else read_imported(self.store)
-        state = Coverage() if is_new else manifest.read_coverage(self.store)
+        state = Coverage() if is_new else read_snapshot(self.store).coverage
         for part in self._new(imported, state):
             self.run.asks(*bounds_of(part))
 
