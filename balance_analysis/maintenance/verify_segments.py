@@ -162,7 +162,12 @@ class _Comparison:
             self._add("difference", said, span, _AGAIN)
         if self.opening is None:
             self.opening = self.archive.opening_balances(at=start, partial=True)
-        wrong = reconcile(held, flows, opening=self.opening)
+        try:
+            wrong = reconcile(held, flows, opening=self.opening)
+        except OverflowError as error:
+            self._add("ledger", str(error), span, _NOTHING)
+            self.opening = None
+            return
         if len(wrong):
             self._add("ledger", _ledger_text(wrong), span, _NOTHING)
         if count := wrong.attrs[ATTRS_KEY]["not_compared"]:
