@@ -228,7 +228,7 @@ def test_lines_are_named_at_their_ends_where_there_is_room():
 
 
 @given(st.lists(st.integers(0, 100), min_size=2, max_size=8))
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_names_are_spread_in_their_order_and_no_farther_than_needed(levels):
     rows = [("VOTE", GENERAL[1], f"p{n}", "", START, level) for n, level in enumerate(levels)]
     ax = ba.plot_balances(table_of(rows), ax=axes_of((10, 4)), end="2023-05-01")
