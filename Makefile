@@ -1,7 +1,7 @@
 PYTHON ?= python3
 RUN := .venv/bin
 
-.PHONY: demo test lint size reference pictures bench
+.PHONY: demo test lint size mutants reference pictures bench
 
 demo: .venv/installed ## the main job on sample data: files and pictures in demo/
 	$(RUN)/balance-analysis demo --out demo
@@ -15,9 +15,13 @@ lint: .venv/installed-dev ## style, types and the import contract
 	$(RUN)/mypy
 	$(RUN)/lint-imports
 	$(RUN)/nbstripout --verify notebooks/*.ipynb
+	$(RUN)/python -m tests.size --check
 
 size: .venv/installed ## how many lines, modules and import circles, room by room
 	$(RUN)/python -m tests.size
+
+mutants: .venv/installed ## small faults in MODULE (such as node/walk) that no test of its room notices
+	$(RUN)/python -m tests.mutants $(MODULE)
 
 reference: .venv/installed-dev ## every public name with its docstring: build/reference/index.html
 	$(RUN)/python -W error -m tests.reference build/reference

@@ -1,22 +1,29 @@
 """How large the code is, counted: `make size` prints it, room by room.
 
 A line of code is one that is not blank, a comment or a docstring. A room is a folder of the
-package. A circle is a set of modules that import each other, also for types or late.
+package. A circle is a set of modules that import each other, also for types, late, or by
+a string.
+
+`make lint` fails where a figure rises above that of `[tool.size]` in `pyproject.toml`. Whoever
+raises one says why in the commit.
 """
 
 from __future__ import annotations
 
 import ast
 import io
+import re
 import statistics
 import sys
 import tokenize
-from collections import defaultdict
+import tomllib
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from importlib.util import resolve_name
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+PACKAGE = "balance_analysis"
 LONG_MODULE = 400
 HEADER = ["room", "modules", "code", "docstring", "comment", "functions", "median", "longest"]
 HEADER += [f"over {LONG_MODULE}", "in circle"]
@@ -24,7 +31,12 @@ HEADER += [f"over {LONG_MODULE}", "in circle"]
 
 @dataclass(frozen=True)
 class Module:
-    """The counts of one module; `functions` has the lines of code of each."""
+    """The counts of one module.
+
+    `functions` has the lines of code of each function, nested ones too; `body` the lines inside of
+    functions, each once; `classes` the names of its classes; `inner` how many names it imports from
+    below the package's door.
+    """
 
     name: str
     room: str
@@ -34,6 +46,10 @@ class Module:
     comment: int
     functions: list[int]
     imports: set[str]
+    body: int
+    classes: list[str]
+    inner: int
+    text: str
 
 
 def read_package(folder):
@@ -67,7 +83,30 @@ def _read_module(name, path, folder, names):
         comment=len(comment),
         functions=functions,
         imports=set(_imports(tree, package, names)) - {name},
+        body=len(code & set(_body_lines(tree))),
+        classes=[node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)],
+        inner=sum(map(_inner_names, ast.walk(tree))),
+        text=text,
     )
+
+
+def _body_lines(tree):
+    """Yield the lines of functions but their signatures; nested functions are the outer one's."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from range(node.body[0].lineno, node.end_lineno + 1)
+        else:
+            yield from _body_lines(node)
+
+
+def _inner_names(node):
+    """Return how many names a statement imports from below the package's door."""
+    match node:
+        case ast.ImportFrom(module=str(module)) if module.startswith(f"{PACKAGE}."):
+            return len(node.names)
+        case ast.Import():
+            return sum(alias.name.startswith(f"{PACKAGE}.") for alias in node.names)
+    return 0
 
 
 def _lines(text, tree):
@@ -96,6 +135,8 @@ def _imports(tree, package, names):
             for alias in node.names:
                 inner = f"{base}.{alias.name}"
                 yield from {inner if inner in names else base} & names
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            yield from {arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant)} & names
 
 
 def circles(modules):
@@ -145,10 +186,46 @@ def _row(room, modules, in_circles):
     return [room, *(f"{number:,}" for number in numbers)]
 
 
+def measure(code, tests):
+    """Return the figures that may not rise, by their names in `[tool.size]`."""
+    classes = Counter(name for module in code for name in module.classes)
+    return {
+        "lines of function bodies": sum(module.body for module in code),
+        "code lines": sum(module.code for module in code),
+        "classes": classes.total(),
+        "modules": len(code),
+        "longest module": max(module.lines for module in code),
+        "modules in a circle": len({name for circle in circles(code) for name in circle}),
+        "classes of one name in two places": sum(count > 1 for count in classes.values()),
+        "modules that use pyarrow.parquet": _users(code, r"\bpq\."),
+        "modules that read the coverage": _users(code, r"\bread_coverage\("),
+        "inner names that tests import": sum(
+            module.inner for module in tests if module.room != "benchmarks/"
+        ),
+    }
+
+
+def _users(modules, pattern):
+    """Return how many modules have a pattern in their text."""
+    return sum(re.search(pattern, module.text) is not None for module in modules)
+
+
+def exceeded(root):
+    """Yield the figures that rose, each beside what it may be."""
+    allowed = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["size"]
+    measured = measure(read_package(root / PACKAGE), read_package(root / "tests"))
+    for name, most in allowed.items():
+        if measured[name] > most:
+            yield f"{name}: {measured[name]:,}, but [tool.size] in pyproject.toml allows {most:,}"
+
+
 def report(root):
     """Yield the lines of what `make size` prints."""
-    code, tests = read_package(root / "balance_analysis"), read_package(root / "tests")
-    yield from ["balance_analysis", *table(code), "", "tests", *table(tests), ""]
+    code, tests = read_package(root / PACKAGE), read_package(root / "tests")
+    yield from [PACKAGE, *table(code), "", "tests", *table(tests), ""]
+    measured = measure(code, tests)
+    width = max(map(len, measured))
+    yield from (f"{name.ljust(width)}  {figure:>6,}" for name, figure in measured.items())
     for circle in circles(code):
         yield f"circle: {', '.join(circle)}"
     for module in code:
@@ -159,4 +236,6 @@ def report(root):
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--check"]:
+        sys.exit("\n".join(exceeded(ROOT)) or 0)
     sys.stdout.writelines(f"{line}\n" for line in report(ROOT))

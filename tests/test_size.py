@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.size import circles, read_package, report, table
+from tests.size import circles, exceeded, measure, read_package, report, table
 
 TOP = '''\
 """Two lines
@@ -37,8 +37,11 @@ if TYPE_CHECKING:
     from ..top import outer
 """
 LATE = """\
+import importlib
+
 def late():
     from . import inner, other
+    importlib.import_module("pack.top")
 """
 
 
@@ -67,7 +70,7 @@ def test_functions_are_counted_in_lines_of_code_without_their_docstring(modules)
 def test_imports_are_found_wherever_they_stand(modules):
     assert modules["pack.top"].imports == {"pack.room.inner", "pack.other"}
     assert modules["pack.room.inner"].imports == {"pack.top"}
-    assert modules["pack.room.late"].imports == {"pack.room", "pack.room.inner"}
+    assert modules["pack.room.late"].imports == {"pack.room", "pack.room.inner", "pack.top"}
     assert modules["pack.other"].imports == {"pack"}
 
 
@@ -79,8 +82,8 @@ def test_the_table_has_each_room_and_the_total(modules):
     assert table(modules.values()) == [
         "room   modules  code  docstring  comment  functions  median  longest  over 400  in circle",
         "(top)        3    12          4        1          2       4        6         0          1",
-        "room/        3     5          0        0          1       2        2         0          1",
-        "total        6    17          4        1          3       2        6         0          2",
+        "room/        3     7          0        0          1       3        3         0          1",
+        "total        6    19          4        1          3       3        6         0          2",
     ]
 
 
@@ -90,3 +93,41 @@ def test_tests_are_told_per_line_of_code(tmp_path):
         (tmp_path / folder / "one.py").write_text(text)
     *_, last = report(tmp_path)
     assert last == "1.50 lines of tests per line of code"
+
+
+FILES = {
+    "balance_analysis/__init__.py": "",
+    "balance_analysis/one.py": "class A:\n    def f(self):\n        return pq.read_table(1)\n",
+    "balance_analysis/two.py": "class A: ...\nclass B: ...\nread_coverage(1)\n",
+    "tests/__init__.py": "from balance_analysis.one import A, f\nfrom balance_analysis import ba\n",
+    "tests/benchmarks/__init__.py": "import balance_analysis.two\n",
+    "pyproject.toml": "[tool.size]\nclasses = 2\nmodules = 3\n",
+}
+
+
+@pytest.fixture
+def project(tmp_path):
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_the_figures_are_those_of_the_code(project):
+    folders = (read_package(project / name) for name in ("balance_analysis", "tests"))
+    assert measure(*folders) == {
+        "lines of function bodies": 1,
+        "code lines": 6,
+        "classes": 3,
+        "modules": 3,
+        "longest module": 3,
+        "modules in a circle": 0,
+        "classes of one name in two places": 1,
+        "modules that use pyarrow.parquet": 1,
+        "modules that read the coverage": 1,
+        "inner names that tests import": 2,
+    }
+
+
+def test_a_figure_that_rose_is_named(project):
+    assert [*exceeded(project)] == ["classes: 3, but [tool.size] in pyproject.toml allows 2"]

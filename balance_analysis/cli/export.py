@@ -176,10 +176,9 @@ class Export:
 
     def _lacking(self, run: ba.Run) -> list[Span]:
         """Return what was asked for and isn't known to be complete now."""
-        from balance_analysis.archive.manifest import read_coverage
         from balance_analysis.schema import to_microseconds
 
-        state = read_coverage(self._archive.store)
+        state = self._archive.snapshot().coverage
         spans = [(to_microseconds(start), to_microseconds(end)) for start, end in run.spans]
         return [part for span in spans for part in state.missing(*span)]
 

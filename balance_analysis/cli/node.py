@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import sys
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -142,9 +141,10 @@ def doctor(
     form: options.PrintFormat = "table",
 ) -> None:
     """Tell what a node does and misdoes, in at most 40 requests; of segments, what they hold."""
+    from balance_analysis.segments.segment import are_segments
+
     report: ba.NodeReport | ba.SegmentsReport
-    path = Path(url)
-    if options.kind_of(url) != "archive" and (path.is_dir() or zipfile.is_zipfile(path)):
+    if options.kind_of(url) != "archive" and (Path(url).is_dir() or are_segments(url)):
         report = ba.diagnose_segments(url)
     else:
         options.check_is("node", url)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import threading
 from collections import Counter, OrderedDict
@@ -15,13 +14,12 @@ import pyarrow as pa
 
 from balance_analysis.analysis.checks import microseconds, to_table
 from balance_analysis.analysis.steps import NEVER, map_parallel
-from balance_analysis.archive import layout
 from balance_analysis.archive.datafile import Predicate, times_of
-from balance_analysis.archive.manifest import read_about, read_archive_assets, read_coverage
-from balance_analysis.archive.scan import checkpoint_of, files_of, opened
+from balance_analysis.archive.manifest import read_archive_assets
+from balance_analysis.archive.scan import opened
 from balance_analysis.assets import assets_of
 from balance_analysis.frame import frame_of
-from balance_analysis.known import known_of, note_known
+from balance_analysis.known import known_of
 from balance_analysis.rows import account_heads, canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
 from balance_analysis.text import without_credentials
@@ -32,9 +30,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from balance_analysis.archive.archive import Archive
-    from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.archive.manifest import About
     from balance_analysis.archive.scan import File
+    from balance_analysis.archive.snapshot import Snapshot
     from balance_analysis.assets import Assets, AssetsLike
     from balance_analysis.filters import Filters
     from balance_analysis.known import Known
@@ -70,6 +67,10 @@ class TooLargeError(Exception):
     """A view needs more rows than fit; the message says what to ask for instead."""
 
 
+def go_on() -> None:
+    """Check nothing: what is asked for is wanted, however long it takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """What a source holds at one moment.
@@ -101,13 +102,22 @@ class Source(Protocol):
     def state(self) -> State:
         """Return what it holds now."""
 
-    def rows(self, filters: Filters, start: int, end: int, *, step: int | None = None) -> History:
+    def rows(
+        self,
+        filters: Filters,
+        start: int,
+        end: int,
+        *,
+        step: int | None = None,
+        check: Callable[[], None] = go_on,
+    ) -> History:
         """Return the balance changes of some accounts in [start, end), microseconds.
 
         Of each account the last one before `start` is among them; there may be others before it.
         With a `step`, which fills a day or is days, only the first and the last one of each account
         in each period may be there, so that balances at `start`, at the periods' ends and just
-        before `end` can be told, and what they moved by.
+        before `end` can be told, and what they moved by. `check` is called between files and parts;
+        what it raises ends the reading.
         """
 
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -148,9 +158,18 @@ class TableSource:
         """Return what it holds: always the same."""
         return self._state
 
-    def rows(self, filters: Filters, start: int, end: int, *, step: int | None = None) -> History:
+    def rows(
+        self,
+        filters: Filters,
+        start: int,
+        end: int,
+        *,
+        step: int | None = None,
+        check: Callable[[], None] = go_on,
+    ) -> History:
         """Return rows: see `Source`. They are all there, and those asked for last are kept."""
         del step
+        check()
 
         def select() -> tuple[History, int]:
             asked = self._accounts.index.isin(filters.select(self._accounts).index)
@@ -198,28 +217,36 @@ class ArchiveSource:
         """Return what it holds now."""
         return self._noted()[0]
 
-    def _noted(self) -> tuple[State, About, Coverage]:
-        content = self._store.read(layout.COVERAGE) or b""
-        version = hashlib.sha256(content).hexdigest()[:16]
+    def _noted(self) -> tuple[State, Snapshot]:
+        snapshot = self._archive.snapshot()
 
-        def read() -> tuple[tuple[State, About, Coverage], int]:
-            about, coverage = read_about(self._store), read_coverage(self._store)
-            start, end = coverage.bounds(proven=False) if coverage.intervals else (0, 0)
+        def read() -> tuple[tuple[State, Snapshot], int]:
+            start, end = snapshot.coverage.bounds(proven=False)
             assets = read_archive_assets(self._store)
-            return (State(version, start, end, coverage.known(), assets), about, coverage), 1
+            return (State(snapshot.version, start, end, snapshot.known, assets), snapshot), 1
 
-        found: tuple[State, About, Coverage] = self._kept.get(version, read)
+        found: tuple[State, Snapshot] = self._kept.get(snapshot, read)
         return found
 
-    def rows(self, filters: Filters, start: int, end: int, *, step: int | None = None) -> History:
+    def rows(
+        self,
+        filters: Filters,
+        start: int,
+        end: int,
+        *,
+        step: int | None = None,
+        check: Callable[[], None] = go_on,
+    ) -> History:
         """Return rows: see `Source`."""
-        files, (_, _, coverage) = self._files(start, end), self._noted()
+        snapshot = self._noted()[1]
+        files = snapshot.files_since(start, end)
 
         def read(file: File) -> pa.Table:
+            check()
             is_inside = file.begin >= start and step is not None and step >= DAY
             if file.stop <= start or is_inside:
-                return self._read(file, filters, ends=True)
-            rows = self._read(file, filters)
+                return self._read(file, filters, check, ends=True)
+            rows = self._read(file, filters, check)
             return rows if step is None else _ends(rows, step, start)
 
         parts: list[pa.Table] = []
@@ -231,25 +258,23 @@ class ArchiveSource:
                 )
         # An account's rows stand in time order, in each file and from file to file.
         table = frame_of(canonical(_joined(parts), is_by_time=True))
-        note_known(table, coverage.known(), nothing_before=coverage.begins_with_first_block)
+        snapshot.note_known(table)
         return table, None
 
     def _files(self, start: int, end: int) -> list[File]:
         """Return the files of [start, end), and those that tell what was held before it."""
-        _, about, coverage = self._noted()
-        since = max((moment for moment in coverage.checkpoints if moment <= start), default=0)
-        files = list(files_of(about, coverage, (since, end)))
-        if since:
-            files.insert(0, checkpoint_of(about, since, coverage.checkpoints[since]))
-        return files
+        return self._noted()[1].files_since(start, end)
 
-    def _read(self, file: File, filters: Filters, *, ends: bool = False) -> pa.Table:
+    def _read(
+        self, file: File, filters: Filters, check: Callable[[], None], *, ends: bool = False
+    ) -> pa.Table:
         """Return rows of a file; where its ends are enough, maybe only these."""
         kept, asked = self._ends.peek(file), Predicate(filters.allowed(), file.bounds)
         if kept is None and not filters.party_ids:
             # All of the file has to be read, so that its ends cost little more.
             found, rows = [], []
             for part in self._iter_rows(file, Predicate(spans=file.bounds)):
+                check()
                 found.append(_ends(part, DAY))
                 if not ends:
                     rows.append(asked.select(part))
@@ -264,7 +289,7 @@ class ArchiveSource:
     def _iter_rows(
         self, file: File, predicate: Predicate, columns: Sequence[str] = COLUMNS
     ) -> Iterator[pa.Table]:
-        with opened(self._store, file.name, file.notes) as data:
+        with opened(self._store, file) as data:
             yield from data.rows(predicate, columns, at_once=_GROUPS, use_threads=False)
 
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:

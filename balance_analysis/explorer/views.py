@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,7 +16,7 @@ from balance_analysis.analysis.concentration import concentration, share, top_mo
 from balance_analysis.analysis.flows import deltas, flows
 from balance_analysis.analysis.grid import Grid
 from balance_analysis.analysis.history import make_history
-from balance_analysis.analysis.int128 import integers_of, to_decimals, words_of
+from balance_analysis.analysis.int128 import to_decimals, words_of
 from balance_analysis.analysis.statistics import drawdown, time_weighted_average
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.thinning import sort_keys, thin
@@ -24,21 +24,21 @@ from balance_analysis.analysis.totals import events, totals
 from balance_analysis.assets import Asset
 from balance_analysis.explorer.query import write_key
 from balance_analysis.explorer.sheets import amounts, to_sheet
-from balance_analysis.explorer.source import DAY, Kept, keys_of
+from balance_analysis.explorer.source import DAY, Kept, go_on, keys_of
 from balance_analysis.filters import Filters
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import between
 from balance_analysis.text import type_label
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.steps import Steps
     from balance_analysis.explorer.query import Query
     from balance_analysis.explorer.sheets import Sheet
-    from balance_analysis.explorer.source import Key, Source, State
+    from balance_analysis.explorer.source import History, Key, Source, State
 
 MOST_LISTED: Final = 5000
 """Rows of a table that an answer has at most; the page says where there are more."""
@@ -71,6 +71,19 @@ _MONDAY: Final = -3 * DAY
 _POINTS, _BARS = 300, 100
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at a source: what it held then, and what ends the look if nobody waits for it."""
+
+    source: Source
+    state: State
+    check: Callable[[], None] = go_on
+
+    def rows(self, filters: Filters, start: int, end: int, *, step: int | None = None) -> History:
+        """Return rows: see `Source`."""
+        return self.source.rows(filters, start, end, step=step, check=self.check)
+
+
 class Explorer:
     """The views of a source, for any number of threads.
 
@@ -85,18 +98,27 @@ class Explorer:
     def __init__(self, source: Source, *, most: int = MOST_LISTED) -> None:
         self._source, self._most, self._kept = source, most, Kept(_KEPT_ROWS)
 
-    def encode(self, view: str, query: Query) -> bytes:
+    def encode(self, view: str, query: Query, *, check: Callable[[], None] = go_on) -> bytes:
         """Return one view as JSON; see `answer`. What was asked for last is kept."""
 
         def make() -> tuple[bytes, int]:
-            content = msgspec.json.encode(self.answer(view, query))
+            content = msgspec.json.encode(self.answer(view, query, check=check))
             return content, len(content) // _BYTES_A_ROW
 
         content: bytes = self._kept.get((self._source.state().version, view, query), make)
         return content
 
-    def answer(self, view: str, query: Query) -> dict[str, Any]:
+    def answer(
+        self, view: str, query: Query, *, check: Callable[[], None] = go_on
+    ) -> dict[str, Any]:
         """Return one view.
+
+        Parameters
+        ----------
+        view, query
+            Which one, and what it is asked for.
+        check
+            Called between files and parts; what it raises ends the work, and nothing is kept.
 
         Raises
         ------
@@ -109,7 +131,7 @@ class Explorer:
         start = max(state.start, min(query.start, state.end - 1))
         end = max(start + 1, min(query.end, state.end))
         answer: dict[str, Any] = getattr(self, f"_{view}")(
-            state, replace(query, start=start, end=end)
+            Look(self._source, state, check), replace(query, start=start, end=end)
         )
         return answer
 
@@ -117,7 +139,8 @@ class Explorer:
         """Return the assets: those that have a name first, then those of most accounts."""
         return sorted(self._source.asset_ids(), key=lambda asset: asset not in state.assets)
 
-    def _about(self, state: State, _: Query) -> dict[str, Any]:
+    def _about(self, look: Look, _: Query) -> dict[str, Any]:
+        state = look.state
         ids, is_told = self._asset_ids(state), state.known is not None
         labels = state.assets.labels(ids)
         told = {one: state.assets.get(one) or Asset(one, 0) for one in ids}
@@ -139,30 +162,24 @@ class Explorer:
             ],
         }
 
-    def _version(self, state: State, _: Query) -> dict[str, Any]:
-        return {"version": state.version}
+    def _version(self, look: Look, _: Query) -> dict[str, Any]:
+        return {"version": look.state.version}
 
-    def _accounts(self, state: State, query: Query) -> dict[str, Any]:
-        held = self.held(query.asset, max(state.end - 1, 0))
-        wanted = query.text.casefold()
-        found = [
-            (account, row)
-            for row, account in enumerate(keys_of(held))
-            if wanted in " ".join((*account[1:], type_label(account[1]))).casefold()
-        ]
-        rows = held.iloc[[row for _, row in found]]
+    def _accounts(self, look: Look, query: Query) -> dict[str, Any]:
+        held = self.held(query.asset, max(look.state.end - 1, 0), check=look.check)
+        rows = held[has_text(held, query.text)]
         largest = rows.iloc[by_size(rows["balance"])].head(self._most)
-        return {"count": len(found), "accounts": _with_keys(largest, ("balance",))}
+        return {"count": len(rows), "accounts": _with_keys(largest, ("balance",))}
 
-    def held(self, asset: str, at: int) -> pd.DataFrame:
+    def held(self, asset: str, at: int, *, check: Callable[[], None] = go_on) -> pd.DataFrame:
         """Return what every account of an asset held at a moment, as `balance_at` does."""
-        table, opening = self._source.rows(Filters(asset), at, at + 1, step=DAY)
+        table, opening = self._source.rows(Filters(asset), at, at + 1, step=DAY, check=check)
         return held_at(table, from_microseconds(at), opening=opening)
 
-    def _holders(self, state: State, query: Query) -> dict[str, Any]:
-        at = max(state.end - 1, 0) if query.at is None else query.at
+    def _holders(self, look: Look, query: Query) -> dict[str, Any]:
+        at = max(look.state.end - 1, 0) if query.at is None else query.at
         moment = from_microseconds(at)
-        table, opening = self._source.rows(Filters(query.asset), at, at + 1, step=DAY)
+        table, opening = look.rows(Filters(query.asset), at, at + 1, step=DAY)
         shares = share(table, moment, opening=opening)
         shares["since"] = held_at(table, moment, opening=opening)["since"]
         listed = shares.iloc[by_size(shares["balance"])].head(self._most)
@@ -175,73 +192,73 @@ class Explorer:
             ),
         }
 
-    def _series(self, state: State, query: Query) -> dict[str, Any]:
-        steps = self._steps(state, query)
-        lines = {one: draw_line(steps[one], state, query) for one in query.accounts}
+    def _series(self, look: Look, query: Query) -> dict[str, Any]:
+        steps = self._steps(look, query)
+        lines = {one: draw_line(steps[one], look.state, query) for one in query.accounts}
         return {"series": [{"key": write_key(one), **lines[one]} for one in query.accounts]}
 
-    def _steps(self, state: State, query: Query) -> dict[Key, Steps]:
+    def _steps(self, look: Look, query: Query) -> dict[Key, Steps]:
         """Return accounts as steps in the range; files are read once for those of an asset."""
         found: dict[Key, Steps] = {}
         for account in query.accounts:
-            kept = self._kept.peek((state.version, account))
+            kept = self._kept.peek((look.state.version, account))
             if kept is not None and kept[0] <= query.start and query.end <= kept[1]:
                 found[account] = kept[2]
         missing = [account for account in query.accounts if account not in found]
         for asset in {account[0] for account in missing}:
             own = [account for account in missing if account[0] == asset]
-            history = self._source.rows(filters_of(own), query.start, query.end)
+            history = look.rows(filters_of(own), query.start, query.end)
             steps = make_history(*history, None).steps
             numbers = {key: number for number, key in enumerate(keys_of(steps.accounts))}
             for account in own:
                 number = numbers.get(account, len(steps))
                 found[account] = steps.part(number, min(number + 1, len(steps)))
                 kept = query.start, query.end, found[account]
-                self._kept.put((state.version, account), kept, len(found[account].times))
+                self._kept.put((look.state.version, account), kept, len(found[account].times))
         return found
 
-    def _totals(self, _: State, query: Query) -> dict[str, Any]:
+    def _totals(self, look: Look, query: Query) -> dict[str, Any]:
         name, edges = _periods(query, _POINTS)
         how = Filters(query.asset), query.start, query.end
-        table, opening = self._source.rows(*how, step=_PERIODS[name] * _SECOND)
+        table, opening = look.rows(*how, step=_PERIODS[name] * _SECOND)
         found = totals(table, freq=_grid(edges), opening=opening)
         names = ("account_type", "timestamp", "total", "known", "unknown")
         return {"totals": to_sheet(found, names)}
 
-    def _flows(self, _: State, query: Query) -> dict[str, Any]:
+    def _flows(self, look: Look, query: Query) -> dict[str, Any]:
         name, edges = _periods(query, _BARS)
         sheets = []
         for part in self._source.parts(edges):
             asked = Filters(query.asset), int(part[0]), int(part[-1])
-            table, opening = self._source.rows(*asked)
+            table, opening = look.rows(*asked)
             found = flows(table, freq=_grid(part), by="asset_id", opening=opening)
             sheets.append(to_sheet(found.drop(columns="asset_id")))
         rows = [row for sheet in sheets for row in sheet["rows"]]
         return {"freq": name, "flows": {**sheets[0], "rows": rows}}
 
-    def _movers(self, _: State, query: Query) -> dict[str, Any]:
+    def _movers(self, look: Look, query: Query) -> dict[str, Any]:
         how = Filters(query.asset), query.start, query.end
-        table, opening = self._source.rows(*how, step=DAY)
+        table, opening = look.rows(*how, step=DAY)
         found = top_movers(table, **query.bounds, n=MOST_MOVERS, opening=opening)
         return {"movers": _with_keys(found, ("opening", "closing", "net"))}
 
-    def _account(self, _: State, query: Query) -> dict[str, Any]:
+    def _account(self, look: Look, query: Query) -> dict[str, Any]:
         if not query.accounts:
             return {}
-        history = self._source.rows(filters_of(query.accounts[:1]), query.start, query.end)
+        history = look.rows(filters_of(query.accounts[:1]), query.start, query.end)
         told = tell_accounts(*history, query)
         return {name: to_sheet(frame, own_columns(frame)) for name, frame in told.items()}
 
-    def _rows(self, state: State, query: Query) -> dict[str, Any]:
+    def _rows(self, look: Look, query: Query) -> dict[str, Any]:
         if not query.accounts:
             return {}
         # How deep it fell is told from its beginning on.
-        history = self._source.rows(filters_of(query.accounts[:1]), state.start, query.end)
+        history = look.rows(filters_of(query.accounts[:1]), look.state.start, query.end)
         rows = find_rows(*history, query)
         shown = to_sheet(rows.iloc[::-1].iloc[query.page * PAGE :].head(PAGE), ROW_COLUMNS)
         return {"count": len(rows), "pages": -(-len(rows) // PAGE), "rows": shown}
 
-    def _notes(self, _: State, __: Query) -> dict[str, Any]:
+    def _notes(self, look: Look, __: Query) -> dict[str, Any]:
         return {name: to_sheet(frame) for name, frame in self._source.notes().items()}
 
 
@@ -297,13 +314,21 @@ def own_columns(frame: pd.DataFrame) -> list[str]:
     return [str(name) for name in frame if name not in ACCOUNT_KEY]
 
 
+def has_text(accounts: pd.DataFrame, text: str) -> NDArray[np.bool_]:
+    """Return which accounts have a text in the id of party or market, or in their type."""
+    wanted, is_found = text.casefold(), np.zeros(len(accounts), bool)
+    for name in ACCOUNT_KEY[1:]:
+        ids, label = accounts[name].cat, type_label if name == "account_type" else str
+        hits = [any(wanted in x.casefold() for x in (one, label(one))) for one in ids.categories]
+        is_found |= np.array(hits, bool)[ids.codes]
+    return is_found
+
+
 def by_size(balances: pd.Series[Any]) -> NDArray[np.intp]:
     """Return the places of balances, the largest first, unknown ones last."""
-    values = pa.array(balances.array)
-    numbers = integers_of(words_of(values))
-    known = values.is_valid().to_pylist()
-    order = sorted(range(len(numbers)), key=lambda row: (not known[row], -numbers[row]))
-    return np.array(order, np.intp)
+    unknown = balances.isna().to_numpy()
+    words = np.where(unknown[:, None], 0, words_of(pa.array(balances.array)))
+    return np.lexsort((~words[:, 0].view(np.uint64), ~words[:, 1], unknown))
 
 
 def _with_keys(frame: pd.DataFrame, names: Iterable[str]) -> Sheet:

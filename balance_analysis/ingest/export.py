@@ -19,6 +19,7 @@ from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.runs import Run, reported
+from balance_analysis.archive.snapshot import read_snapshot
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import ArchiveError
 from balance_analysis.filters import FilterKeywords, takes_filters
@@ -212,7 +213,7 @@ class _Export:
     def plan(self) -> None:
         """Note what would be asked for."""
         is_new = manifest.check_bound(self.store, self.about)
-        for span in self._spans(Coverage() if is_new else manifest.read_coverage(self.store)):
+        for span in self._spans(Coverage() if is_new else read_snapshot(self.store).coverage):
             self.run.asks(*span)
 
     def fill(self, on_report: Callable[[RunReport], object] | None) -> None:

@@ -27,6 +27,7 @@ from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.runs import Run, reported
+from balance_analysis.archive.snapshot import read_snapshot
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import ArchiveError, NetworkMismatchError
 from balance_analysis.filters import FilterKeywords, takes_filters
@@ -171,7 +172,7 @@ class _Import:
         """Note what would be imported."""
         is_new = manifest.check_bound(self.store, self.about)
         imported = {} if is_new else read_imported(self.store)
-        state = Coverage() if is_new else manifest.read_coverage(self.store)
+        state = Coverage() if is_new else read_snapshot(self.store).coverage
         for part in self._new(imported, state):
             self.run.asks(*bounds_of(part))
 
@@ -321,8 +322,8 @@ class _Part:
         whole = self.whole
         for segment in self.segments:
             blocks = read_segment_blocks(segment)
-            since = segment.begin - segment.first
-            self.waiting.append((segment, blocks.heights[since:], blocks.times[since:]))
+            since = slice(blocks.since, None)
+            self.waiting.append((segment, blocks.heights[since], blocks.times[since]))
         stops = [*(int(times[-1]) + 1 for _, _, times in self.waiting[:-1]), end]
         load = SegmentsLoad(
             tuple(self.segments), (span.front, *stops), whole.about.filters, whole.on_bad_rows

@@ -30,8 +30,9 @@ from balance_analysis.archive.coverage import (
 )
 from balance_analysis.archive.datafile import NO_ROWS, encode_rows, read_footer
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.manifest import read_about, read_coverage
+from balance_analysis.archive.manifest import read_about
 from balance_analysis.archive.runs import Run, iter_reports, reported
+from balance_analysis.archive.snapshot import read_snapshot
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError
 from balance_analysis.ingest.continuity import Continuity, ask_head
 from balance_analysis.ingest.periods import SpanWriter, load_rows, make_period
@@ -315,7 +316,7 @@ def _rebuild_coverage(store: Store) -> bool:
     """
     partition = read_about(store).partition
     try:
-        wrong = next(contradictions(read_coverage(store), partition), None)
+        wrong = next(contradictions(read_snapshot(store).coverage, partition), None)
     except ArchiveDamagedError as error:
         wrong = str(error).partition(": put back")[0]
     if wrong is None:

@@ -1,0 +1,130 @@
+"""Whether the tests notice small faults: `make mutants MODULE=node/walk` breaks one at a time.
+
+In a copy of the project, each fault is put into the module, and the tests of its room are run until
+one fails. A fault that none notices is printed: either a test is missing, or it changes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.size import PACKAGE, ROOT
+
+SWAPS = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+}
+LEFT_OUT = shutil.ignore_patterns(".*", "node_modules", "build", "__pycache__")
+
+
+def faults(tree):
+    """Return of each small fault of a module its line, what it changes, and the module with it."""
+    places = [(number, node) for number, node in enumerate(ast.walk(tree)) if _has_fault(node)]
+    found = []
+    for number, node in places:
+        broken = copy.deepcopy(tree)
+        target = next(each for place, each in enumerate(ast.walk(broken)) if place == number)
+        before = ast.unparse(target)
+        _break(target)
+        found.append((node.lineno, f"{before} -> {ast.unparse(target)}", ast.unparse(broken)))
+    return found
+
+
+def _has_fault(node):
+    match node:
+        case ast.Compare(ops=[op]):
+            return type(op) in SWAPS
+        case ast.BinOp() | ast.BoolOp():
+            return type(node.op) in SWAPS
+        case ast.UnaryOp(op=ast.Not()) | ast.IfExp():
+            return True
+        case ast.Constant(value=int(value)):
+            return not isinstance(value, bool)
+    return False
+
+
+def _break(node):
+    match node:
+        case ast.Compare():
+            node.ops = [SWAPS[type(node.ops[0])]()]
+        case ast.BinOp() | ast.BoolOp():
+            node.op = SWAPS[type(node.op)]()
+        case ast.UnaryOp():
+            node.operand = ast.UnaryOp(ast.Not(), node.operand)
+        case ast.IfExp():
+            node.body, node.orelse = node.orelse, node.body
+        case ast.Constant():
+            node.value += 1
+
+
+def survivors(module, *, count, seed, tests):
+    """Yield of each fault whether the tests noticed it, its line, and what it changes."""
+    with tempfile.TemporaryDirectory() as scratch:
+        copied = Path(scratch) / "project"
+        shutil.copytree(ROOT, copied, ignore=LEFT_OUT)
+        path = copied / PACKAGE / f"{module}.py"
+        text = path.read_text()
+        if _run(copied, tests):
+            sys.exit(f"{' '.join(tests)} fail without a fault")
+        found = faults(ast.parse(text))
+        for line, change, broken in random.Random(seed).sample(found, min(count, len(found))):
+            path.write_text(broken)
+            yield _run(copied, tests), line, change
+
+
+def _run(folder, tests):
+    """Return whether a test fails; one that takes ten minutes does."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "auto", *tests]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(folder)},
+            capture_output=True,
+            timeout=600,
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    return done.returncode != 0
+
+
+def main():
+    """Print each fault that no test noticed, and how many there were."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("module", help="such as node/walk")
+    options.add_argument("--tests", nargs="+", help="by default those of its room")
+    options.add_argument("--count", type=int, default=10)
+    options.add_argument("--seed", type=int, default=0)
+    given = options.parse_args()
+    room = given.module.partition("/")[0] if "/" in given.module else f"test_{given.module}.py"
+    tests, noticed = given.tests or [f"tests/{room}"], []
+    how = {"count": given.count, "seed": given.seed, "tests": tests}
+    for is_noticed, line, change in survivors(given.module, **how):
+        noticed.append(is_noticed)
+        if not is_noticed:
+            print(f"{given.module}.py:{line}: {change}", flush=True)  # noqa: T201 - its output
+    print(f"{sum(noticed)} of {len(noticed)} faults noticed")  # noqa: T201 - likewise
+
+
+if __name__ == "__main__":
+    main()
