@@ -67,7 +67,7 @@ def corners_of(path):
 
 
 # Some steps fall into one pixel.
-MOMENTS = st.builds(lambda far, near: 1000 * far + near, st.integers(-5, 25), st.integers(0, 15))
+MOMENTS = st.builds(lambda far, near: 5000 * far + near, st.integers(-1, 5), st.integers(0, 9))
 steps = st.lists(
     st.tuples(MOMENTS, st.none() | st.integers(0, 9)),
     min_size=2,
