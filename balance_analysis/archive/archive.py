@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 import pandas as pd
 import pyarrow as pa
 
+from balance_analysis import defaults
 from balance_analysis.analysis.units import in_units
 from balance_analysis.archive.blocks import BLOCK_HEIGHT, add_heights, read_blocks_frame
 from balance_analysis.archive.catalogue import count_by, read_accounts, read_balances
@@ -385,7 +386,7 @@ class Archive:
         *,
         against: Client | None = None,
         segments: PathLike | Iterable[PathLike] | None = None,
-        sample: int = 10,
+        sample: int = defaults.SAMPLE,
         seed: int | None = None,
         progress: bool | Report | None = False,
     ) -> VerifyReport:
