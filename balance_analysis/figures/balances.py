@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
     from numpy.typing import NDArray
 
     from balance_analysis.assets import AssetsLike
@@ -130,7 +129,12 @@ def plot_balances(
         return axes.explain(ax, "no balance is known", title, start=start, end=end)
     drawn = sorted(seen, key=lambda level: -float(sort_keys(level.words).max()))[:MOST_LINES]
     who, labels = split_labels(steps.accounts.iloc[[level.account for level in drawn]])
-    lines = _draw_lines(ax, steps, drawn, interval, unit=unit, labels=labels, style=style)
+    styles = account_styles(steps.accounts["account_type"].iloc[[each.account for each in drawn]])
+    wanted, lines = looks(style, len(drawn)), []
+    for level, label, own, told in zip(drawn, labels, styles, wanted, strict=True):
+        times, ceases, (amounts,) = _thinned(ax, level, unit, level.words)
+        edges, held = _broken(times, amounts, ceases, interval.end)
+        lines.append(draw_line(ax, edges, held, interval, **{**own.line, "label": label, **told}))
     axes.format_amounts(ax, unit, tops=[float(np.nanmax(line.get_ydata())) for line in lines])
     first = min(int(level.times[0]) for level in seen)
     hatches = show_interval(ax, interval, unknown=[(interval.start, first)])
@@ -140,27 +144,6 @@ def plot_balances(
         title = unit.title(f"balance{'s' * (len(lines) > 1)} of {who}")
         lines = lines if len(lines) > 1 else []
     return finish(ax, title, lines, notes=notes, says=says, ends=True)
-
-
-def _draw_lines(
-    ax: Axes,
-    steps: Steps,
-    levels: list[_Level],
-    interval: Extent,
-    *,
-    unit: axes.Unit,
-    labels: list[str],
-    style: dict[str, Any],
-) -> list[Line2D]:
-    styles = account_styles(steps.accounts["account_type"].iloc[[each.account for each in levels]])
-    lines = []
-    for level, label, own, told in zip(
-        levels, labels, styles, looks(style, len(levels)), strict=True
-    ):
-        times, ceases, (amounts,) = _thinned(ax, level, unit, level.words)
-        edges, held = _broken(times, amounts, ceases, interval.end)
-        lines.append(draw_line(ax, edges, held, interval, **{**own.line, "label": label, **told}))
-    return lines
 
 
 def _counts(drawn: int, known: int, total: int) -> list[str]:

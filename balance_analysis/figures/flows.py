@@ -158,10 +158,10 @@ def _draw_bars(
     drawn: list[Artist] = []
     sides = ((inflow, BLUE, "inflow"), (-outflow, VERMILION, "outflow"))
     for (height, colour, label), told in zip(sides, looks(style, 2, PolyCollection), strict=True):
-        bars = axes.rectangles(left + margin, right - margin, np.zeros_like(height), height)
         edges = np.where(is_narrow & (height != 0), _NARROWEST, 0)
         bar = {"facecolor": colour, "edgecolor": "face", "linewidth": edges, "label": label}
-        drawn.append(ax.add_collection(PolyCollection(list(bars), **{**bar, **told})))
+        sides_of = left + margin, right - margin, 0, height
+        drawn.append(axes.draw_boxes(ax, *sides_of, **{**bar, **told}))
     cap, width = ("projecting", _NARROWEST) if is_narrow.any() else ("butt", 1.8)
     look: Any = {"color": axes.ink(ax), "capstyle": cap, "linewidth": width, "label": "net"}
     drawn.append(ax.hlines(net, left, right, **look))
