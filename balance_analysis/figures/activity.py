@@ -82,19 +82,19 @@ def plot_activity(
         "calendar": each day of the interval, a column for each week. "week": the hours of the week,
         all weeks added up. Days and hours are those of UTC.
     start, end
-        The interval, half-open; without a time zone UTC. By default from the first row to the end
-        of what is known, else to the last row.
+        The half-open interval; moments without a time zone are UTC. By default from the first row
+        to the end of what is known, else to the last row.
     opening
         What accounts held before the table's rows: see `balance_at`.
     known
-        Intervals [start, end) in which the table has every change, by default those that its attrs
-        tell: see `balance_at`. A day of the interval of which a part is not known is hatched; of
-        hours of the week the legend says that there are such.
+        Intervals [start, end) in which the table has every change, by default those in its attrs:
+        see `balance_at`. A day that is not known throughout is hatched; for hours of the week, the
+        legend says whether all are known.
     assets
-        What assets are called, as `read_assets` takes it, for the title where the table is of one;
-        by default what the table's attrs tell.
+        The names of assets, as `read_assets` takes them; by default those in the table's attrs. The
+        title has the name where the table is of one asset.
     title
-        Instead of one that says what is seen; "" for none.
+        The title; by default one that says what is drawn, and "" for none.
     **style
         Arguments of matplotlib for the cells: `color` is that of the most changes.
 

@@ -33,7 +33,7 @@ _DAY: Final = 86_400_000_000
 
 _STATES: Final = {
     "yes": "yes",
-    "told": "yes, as a later snapshot tells",
+    "told": "yes, by a later snapshot",
     "no": "no",
     "unknown": "unknown",
 }
@@ -68,7 +68,7 @@ def plot_limits(
         The timeline; without a time zone UTC. By default from when proposals were enabled, as far
         as that takes no more than half of it, to when the newest snapshot was last seen.
     title
-        Instead of one that says what is seen; "" for none.
+        The title; by default one that says what is drawn, and "" for none.
     **style
         Arguments of matplotlib for the bars, such as `alpha=0.8`.
 
@@ -242,7 +242,7 @@ def plot_coverage(
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
     title
-        Instead of one that says what is seen; "" for none.
+        The title; by default one that says what is drawn, and "" for none.
     **style
         Arguments of matplotlib for the bars, such as `alpha=0.8`; `color` may be a list.
 
