@@ -200,6 +200,17 @@ def test_a_state_that_only_grew_is_never_gone(history, tmp_path):
     assert archive.snapshot() != then.snapshot() == pickle.loads(pickle.dumps(then.snapshot()))
 
 
+@pytest.mark.parametrize("history", [grows], indirect=True)
+def test_views_in_sql_are_of_the_state_in_which_they_were_made(history, tmp_path):
+    states, _ = history
+    put(tmp_path / "a", states[0])
+    rows = ba.Archive(tmp_path / "a").accounts(partial=True)["rows"]
+    connection = ba.Archive(tmp_path / "a").connect()
+    put(tmp_path / "a", states[-1])
+    found = connection.sql("select sum(rows), (select count(*) from changes) from accounts")
+    assert found.fetchall() == [(rows.sum(), rows.sum())]
+
+
 def test_each_state_has_a_version_of_its_own_and_equal_ones_the_same(history, tmp_path):
     states, _ = history
     texts = [(files["_archive.json"], files["_coverage.json"]) for files in states]
