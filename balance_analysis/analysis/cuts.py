@@ -8,7 +8,7 @@ from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.history import make_history
 from balance_analysis.known import has_nothing_before, note_known
-from balance_analysis.row_counts import note_rows
+from balance_analysis.row_counts import ROWS_KEY, note_rows
 from balance_analysis.schema import ATTRS_KEY, from_microseconds
 from balance_analysis.spans import clipped
 from balance_analysis.text import iso_text
@@ -37,8 +37,8 @@ def cut_between(
     table
         A table of balance changes, its rows in any order.
     start, end
-        The interval, half-open; without a time zone UTC. By default from the table's first row to
-        the end of what is known, else to just after its last row.
+        The interval, half-open; without a time zone UTC. By default from the beginning to the end
+        of what is known, else from the table's first row to just after its last one.
     opening
         What accounts held before the rows of the whole table: see `balance_at`.
 
@@ -72,6 +72,8 @@ def cut_between(
     history = make_history(table, opening, None, start=start, end=end)
     edges = history.grid.edges
     begin, stop = (int(edges[0]), int(edges[-1])) if len(edges) else (0, 1)
+    if start is None and history.known:
+        begin = min(begin, history.known[0][0])
     times = microseconds(history.rows)
     cut = history.rows[(begin <= times) & (times < stop)].reset_index(drop=True)
     known = [(begin, stop)] if history.known is None else [*clipped(history.known, begin, stop)]
@@ -83,3 +85,19 @@ def cut_between(
     note_known(cut, known, nothing_before=is_from_first and has_nothing_before(table))
     note_rows(cut)
     return cut, held_at(table, from_microseconds(begin - 1), opening)
+
+
+def settled(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table whose attrs say what is known of it now, for who takes rows out of it himself.
+
+    It notes no rows, so that its parts are not looked at again.
+    """
+    history = make_history(table, None, None)
+    told = table.attrs.get(ATTRS_KEY)
+    history.rows.attrs = {**table.attrs}
+    if isinstance(told, dict):
+        told = {name: each for name, each in told.items() if name != ROWS_KEY}
+        history.rows.attrs[ATTRS_KEY] = told
+    if history.known == ():
+        note_known(history.rows, ())
+    return history.rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import threading
 from collections import Counter, OrderedDict
@@ -13,15 +12,15 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.analysis.checks import microseconds, to_table
+from balance_analysis.analysis.checks import microseconds
+from balance_analysis.analysis.cuts import settled
 from balance_analysis.analysis.steps import NEVER, map_parallel
-from balance_analysis.archive import layout
 from balance_analysis.archive.datafile import Predicate, times_of
-from balance_analysis.archive.manifest import read_about, read_archive_assets, read_coverage
-from balance_analysis.archive.scan import checkpoint_of, files_of, opened
+from balance_analysis.archive.manifest import read_archive_assets
+from balance_analysis.archive.scan import opened
 from balance_analysis.assets import assets_of
 from balance_analysis.frame import frame_of
-from balance_analysis.known import known_of, note_known
+from balance_analysis.known import known_of
 from balance_analysis.rows import account_heads, canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
 from balance_analysis.text import without_credentials
@@ -32,9 +31,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from balance_analysis.archive.archive import Archive
-    from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.archive.manifest import About
     from balance_analysis.archive.scan import File
+    from balance_analysis.archive.snapshot import Snapshot
     from balance_analysis.assets import Assets, AssetsLike
     from balance_analysis.filters import Filters
     from balance_analysis.known import Known
@@ -148,7 +146,7 @@ class TableSource:
     ) -> None:
         self.name: str = name
         self._opening, self._notes, self._kept = opening, notes or {}, Kept(1)
-        self._table = to_table(table)
+        self._table = settled(table)
         self._times = microseconds(self._table)
         heads = np.flatnonzero(~self._table.duplicated(list(ACCOUNT_KEY)))
         self._accounts = self._table.iloc[heads].reset_index(drop=True)
@@ -220,17 +218,15 @@ class ArchiveSource:
         """Return what it holds now."""
         return self._noted()[0]
 
-    def _noted(self) -> tuple[State, About, Coverage]:
-        content = self._store.read(layout.COVERAGE) or b""
-        version = hashlib.sha256(content).hexdigest()[:16]
+    def _noted(self) -> tuple[State, Snapshot]:
+        snapshot = self._archive.snapshot()
 
-        def read() -> tuple[tuple[State, About, Coverage], int]:
-            about, coverage = read_about(self._store), read_coverage(self._store)
-            start, end = coverage.bounds(proven=False) if coverage.intervals else (0, 0)
+        def read() -> tuple[tuple[State, Snapshot], int]:
+            start, end = snapshot.coverage.bounds(proven=False)
             assets = read_archive_assets(self._store)
-            return (State(version, start, end, coverage.known(), assets), about, coverage), 1
+            return (State(snapshot.version, start, end, snapshot.known, assets), snapshot), 1
 
-        found: tuple[State, About, Coverage] = self._kept.get(version, read)
+        found: tuple[State, Snapshot] = self._kept.get(snapshot, read)
         return found
 
     def rows(
@@ -243,7 +239,8 @@ class ArchiveSource:
         check: Callable[[], None] = go_on,
     ) -> History:
         """Return rows: see `Source`."""
-        files, (_, _, coverage) = self._files(start, end), self._noted()
+        snapshot = self._noted()[1]
+        files = snapshot.files_since(start, end)
 
         def read(file: File) -> pa.Table:
             check()
@@ -262,17 +259,12 @@ class ArchiveSource:
                 )
         # An account's rows stand in time order, in each file and from file to file.
         table = frame_of(canonical(_joined(parts), is_by_time=True))
-        note_known(table, coverage.known(), nothing_before=coverage.begins_with_first_block)
+        snapshot.note_known(table)
         return table, None
 
     def _files(self, start: int, end: int) -> list[File]:
         """Return the files of [start, end), and those that tell what was held before it."""
-        _, about, coverage = self._noted()
-        since = max((moment for moment in coverage.checkpoints if moment <= start), default=0)
-        files = list(files_of(about, coverage, (since, end)))
-        if since:
-            files.insert(0, checkpoint_of(about, since, coverage.checkpoints[since]))
-        return files
+        return self._noted()[1].files_since(start, end)
 
     def _read(
         self, file: File, filters: Filters, check: Callable[[], None], *, ends: bool = False
@@ -298,7 +290,7 @@ class ArchiveSource:
     def _iter_rows(
         self, file: File, predicate: Predicate, columns: Sequence[str] = COLUMNS
     ) -> Iterator[pa.Table]:
-        with opened(self._store, file.name, file.notes) as data:
+        with opened(self._store, file) as data:
             yield from data.rows(predicate, columns, at_once=_GROUPS, use_threads=False)
 
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:

@@ -16,7 +16,7 @@ from balance_analysis.analysis.concentration import concentration, share, top_mo
 from balance_analysis.analysis.flows import deltas, flows
 from balance_analysis.analysis.grid import Grid
 from balance_analysis.analysis.history import make_history
-from balance_analysis.analysis.int128 import integers_of, to_decimals, words_of
+from balance_analysis.analysis.int128 import to_decimals, words_of
 from balance_analysis.analysis.statistics import drawdown, time_weighted_average
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.thinning import sort_keys, thin
@@ -167,15 +167,9 @@ class Explorer:
 
     def _accounts(self, look: Look, query: Query) -> dict[str, Any]:
         held = self.held(query.asset, max(look.state.end - 1, 0), check=look.check)
-        wanted = query.text.casefold()
-        found = [
-            (account, row)
-            for row, account in enumerate(keys_of(held))
-            if wanted in " ".join((*account[1:], type_label(account[1]))).casefold()
-        ]
-        rows = held.iloc[[row for _, row in found]]
+        rows = held[has_text(held, query.text)]
         largest = rows.iloc[by_size(rows["balance"])].head(self._most)
-        return {"count": len(found), "accounts": _with_keys(largest, ("balance",))}
+        return {"count": len(rows), "accounts": _with_keys(largest, ("balance",))}
 
     def held(self, asset: str, at: int, *, check: Callable[[], None] = go_on) -> pd.DataFrame:
         """Return what every account of an asset held at a moment, as `balance_at` does."""
@@ -320,13 +314,21 @@ def own_columns(frame: pd.DataFrame) -> list[str]:
     return [str(name) for name in frame if name not in ACCOUNT_KEY]
 
 
+def has_text(accounts: pd.DataFrame, text: str) -> NDArray[np.bool_]:
+    """Return which accounts have a text in the id of party or market, or in their type."""
+    wanted, is_found = text.casefold(), np.zeros(len(accounts), bool)
+    for name in ACCOUNT_KEY[1:]:
+        ids, label = accounts[name].cat, type_label if name == "account_type" else str
+        hits = [any(wanted in x.casefold() for x in (one, label(one))) for one in ids.categories]
+        is_found |= np.array(hits, bool)[ids.codes]
+    return is_found
+
+
 def by_size(balances: pd.Series[Any]) -> NDArray[np.intp]:
     """Return the places of balances, the largest first, unknown ones last."""
-    values = pa.array(balances.array)
-    numbers = integers_of(words_of(values))
-    known = values.is_valid().to_pylist()
-    order = sorted(range(len(numbers)), key=lambda row: (not known[row], -numbers[row]))
-    return np.array(order, np.intp)
+    unknown = balances.isna().to_numpy()
+    words = np.where(unknown[:, None], 0, words_of(pa.array(balances.array)))
+    return np.lexsort((~words[:, 0].view(np.uint64), ~words[:, 1], unknown))
 
 
 def _with_keys(frame: pd.DataFrame, names: Iterable[str]) -> Sheet:

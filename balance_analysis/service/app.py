@@ -25,13 +25,14 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from balance_analysis.archive.limits import read_limits
+from balance_analysis.archive.snapshot import with_snapshot
 from balance_analysis.errors import ArchiveError
 from balance_analysis.explorer.page import POLICY, static_files
 from balance_analysis.explorer.query import VIEWS
 from balance_analysis.explorer.source import ArchiveSource
 from balance_analysis.explorer.views import Explorer
 from balance_analysis.service.changes import TIMEOUT, Changes, check_time
-from balance_analysis.service.coverage import Catalog, unavailable
+from balance_analysis.service.coverage import View, unavailable
 from balance_analysis.service.errors import Code, RefusedError
 from balance_analysis.service.explore import answer_view
 from balance_analysis.service.guards import (
@@ -186,10 +187,9 @@ def _limits(archive: Archive) -> Response:
     RefusedError
         If the archive holds none, or can't be read.
     """
-    view = Catalog(archive.store).view()
     try:
-        rows = read_limits(archive.store, view.about, view.coverage)
-    except (ArchiveError, OSError) as error:
+        view, rows = with_snapshot(archive.store, lambda x: (View(x, ()), read_limits(x)))
+    except (ArchiveError, OSError, ValueError) as error:
         raise unavailable(error) from error
     if not rows.num_rows:
         raise RefusedError("the archive holds no network limits", code=Code.NOT_FOUND)

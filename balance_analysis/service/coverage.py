@@ -13,9 +13,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from balance_analysis.archive import layout
-from balance_analysis.archive.manifest import read_about, read_coverage
-from balance_analysis.archive.scan import files_of
+from balance_analysis.archive.snapshot import read_snapshot
 from balance_analysis.errors import ArchiveError
 from balance_analysis.schema import from_microseconds
 from balance_analysis.service.errors import Code, RefusedError
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.manifest import About
     from balance_analysis.archive.scan import File
+    from balance_analysis.archive.snapshot import Snapshot
     from balance_analysis.archive.store import Store
     from balance_analysis.filters import Filters
     from balance_analysis.service.parameters import Query
@@ -46,11 +45,20 @@ logger: logging.Logger = logging.getLogger("balance_analysis")
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An archive at one moment: what it is bound to, what it knows, and its files in time order."""
+    """An archive at one moment: its state, and its files in time order."""
 
-    about: About
-    coverage: Coverage
+    snapshot: Snapshot
     files: tuple[File, ...]
+
+    @property
+    def about(self) -> About:
+        """What it is bound to."""
+        return self.snapshot.about
+
+    @property
+    def coverage(self) -> Coverage:
+        """What it knows."""
+        return self.snapshot.coverage
 
     def parts(self, start: int, end: int, *, descending: bool) -> Iterator[tuple[File, Span]]:
         """Yield the files that may have rows in the covered parts of [start, end), in time order.
@@ -85,14 +93,10 @@ class Catalog:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._content: tuple[bytes | None, ...] = ()
         self._view: View | None = None
 
     def view(self) -> View:
         """Return what the archive holds now.
-
-        Its two small files are read each time, which is quick, and understood only where they are
-        others than before: unlike their times and sizes, their bytes can't be mistaken.
 
         Raises
         ------
@@ -100,12 +104,11 @@ class Catalog:
             If the archive is not there, or is damaged.
         """
         try:
-            content = tuple(map(self._store.read, (layout.ABOUT, layout.COVERAGE)))
+            snapshot = read_snapshot(self._store)
             with self._lock:
-                if self._view is None or content != self._content:
-                    about, coverage = read_about(self._store), read_coverage(self._store)
-                    files = sorted(files_of(about, coverage, ALWAYS), key=lambda file: file.begin)
-                    self._content, self._view = content, View(about, coverage, tuple(files))
+                if self._view is None or snapshot != self._view.snapshot:
+                    files = sorted(snapshot.files(), key=lambda file: file.begin)
+                    self._view = View(snapshot, tuple(files))
                 return self._view
         except (ArchiveError, OSError, ValueError) as error:
             raise unavailable(error) from error

@@ -96,7 +96,7 @@ def told_rows():
         yield said
     finally:
         logger.removeHandler(handler)
-        said[:] = [text for text in said if "taken out" in text]
+        said[:] = [text for text in said if "table lost" in text]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -105,7 +105,7 @@ def test_each_function_tells_once_that_rows_were_taken_out(function):
     with told_rows() as said:
         FUNCTIONS[function](table.drop(index=[1, 2, 8]))
     assert len(said) == 1
-    assert said[0].startswith("3 rows of 2 accounts were taken out of the table")
+    assert said[0].startswith("the table lost 3 rows of 2 accounts since it was made")
     assert "cut, opening = table.balances.between(start, end)" in said[0]
     with told_rows() as said:
         FUNCTIONS[function](table)
@@ -174,7 +174,8 @@ def test_any_row_that_is_missing_is_noticed(book, data):
     lost = [sizes[account] - now[account] for account in now if sizes[account] > now[account]]
     with told_rows() as said:
         ba.deltas(left)
-    assert [text.split(" were ")[0] for text in said] == [words(sum(lost), len(lost))] * bool(lost)
+    told = [text.removeprefix("the table lost ").split(" since ")[0] for text in said]
+    assert told == [words(sum(lost), len(lost))] * bool(lost)
 
 
 def words(rows, accounts):
@@ -312,3 +313,12 @@ def test_equal_tables_note_the_same_whatever_the_order_of_categories():
     # Of this very text, as files keep it: another process notes the same.
     assert len(notes) == 1
     assert len(notes.pop()) == 32
+
+
+def test_a_report_tells_once_that_rows_were_taken_out_and_shows_nothing_as_known(tmp_path):
+    with told_rows() as said:
+        ba.write_report(made().drop(index=1), tmp_path / "report.html")
+    assert len(said) == 1
+    with told_rows() as said:
+        ba.write_report(made(), tmp_path / "report.html", start=instant(START + 2 * DAY))
+    assert not said
