@@ -21,11 +21,10 @@ from balance_analysis.text import count_text, list_text, range_text, spans_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from balance_analysis.schema import Instant
-
 KINDS: Final = {
     "levels": "at series summarize totals time_weighted_average ohlc drawdown",
     "changes": "deltas flows active_accounts top_movers",
+    "cuts": "between",
     "shares": "share concentration",
     "numbers": "to_units to_integers",
     "checks": "check check_conservation reconcile to_table",
@@ -37,6 +36,7 @@ KINDS: Final = {
 
 _SHORT: Final = {
     "at": "balance_at",
+    "between": "cut_between",
     "check": "check_table",
     "plot": "plot_balances",
     "series": "balance_series",
@@ -84,18 +84,6 @@ class BalancesAccessor:
         if name not in METHODS:
             raise AttributeError(f".balances has no {name!r}; it has {', '.join(METHODS)}")
         return MethodType(getattr(ba, METHODS[name]), self._table)
-
-    def between(
-        self,
-        start: Instant | None = None,
-        end: Instant | None = None,
-        *,
-        opening: pd.DataFrame | None = None,
-    ) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return the rows in [start, end), and what the accounts held before: `cut_between`."""
-        from balance_analysis.analysis.cuts import cut_between  # noqa: PLC0415 - seldom needed
-
-        return cut_between(self._table, start, end, opening=opening)
 
     def explore(self, **options: Any) -> Frame:  # noqa: ANN401 - those of write_report
         """Show the table in a notebook as a page to explore: `write_report`, with its options."""
