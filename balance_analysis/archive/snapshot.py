@@ -28,6 +28,7 @@ from balance_analysis.errors import IncompleteError, SnapshotGoneError
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of
 from balance_analysis.known import note_known
+from balance_analysis.row_counts import note_rows
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, to_bounds, to_microseconds
 from balance_analysis.spans import EVER, clipped, joined
@@ -193,6 +194,7 @@ class Snapshot:
             table = table[list(columns)]
         if {*COLUMNS} <= {*columns}:
             note_known(table, scan.known, nothing_before=scan.nothing_before)
+            note_rows(table)
         return table
 
     def balance_at(self, filters: Filters, when: Instant, *, partial: bool) -> pd.DataFrame:
