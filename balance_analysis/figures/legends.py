@@ -93,7 +93,7 @@ def fit_legend(
 ) -> tuple[float, int, int, list[str], str] | None:
     """Return in which size and how many columns a legend has room, and what stands in it.
 
-    Labels that have none are counted, and those that are too long cut.
+    Labels that have none are counted, and those that are too long cut; their count never is.
 
     Parameters
     ----------
@@ -122,9 +122,10 @@ def fit_legend(
     choices += [(SIZES[-1], shown, _HIGH) for shown in range(len(labels) - 1, -1, -1)]
     for size, shown, part in choices:
         hidden, letters = len(labels) - shown, width / size
-        texts = [*labels[:shown], *[f"and {count_text(hidden, 'other')}"] * bool(hidden), *notes]
+        named, told = [*labels[:shown]], [*notes]
         if size == SIZES[-1]:
-            texts = [_cut(text, letters - _HANDLE) for text in texts]
+            named, told = ([_cut(x, letters - _HANDLE) for x in some] for some in (named, told))
+        texts = [*named, *[f"and {count_text(hidden, 'other')}"] * bool(hidden), *told]
         wide = [width_of(text) + _HANDLE for text in texts]
         title = break_words(says, letters - 1)
         most = int(height * part / size / _ROW - (title.count("\n") + 1) * bool(title))

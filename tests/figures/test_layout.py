@@ -9,7 +9,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
@@ -252,6 +252,7 @@ def test_names_are_spread_in_their_order_and_no_farther_than_needed(places, dist
     st.floats(60, 800),
     st.floats(40, 600),
 )
+@example([""] * 10, 60, 48)
 @settings(max_examples=30)
 def test_a_legend_has_room_or_says_how_many_have_none(labels, width, height):
     found = fit_legend(labels, ["unknown"], "", width, height)
