@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shlex
 import shutil
 import sqlite3
 import textwrap
+import tomllib
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -19,7 +21,6 @@ from typer.testing import CliRunner
 
 import balance_analysis as ba
 from balance_analysis.cli import EXIT_CODES, INTERRUPTED, app
-from balance_analysis.cli.settings import resolve
 from balance_analysis.demo import sample_assets, sample_data, serve_sample
 from tests.cli.running import run
 
@@ -40,6 +41,16 @@ def blocks(language):
 
 def test_readme_is_read_in_one_sitting():
     assert len(README.encode()) <= 10_000
+
+
+def test_the_oldest_python_is_told_alike_and_classifiers_name_what_is_tried():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    oldest = project["requires-python"].removeprefix(">=")
+    assert f"With Python {oldest} or newer:" in README
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    tried = re.findall(r"python(3\.\d+)", (ROOT / ".ci" / "run").read_text(encoding="utf-8"))
+    assert named[0] == oldest
+    assert set(named) <= set(tried)
 
 
 def test_the_python_quickstart_runs(tmp_path, monkeypatch):
@@ -121,7 +132,7 @@ def test_every_command_is_documented():
 def test_every_setting_is_an_option_of_export():
     said = CliRunner().invoke(app, ["export", "--help"], env={"COLUMNS": "200"}).stdout
     positional = {"url", "archive"}
-    for name in set(resolve({}, environ={})) - positional:
+    for name in set(json.loads(run("config", "show", "--format", "json").stdout)) - positional:
         assert f"--{name.replace('_', '-')}" in said
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 import pandas as pd
 import pyarrow as pa
 
+from balance_analysis import defaults
 from balance_analysis.analysis.units import in_units
 from balance_analysis.archive.blocks import BLOCK_HEIGHT, add_heights, read_blocks_frame
 from balance_analysis.archive.catalogue import count_by, read_accounts, read_balances
@@ -29,7 +30,7 @@ from balance_analysis.assets import note_assets
 from balance_analysis.errors import ArchiveError
 from balance_analysis.filters import FilterKeywords, takes_filters
 from balance_analysis.known import note_known
-from balance_analysis.notebook import facts_html
+from balance_analysis.presentation import facts_html
 from balance_analysis.schema import ATTRS_KEY, COLUMNS, from_microseconds, to_microseconds
 
 if TYPE_CHECKING:
@@ -385,7 +386,7 @@ class Archive:
         *,
         against: Client | None = None,
         segments: PathLike | Iterable[PathLike] | None = None,
-        sample: int = 10,
+        sample: int = defaults.SAMPLE,
         seed: int | None = None,
         progress: bool | Report | None = False,
     ) -> VerifyReport:

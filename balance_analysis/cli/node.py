@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 import balance_analysis as ba
+from balance_analysis import defaults
 from balance_analysis.cli import options
 from balance_analysis.cli.app import NODE, app, command
 from balance_analysis.cli.output import PARTIAL, Messages, echo, printable
 from balance_analysis.cli.tables import SUMMARY, print_accounts
 from balance_analysis.errors import ArchiveError, BalanceAnalysisError
 from balance_analysis.files.atomic import check_output
-from balance_analysis.notebook import plain
+from balance_analysis.presentation import plain
 from balance_analysis.text import count_text, range_text
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ def fetch(
     accounts: options.AccountOptions,
     since: options.Since = None,
     until: options.Until = None,
-    page_size: Annotated[int, Option(min=1, help="Rows a request.")] = 5000,
-    workers: Annotated[int, Option(min=1, help="Requests at once.")] = 4,
+    page_size: options.PageSize = defaults.PAGE_SIZE,
+    workers: options.Workers = defaults.WORKERS,
     max_requests_per_second: options.Rate = None,
     resume: Annotated[
         bool,

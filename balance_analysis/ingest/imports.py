@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
+from balance_analysis import defaults
 from balance_analysis.archive import manifest
 from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.blocks import (
@@ -74,7 +75,7 @@ def import_segments(
     paths: PathLike | Iterable[PathLike],
     *,
     partition: Partition | None = None,
-    on_bad_rows: OnBadRows = "quarantine",
+    on_bad_rows: OnBadRows = defaults.ON_BAD_ROWS,
     progress: bool | Report | None = None,
     dry_run: bool = False,
     on_report: Callable[[RunReport], object] | None = None,

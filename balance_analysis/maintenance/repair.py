@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from balance_analysis import defaults
 from balance_analysis.archive import layout
 from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.commit import Writer
@@ -102,8 +103,8 @@ def repair(
     *,
     start: Instant | None = None,
     end: Instant | None = None,
-    page_size: int = 5000,
-    workers: int = 4,
+    page_size: int = defaults.PAGE_SIZE,
+    workers: int = defaults.WORKERS,
     on_report: Callable[[RunReport], object] | None = None,
 ) -> Repaired:
     """Mend what `Archive.verify` finds wrong, with the help of a node.

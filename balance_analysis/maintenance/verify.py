@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from balance_analysis import defaults
 from balance_analysis.archive import layout, manifest
 from balance_analysis.archive.accounts import merged
 from balance_analysis.archive.blocks import blocks_files, read_blocks_file
@@ -65,7 +66,7 @@ def verify(
     *,
     against: Client | None = None,
     segments: PathLike | Iterable[PathLike] | None = None,
-    sample: int = 10,
+    sample: int = defaults.SAMPLE,
     seed: int | None = None,
     progress: bool | Report | None = False,
     look: Look = map,

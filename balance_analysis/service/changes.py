@@ -17,6 +17,7 @@ import pyarrow as pa
 from starlette.responses import Response
 
 from balance_analysis.archive.datafile import Predicate
+from balance_analysis.explorer.source import go_on
 from balance_analysis.filters import Filters
 from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.service.coverage import ALWAYS, Catalog, headers_of, unavailable
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from balance_analysis.service.listing import ListedRows, Place
     from balance_analysis.spans import Span
 
-TIMEOUT: Final = 30.0
-
 _PAUSES: Final = (0.05, 0.1, 0.2, 0.4, None)
 """Seconds until a page is looked for again while files are replaced under it."""
 
@@ -54,21 +53,17 @@ class Changes:
     strict_coverage
         Whether to refuse a request that reaches outside of what the archive vouches for, rather
         than to answer it with a warning.
-    timeout
-        Seconds that a page may take.
     """
 
-    def __init__(
-        self, archive: Archive, *, strict_coverage: bool = False, timeout: float = TIMEOUT
-    ) -> None:
+    def __init__(self, archive: Archive, *, strict_coverage: bool = False) -> None:
         self._catalog, self._reader = Catalog(archive.store), Reader(archive.store)
-        self._strict, self._timeout = strict_coverage, timeout
+        self._strict = strict_coverage
 
     def answer(
         self,
         items: Sequence[tuple[str, str]],
         *,
-        asked_at: float | None = None,
+        check: Callable[[], None] = go_on,
         pool: Executor | None = None,
     ) -> Response:
         """Return one page.
@@ -77,19 +72,17 @@ class Changes:
         ----------
         items
             Names and values of the query, decoded, in its order.
-        asked_at
-            When it was asked, in seconds of `time.monotonic`; by default now.
+        check
+            Called now and then; raises once nobody waits for the page.
         pool
             Where files are read side by side; `None` reads one after the other.
 
         Raises
         ------
         RefusedError
-            If the request is wrong, reaches outside of the coverage though that is refused, takes
-            too long, or the archive can't be read.
+            If the request is wrong, reaches outside of the coverage though that is refused, or the
+            archive can't be read.
         """
-        began = time.monotonic() if asked_at is None else asked_at
-        check = partial(check_time, began + self._timeout)
         failure: StaleError | None = None
         for pause in _PAUSES:
             check()
@@ -114,15 +107,6 @@ class Changes:
         return Response(body, media_type="application/json", headers=headers)
 
 
-def check_time(deadline: float) -> None:
-    """Raise RefusedError if a moment of `time.monotonic` is over."""
-    if time.monotonic() > deadline:
-        raise RefusedError(
-            "the query took too long: ask for a shorter range or for fewer rows",
-            code=Code.DEADLINE_EXCEEDED,
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Finder:
     """Finds rows in an archive at one moment.
@@ -134,7 +118,7 @@ class Finder:
     reader
         Of its files.
     check
-        Called now and then; raises where it has taken too long.
+        Called now and then; raises once nobody waits for the page.
     pool
         Where files are read side by side.
     """
