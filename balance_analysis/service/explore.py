@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from starlette.responses import Response
 
 from balance_analysis.analysis.steps import in_one_thread
@@ -40,6 +41,7 @@ def answer_view(
         check()
         with in_one_thread():  # the other processors are for pages
             content = explorer.encode(view, query, check=check)
+        pa.default_memory_pool().release_unused()
     except (TooLargeError, OverflowError) as error:
         raise RefusedError(str(error), code=Code.OUT_OF_RANGE) from error
     except (BalanceAnalysisError, OSError) as error:
