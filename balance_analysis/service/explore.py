@@ -41,9 +41,10 @@ def answer_view(
         check()
         with in_one_thread():  # the other processors are for pages
             content = explorer.encode(view, query, check=check)
-        pa.default_memory_pool().release_unused()
     except (TooLargeError, OverflowError) as error:
         raise RefusedError(str(error), code=Code.OUT_OF_RANGE) from error
     except (BalanceAnalysisError, OSError) as error:
         raise unavailable(error) from error
+    finally:
+        pa.default_memory_pool().release_unused()
     return Response(content, media_type="application/json")
