@@ -20,7 +20,6 @@ from balance_analysis.analysis.history import are_known, make_history
 from balance_analysis.analysis.steps import check_fits
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.frame import to_arrow, to_frame
-from balance_analysis.known import Stated
 from balance_analysis.presentation import Record
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL
 
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from balance_analysis.known import Stated
 
 
 _BLOCK: Final = ["asset_id", "timestamp"]
