@@ -322,9 +322,9 @@ class ArchiveSource:
 
 
 def _joined(parts: Iterable[pa.Table]) -> pa.Table:
-    return pa.concat_tables(
-        part.cast(ARROW_SCHEMA) for part in [ARROW_SCHEMA.empty_table(), *parts]
-    )
+    """Return rows of several parts, as they stand, with no id that none of them has."""
+    found = (part.cast(ARROW_SCHEMA) for part in [ARROW_SCHEMA.empty_table(), *parts])
+    return canonical(pa.concat_tables(found), sort=False)
 
 
 def _ends(rows: pa.Table, step: int, start: int = 0) -> pa.Table:
