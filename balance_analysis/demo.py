@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.parquet as pq
 
 from balance_analysis.analysis.summary import summarize_accounts
-from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
 from balance_analysis.archive.manifest import About, write_about, write_archive_assets
+from balance_analysis.archives import Archive
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import CheckError
 from balance_analysis.figures.balances import plot_balances

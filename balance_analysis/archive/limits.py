@@ -74,6 +74,13 @@ def read_limits(snapshot: Snapshot) -> pa.Table:
     )
 
 
+def read_limits_frame(snapshot: Snapshot) -> pd.DataFrame:
+    """Return the limits as a frame: see `Archive.limits`."""
+    rows = read_limits(snapshot)
+    frame: pd.DataFrame = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+    return frame
+
+
 def _notes(state: Coverage) -> list[LimitsNote]:
     """Return what the file may be."""
     return [note for note in (state.limits, state.pending_limits) if note is not None]

@@ -178,11 +178,11 @@ class Snapshot:
     def read(
         self,
         filters: Filters,
-        columns: Sequence[str],
+        columns: Sequence[str] = COLUMNS,
         *,
-        start: Instant | None,
-        end: Instant | None,
-        partial: bool,
+        start: Instant | None = None,
+        end: Instant | None = None,
+        partial: bool = False,
     ) -> pd.DataFrame:
         """Return balance changes as a table: see `Archive.read`."""
         scan = self.scan(filters, start, end, partial=partial)

@@ -24,10 +24,10 @@ from balance_analysis.analysis.grid import check_cells, make_grid, memory
 from balance_analysis.analysis.history import check_opening
 from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.archive.accounts import accounts_of, merged
-from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.datafile import times_of
 from balance_analysis.archive.scan import Scan
 from balance_analysis.archive.slices import FILE_KEY, Slice, cut, cut_by_time
+from balance_analysis.archives import to_archive
 from balance_analysis.cluster.combine import in_order, own, write_frames
 from balance_analysis.files.atomic import PathLike, check_output
 from balance_analysis.filters import FilterKeywords, with_keywords
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from distributed import Client
     from numpy.typing import NDArray
 
-    from balance_analysis.archive.archive import Archive
+    from balance_analysis.archives import Archive
     from balance_analysis.load.request import Report
 
 ROWS: Final = 3_000_000

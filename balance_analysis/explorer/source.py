@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.scan import File
     from balance_analysis.archive.snapshot import Snapshot
+    from balance_analysis.archives import Archive
     from balance_analysis.assets import Assets, AssetsLike
     from balance_analysis.filters import Filters
     from balance_analysis.known import Known

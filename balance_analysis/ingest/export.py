@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from balance_analysis import defaults
 from balance_analysis.archive import manifest
-from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.runs import Run, reported
 from balance_analysis.archive.snapshot import read_snapshot
+from balance_analysis.archive.store import to_store
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import ArchiveError
 from balance_analysis.filters import FilterKeywords, takes_filters
@@ -39,10 +39,9 @@ if TYPE_CHECKING:
 
     from distributed import Client as Cluster
 
-    from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.layout import Partition
     from balance_analysis.archive.runs import RunReport
-    from balance_analysis.archive.store import Store
+    from balance_analysis.archive.store import Store, Stored
     from balance_analysis.files.atomic import PathLike
     from balance_analysis.ingest.executor import Executor
     from balance_analysis.ingest.periods import LoadedPeriod
@@ -60,7 +59,7 @@ _DAY: Final = 86_400_000_000
 @takes_filters
 def export(
     client: Client,
-    archive: Archive | PathLike,
+    archive: Stored | PathLike,
     *,
     start: Instant | None = None,
     end: Instant | None = None,
@@ -150,7 +149,7 @@ def export(
         If `executor` is none.
     """
     check_client(client)
-    store = to_archive(archive).store
+    store = to_store(archive)
     pool = None if executor is None else Pool.of(executor)
     assets = read_assets(filters.get("assets") or {})
     lagging = dt.datetime.now(dt.UTC) - to_duration(lag)

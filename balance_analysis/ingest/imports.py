@@ -16,7 +16,6 @@ import numpy as np
 
 from balance_analysis import defaults
 from balance_analysis.archive import manifest
-from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.blocks import (
     Imported,
     heights_at,
@@ -29,6 +28,7 @@ from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.runs import Run, reported
 from balance_analysis.archive.snapshot import read_snapshot
+from balance_analysis.archive.store import to_store
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import ArchiveError, NetworkMismatchError
 from balance_analysis.filters import FilterKeywords, takes_filters
@@ -54,10 +54,9 @@ if TYPE_CHECKING:
     from distributed import Client as Cluster
     from numpy.typing import NDArray
 
-    from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.layout import Partition
     from balance_analysis.archive.runs import RunReport
-    from balance_analysis.archive.store import Store
+    from balance_analysis.archive.store import Store, Stored
     from balance_analysis.files.atomic import PathLike
     from balance_analysis.ingest.executor import Executor
     from balance_analysis.load.request import Report
@@ -71,7 +70,7 @@ logger: logging.Logger = logging.getLogger("balance_analysis")
 
 @takes_filters
 def import_segments(
-    archive: Archive | PathLike,
+    archive: Stored | PathLike,
     paths: PathLike | Iterable[PathLike],
     *,
     partition: Partition | None = None,
@@ -135,7 +134,7 @@ def import_segments(
     OSError
         If a file can't be written.
     """
-    store = to_archive(archive).store
+    store = to_store(archive)
     pool = None if executor is None else Pool.of(executor)
     stretches = put_in_order(find_segments(paths))
     last = stretches[-1].segments[-1]

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 
 from balance_analysis import defaults
 from balance_analysis.archive import layout
-from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import (
     Coverage,
@@ -34,6 +33,7 @@ from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import read_about
 from balance_analysis.archive.runs import Run, iter_reports, reported
 from balance_analysis.archive.snapshot import read_snapshot
+from balance_analysis.archive.store import to_store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError
 from balance_analysis.ingest.continuity import Continuity, ask_head
 from balance_analysis.ingest.periods import SpanWriter, load_rows, make_period
@@ -48,11 +48,10 @@ from balance_analysis.text import moment_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.layout import Partition
     from balance_analysis.archive.runs import RunReport
     from balance_analysis.archive.status import VerifyReport
-    from balance_analysis.archive.store import Store
+    from balance_analysis.archive.store import Store, Stored
     from balance_analysis.files.atomic import PathLike
     from balance_analysis.ingest.periods import LoadedPeriod
     from balance_analysis.load.request import LoadRequest
@@ -99,7 +98,7 @@ class Repaired:
 
 def repair(
     client: Client,
-    archive: Archive | PathLike,
+    archive: Stored | PathLike,
     *,
     start: Instant | None = None,
     end: Instant | None = None,
@@ -148,7 +147,7 @@ def repair(
         If a file can't be written.
     """
     check_client(client)
-    store, run = to_archive(archive).store, Run()
+    store, run = to_store(archive), Run()
     request = make_request(
         start=start, end=end, page_size=page_size, workers=workers, on_bad_rows="quarantine"
     )

@@ -41,7 +41,6 @@ from balance_analysis.spans import clipped, joined
 from balance_analysis.text import moment_text, without_credentials
 
 if TYPE_CHECKING:
-    from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.manifest import About
     from balance_analysis.archive.status import Kind
@@ -62,7 +61,7 @@ Look = Callable[
 
 
 def verify(
-    archive: Archive,
+    store: Store,
     *,
     against: Client | None = None,
     segments: PathLike | Iterable[PathLike] | None = None,
@@ -72,13 +71,13 @@ def verify(
     look: Look = map,
 ) -> VerifyReport:
     """Check that an archive is what it says: see `Archive.verify`; `look` looks at the files."""
-    report = verify_store(archive.store, progress=progress, look=look)
+    report = verify_store(store, progress=progress, look=look)
     if any(problem.kind == "coverage" for problem in report.problems):
         return report
     if against is not None:
-        report = verify_against(report, archive, against, sample=sample, seed=seed)
+        report = verify_against(report, store, against, sample=sample, seed=seed)
     if segments is not None:
-        report = verify_segments(report, archive, segments, progress=progress)
+        report = verify_segments(report, store, segments, progress=progress)
     return report
 
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Executor
 
-    from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.scan import File
+    from balance_analysis.archives import Archive
     from balance_analysis.service.coverage import View
     from balance_analysis.service.listing import ListedRows, Place
     from balance_analysis.spans import Span

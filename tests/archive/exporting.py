@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from balance_analysis.archive.archive import Archive
+from balance_analysis import Archive
 from balance_analysis.archive.coverage import from_json, sealed
 from balance_analysis.ingest.export import export
 from balance_analysis.load.changes import load_balance_changes

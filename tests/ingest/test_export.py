@@ -16,7 +16,7 @@ import stamina
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis.archive.archive import Archive
+from balance_analysis import Archive
 from balance_analysis.archive.runs import Run
 from balance_analysis.errors import ArchiveError, DecodeError, IncompleteError, RequestError
 from balance_analysis.ingest.continuity import is_finished
