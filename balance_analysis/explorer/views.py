@@ -53,21 +53,6 @@ _BYTES_A_ROW: Final = 50
 
 MOST_MOVERS: Final = 100
 
-_SECOND: Final = 1_000_000
-_PERIODS: Final = {
-    "minute": 60,
-    "5 minutes": 300,
-    "10 minutes": 600,
-    "30 minutes": 1800,
-    "hour": 3600,
-    "4 hours": 14_400,
-    "day": 86_400,
-    "week": 604_800,
-    "4 weeks": 2_419_200,
-}
-_MONDAY: Final = -3 * DAY
-"""From where periods count, so that weeks begin with Monday."""
-
 _POINTS, _BARS = 300, 100
 
 
@@ -214,7 +199,7 @@ class Explorer:
         for asset in {account[0] for account in missing}:
             own = [account for account in missing if account[0] == asset]
             history = look.rows(filters_of(own), query.start, query.end)
-            steps = make_history(*history, None).steps
+            steps = steps_of(history, query)
             numbers = {key: number for number, key in enumerate(keys_of(steps.accounts))}
             for account in own:
                 number = numbers.get(account, len(steps))
@@ -224,10 +209,9 @@ class Explorer:
         return found
 
     def _totals(self, look: Look, query: Query) -> dict[str, Any]:
-        name, edges = _periods(query, _POINTS)
-        how = Filters(query.asset), query.start, query.end
-        table, opening = look.rows(*how, step=_PERIODS[name] * _SECOND)
-        found = totals(table, freq=_grid(edges), opening=opening)
+        _, grid = fitting_grid(query.start, query.end, _POINTS)
+        table, opening = look.rows(Filters(query.asset), query.start, query.end, grid=grid)
+        found = totals(table, freq=grid, opening=opening)
         names = ("account_type", "timestamp", "total", "known", "unknown")
         return {"totals": to_sheet(found, names)}
 
@@ -274,21 +258,19 @@ def filters_of(accounts: Sequence[Key]) -> Filters:
     return Filters(assets[0], *(tuple(set(ids)) for ids in (parties, markets, kinds)))
 
 
+def steps_of(history: History, query: Query) -> Steps:
+    """Return accounts as steps, known as far as every change is in the range."""
+    return make_history(*history, None, **query.bounds).steps
+
+
 def draw_line(steps: Steps, state: State, query: Query) -> dict[str, Any]:
     """Return the steps of one account that a chart needs, and the last one before them."""
-    _, times, words, is_known = events(steps)
-    known = np.ones(len(times), bool) if is_known is None else is_known.astype(bool)
-    low = max(int(np.searchsorted(times, query.start, side="right")) - 1, 0)
-    high = int(np.searchsorted(times, query.end))
-    times, words, known = np.maximum(times[low:high], state.start), words[low:high], known[low:high]
-    kept = ~known
-    if len(times):
-        kept[thin(times, sort_keys(words), columns=query.width)] = True
+    line = thin_steps(steps, query.start, query.end, since=state.start, columns=query.width)
     return {
-        "times": times[kept].tolist(),
-        "balances": amounts(to_decimals(words[kept], known[kept])),
-        "opening": low == 0 and len(times) > 0 and not steps.is_row[0],
-        "rows": len(times),
+        "times": line.times.tolist(),
+        "balances": amounts(line.balances),
+        "opening": line.is_opening,
+        "rows": line.count,
     }
 
 
@@ -296,9 +278,9 @@ def tell_accounts(
     table: pd.DataFrame, opening: pd.DataFrame | None, query: Query
 ) -> dict[str, pd.DataFrame]:
     """Return what accounts did in a range, and in each period of it, by account."""
-    _, edges = _periods(query, _BARS)
-    average = time_weighted_average(table, freq=_grid(edges), opening=opening)
-    flowed = flows(table, freq=_grid(edges), opening=opening)
+    _, grid = fitting_grid(query.start, query.end, _BARS)
+    average = time_weighted_average(table, freq=grid, opening=opening)
+    flowed = flows(table, freq=grid, opening=opening)
     keys = [*ACCOUNT_KEY, "start", "end"]
     counts = dict.fromkeys(("changes", "unknown"), "Int64")  # which a period may lack
     periods = average.merge(flowed.astype({**average[keys].dtypes, **counts}), on=keys, how="left")
@@ -334,24 +316,3 @@ def _with_keys(frame: pd.DataFrame, names: Iterable[str]) -> Sheet:
     keys = [write_key(account) for account in keys_of(frame)]
     own = frame.assign(account=pd.Series(keys, index=frame.index, dtype="str"))
     return to_sheet(own, ["account", *names])
-
-
-def _periods(query: Query, most: int) -> tuple[str, NDArray[np.int64]]:
-    """Return periods of the calendar of which not too many fill the range.
-
-    Returns
-    -------
-    tuple
-        What a period is called, and where periods begin and the last one ends, microseconds; the
-        first and the last are cut where the range is.
-    """
-    length = query.end - query.start
-    fitting = (name for name, each in _PERIODS.items() if length <= each * _SECOND * most)
-    name = next(fitting, "4 weeks")
-    step = _PERIODS[name] * _SECOND
-    first = query.start - (query.start - _MONDAY) % step
-    return name, np.array([query.start, *range(first + step, query.end, step), query.end])
-
-
-def _grid(edges: NDArray[np.int64]) -> Grid:
-    return Grid(edges, edges[:-1], dt.UTC)

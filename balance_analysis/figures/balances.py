@@ -158,7 +158,8 @@ def _draw_lines(
     for level, label, own, told in zip(
         levels, labels, styles, looks(style, len(levels)), strict=True
     ):
-        places = thin(level.times, sort_keys(level.words), columns=count_columns(ax))
+        keys, columns = sort_keys(level.words), count_columns(ax)
+        places = thin(level.times, keys, columns=columns, is_fresh=level.is_fresh)
         amounts = unit.scale(int128.to_balances(int128.take(level.words, places)))
         look = {"color": own.colour, "linestyle": own.dashes, "label": label, **told}
         times, ceases = level.times[places], level.ceases[places]
@@ -273,7 +274,7 @@ def _draw_depths(
     moments = level.times.tolist()
     check_fits(too_large, lambda place: f"the depth at {moment_text(moments[place])}")
     keys = sort_keys(level.words), sort_keys(depths)
-    places = thin(level.times, *keys, columns=count_columns(ax))
+    places = thin(level.times, *keys, columns=count_columns(ax), is_fresh=level.is_fresh)
     times, ceases = level.times[places], level.ceases[places]
     balance, peak, depth = (
         unit.scale(int128.to_balances(int128.take(words, places)))

@@ -44,6 +44,11 @@ class Level:
     words: NDArray[np.int64]
     ceases: NDArray[np.int64]
 
+    @property
+    def is_fresh(self) -> NDArray[np.bool_]:
+        """Which of them follow on nothing that is known."""
+        return np.append(True, self.ceases[:-1] < self.times[1:])[: len(self.times)]
+
 
 def levels_in(steps: Steps, interval: Extent) -> list[Level]:
     """Return what each account held in an interval."""
