@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
+    from pandas.api.extensions import ExtensionArray
 
     from balance_analysis.analysis.grid import Frequency, Grid, Zone
     from balance_analysis.analysis.steps import Steps
@@ -253,8 +254,7 @@ def balance_series(
     2       b2 2023-04-02 00:00:00+00:00        1  observed
     3       b2 2023-04-03 00:00:00+00:00        1   carried
     """
-    if layout not in {"wide", "long"}:
-        raise ValueError(f"layout must be 'wide' or 'long', not {layout!r}")
+    check_layout(layout)
     history = make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz)
     steps, grid = history.steps, history.grid
     if freq is None and layout == "long":
@@ -264,6 +264,12 @@ def balance_series(
     check_cells(len(steps), len(points))
     found = (_wide if layout == "wide" else _long)(steps, points, grid.zone)
     return in_units(found, units, table)
+
+
+def check_layout(layout: Layout) -> None:
+    """Raise ValueError unless a layout is one."""
+    if layout not in {"wide", "long"}:
+        raise ValueError(f"layout must be 'wide' or 'long', not {layout!r}")
 
 
 def _change_points(steps: Steps, grid: Grid, start: Instant | None) -> NDArray[np.int64]:
@@ -287,14 +293,18 @@ def _wide(steps: Steps, points: NDArray[np.int64], zone: dt.tzinfo) -> pd.DataFr
         words[cells], is_known[cells] = int128.take(block.words, held.rows), held.is_known
 
     map_blocks(fill, steps, points=height)
-    cells = int128.to_decimals(words, is_known)
-    columns = {
-        number: pd.arrays.ArrowExtensionArray(cells[number * height : (number + 1) * height])
-        for number in range(len(steps))
-    }
-    index = to_times(points, zone).rename("timestamp")
+    cells = pd.arrays.ArrowExtensionArray(int128.to_decimals(words, is_known))
+    return wide_frame(cells, to_times(points, zone).rename("timestamp"), steps.accounts)
+
+
+def wide_frame(cells: ExtensionArray, index: pd.DatetimeIndex, ids: pd.DataFrame) -> pd.DataFrame:
+    """Return a column for each account or group: slices of one array, group by group."""
+    height = len(index)
+    columns = {number: cells[number * height : (number + 1) * height] for number in range(len(ids))}
     frame = pd.DataFrame(columns, index=index, copy=False)
-    frame.columns = pd.MultiIndex.from_frame(steps.accounts.astype("str"))
+    labels = ids.astype("str")
+    name, *more = labels.columns
+    frame.columns = pd.MultiIndex.from_frame(labels) if more else pd.Index(labels[name], name=name)
     return frame
 
 

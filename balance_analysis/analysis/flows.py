@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.grid import check_cells, count_before
+from balance_analysis.analysis.balances import check_layout, wide_frame
+from balance_analysis.analysis.flow_runs import AMOUNTS, COUNTS, account_flows
+from balance_analysis.analysis.grid import check_cells, to_times
 from balance_analysis.analysis.history import are_known, make_history
-from balance_analysis.analysis.steps import check_fits, join, map_blocks, step_deltas
+from balance_analysis.analysis.steps import check_fits, map_blocks, step_deltas
 from balance_analysis.analysis.totals import make_groups
 from balance_analysis.analysis.units import in_units
 from balance_analysis.schema import ACCOUNT_KEY
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from balance_analysis.analysis.balances import Layout
     from balance_analysis.analysis.grid import Frequency, Grid, Zone
     from balance_analysis.analysis.history import History
     from balance_analysis.analysis.steps import Columns, Steps
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from balance_analysis.schema import Instant
 
 
-_OF_PERIODS: Final = ("number", "period", "inflow", "outflow", "net", "changes", "unknown")
+Flow = Literal["net", "inflow", "outflow", "changes", "unknown"]
 
 
 def deltas(
@@ -104,6 +107,8 @@ def flows(
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
+    layout: Layout = "long",
+    value: Flow = "net",
     tz: Zone | None = None,
     units: Units | None = None,
 ) -> pd.DataFrame:
@@ -129,6 +134,11 @@ def flows(
         What accounts held before the table's rows: see `balance_at`.
     known
         Intervals [start, end) in which the table has every change: see `balance_at`.
+    layout
+        "long": a row for each group and period that has a row of the table. "wide": a column for
+        each group, and a row for each period.
+    value
+        What the cells of the wide layout are: one of the columns of the long one.
     tz
         The time zone in which days are days, and of the result's timestamps. By default UTC.
     units
@@ -137,8 +147,8 @@ def flows(
     Returns
     -------
     pandas.DataFrame
-        One row for each group and period that has a row of the table, sorted by group and time:
-        the columns of `by` (category of str), `start` and `end` of the period
+        Long: one row for each group and period that has a row of the table, sorted by group and
+        time: the columns of `by` (category of str), `start` and `end` of the period
         (datetime64[us, tz]), and
 
         - `inflow`, `outflow`: the sum of the positive deltas, and of the negative ones as a
@@ -149,12 +159,18 @@ def flows(
           behind a stretch that is not known, and `opening` doesn't tell what was before: what came
           with them is in no flow (int64).
 
+        Wide: the index is the `start` of every period of the interval (datetime64[us, tz]); the
+        columns are the groups, with the levels `by`. Each cell is `value`: what the long layout
+        has, else 0 where it is known that nothing happened, and NA where that is not known. Counts
+        are Int64.
+
     Raises
     ------
     OverflowError
         If a delta or a sum has more than 38 digits.
     ValueError
-        If `by` lacks "asset_id", `start` is not before `end`, or `freq` or `tz` is none.
+        If `by` lacks "asset_id", `start` is not before `end`, `freq`, `tz`, `layout` or `value` is
+        none, or the wide layout doesn't fit into memory.
     CheckError
         If rows contradict each other or `opening`: see `balance_at`.
 
@@ -164,34 +180,65 @@ def flows(
     >>> table = pd.DataFrame({
     ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
     ...     "market_id": "", "timestamp": pd.to_datetime(
-    ...         ["2023-04-01T08:00", "2023-04-01T09:00", "2023-04-02T10:00"], utc=True),
+    ...         ["2023-04-01T08:00", "2023-04-01T09:00", "2023-04-03T10:00"], utc=True),
     ...     "balance": [5, 7, 1],
     ... })
     >>> flows(table, by="asset_id").drop(columns=["end", "asset_id"])
                           start  inflow  outflow  net  changes  unknown
     0 2023-04-01 00:00:00+00:00       2        0    2        1        1
-    1 2023-04-02 00:00:00+00:00       0        6   -6        1        0
+    1 2023-04-03 00:00:00+00:00       0        6   -6        1        0
+    >>> flows(table, by="asset_id", layout="wide")
+    asset_id                   VOTE
+    start
+    2023-04-01 00:00:00+00:00     2
+    2023-04-02 00:00:00+00:00     0
+    2023-04-03 00:00:00+00:00    -6
     """
+    check_layout(layout)
+    if value not in (*AMOUNTS, *COUNTS):
+        raise ValueError(f"value must be one of {[*AMOUNTS, *COUNTS]}, not {value!r}")
     history = make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz)
-    return in_units(sum_flows(history, by), units, table)
+    if layout == "long":
+        return in_units(sum_flows(history, by), units, table)
+    grid, ids = history.grid, make_groups(history.steps.accounts, by).ids
+    index = to_times(grid.edges[:-1], grid.zone).rename("start")
+    cells = sum_flows(history, by, full=True)[value].array
+    return in_units(wide_frame(cells, index, ids), units, table)
 
 
-def sum_flows(history: History, by: str | Sequence[str]) -> pd.DataFrame:
-    """Return `flows` of a table that is open."""
+def sum_flows(history: History, by: str | Sequence[str], *, full: bool = False) -> pd.DataFrame:
+    """Return `flows` of a table that is open, in the long layout.
+
+    If it is `full`, there is a row for each group and period: where the table has no row, amounts
+    and counts (Int64) are 0 if it is known that nothing happened, else NA.
+    """
     grid, groups = history.grid, make_groups(history.steps.accounts, by)
-    found = _flow_runs(history.steps, grid)
+    found = account_flows(history.steps, grid)
     group, period = groups.numbers[found.pop("number")], found.pop("period")
     cells = group * len(grid) + period
     if np.any(cells[1:] <= cells[:-1]):
         cells, places = _used_cells(cells, len(groups) * len(grid))
         group, period = np.divmod(cells, max(len(grid), 1))
         found = _add_up(found, places, lambda cell: f"a flow of {groups.name(int(group[cell]))}")
-    is_whole = are_known(history.known, grid.edges[:-1], grid.edges[1:])[period]
-    amounts = {
-        what: int128.to_balances(found[what], is_whole) for what in ("inflow", "outflow", "net")
-    }
-    columns = {**groups.columns(group), **grid.bounds(period), **found, **amounts}
+    is_whole = are_known(history.known, grid.edges[:-1], grid.edges[1:])
+    counts: dict[str, Any] = {what: found[what] for what in COUNTS}
+    if full:
+        check_cells(len(groups), len(grid))
+        group, period = np.divmod(np.arange(len(groups) * len(grid)), max(len(grid), 1))
+        found = {what: _spread(column, cells, len(group)) for what, column in found.items()}
+        lacks = ~is_whole[period]
+        lacks[cells] = False
+        counts = {what: pd.arrays.IntegerArray(found[what], lacks) for what in COUNTS}
+    amounts = {what: int128.to_balances(found[what], is_whole[period]) for what in AMOUNTS}
+    columns = {**groups.columns(group), **grid.bounds(period), **amounts, **counts}
     return pd.DataFrame(columns, copy=False)
+
+
+def _spread(column: NDArray[np.int64], cells: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return a column of some cells as one of all cells, 0 in the others."""
+    spread = np.zeros((count, *column.shape[1:]), np.int64)
+    spread[cells] = column
+    return spread
 
 
 def _add_up(found: Columns, places: NDArray[np.int64], name: Callable[[int], str]) -> Columns:
@@ -285,7 +332,7 @@ def count_active(history: History, by: str | Sequence[str]) -> pd.DataFrame:
     """Return `active_accounts` of a table that is open."""
     grid, groups = history.grid, make_groups(history.steps.accounts, by, mixes_assets=True)
     check_cells(len(groups), len(grid))
-    found = _flow_runs(history.steps, grid)
+    found = account_flows(history.steps, grid)
     cells = groups.numbers[found["number"]] * len(grid) + found["period"]
     is_known = np.tile(are_known(history.known, grid.edges[:-1], grid.edges[1:]), len(groups))
 
@@ -300,78 +347,3 @@ def count_active(history: History, by: str | Sequence[str]) -> pd.DataFrame:
             "active": count(cells[found["changes"] > 0]),
         }
     )
-
-
-def _flow_runs(steps: Steps, grid: Grid) -> Columns:
-    """Return the flows of each account in each period in which it has a row."""
-
-    def run(first: int, block: Steps) -> Columns:
-        found = flow_runs(block, grid.edges)
-        found["number"] += first
-        return {name: found[name] for name in _OF_PERIODS}
-
-    return join(map_blocks(run, steps))
-
-
-def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
-    """Return what each account's rows in each period between edges add up to.
-
-    Returns
-    -------
-    dict
-        Of each account and period that has a row, sorted: `number` of the account, `period`,
-        `first_seen` and `last_seen` (microseconds), `rows`, `changes`, `unknown` (of how many
-        rows the delta is unknown) and the words of `inflow`, `outflow` and `net`.
-
-    Raises
-    ------
-    OverflowError
-        If a delta or a sum has more than 38 digits.
-    """
-    periods = count_before(edges - 1, steps.times)
-    periods -= 1
-    is_inside = steps.is_row & (periods >= 0) & (periods < len(edges) - 1)
-    is_start = steps.is_head.copy()
-    is_start[1:] |= (periods[1:] != periods[:-1]) | (is_inside[1:] != is_inside[:-1])
-    starts = np.flatnonzero(is_start)
-    stops = np.append(starts[1:], len(periods))[: len(starts)]
-    deltas = step_deltas(steps)
-    inflow, inflow_too_large = _sum_positive(deltas, starts, stops)
-    before = starts - ~steps.is_fresh[starts]
-    net, net_too_large = int128.subtract(
-        int128.take(steps.words, stops - 1), int128.take(steps.words, before)
-    )
-    outflow, outflow_too_large = int128.subtract(inflow, net)
-    too_large = inflow_too_large | net_too_large | outflow_too_large
-    check_fits(
-        too_large & is_inside[starts],
-        lambda run: f"a flow of {steps.name(int(steps.numbers[starts[run]]))}",
-    )
-    unknown = steps.is_fresh[starts].astype(np.int64)
-    if steps.ceases is not None:
-        unknown = int128.sum_runs(steps.is_fresh, starts)
-    found = {
-        "number": np.cumsum(steps.is_head[starts]) - 1,
-        "period": periods[starts],
-        "first_seen": steps.times[starts],
-        "last_seen": steps.times[stops - 1],
-        "rows": stops - starts,
-        "changes": int128.sum_runs(~int128.is_zero(deltas), starts),
-        "unknown": unknown,
-        "inflow": inflow,
-        "outflow": outflow,
-        "net": net,
-    }
-    if is_inside.all():
-        return found
-    return {name: column[is_inside[starts]] for name, column in found.items()}
-
-
-def _sum_positive(
-    words: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the sum of the positive amounts of each run, and which have more than 38 digits."""
-    is_positive = ~(words[:, 1] >> np.int64(63))  # all bits of what is not negative
-    width = int128.ROOM - int(np.max(stops - starts, initial=0)).bit_length()
-    digits = [int128.sum_runs(x & is_positive, starts) for x in int128.digits_of(words, width)]
-    return int128.compose(digits, width)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.flows import flow_runs
+from balance_analysis.analysis.flow_runs import flow_runs
 from balance_analysis.analysis.grid import to_times
 from balance_analysis.analysis.history import are_known, make_history
 from balance_analysis.analysis.int128 import sum_runs

@@ -126,3 +126,18 @@ def test_recorded_flows_of_each_ten_seconds_are_the_ledger(recorded_rows, record
         for asset, kind, begin, _, inflow, outflow, *_ in records(found)
         if kind != EXTERNAL and (inflow or outflow)
     } == {key: both for key, both in nets.items() if any(both)}
+
+
+def test_wide_flows_of_one_level_are_columns_by_their_id_and_zero_on_quiet_days():
+    table = table_of([(*GENERAL, START, 1), (*GENERAL, START + 3 * DAY, 4)])
+    opened = {"opening": opening_frame({GENERAL: (0, None)}), "by": "asset_id", "layout": "wide"}
+    assert ba.flows(table, **opened)["VOTE"].tolist() == [1, 0, 0, 3]
+    whole = ba.flows(table, value="inflow", units={"VOTE": 1}, **opened)
+    assert whole["VOTE"].tolist() == [0.1, 0, 0, 0.3]
+    assert ba.flows(table_of([]), layout="wide").shape == (0, 0)
+
+
+@pytest.mark.parametrize("options", [{"layout": "tall"}, {"layout": "wide", "value": "balance"}])
+def test_a_layout_or_value_of_flows_that_there_is_not_is_refused(options):
+    with pytest.raises(ValueError, match="must be"):
+        ba.flows(table_of([]), **options)

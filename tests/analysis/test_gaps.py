@@ -30,6 +30,7 @@ from tests.analysis.tables import (
 POINTS = range(START - 3, START + 17)
 EDGES = st.integers(START - 2, START + 15)
 BY = ["asset_id", "account_type"]
+FLOWS = ("inflow", "outflow", "net", "changes", "unknown")
 
 intervals = st.lists(
     st.tuples(EDGES, EDGES).filter(lambda pair: pair[0] < pair[1]), max_size=3
@@ -111,7 +112,7 @@ def test_averages_ranges_and_flows_are_of_what_is_known(case, step):
     assert [amount(x) for x in ba.time_weighted_average(table, **options)["average"]] == averages
     assert records(ba.ohlc(table, **options)) == ranges
 
-    flows = []
+    flows, cells = [], {}
     anyone = oracle.Account((), intervals=known)
     for group, members in oracle.groups(accounts, BY).items():
         for start, end in periods:
@@ -119,9 +120,22 @@ def test_averages_ranges_and_flows_are_of_what_is_known(case, step):
             *sums, changes = oracle._flow_of(inside)
             if not anyone.sees_all(start, end - 1):
                 sums = [None] * 3
+            counts = [changes, inside.count(None)]
             if inside:
-                flows.append((*group, start, end, *sums, changes, inside.count(None)))
+                flows.append((*group, start, end, *sums, *counts))
+            elif sums[0] is None:
+                counts = [None] * 2
+            cells[group, start] = dict(zip(FLOWS, (*sums, *counts), strict=True))
     assert records(ba.flows(table, by=BY, **options)) == flows
+    for value in FLOWS:
+        wide = ba.flows(table, by=BY, layout="wide", value=value, **options)
+        assert wide.index.equals(pd.DatetimeIndex(moments(start for start, _ in periods)))
+        assert (wide.index.name, [*wide.columns.names]) == ("start", BY)
+        assert {
+            (group, start): amount(wide[group].iloc[place])
+            for group in wide.columns
+            for place, (start, _) in enumerate(periods)
+        } == {cell: flow[value] for cell, flow in cells.items()}
 
 
 @settings(max_examples=12)
