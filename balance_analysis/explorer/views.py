@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,19 +12,21 @@ import pyarrow as pa
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.concentration import concentration, share, top_movers
-from balance_analysis.analysis.flows import deltas, flows
-from balance_analysis.analysis.grid import Grid
+from balance_analysis.analysis.flows import deltas, sum_flows
+from balance_analysis.analysis.grid import Grid, fitting_grid
 from balance_analysis.analysis.history import make_history
-from balance_analysis.analysis.int128 import integers_of, to_decimals, words_of
+from balance_analysis.analysis.int128 import integers_of, words_of
 from balance_analysis.analysis.statistics import drawdown, time_weighted_average
 from balance_analysis.analysis.summary import summarize_accounts
-from balance_analysis.analysis.thinning import sort_keys, thin
-from balance_analysis.analysis.totals import events, totals
+from balance_analysis.analysis.thinning import thin_steps
+from balance_analysis.analysis.totals import totals
+from balance_analysis.archive.cache import LruCache
 from balance_analysis.assets import Asset
-from balance_analysis.explorer.query import write_key
+from balance_analysis.explorer.query import Query, write_key
 from balance_analysis.explorer.sheets import amounts, to_sheet
-from balance_analysis.explorer.source import DAY, Kept, go_on, keys_of
+from balance_analysis.explorer.source import KEPT_BYTES, go_on, keys_of
 from balance_analysis.filters import Filters
+from balance_analysis.frame import BALANCE_DTYPE
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import between
 from balance_analysis.text import type_label
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.steps import Steps
-    from balance_analysis.explorer.query import Query
     from balance_analysis.explorer.sheets import Sheet
     from balance_analysis.explorer.source import History, Key, Source, State
 
@@ -48,25 +48,30 @@ PAGE: Final = 200
 
 ROW_COLUMNS: Final = ("timestamp", "balance", "delta", "depth")
 
-_KEPT_ROWS: Final = 2_000_000
-_BYTES_A_ROW: Final = 50
-
 MOST_MOVERS: Final = 100
 
 _POINTS, _BARS = 300, 100
+_STEP_BYTES: Final = 40
+_STEPS_BYTES: Final = 4000
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at a source: what it held then, and what ends the look if nobody waits for it."""
+    """One question to one state, and what ends the answer where nobody waits for it any more."""
 
-    source: Source
     state: State
+    query: Query
     check: Callable[[], None] = go_on
 
-    def rows(self, filters: Filters, start: int, end: int, *, step: int | None = None) -> History:
-        """Return rows: see `Source`."""
-        return self.source.rows(filters, start, end, step=step, check=self.check)
+    def rows(
+        self, filters: Filters, start: int, end: int, *, edges: NDArray[np.int64] | None = None
+    ) -> History:
+        """Return rows: see `State`."""
+        return self.state.rows(filters, start, end, edges=edges, check=self.check)
+
+    def held(self, at: int) -> History:
+        """Return rows that tell what every account of the asset held at a moment."""
+        return self.rows(Filters(self.query.asset), at, at + 1, edges=np.array([at + 1]))
 
 
 class Explorer:
@@ -78,25 +83,34 @@ class Explorer:
         What to look at.
     most
         Rows of a table of accounts that an answer has at most.
+    cache
+        Where to keep what was answered last, in bytes; by default one of its own.
     """
 
-    def __init__(self, source: Source, *, most: int = MOST_LISTED) -> None:
-        self._source, self._most, self._kept = source, most, Kept(_KEPT_ROWS)
+    def __init__(
+        self, source: Source, *, most: int = MOST_LISTED, cache: LruCache | None = None
+    ) -> None:
+        self._source, self._most = source, most
+        self._kept = LruCache(KEPT_BYTES) if cache is None else cache
 
     def encode(self, view: str, query: Query, *, check: Callable[[], None] = go_on) -> bytes:
         """Return one view as JSON; see `answer`. What was asked for last is kept."""
 
-        def make() -> tuple[bytes, int]:
-            content = msgspec.json.encode(self.answer(view, query, check=check))
-            return content, len(content) // _BYTES_A_ROW
+        def read(state: State) -> bytes:
+            def make() -> tuple[bytes, int]:
+                content = msgspec.json.encode(self._answer(view, Look(state, query, check)))
+                return content, len(content)
 
-        content: bytes = self._kept.get((self._source.state().version, view, query), make)
-        return content
+            key = state.version, view, replace(query, version="")
+            content: bytes = self._kept.get(key, make)
+            return content
+
+        return self._source.look(query.version, read)
 
     def answer(
         self, view: str, query: Query, *, check: Callable[[], None] = go_on
     ) -> dict[str, Any]:
-        """Return one view.
+        """Return one view, all of it of one state.
 
         Parameters
         ----------
@@ -109,26 +123,37 @@ class Explorer:
         ------
         TooLargeError
             If it needs too many rows.
+        SnapshotGoneError
+            If the state that it is asked of is gone.
         """
-        state = self._source.state()
-        if not query.asset:
-            query = replace(query, asset=next(iter(self._asset_ids(state)), ""))
-        start = max(state.start, min(query.start, state.end - 1))
-        end = max(start + 1, min(query.end, state.end))
-        answer: dict[str, Any] = getattr(self, f"_{view}")(
-            Look(self._source, state, check), replace(query, start=start, end=end)
+        return self._source.look(
+            query.version, lambda state: self._answer(view, Look(state, query, check))
         )
+
+    def _answer(self, view: str, look: Look) -> dict[str, Any]:
+        state, query = look.state, look.query
+        if not query.asset:
+            query = replace(query, asset=next(iter(_asset_ids(state)), ""))
+        start, end = max(state.start, query.start), min(state.end, query.end)
+        if start < end:
+            query = replace(query, start=start, end=end)
+        answer: dict[str, Any] = getattr(self, f"_{view}")(replace(look, query=query))
         return answer
 
-    def _asset_ids(self, state: State) -> list[str]:
-        """Return the assets: those that have a name first, then those of most accounts."""
-        return sorted(self._source.asset_ids(), key=lambda asset: asset not in state.assets)
+    def held(self, asset: str, at: int) -> pd.DataFrame:
+        """Return what every account of an asset held at a moment, as `balance_at` does."""
 
-    def _about(self, look: Look, _: Query) -> dict[str, Any]:
+        def read(state: State) -> pd.DataFrame:
+            table, opening = Look(state, Query(asset)).held(at)
+            return held_at(table, from_microseconds(at), opening=opening)
+
+        return self._source.look("", read)
+
+    def _about(self, look: Look) -> dict[str, Any]:
         state = look.state
-        ids, is_told = self._asset_ids(state), state.known is not None
-        labels = state.assets.labels(ids)
-        told = {one: state.assets.get(one) or Asset(one, 0) for one in ids}
+        ids, is_told, assets = _asset_ids(state), state.known is not None, state.assets
+        labels = assets.labels(ids)
+        told = {one: assets.get(one) or Asset(one, 0) for one in ids}
         return {
             "name": self._source.name,
             "version": state.version,
@@ -141,36 +166,33 @@ class Explorer:
                     "id": one,
                     "label": labels[one],
                     "name": told[one].name,
-                    "decimals": told[one].decimals if one in state.assets else None,
+                    "decimals": told[one].decimals if one in assets else None,
                 }
                 for one in ids
             ],
         }
 
-    def _version(self, look: Look, _: Query) -> dict[str, Any]:
+    def _version(self, look: Look) -> dict[str, Any]:
         return {"version": look.state.version}
 
-    def _accounts(self, look: Look, query: Query) -> dict[str, Any]:
-        held = self.held(query.asset, max(look.state.end - 1, 0), check=look.check)
-        wanted = query.text.casefold()
+    def _accounts(self, look: Look) -> dict[str, Any]:
+        at = max(look.state.end - 1, 0)
+        table, opening = look.held(at)
+        held = held_at(table, from_microseconds(at), opening=opening)
+        wanted = look.query.text.casefold()
         found = [
-            (account, row)
+            row
             for row, account in enumerate(keys_of(held))
             if wanted in " ".join((*account[1:], type_label(account[1]))).casefold()
         ]
-        rows = held.iloc[[row for _, row in found]]
+        rows = held.iloc[found]
         largest = rows.iloc[by_size(rows["balance"])].head(self._most)
         return {"count": len(found), "accounts": _with_keys(largest, ("balance",))}
 
-    def held(self, asset: str, at: int, *, check: Callable[[], None] = go_on) -> pd.DataFrame:
-        """Return what every account of an asset held at a moment, as `balance_at` does."""
-        table, opening = self._source.rows(Filters(asset), at, at + 1, step=DAY, check=check)
-        return held_at(table, from_microseconds(at), opening=opening)
-
-    def _holders(self, look: Look, query: Query) -> dict[str, Any]:
-        at = max(look.state.end - 1, 0) if query.at is None else query.at
+    def _holders(self, look: Look) -> dict[str, Any]:
+        at = max(look.state.end - 1, 0) if look.query.at is None else look.query.at
         moment = from_microseconds(at)
-        table, opening = look.rows(Filters(query.asset), at, at + 1, step=DAY)
+        table, opening = look.held(at)
         shares = share(table, moment, opening=opening)
         shares["since"] = held_at(table, moment, opening=opening)["since"]
         listed = shares.iloc[by_size(shares["balance"])].head(self._most)
@@ -183,63 +205,75 @@ class Explorer:
             ),
         }
 
-    def _series(self, look: Look, query: Query) -> dict[str, Any]:
-        steps = self._steps(look, query)
+    def _series(self, look: Look) -> dict[str, Any]:
+        query, steps = look.query, self._steps(look)
         lines = {one: draw_line(steps[one], look.state, query) for one in query.accounts}
         return {"series": [{"key": write_key(one), **lines[one]} for one in query.accounts]}
 
-    def _steps(self, look: Look, query: Query) -> dict[Key, Steps]:
+    def _steps(self, look: Look) -> dict[Key, Steps]:
         """Return accounts as steps in the range; files are read once for those of an asset."""
+        query, version = look.query, look.state.version
         found: dict[Key, Steps] = {}
         for account in query.accounts:
-            kept = self._kept.peek((look.state.version, account))
+            kept = self._kept.peek((version, account))
             if kept is not None and kept[0] <= query.start and query.end <= kept[1]:
                 found[account] = kept[2]
         missing = [account for account in query.accounts if account not in found]
         for asset in {account[0] for account in missing}:
             own = [account for account in missing if account[0] == asset]
-            history = look.rows(filters_of(own), query.start, query.end)
-            steps = steps_of(history, query)
+            steps = steps_of(look.rows(filters_of(own), query.start, query.end), query)
             numbers = {key: number for number, key in enumerate(keys_of(steps.accounts))}
             for account in own:
                 number = numbers.get(account, len(steps))
                 found[account] = steps.part(number, min(number + 1, len(steps)))
                 kept = query.start, query.end, found[account]
-                self._kept.put((look.state.version, account), kept, len(found[account].times))
+                size = len(found[account].times) * _STEP_BYTES + _STEPS_BYTES
+                self._kept.put((version, account), kept, size)
         return found
 
-    def _totals(self, look: Look, query: Query) -> dict[str, Any]:
+    def _totals(self, look: Look) -> dict[str, Any]:
+        query = look.query
         _, grid = fitting_grid(query.start, query.end, _POINTS)
-        table, opening = look.rows(Filters(query.asset), query.start, query.end, grid=grid)
+        asked = Filters(query.asset), query.start, query.end
+        table, opening = look.rows(*asked, edges=grid.edges)
         found = totals(table, freq=grid, opening=opening)
         names = ("account_type", "timestamp", "total", "known", "unknown")
         return {"totals": to_sheet(found, names)}
 
-    def _flows(self, look: Look, query: Query) -> dict[str, Any]:
-        name, edges = _periods(query, _BARS)
-        sheets = []
-        for part in self._source.parts(edges):
-            asked = Filters(query.asset), int(part[0]), int(part[-1])
+    def _flows(self, look: Look) -> dict[str, Any]:
+        query, sheets = look.query, []
+        name, grid = fitting_grid(query.start, query.end, _BARS)
+        accounts: pd.DataFrame | None = None
+        # The last part has every account, so that the asset is there in all of them.
+        for edges in reversed(look.state.parts(grid.edges)):
+            asked = Filters(query.asset), int(edges[0]), int(edges[-1])
             table, opening = look.rows(*asked)
-            found = flows(table, freq=_grid(part), by="asset_id", opening=opening)
+            part = Grid(edges, edges[:-1], grid.zone)
+            history = make_history(table, accounts if opening is None else opening, None, freq=part)
+            some = history.steps.accounts.iloc[:1]
+            accounts = some.assign(balance=pd.array([pd.NA] * len(some), dtype=BALANCE_DTYPE))
+            found = sum_flows(history, "asset_id", full=True)
             sheets.append(to_sheet(found.drop(columns="asset_id")))
-        rows = [row for sheet in sheets for row in sheet["rows"]]
+        rows = [row for sheet in reversed(sheets) for row in sheet["rows"]]
         return {"freq": name, "flows": {**sheets[0], "rows": rows}}
 
-    def _movers(self, look: Look, query: Query) -> dict[str, Any]:
-        how = Filters(query.asset), query.start, query.end
-        table, opening = look.rows(*how, step=DAY)
+    def _movers(self, look: Look) -> dict[str, Any]:
+        query = look.query
+        asked = Filters(query.asset), query.start, query.end
+        table, opening = look.rows(*asked, edges=np.array(asked[1:]))
         found = top_movers(table, **query.bounds, n=MOST_MOVERS, opening=opening)
         return {"movers": _with_keys(found, ("opening", "closing", "net"))}
 
-    def _account(self, look: Look, query: Query) -> dict[str, Any]:
+    def _account(self, look: Look) -> dict[str, Any]:
+        query = look.query
         if not query.accounts:
             return {}
         history = look.rows(filters_of(query.accounts[:1]), query.start, query.end)
         told = tell_accounts(*history, query)
         return {name: to_sheet(frame, own_columns(frame)) for name, frame in told.items()}
 
-    def _rows(self, look: Look, query: Query) -> dict[str, Any]:
+    def _rows(self, look: Look) -> dict[str, Any]:
+        query = look.query
         if not query.accounts:
             return {}
         # How deep it fell is told from its beginning on.
@@ -248,8 +282,14 @@ class Explorer:
         shown = to_sheet(rows.iloc[::-1].iloc[query.page * PAGE :].head(PAGE), ROW_COLUMNS)
         return {"count": len(rows), "pages": -(-len(rows) // PAGE), "rows": shown}
 
-    def _notes(self, look: Look, __: Query) -> dict[str, Any]:
-        return {name: to_sheet(frame) for name, frame in self._source.notes().items()}
+    def _notes(self, look: Look) -> dict[str, Any]:
+        return {name: to_sheet(frame) for name, frame in look.state.notes().items()}
+
+
+def _asset_ids(state: State) -> list[str]:
+    """Return the assets: those that have a name first, then those of most accounts."""
+    assets = state.assets
+    return sorted(state.asset_ids(), key=lambda asset: asset not in assets)
 
 
 def filters_of(accounts: Sequence[Key]) -> Filters:
@@ -280,12 +320,10 @@ def tell_accounts(
     """Return what accounts did in a range, and in each period of it, by account."""
     _, grid = fitting_grid(query.start, query.end, _BARS)
     average = time_weighted_average(table, freq=grid, opening=opening)
-    flowed = flows(table, freq=grid, opening=opening)
-    keys = [*ACCOUNT_KEY, "start", "end"]
-    counts = dict.fromkeys(("changes", "unknown"), "Int64")  # which a period may lack
-    periods = average.merge(flowed.astype({**average[keys].dtypes, **counts}), on=keys, how="left")
+    history = make_history(table, opening, None, freq=grid)
+    flowed = sum_flows(history, ACCOUNT_KEY, full=True).drop(columns=average.columns, errors="ignore")
     summary = summarize_accounts(table, opening=opening, **query.bounds)
-    return {"summary": summary, "periods": periods}
+    return {"summary": summary, "periods": pd.concat([average, flowed], axis=1)}
 
 
 def find_rows(table: pd.DataFrame, opening: pd.DataFrame | None, query: Query) -> pd.DataFrame:

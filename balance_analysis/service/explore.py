@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from balance_analysis.errors import BalanceAnalysisError
+from balance_analysis.errors import BalanceAnalysisError, SnapshotGoneError
 from balance_analysis.explorer.query import read_query
 from balance_analysis.explorer.source import TooLargeError
 from balance_analysis.service.coverage import unavailable
@@ -24,7 +24,8 @@ def answer_view(explorer: Explorer, view: str, items: Sequence[tuple[str, str]])
     Raises
     ------
     RefusedError
-        If a parameter is wrong, the view needs too many rows, or the archive can't be read.
+        If a parameter is wrong, the view needs too many rows, the state that it is asked of is
+        gone, or the archive can't be read.
     """
     try:
         query = read_query(view, [(name, text) for name, text in items if name != "pretty"])
@@ -32,6 +33,12 @@ def answer_view(explorer: Explorer, view: str, items: Sequence[tuple[str, str]])
         raise RefusedError(str(error)) from error
     try:
         content = explorer.encode(view, query)
+    except SnapshotGoneError as error:
+        raise RefusedError(
+            "the archive has changed, and this state of it is gone: ask /explore/about for the "
+            "current one",
+            code=Code.ABORTED,
+        ) from error
     except (TooLargeError, OverflowError) as error:
         raise RefusedError(str(error), code=Code.OUT_OF_RANGE) from error
     except (BalanceAnalysisError, OSError) as error:
