@@ -34,7 +34,7 @@ SWAPS = {
     ast.And: ast.Or,
     ast.Or: ast.And,
 }
-LEFT_OUT = shutil.ignore_patterns(".*", "node_modules", "build", "demo", "archive", "__pycache__")
+LEFT_OUT = shutil.ignore_patterns(".*", "node_modules", "build", "__pycache__")
 
 
 def faults(tree):

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def diagnose_node(client: Client, *, max_requests_per_second: float = 10.0) -> NodeReport:
     """Find out what a node does where the interface leaves it open, and where it misbehaves.
 
-    Asks at most 40 times, and for few rows each time. A request without a start, which some nodes
-    answer by reading their whole table, is sent only with an end before any row.
+    Asks at most 40 times, and for few rows each time. Every request has a range: without one, some
+    nodes read their whole table.
 
     Parameters
     ----------

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import statistics
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pandas as pd
@@ -13,32 +11,21 @@ import pandas as pd
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError
 from balance_analysis.node import limits
 from balance_analysis.node.doctor import report
-from balance_analysis.node.doctor.probe import Probe, SentPage, is_range_refusal, is_refusal
+from balance_analysis.node.doctor.probe import Probe, SentPage, is_refusal
 from balance_analysis.node.walk import USUAL_MAXIMUM
-from balance_analysis.node.window import EARLIEST
-from balance_analysis.schema import ACCOUNT_TYPES, FIELD_NAMES
 from balance_analysis.text import count_text, duration_text, iso_text, moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from balance_analysis.node.doctor.report import Outcome, Verdict
-    from balance_analysis.schema import NetworkLimits
 
 _SECOND: Final = 1_000_000
 _DAY: Final = 86_400 * _SECOND
-_LONG_AFTER: Final = EARLIEST + 400 * _DAY
 _LONGEST_LAG: Final = 60.0
 _SHORT_HISTORY_DAYS: Final = 31
-_SLOW_MS: Final = 1_000.0
-_OK, _NOT_FOUND = 200, 404
+_NOT_FOUND: Final = 404
 _CURSOR_PAGES: Final = 8
-
-_MEASURABLE: Final = 2_000
-"""Bytes from which an answer is worth compressing."""
-
-_PATIENCE: Final = 5.0
-"""Seconds for what a node that checks nothing might take long to answer."""
 
 
 def failure(ask: Callable[[], object]) -> BalanceAnalysisError | None:
@@ -59,9 +46,9 @@ def reachable(probe: Probe) -> Outcome:
     """Tell which of the two operations are answered."""
     error = failure(probe.newest)
     return True, *_first(
-        (error, "warning", f"It gives no balance changes: {error}."),
-        (failure(probe.limits), "note", "Only balance changes are answered, not the limits."),
-        (True, "ok", "Balance changes and network limits are both answered."),
+        (error, "warning", f"The node answers no balance changes: {error}."),
+        (failure(probe.limits), "note", "The node answers balance changes, but no limits."),
+        (True, "ok", "The node answers balance changes and network limits."),
     )
 
 
@@ -74,9 +61,9 @@ def block(probe: Probe) -> Outcome:
     value = {"height": height, "time": iso_text(at), "lag_seconds": round(lag, 1)}
     number = "?" if height is None else f"{height:,}"
     age = duration_text(dt.timedelta(seconds=abs(lag)))
-    said = f"Its last block is {number} of {moment_text(at, 'seconds')}, {age}"
+    said = f"The node's last block is {number} of {moment_text(at, 'seconds')}, {age}"
     return value, *_first(
-        (lag > _LONGEST_LAG, "warning", f"{said} ago: it lags, and newer rows are missing."),
+        (lag > _LONGEST_LAG, "warning", f"{said} ago. The node lags: newer rows are missing."),
         (lag < -_LONGEST_LAG, "note", f"{said} ahead of this machine's clock."),
         (True, "ok", f"{said} ago."),
     )
@@ -85,7 +72,7 @@ def block(probe: Probe) -> Outcome:
 def oldest_row(probe: Probe) -> Outcome:
     """Tell how far back its rows go."""
     if not probe.newest().edges:
-        text = "It holds no balance change since 2020: nothing happened, or nothing was kept."
+        text = "The node has no balance change since 2020: nothing happened, or it kept nothing."
         return None, "note", text
     oldest = min(probe.oldest().times, default=None)
     if oldest is None:
@@ -97,17 +84,13 @@ def oldest_row(probe: Probe) -> Outcome:
     said = f"The oldest row is of {moment_text(oldest, 'seconds')}, {before}"
     if days > _SHORT_HISTORY_DAYS:
         return iso_text(oldest), "ok", f"{said}."
-    pruned = "the node may have pruned what was before, which looks like no changes"
-    return iso_text(oldest), "note", f"{said}: {pruned}."
-
-
-def _limits(probe: Probe) -> NetworkLimits:
-    return limits.network_limits(probe.limits(), pd.Timestamp.now("UTC"))
+    pruned = "The node may have pruned older ones, which looks like no changes."
+    return iso_text(oldest), "note", f"{said}. {pruned}"
 
 
 def network_limits(probe: Probe) -> Outcome:
     """Tell whether the network limits are there and can be read."""
-    error = failure(partial(_limits, probe))
+    error = failure(lambda: limits.network_limits(probe.limits(), pd.Timestamp.now("UTC")))
     if isinstance(error, RequestError) and (error.status != _NOT_FOUND or not is_refusal(error)):
         raise error
     return error is None, *_first(
@@ -124,12 +107,12 @@ def page_size(probe: Probe) -> Outcome:
     value = {"accepted": accepted, "refused": refused, "cut_at": probe.cut_at}
     value["too_large"] = too_large
     value["most_rows_sent"] = max((page.edges for page in probe.pages), default=0)
-    said = f"Pages of {accepted:,} rows are accepted, of {refused} refused"
-    cut = f"It accepts {accepted:,} rows a page, but silently sends at most {probe.cut_at}."
+    said = f"The node accepts pages of {accepted:,} rows and refuses those of {refused}"
+    cut = f"The node accepts {accepted:,} rows a page, but silently sends at most {probe.cut_at}."
     return value, *_first(
         (probe.cut_at, "warning", cut),
-        (too_large, "note", f"Any page size is accepted, but it can't send {too_large} rows."),
-        (not refused, "ok", f"There is no maximum: even {accepted:,} rows a page are accepted."),
+        (too_large, "note", f"The node accepts any page size, but can't send {too_large} rows."),
+        (not refused, "ok", f"There is no maximum: pages of {accepted:,} rows are accepted."),
         (accepted < USUAL_MAXIMUM, "note", f"{said}: a load needs more requests."),
         (True, "ok", f"{said}."),
     )
@@ -153,9 +136,9 @@ def cursors(probe: Probe) -> Outcome:
     of = f"the {len(keys):,} rows that it sends when asked by time ({since})"
     said = f"Following its cursors, {count_text(size, 'row')} a page,"
     lacks = [f"silently loses {lost:,}"] * bool(lost) + [f"repeats {twice:,}"] * bool(twice)
-    advice = "never follow them; load_balance_changes walks by time instead"
+    advice = "Never follow them: load_balance_changes walks by time instead."
     return value, *_first(
-        (lacks, "warning", f"{said} {' and '.join(lacks)} of {of}: {advice}."),
+        (lacks, "warning", f"{said} {' and '.join(lacks)} of {of}. {advice}"),
         (cuts, "ok", f"{said} gives all of {of}; {count_text(cuts, 'page')} ended inside a block."),
         (True, "unknown", f"{said} gives all of {of}, but no page ended inside a block."),
     )
@@ -185,7 +168,7 @@ def range_bounds(probe: Probe) -> Outcome:
     unlike = f"Unlike on other nodes, the start is {value['start']} and the end {value['end']}"
     is_usual = value == {"start": "inclusive", "end": "exclusive"}
     return value, *_first(
-        (ignored, "warning", f"It ignores the {report.listed(ignored)} of a range: loads fail."),
+        (ignored, "warning", f"The {report.listed(ignored)} of a range has no effect: loads fail."),
         (is_usual, "ok", "A range holds the row at its start and not the one at its end."),
         (True, "note", f"{unlike}: loads allow for it."),
     )
@@ -207,38 +190,6 @@ def _try_bounds(probe: Probe) -> dict[str, str]:
     return {"start": start, "end": end}
 
 
-def range_required(probe: Probe) -> Outcome:
-    """Tell which requests are refused for their range."""
-    # Neither long nor early, so that only the missing end can be refused.
-    lately = max([*probe.newest().times, time.time_ns() // 1000 - _DAY])
-    # What has no end is answered by every release: there a 500 is a failure.
-    ranges = {
-        # Before any row, so that a node that checks nothing has nothing to read.
-        "without_start": (None, EARLIEST + _SECOND, is_range_refusal),
-        "without_end": (lately, None, is_refusal),
-        "over_365_days": (EARLIEST, _LONG_AFTER, is_range_refusal),
-    }
-    value = dict.fromkeys(ranges, _OK)
-    with probe.client.fresh() as brief:
-        brief.timeout = min(brief.timeout, _PATIENCE)
-        for name, (start, end, is_no) in ranges.items():
-            try:
-                probe.page(start, end, first=1, client=brief)
-            except RequestError as error:
-                if not is_no(error):
-                    raise
-                value[name] = error.status or 0
-    refused = report.listed(
-        [f"{name.replace('_', ' ')} ({status})" for name, status in value.items() if status != _OK]
-    )
-    if value["without_start"] != _OK:
-        return value, "ok", f"Requests {refused} are refused; loads always send a range."
-    others = f"; refused are those {refused}" if refused else ""
-    never = "Never send them: a node that checks nothing may read its whole table."
-    said = f"Requests without a start are answered{others}. {never} Loads always send a range."
-    return value, "note", said
-
-
 def timestamps(probe: Probe) -> Outcome:
     """Tell in which unit rows and bounds are."""
     probe.rows()
@@ -247,7 +198,7 @@ def timestamps(probe: Probe) -> Outcome:
     value = {"rows": units, "bounds": probe.unit, "whole_microseconds": is_whole}
     said = f"Rows come in {report.listed(units)}, not in ns: loads fail on them."
     return value, *_first(
-        (probe.unit != "ns", "warning", f"Bounds are read in {probe.unit}, not ns: loads fail."),
+        (probe.unit != "ns", "warning", f"Bounds are in {probe.unit}, not in ns: loads fail."),
         (units != ["ns"], "warning", said),
         (not is_whole, "warning", "Rows have parts of a microsecond: loads fail on them."),
         (True, "ok", "Rows and bounds are in nanoseconds, rows on whole microseconds."),
@@ -303,84 +254,27 @@ def rows(probe: Probe) -> Outcome:
     if not count:
         raise IncompleteError("the node sent no row to tell by")
     if bad:
-        return value, "warning", f"Of {count:,} rows, {len(bad):,} can't be loaded: {bad[0]}."
+        return value, "warning", f"{len(bad):,} of {count:,} rows can't be loaded: {bad[0]}."
     if probe.out_of_order:
-        return value, "warning", "Rows came out of order: what was left out can't be told."
+        return value, "warning", "Rows came out of order, so missing ones can't be noticed."
     text = f"Every row sent ({count:,}) is as the interface describes, and they are in order."
     return value, "ok", text
 
 
-def fields(probe: Probe) -> Outcome:
-    """Tell which fields come beyond the interface's."""
-    names = {name for node in probe.nodes for name in node}
-    unknown = sorted(names - set(FIELD_NAMES.values()))
-    in_limits = [] if failure(partial(_limits, probe)) else sorted(_limits(probe).extra)
-    said = [f"rows have {report.some(unknown)}, which loads leave out"] * bool(unknown)
-    said += [f"the limits have {report.some(in_limits)}, kept in `extra`"] * bool(in_limits)
-    value = {"rows": unknown, "limits": in_limits}
-    if said:
-        return value, "note", f"Fields beyond the interface's: {'; '.join(said)}."
-    if not names:
-        raise IncompleteError("the node sent no row to tell by")
-    return value, "ok", "Rows and limits have no fields beyond the interface's."
-
-
-def account_types(probe: Probe) -> Outcome:
-    """Tell which account types come beyond this package's list."""
-    probe.rows()
-    kinds = (node.get(FIELD_NAMES["account_type"]) for node in probe.nodes)
-    known = {kind for kind in kinds if isinstance(kind, str | int)}
-    unknown = sorted(known - set(ACCOUNT_TYPES), key=str)
-    value = {"seen": len(known), "unknown": unknown}
-    if not unknown:
-        types = count_text(len(known), "type")
-        return value, "ok", f"{types} came, all on this package's list."
-    return value, "note", f"Types beyond this package's list: {report.some(unknown)}."
-
-
-def latency(probe: Probe) -> Outcome:
-    """Tell how long an answer takes."""
-    seconds = [answer.seconds for answer in probe.answers]
-    if not seconds:
-        raise IncompleteError("nothing was answered")
-    value = round(statistics.median(seconds) * 1000, 1)
-    said = f"An answer took {value:,g} ms, the median of {len(seconds)}"
-    if value > _SLOW_MS:
-        return value, "note", f"{said}: load with more workers."
-    return value, "ok", f"{said}."
-
-
-def compression(probe: Probe) -> Outcome:
-    """Tell whether answers come compressed."""
-    large = [answer for answer in probe.answers if answer.size >= _MEASURABLE]
-    if not large:
-        raise IncompleteError("no answer was large enough to be worth compressing")
-    kinds = {answer.headers.get("Content-Encoding") or "none" for answer in large}
-    value = ", ".join(sorted(kinds))
-    if "none" in kinds:
-        return value, "note", "Answers are not compressed: they are some ten times as large."
-    return value, "ok", f"Answers are compressed ({report.printable(value)})."
-
-
 def rate_limit(probe: Probe) -> Outcome:
     """Tell whether it refuses requests as too many."""
-    spent, ended = probe.allowance, probe.ended
-    pairs = [pair for answer in probe.answers for pair in answer.headers.items()]
-    headers = {name: text for name, text in pairs if "ratelimit" in name.lower().replace("-", "")}
-    told = report.some(f"{name}: {text}" for name, text in headers.items())
-    said = f"Headers tell: {told}." if headers else "No header tells its limit."
-    refused = f"It refused {spent.retries} of {spent.requests} requests as too many. {said}"
-    unhurried = f"None of {spent.requests} unhurried requests was refused as too many. {said}"
+    retries, requests, ended = probe.allowance.retries, probe.allowance.requests, probe.ended
     is_ended = ended is not None and ended.status is not None
-    return {"headers": headers, "refused": spent.retries}, *_first(
-        (is_ended, "warning", f"{report.sentence(str(ended))} {said}"),
-        (spent.retries, "note", refused),
+    unhurried = f"The node refused none of {requests} unhurried requests as too many."
+    return {"refused": retries}, *_first(
+        (is_ended, "warning", report.sentence(str(ended))),
+        (retries, "note", f"The node refused {retries} of {requests} requests as too many."),
         (True, "ok", unhurried),
     )
 
 
 CHECKS: Final = (
-    reachable, block, oldest_row, network_limits, page_size, cursors, range_bounds, range_required,
-    timestamps, filters, rows, fields, account_types, latency, compression, rate_limit,
+    reachable, block, oldest_row, network_limits, page_size, cursors, range_bounds, timestamps,
+    filters, rows, rate_limit,
 )  # fmt: skip
 """In the order in which they are looked for: the last are about all answers together."""

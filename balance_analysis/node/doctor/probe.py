@@ -171,11 +171,6 @@ class Probe:
         self._unanswered = Counter[bool]()
 
     @property
-    def nodes(self) -> list[dict[str, Any]]:
-        """All rows that came."""
-        return [node for page in self.pages for node in page.nodes]
-
-    @property
     def head(self) -> tuple[int, int | None]:
         """The latest block's time and height; 0 where no answer tells."""
         heads = ((answer.block_time or 0, answer.block_height) for answer in self.answers)
@@ -185,7 +180,7 @@ class Probe:
     @_once
     def limits(self) -> Answer[dict[str, Any]]:
         """Return the fields of the network limits."""
-        return self._get(self.client, NETWORK_LIMITS, [], decode_limits)
+        return self._get(NETWORK_LIMITS, [], decode_limits)
 
     @_once
     def newest(self) -> SentPage:
@@ -253,21 +248,23 @@ class Probe:
 
     def page(
         self,
-        start: int | None,
-        end: int | None,
+        start: int,
+        end: int,
         *,
         first: int,
         newest_first: bool = False,
-        also: Parameters | None = None,
-        client: Client | None = None,
+        also: Sequence[tuple[str, str]] = (),
     ) -> SentPage:
         """Return one page; bounds in microseconds."""
-        wanted = [("pagination.first", str(first)), *(also or [])]
-        wanted.append(("pagination.newestFirst", "true" if newest_first else "false"))
-        for name, bound in ("dateRange.startTimestamp", start), ("dateRange.endTimestamp", end):
-            if bound is not None:
-                wanted.append((name, str(bound * 1000 // _UNITS[self.unit])))
-        page = self._get(client or self.client, BALANCE_CHANGES, wanted, _read_page).value
+        unit = _UNITS[self.unit]
+        wanted = [
+            ("pagination.first", str(first)),
+            *also,
+            ("pagination.newestFirst", "true" if newest_first else "false"),
+            ("dateRange.startTimestamp", str(start * 1000 // unit)),
+            ("dateRange.endTimestamp", str(end * 1000 // unit)),
+        ]
+        page = self._get(BALANCE_CHANGES, wanted, _read_page).value
         self.pages.append(page)
         if page.more and 0 < page.edges < first:
             self.cut_at = max(page.edges, self.cut_at or 0)
@@ -333,11 +330,9 @@ class Probe:
                 break
         return found, False
 
-    def _get(
-        self, client: Client, path: str, wanted: Parameters, read: Callable[[bytes], T]
-    ) -> Answer[T]:
+    def _get(self, path: str, wanted: Parameters, read: Callable[[bytes], T]) -> Answer[T]:
         """Return an answer; what failed but may pass is asked for once more."""
-        ask = partial(client.get, path, wanted, read, tally=self.allowance, retry=ONCE)
+        ask = partial(self.client.get, path, wanted, read, tally=self.allowance, retry=ONCE)
         try:
             return self._answer(ask)
         except RequestError as error:
