@@ -167,7 +167,9 @@ def fitting_grid(start: int, end: int, most: int) -> tuple[str, Grid]:
     tuple
         What a period is called, and the periods; points are their beginnings.
     """
-    names = (name for name, (_, least) in _CALENDAR.items() if end - start <= least * _MINUTE * most)
+    names = (
+        name for name, (_, least) in _CALENDAR.items() if end - start <= least * _MINUTE * most
+    )
     name = next(names, "year")
     step = _to_step(_CALENDAR[name][0])
     edges = _edges(_floor(start, step, dt.UTC), end, start, step, dt.UTC)

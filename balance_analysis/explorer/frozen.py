@@ -91,7 +91,9 @@ def freeze(
     return packed.close({"said": said, "first": [write_key(account) for account in first]})
 
 
-def _common(explorer: Explorer, source: TableSource, state: TableSource) -> Iterator[tuple[str, object]]:
+def _common(
+    explorer: Explorer, source: TableSource, state: TableSource
+) -> Iterator[tuple[str, object]]:
     """Yield the views that are not of one account."""
     for name in ("about", "notes"):
         yield name, explorer.answer(name, Query())

@@ -138,7 +138,10 @@ VIEWS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         "What an account did in the range, and in each period of it.",
         ("account", "start", "end", "version"),
     ),
-    "rows": ("The rows of an account, newest first.", ("account", "start", "end", "page", "version")),
+    "rows": (
+        "The rows of an account, newest first.",
+        ("account", "start", "end", "page", "version"),
+    ),
     "notes": ("The coverage and the network limits of the archive.", ("version",)),
 }
 """The views: what each is, and which parameters it has."""

@@ -26,7 +26,6 @@ from balance_analysis.explorer.query import Query, write_key
 from balance_analysis.explorer.sheets import amounts, to_sheet
 from balance_analysis.explorer.source import KEPT_BYTES, go_on, keys_of
 from balance_analysis.filters import Filters
-from balance_analysis.frame import BALANCE_DTYPE
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import between
 from balance_analysis.text import type_label
@@ -250,8 +249,7 @@ class Explorer:
             table, opening = look.rows(*asked)
             part = Grid(edges, edges[:-1], grid.zone)
             history = make_history(table, accounts if opening is None else opening, None, freq=part)
-            some = history.steps.accounts.iloc[:1]
-            accounts = some.assign(balance=pd.array([pd.NA] * len(some), dtype=BALANCE_DTYPE))
+            accounts = history.steps.accounts.iloc[:1].assign(balance=None)
             found = sum_flows(history, "asset_id", full=True)
             sheets.append(to_sheet(found.drop(columns="asset_id")))
         rows = [row for sheet in reversed(sheets) for row in sheet["rows"]]
@@ -321,7 +319,9 @@ def tell_accounts(
     _, grid = fitting_grid(query.start, query.end, _BARS)
     average = time_weighted_average(table, freq=grid, opening=opening)
     history = make_history(table, opening, None, freq=grid)
-    flowed = sum_flows(history, ACCOUNT_KEY, full=True).drop(columns=average.columns, errors="ignore")
+    flowed = sum_flows(history, ACCOUNT_KEY, full=True).drop(
+        columns=average.columns, errors="ignore"
+    )
     summary = summarize_accounts(table, opening=opening, **query.bounds)
     return {"summary": summary, "periods": pd.concat([average, flowed], axis=1)}
 
