@@ -22,6 +22,7 @@ from .errors import (
     IncompleteError,
     NetworkMismatchError,
     RequestError,
+    SnapshotGoneError,
     TooLargeError,
 )
 from .figures.activity import plot_activity
@@ -83,6 +84,7 @@ __all__ = [
     "RequestError",
     "Run",
     "SegmentsReport",
+    "SnapshotGoneError",
     "TooLargeError",
     "VerifyReport",
     "account_labels",

@@ -9,7 +9,8 @@
     └── ArchiveError        a file or archive that can't be read or written
         ├── ArchiveDamagedError  a file of an archive is lost, or not what was written
         ├── ArchiveLockedError  another run is writing to it
-        └── NetworkMismatchError  a node is of another network than the archive
+        ├── NetworkMismatchError  a node is of another network than the archive
+        └── SnapshotGoneError  a run has replaced what was being read
 
 A caller's bug is a `ValueError` or a `TypeError`. No rows is an empty table, not an error.
 All of them pickle.
@@ -159,6 +160,10 @@ class ArchiveError(BalanceAnalysisError):
 
 class ArchiveDamagedError(ArchiveError):
     """A file of an archive is lost, or not what was written."""
+
+
+class SnapshotGoneError(ArchiveError):
+    """A run has replaced a file of an archive since its state was read that is answered from."""
 
 
 class NetworkMismatchError(ArchiveError):

@@ -7,6 +7,7 @@ is given a list or an array of numpy's, or asked for one: that takes as long as 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -179,9 +180,23 @@ def _times(column: pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def _unified(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return ids with one dictionary, for which each one that chunks share is gone through once."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
-    return pa.table([column.cast(ID_TYPE)], ["id"]).unify_dictionaries()["id"]
+    shared = itertools.groupby(column.cast(ID_TYPE).chunks, lambda chunk: _place(chunk.dictionary))
+    parts = pa.chunked_array([_joined([*chunks]) for _, chunks in shared], ID_TYPE)
+    return pa.table([parts], ["id"]).unify_dictionaries()["id"]
+
+
+def _place(values: pa.StringArray) -> tuple[int, ...]:
+    """Return what is the same for two arrays that are one in memory."""
+    addresses = (buffer.address for buffer in values.buffers() if buffer is not None)
+    return values.offset, len(values), *addresses
+
+
+def _joined(chunks: list[pa.DictionaryArray]) -> pa.DictionaryArray:
+    indices = pa.concat_arrays([chunk.indices for chunk in chunks])
+    return pa.DictionaryArray.from_arrays(indices, chunks[0].dictionary, safe=False)
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:

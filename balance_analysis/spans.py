@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 Span = tuple[int, int]
+EVER: Final = (-(1 << 62), 1 << 62)
+"""All time, and more than there is of it."""
+
 Stretch = tuple[dt.datetime, dt.datetime]
 """The same for people: moments in UTC."""
 

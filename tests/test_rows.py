@@ -25,7 +25,8 @@ def test_rows_have_one_form_whatever_order_and_chunks_they_came_in(rows, random,
     whole = canonical(arrow(rows))
     random.shuffle(rows)
     parts = [arrow(rows[:cut]).cast(ARROW_SCHEMA), arrow(rows[cut:]).cast(ARROW_SCHEMA)]
-    again = canonical(pa.concat_tables(parts))
+    shared = [part.slice(at, 7) for part in parts for at in range(0, len(part), 7)]
+    again = canonical(pa.concat_tables([ARROW_SCHEMA.empty_table(), *shared]))
     assert again.equals(whole)
     assert tuples(whole) == sorted(tuples(arrow(rows)), key=lambda row: row[:5])
     for name in ACCOUNT_KEY:

@@ -16,7 +16,7 @@ from balance_analysis.analysis.grid import check_cells, grid_at, to_instants, to
 from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.steps import ALWAYS, as_of, cut, map_blocks
 from balance_analysis.analysis.units import in_units
-from balance_analysis.known import NOTHING_BEFORE_KEY, has_nothing_before
+from balance_analysis.known import NOTHING_BEFORE_KEY
 from balance_analysis.schema import ATTRS_KEY, from_microseconds
 from balance_analysis.text import moment_text, spans_text
 
@@ -148,9 +148,9 @@ def held_at(
     )
     if is_one:
         result = result.drop(columns="timestamp")
-        told = {NOTHING_BEFORE_KEY: True} if has_nothing_before(table, opening) else {}
-        at = from_microseconds(int(points[0]) + 1).isoformat()
-        result.attrs[ATTRS_KEY] = {"at": at, **told}
+        at = int(points[0]) + 1
+        told = {NOTHING_BEFORE_KEY: True} if at <= history.nothing_until else {}
+        result.attrs[ATTRS_KEY] = {"at": from_microseconds(at).isoformat(), **told}
     return result
 
 

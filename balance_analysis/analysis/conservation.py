@@ -233,7 +233,7 @@ def reconcile(
     0 2023-04-05 00:00:00+00:00     -6   -5          -1  other amount
     """
     rows = _without_external(deltas(table, opening=opening, known=known))
-    ledger = _without_external(_read_flows(flows))
+    ledger = _read_flows(flows)
     texts = dict.fromkeys(ACCOUNT_KEY, "str")
     both = rows.astype(texts).merge(
         ledger.astype(texts), on=_ROW, how="outer", indicator=True, sort=True
@@ -254,11 +254,11 @@ def reconcile(
 
 
 def _read_flows(flows: pd.DataFrame) -> pd.DataFrame:
-    """Return flows with one row for each account and timestamp."""
+    """Return flows with one row for each account and timestamp, without EXTERNAL accounts."""
     missing = [name for name in (*_ROW, "net") if name not in flows]
     if missing:
         raise ValueError(f"flows has no column {', '.join(missing)}")
-    rows = to_frame(to_arrow(flows.assign(balance=flows["net"])))
+    rows = _without_external(to_frame(to_arrow(flows.assign(balance=flows["net"]))))
     cells, heads = _cells(rows, _ROW)
     net, too_large = _sum(rows["balance"], np.ones(len(rows), bool), cells, len(heads))
     keys = rows.loc[heads, _ROW]

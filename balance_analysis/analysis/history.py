@@ -58,12 +58,16 @@ class History:
         The periods that were asked for.
     known
         The intervals in which every change is known; `None` where nothing says.
+    nothing_until
+        Up to when an account without a row held nothing, microseconds; `ALWAYS` where that is not
+        known of any time.
     """
 
     rows: pd.DataFrame
     steps: Steps
     grid: Grid
     known: Known | None
+    nothing_until: int
 
 
 def make_history(
@@ -100,13 +104,14 @@ def make_history(
     rows, steps = _read_table(table)
     if opening is not None:
         steps = _with_opening(steps, opening)
-    if has_nothing_before(table, opening):
-        steps = _from_nothing(steps)
     spans = known_of(table) if known is None else to_known(known)
+    until = _nothing_until(table, opening, spans)
+    if _moment_of(opening, spans) <= until:
+        steps = _from_nothing(steps)
     grid = freq
     if not isinstance(grid, Grid):
         grid = make_grid(steps.extent, freq=grid, start=start, end=end, tz=tz, known=spans)
-    return History(rows, _with_gaps(steps, spans, opening, grid), grid, spans)
+    return History(rows, _with_gaps(steps, spans, opening, grid), grid, spans, until)
 
 
 def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
@@ -259,6 +264,28 @@ def _with_opening(steps: Steps, opening: pd.DataFrame) -> Steps:
     )
 
 
+def _nothing_until(table: pd.DataFrame, opening: pd.DataFrame | None, known: Known | None) -> int:
+    """Return up to when an account without a row held nothing, as far as no gap is before.
+
+    A table says so of the time before its first known interval, an opening of that before its
+    moment.
+    """
+    if not has_nothing_before(table, opening):
+        return ALWAYS
+    since = _moment_of(opening if has_nothing_before(opening) else None, known)
+    gaps = [] if known is None else between(known, since, NEVER)
+    return gaps[0][0] if gaps else NEVER
+
+
+def _moment_of(opening: pd.DataFrame | None, known: Known | None) -> int:
+    """Return up to when opening balances hold, as their attrs tell; else up to what is known."""
+    told = None if opening is None else opening.attrs.get(ATTRS_KEY)
+    at = told.get("at") if isinstance(told, dict) else None
+    if at is not None:
+        return to_microseconds(at)
+    return known[0][0] if known else ALWAYS + 1
+
+
 def _from_nothing(steps: Steps) -> Steps:
     """Return steps of which each account held nothing before its first row."""
     is_fresh = steps.is_row[steps.bounds[:-1]]
@@ -318,15 +345,8 @@ def _with_gaps(
 
 
 def _last_seen(steps: Steps, known: Known, opening: pd.DataFrame | None) -> NDArray[np.int64]:
-    """Return up to when each balance was seen: a row's at its time.
-
-    Opening balances were the last ones before a moment, which their attrs may tell; else before the
-    first known interval.
-    """
-    told = None if opening is None else opening.attrs.get(ATTRS_KEY)
-    at = told.get("at") if isinstance(told, dict) else None
-    first = known[0][0] if known else ALWAYS + 1
-    moment = first if at is None else to_microseconds(at)
+    """Return up to when each balance was seen: a row's at its time, an opening's before it."""
+    moment = _moment_of(opening, known)
     opened = np.flatnonzero(~steps.is_row & (steps.times < NEVER))
     seen = steps.times.copy()
     seen[opened] = np.minimum(np.maximum(seen[opened], moment - 1), steps.nexts[opened] - 1)

@@ -7,22 +7,19 @@ after it, never half of one.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
-import pandas as pd
-import pyarrow as pa
-
+from balance_analysis import defaults
 from balance_analysis.analysis.units import in_units
 from balance_analysis.archive.blocks import BLOCK_HEIGHT, add_heights, read_blocks_frame
 from balance_analysis.archive.catalogue import count_by, read_accounts, read_balances
-from balance_analysis.archive.limits import read_limits
+from balance_analysis.archive.limits import limits_frame
 from balance_analysis.archive.manifest import (
     make_archive_filters,
-    read_about,
     read_archive_assets,
-    read_coverage,
 )
-from balance_analysis.archive.scan import Scan, check_columns, dask_frame, make_scan, read_frame
+from balance_analysis.archive.scan import Scan, check_columns, dask_frame, read_frame
+from balance_analysis.archive.snapshot import Snapshot, read_snapshot, with_snapshot
 from balance_analysis.archive.sql import connect
 from balance_analysis.archive.status import read_status
 from balance_analysis.archive.store import Store
@@ -35,9 +32,11 @@ from balance_analysis.schema import ATTRS_KEY, COLUMNS, from_microseconds, to_mi
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import dask.dataframe as dd
+    import pandas as pd
+    import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
     from balance_analysis.analysis.units import Units
@@ -47,6 +46,8 @@ if TYPE_CHECKING:
     from balance_analysis.load.request import Report
     from balance_analysis.node.client import Client
     from balance_analysis.schema import Instant
+
+T = TypeVar("T")
 
 
 def to_archive(archive: Archive | PathLike) -> Archive:
@@ -75,6 +76,7 @@ class Archive:
     def __init__(self, uri: PathLike) -> None:
         self.store: Store = Store(uri)
         self.uri: str = self.store.uri
+        self._snapshot: Snapshot | None = None
 
     def __repr__(self) -> str:
         return f"Archive({self.uri!r})"
@@ -84,6 +86,27 @@ class Archive:
             return self.status(count_accounts=False)._repr_html_()
         except (ArchiveError, OSError) as error:
             return facts_html("Archive", [("archive", self.uri), ("state", str(error))])
+
+    def snapshot(self) -> Snapshot:
+        """Return the state that the archive is in now: what it is bound to, and what it holds."""
+        return self._snapshot or read_snapshot(self.store)
+
+    def at(self, snapshot: Snapshot) -> Archive:
+        """Return the archive as it was in a state, for several answers that belong together.
+
+        Each method, but for `verify`, goes by that state, whatever exports commit meanwhile; where
+        they have replaced what would have to be read, it raises SnapshotGoneError. Without, each
+        answer is of one state, the one of then.
+        """
+        archive = Archive(self.uri)
+        archive.store, archive._snapshot = self.store, snapshot
+        return archive
+
+    def _read(self, read: Callable[[Snapshot], T]) -> T:
+        """Return what is read of one state."""
+        if self._snapshot is not None:
+            return read(self._snapshot)
+        return with_snapshot(self.store, read)
 
     def coverage(self) -> pd.DataFrame:
         """Return which intervals are covered, and what is missing between them.
@@ -96,7 +119,7 @@ class Archive:
             it was asked; "gap", between the others), and, but for gaps, `source` (the node),
             `block_height` (Int64, its last block) and `asked_at` (datetime64[us, UTC]).
         """
-        return read_coverage(self.store).to_frame()
+        return self.snapshot().coverage.to_frame()
 
     def assets(self) -> Assets:
         """Return what the assets are called and how many decimals they have; maybe of none.
@@ -148,12 +171,16 @@ class Archive:
             is not before `end`.
         """
         check_columns(columns, (*COLUMNS, BLOCK_HEIGHT))
-        scan = self.scan(start=start, end=end, partial=partial, **filters)
-        if BLOCK_HEIGHT not in columns:
-            table = read_frame(scan, columns)
-        else:
-            names = dict.fromkeys([*columns, "timestamp"])
-            table = read_frame(scan, [name for name in names if name != BLOCK_HEIGHT])
+        accounts = make_archive_filters(self.store, filters)
+        names = dict.fromkeys([*columns, *(["timestamp"] if BLOCK_HEIGHT in columns else [])])
+        names.pop(BLOCK_HEIGHT, None)
+
+        def read(snapshot: Snapshot) -> tuple[Scan, pd.DataFrame]:
+            scan = snapshot.scan(accounts, start, end, partial=partial)
+            return scan, read_frame(scan, [*names])
+
+        scan, table = self._read(read)
+        if BLOCK_HEIGHT in columns:
             add_heights(self.store, table)
             table = table[list(columns)]
         if {*COLUMNS} <= {*columns}:
@@ -199,7 +226,7 @@ class Archive:
         It takes and raises what `read` does.
         """
         accounts = make_archive_filters(self.store, filters)
-        return make_scan(self.store, accounts, start, end, partial=partial)
+        return self.snapshot().scan(accounts, start, end, partial=partial)
 
     @takes_filters
     def to_dask(
@@ -265,7 +292,7 @@ class Archive:
             If a row before `when` may be missing, unless `partial`; as `read`.
         """
         accounts = make_archive_filters(self.store, filters)
-        held = read_balances(self.store, accounts, when, partial=partial)
+        held = self._read(lambda x: read_balances(x, accounts, when, partial=partial))
         self._note_assets(held, filters)
         return in_units(held, units, held)
 
@@ -293,7 +320,7 @@ class Archive:
             of the coverage; NA where it may have changed since it was last seen).
         """
         filters = make_archive_filters(self.store, given)
-        found = read_accounts(self.store, filters, partial=partial)
+        found = self._read(lambda x: read_accounts(x, filters, partial=partial))
         self._note_assets(found, given)
         return in_units(found, units, found)
 
@@ -329,9 +356,7 @@ class Archive:
             the fields of `NetworkLimits`; `extra` as JSON. Segments tell each change: there a row
             holds from the time of its block to that of the next change.
         """
-        rows = read_limits(self.store, read_about(self.store), read_coverage(self.store))
-        frame: pd.DataFrame = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
-        return frame
+        return self._read(limits_frame)
 
     def connect(self) -> DuckDBPyConnection:
         """Return a DuckDB connection, in UTC, with views of what the archive holds, also in part.
@@ -342,7 +367,7 @@ class Archive:
         `to_arrow_table()`, `pl()` and `fetchall()`; `df()` makes floats of balances. It takes the
         extra `sql`, or raises ModuleNotFoundError.
         """
-        return connect(self.store)
+        return self._read(connect)
 
     def status(
         self, *, now: dt.datetime | None = None, count_accounts: bool = True
@@ -351,14 +376,14 @@ class Archive:
 
         To `count_accounts`, the files since the last checkpoint are read.
         """
-        return read_status(self.store, now=now, count_accounts=count_accounts)
+        return self._read(lambda x: read_status(x, now=now, count_accounts=count_accounts))
 
     def verify(
         self,
         *,
         against: Client | None = None,
         segments: PathLike | Iterable[PathLike] | None = None,
-        sample: int = 10,
+        sample: int = defaults.SAMPLE,
         seed: int | None = None,
         progress: bool | Report | None = False,
     ) -> VerifyReport:

@@ -30,14 +30,11 @@ from balance_analysis.archive.limits import (
     note_limits,
     read_limits,
     to_timeline,
-    with_snapshot,
+    with_limits,
     with_timeline,
 )
-from balance_analysis.archive.manifest import (
-    export_command,
-    read_about,
-    read_coverage,
-)
+from balance_analysis.archive.manifest import export_command
+from balance_analysis.archive.snapshot import Snapshot, read_snapshot
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_frame
 from balance_analysis.rows import canonical
@@ -94,8 +91,9 @@ class Writer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.about: About = read_about(store)
-        self.state: Coverage = read_coverage(store)
+        snapshot = read_snapshot(store)
+        self.about: About = snapshot.about
+        self.state: Coverage = snapshot.coverage
 
     def recover(self) -> None:
         """Finish or forget what an interrupted writer announced, and sweep up after it."""
@@ -111,7 +109,7 @@ class Writer:
             state = replace(state, limits=limits if is_done else state.limits, pending_limits=None)
         if state.limits is not None and state.limits.sha256 is None:
             with contextlib.suppress(ArchiveDamagedError):  # what version 1 noted has no digest
-                rows = read_limits(self._store, self.about, state)
+                rows = self._limits(state)
                 content = self._store.read(self.about.limits)
                 state = replace(state, limits=note_limits(rows, content) if content else None)
         if state is not self.state:
@@ -124,11 +122,11 @@ class Writer:
 
     def keep_limits(self, limits: NetworkLimits) -> None:
         """Note that the network's limits are these now; ArchiveError if their file is damaged."""
-        self._put_limits(with_snapshot(read_limits(self._store, self.about, self.state), limits))
+        self._put_limits(with_limits(self._limits(self.state), limits))
 
     def keep_timeline(self, changes: Sequence[NetworkLimits], until: int) -> None:
         """Note all changes of the limits up to a moment; ArchiveError if their file is damaged."""
-        known = read_limits(self._store, self.about, self.state)
+        known = self._limits(self.state)
         rows = with_timeline(known, changes, until)
         if not rows.equals(known):
             self._put_limits(rows)
@@ -136,6 +134,9 @@ class Writer:
     def restore_limits(self, seen: Iterable[Mapping[str, Any]]) -> None:
         """Write the file of the limits anew from snapshots: see `to_timeline`."""
         self._put_limits(to_timeline(seen))
+
+    def _limits(self, state: Coverage) -> pa.Table:
+        return read_limits(Snapshot(self._store, self.about, state, ""))
 
     def _put_limits(self, rows: pa.Table) -> None:
         content, note = encode_limits(rows)

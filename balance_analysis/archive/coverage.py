@@ -16,18 +16,16 @@ import msgspec
 import pandas as pd
 
 from balance_analysis.archive.layout import changes_file, is_period, period_named
-from balance_analysis.errors import ArchiveDamagedError, ArchiveError, IncompleteError
-from balance_analysis.schema import to_bounds
+from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.segments.chain import FIRST_BLOCK, blocks_of, source_text
 from balance_analysis.spans import between, joined
-from balance_analysis.text import EPOCH, exact_text, moment_text, range_text, spans_text
+from balance_analysis.text import EPOCH, exact_text, range_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from balance_analysis.archive.layout import Partition
     from balance_analysis.known import Known
-    from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
 
 VERSION: Final = 2
@@ -37,7 +35,6 @@ _DIGEST: Final = "sha256"
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 _MOMENTS: Final = {"start", "end", "first", "last"}
 _IN_ALL_VERSIONS: Final = {"intervals", "files", "checkpoints", "pending"}
-TAKE: Final = "`partial` takes what there is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,47 +260,6 @@ def contradictions(state: Coverage, partition: Partition) -> Iterator[str]:
             yield f"names a period {period!r}, which is none"
     if list(state.files) != sorted(state.files):
         yield "names files out of time order"
-
-
-def interval_asked(
-    state: Coverage, start: Instant | None, end: Instant | None, uri: str, *, partial: bool
-) -> Span:
-    """Return an interval in microseconds; by default from the first complete one to the last.
-
-    With `partial` it may be turned round, and then holds nothing.
-
-    Raises
-    ------
-    IncompleteError
-        If nothing is complete in what was asked for, unless `partial`.
-    ValueError
-        If `start` is not before `end`.
-    """
-    first, last = state.bounds(proven=not partial)
-    begin, stop = to_bounds(start, end)
-    begin, stop = first if begin is None else begin, last if stop is None else stop
-    if begin < stop or partial:
-        return begin, stop
-    if start is not None and end is not None:
-        raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
-    said = "nothing is known to be complete"
-    if first < last:
-        said = f"nothing of what is complete, {range_text(first, last)}, was asked for"
-    raise IncompleteError(f"{uri}: {said}; {TAKE}")
-
-
-def check_complete(state: Coverage, start: int, end: int, uri: str) -> None:
-    """Raise IncompleteError where a row in [start, end) may be missing, with the gaps."""
-    gaps = state.missing(start, end)
-    if not gaps:
-        return
-    why = "was asked for when the node may have forgotten rows of it"
-    if state.missing(*gaps[0], proven=False):
-        why = "is not covered; an export that fills gaps asks for it"
-    if state.intervals and gaps[0][0] >= state.intervals[-1].end:
-        until = moment_text(state.intervals[-1].end)
-        why = f"is not covered: the archive ends before {until}, where the next export goes on"
-    raise IncompleteError(f"{uri}: {spans_text(gaps)} {why}; {TAKE}")
 
 
 def to_json(coverage: Coverage) -> bytes:

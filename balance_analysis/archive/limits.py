@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from balance_analysis.archive.coverage import LimitsNote
-from balance_analysis.archive.manifest import export_command, read_coverage
+from balance_analysis.archive.manifest import export_command, gone
+from balance_analysis.archive.snapshot import read_snapshot
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.files.atomic import DAMAGES
 from balance_analysis.schema import NetworkLimits
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.archive.manifest import About
-    from balance_analysis.archive.store import Store
+    from balance_analysis.archive.snapshot import Snapshot
 
 _FLAGS: Final = tuple(f.name for f in fields(NetworkLimits) if f.type == "bool")
 _MOMENT: Final = pa.timestamp("ns", "UTC")
@@ -41,29 +41,21 @@ _SCHEMA: Final = pa.schema(
 _SEEN: Final = ("first_seen", "last_seen", "source", "block_height")
 
 
-def read_limits(store: Store, about: About, state: Coverage) -> pa.Table:
-    """Return every distinct snapshot, in the order in which they were seen.
+def read_limits(snapshot: Snapshot) -> pa.Table:
+    """Return every distinct snapshot of the limits, in the order in which they were seen.
 
     Raises
     ------
+    SnapshotGoneError
+        If the file was replaced since.
     ArchiveError
-        If the file is not what is noted of it, in this state or by now.
+        If it is not what is noted of it.
     """
-    while True:
-        try:
-            return _read(store, about.limits, state)
-        except ArchiveDamagedError:
-            later = read_coverage(store)
-            if (later.limits, later.pending_limits) == (state.limits, state.pending_limits):
-                raise
-            state = later
-
-
-def _read(store: Store, name: str, state: Coverage) -> pa.Table:
+    store, name, state = snapshot.store, snapshot.about.limits, snapshot.coverage
     content = store.read(name)
     if content is None and not state.snapshots:
         return _SCHEMA.empty_table()
-    notes = [note for note in (state.limits, state.pending_limits) if note is not None]
+    notes = _notes(state)
     wrong = "is gone" if content is None else "is not noted, or not what was written"
     if content is not None and any(is_noted(content, note) for note in notes):
         try:
@@ -74,10 +66,25 @@ def _read(store: Store, name: str, state: Coverage) -> pa.Table:
             if rows.num_rows >= min(note.snapshots for note in notes):
                 return rows
             wrong = f"has {rows.num_rows} of {state.snapshots} snapshots"
+    if _notes(read_snapshot(store).coverage) != notes:
+        raise gone(store, name)
     raise ArchiveDamagedError(
         f"{store.uri}/{name} {wrong}; put back a copy of it, or make it anew from the "
         f"reports of the runs with `{export_command(store, '--repair')}`"
     )
+
+
+def limits_frame(snapshot: Snapshot) -> pd.DataFrame:
+    """Return the network's limits over time: see `Archive.limits`."""
+    frame: pd.DataFrame = read_limits(snapshot).to_pandas(
+        types_mapper={pa.int64(): pd.Int64Dtype()}.get
+    )
+    return frame
+
+
+def _notes(state: Coverage) -> list[LimitsNote]:
+    """Return what the file may be."""
+    return [note for note in (state.limits, state.pending_limits) if note is not None]
 
 
 def is_noted(content: bytes, note: LimitsNote) -> bool:
@@ -85,7 +92,7 @@ def is_noted(content: bytes, note: LimitsNote) -> bool:
     return note.sha256 in (hashlib.sha256(content).hexdigest(), None)
 
 
-def with_snapshot(rows: pa.Table, limits: NetworkLimits) -> pa.Table:
+def with_limits(rows: pa.Table, limits: NetworkLimits) -> pa.Table:
     """Return the snapshots with one that was seen after them."""
     return pa.Table.from_pylist(_noted(rows.to_pylist(), snapshot(limits)), _SCHEMA)
 

@@ -15,7 +15,7 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.coverage import Coverage, from_json, to_json
 from balance_analysis.archive.store import is_leftover
 from balance_analysis.assets import Assets, read_assets
-from balance_analysis.errors import ArchiveDamagedError, ArchiveError
+from balance_analysis.errors import ArchiveDamagedError, ArchiveError, SnapshotGoneError
 from balance_analysis.filters import Filters, make_filters
 from balance_analysis.schema import from_microseconds
 from balance_analysis.text import without_credentials
@@ -95,7 +95,11 @@ def read_about(store: Store) -> About:
     ArchiveError
         If there is none, it is damaged, or of a newer version.
     """
-    content = store.read(layout.ABOUT)
+    return to_about(store, store.read(layout.ABOUT))
+
+
+def to_about(store: Store, content: bytes | None) -> About:
+    """Return what an archive is bound to, as its file tells: see `read_about`."""
     where = f"{store.uri}/{layout.ABOUT}"
     if content is None:
         _check_not_lost(store)
@@ -176,19 +180,16 @@ def write_about(store: Store, about: About) -> None:
     store.write(layout.ABOUT, (json.dumps(content, indent=1) + "\n").encode())
 
 
-def read_coverage(store: Store) -> Coverage:
-    """Return what an archive holds.
+def to_coverage(store: Store, content: bytes | None) -> Coverage:
+    """Return what an archive holds, as its file tells.
 
     Raises
     ------
     ArchiveError
         If there is none, or it is damaged.
     """
-    content = store.read(layout.COVERAGE)
     said, cause = f"{store.uri} has lost its {layout.COVERAGE}", None
-    if content is None:
-        read_about(store)  # where there is no archive, nothing is lost
-    else:
+    if content is not None:
         try:
             return from_json(content, f"{store.uri}/{layout.COVERAGE}")
         except ArchiveDamagedError as error:
@@ -265,6 +266,19 @@ def noted_files(about: About, state: Coverage) -> dict[str, tuple[FileNote, ...]
     periods = [*state.files, *([state.pending.period] if state.pending else [])]
     files = {layout.changes_file(p, about.partition): state.notes(p) for p in periods}
     return files | {about.checkpoint_file(m): (note,) for m, note in state.checkpoints.items()}
+
+
+def gone(store: Store, name: str) -> SnapshotGoneError:
+    """Return the error that a file is not what a state of the archive noted of it."""
+    return SnapshotGoneError(
+        f"{store.uri}/{name} was replaced while the archive was read: read it again"
+    )
+
+
+def noted_now(store: Store) -> dict[str, tuple[FileNote, ...]]:
+    """Return what each file of rows may be by now."""
+    about = read_about(store)
+    return noted_files(about, to_coverage(store, store.read(layout.COVERAGE)))
 
 
 def lost_files(store: Store, about: About, state: Coverage) -> list[str]:

@@ -20,14 +20,14 @@ import pyarrow as pa
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.archive import layout
 from balance_analysis.archive.accounts import accounts_of, merged
-from balance_analysis.archive.coverage import check_complete, interval_asked
 from balance_analysis.archive.datafile import (
     DataFile,
+    Footer,
     Predicate,
     check_footer,
     times_of,
 )
-from balance_analysis.archive.manifest import check_seen, noted_files, read_about, read_coverage
+from balance_analysis.archive.manifest import check_seen, gone, noted_now
 from balance_analysis.archive.slices import ALL, FILE_KEY, Slice
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_columns
@@ -39,20 +39,18 @@ from balance_analysis.schema import (
     COLUMNS,
     from_microseconds,
 )
-from balance_analysis.spans import clipped, joined
+from balance_analysis.spans import EVER, clipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import dask.dataframe as dd
 
-    from balance_analysis.archive.coverage import Coverage, FileNote
-    from balance_analysis.archive.manifest import About
+    from balance_analysis.archive.coverage import FileNote
     from balance_analysis.archive.store import Store
     from balance_analysis.filters import Filters
     from balance_analysis.known import Known
     from balance_analysis.merge import Part
-    from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
 
 _FILES: Final = 8
@@ -62,8 +60,6 @@ _REQUESTS: Final = 16
 """How many files are read at once of an object store, where most of the time is spent waiting."""
 
 T = TypeVar("T")
-
-_NEVER: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +76,8 @@ class File:
         Its period, microseconds.
     spans
         The covered parts of that which are asked for, disjoint, in time order.
+    is_final
+        Whether these are proven to be complete: a file that takes its place has the same rows then.
     """
 
     name: str
@@ -87,6 +85,7 @@ class File:
     begin: int
     stop: int
     spans: tuple[Span, ...]
+    is_final: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -135,8 +134,8 @@ class Scan:
         """Return a scan of what of its time lies in [since, until), microseconds."""
         if since is until is None:
             return self
-        start = -_NEVER if since is None else since
-        end = _NEVER if until is None else until
+        start = EVER[0] if since is None else since
+        end = EVER[1] if until is None else until
         files = (replace(x, spans=tuple(clipped(x.spans, start, end))) for x in self.files)
         return replace(self, files=tuple(file for file in files if file.spans))
 
@@ -156,7 +155,7 @@ class Scan:
             If it can't be read.
         """
         predicate = Predicate(self.filters.allowed(), file.bounds, part)
-        with opened(self.store, file.name, file.notes) as data:
+        with opened(self.store, file) as data:
             yield from data.rows(predicate, columns, use_threads=use_threads)
 
     def each(self, function: Callable[[Scan], T]) -> list[T]:
@@ -235,73 +234,55 @@ def _end_of(scan: Scan, part: Slice, *, is_last: bool) -> list[pa.Table]:
     return []
 
 
-def files_of(about: About, state: Coverage, span: Span) -> Iterator[File]:
-    """Yield the files that may have rows in an interval that are known."""
-    for period in state.files:
-        begin, stop = layout.bounds_of(period, about.partition)
-        start, end = max(begin, span[0]), min(stop, span[1])
-        spans = joined(clipped((interval.span for interval in state.intervals), start, end))
-        if spans:
-            name = layout.changes_file(period, about.partition)
-            yield File(name, state.notes(period), begin, stop, tuple(spans))
-
-
-def checkpoint_of(about: About, moment: int, note: FileNote) -> File:
-    """Return the file of the balances at a month's start, all of it."""
-    span = (note.first, note.last + 1)
-    return File(about.checkpoint_file(moment), (note,), *span, (span,))
-
-
-def make_scan(
-    store: Store, filters: Filters, start: Instant | None, end: Instant | None, *, partial: bool
-) -> Scan:
-    """Return what is asked for of an archive, fixed at this moment: see `Archive.scan`."""
-    about, state = read_about(store), read_coverage(store)
-    about.check_holds(filters)
-    span = interval_asked(state, start, end, store.uri, partial=partial)
-    if not partial:
-        check_complete(state, *span, store.uri)
-    known = tuple(clipped(state.known(), *span))
-    is_whole = state.begins_with_first_block and span[0] <= state.intervals[0].start
-    files = tuple(files_of(about, state, span))
-    return Scan(store, filters, files, known, nothing_before=is_whole)
-
-
 @contextlib.contextmanager
-def opened(store: Store, name: str, notes: Sequence[FileNote]) -> Iterator[DataFile]:
-    """Open a file of rows, which must be what is noted of it: then, or by now.
+def opened(
+    store: Store, file: File, parse: Callable[[bytes], Footer] = Footer
+) -> Iterator[DataFile]:
+    """Open a file of rows, which must be what is noted of it: then, or if it is final, by now.
+
+    Parameters
+    ----------
+    store, file
+        The archive's files, and which one.
+    parse
+        See `check_footer`.
 
     Raises
     ------
+    SnapshotGoneError
+        If it was replaced since.
     ArchiveError
-        If it is not, or what is read of it in the block is damaged.
+        If it is damaged.
     """
     try:
-        file = _open(store, name, notes)
+        data = _open(store, file, parse)
         try:
-            yield file
+            yield data
         finally:
-            file.close()
+            data.close()
     except (pa.ArrowException, OSError) as error:
         check_seen(store, layout.ABOUT)
+        if noted_now(store).get(file.name) != file.notes:
+            raise gone(store, file.name) from error
         raise ArchiveDamagedError(
-            f"{store.uri}/{name} can't be read: {error}; verify the archive to see what is wrong"
+            f"{store.uri}/{file.name} can't be read: {error}; verify the archive to see what is "
+            "wrong"
         ) from error
 
 
-def _open(store: Store, name: str, notes: Sequence[FileNote]) -> DataFile:
+def _open(store: Store, file: File, parse: Callable[[bytes], Footer]) -> DataFile:
+    notes = file.notes
     while True:
         try:
             with contextlib.ExitStack() as stack:
-                source = stack.enter_context(store.open(name))
-                file = DataFile(source, check_footer(source, notes))
+                source = stack.enter_context(store.open(file.name))
+                found = DataFile(source, check_footer(source, notes, parse))
                 stack.pop_all()
-                return file
+                return found
         except (pa.ArrowException, OSError):
             check_seen(store, layout.ABOUT)
-            # An export may have replaced it since the coverage was read.
-            now = noted_files(read_about(store), read_coverage(store)).get(name)
-            if now is None or now == tuple(notes):
+            now = noted_now(store).get(file.name)
+            if not file.is_final or now is None or now == notes:
                 raise
             notes = now
 

@@ -11,9 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.catalogue import known_since
 from balance_analysis.archive.limits import read_limits
-from balance_analysis.archive.manifest import lost_files, read_about, read_coverage
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, from_microseconds
 from balance_analysis.text import exact_text, list_text
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
+    from balance_analysis.archive.snapshot import Snapshot
     from balance_analysis.archive.store import Store
 
 _MOMENT: Final = ARROW_SCHEMA.field("timestamp").with_name("moment")
@@ -36,13 +35,13 @@ _ACCOUNTS: Final = """
 """
 
 
-def connect(store: Store, *, is_locked: bool = False) -> DuckDBPyConnection:
+def connect(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnection:
     """Return a connection to views of an archive: see `Archive.connect`.
 
     Parameters
     ----------
-    store
-        The archive's files.
+    snapshot
+        The archive.
     is_locked
         Whether what is asked reaches no other file, and nothing is spilled to one either.
     """
@@ -51,8 +50,8 @@ def connect(store: Store, *, is_locked: bool = False) -> DuckDBPyConnection:
     except ModuleNotFoundError as error:
         said = "SQL needs DuckDB: pip install 'balance-analysis[sql]'"
         raise ModuleNotFoundError(said, name=error.name) from error
-    about, state = read_about(store), read_coverage(store)
-    if lost := lost_files(store, about, state):
+    store, about, state = snapshot.store, snapshot.about, snapshot.coverage
+    if lost := snapshot.lost_files():
         said = f"{store.uri} lacks {list_text(lost)}, or parts of it; `verify` tells more"
         raise ArchiveDamagedError(said)
     connection: DuckDBPyConnection = duckdb.connect()
@@ -62,9 +61,9 @@ def connect(store: Store, *, is_locked: bool = False) -> DuckDBPyConnection:
     _view(connection, store, "changes", dict.fromkeys(changes))
     _view(connection, store, "checkpoints", checkpoints)
     intervals = pa.Table.from_pandas(state.to_frame().astype({"state": "str"}))
-    for name, rows in {"coverage": intervals, "limits": read_limits(store, about, state)}.items():
+    for name, rows in {"coverage": intervals, "limits": read_limits(snapshot)}.items():
         connection.from_arrow(rows).create(name)
-    since = exact_text(known_since(state, state.bounds(proven=False)[1]))
+    since = exact_text(snapshot.known_since(state.bounds(proven=False)[1]))
     connection.execute(_ACCOUNTS.format(key=", ".join(ACCOUNT_KEY), since=since))
     if is_locked:
         files = [*changes, *checkpoints] if store.folder is not None else []

@@ -9,14 +9,12 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from balance_analysis.archive.lock import writer_of
-from balance_analysis.archive.manifest import lost_files, read_about, read_coverage
 from balance_analysis.archive.runs import iter_reports
-from balance_analysis.archive.scan import Scan, checkpoint_of, files_of
-from balance_analysis.errors import ArchiveDamagedError
+from balance_analysis.archive.scan import Scan
 from balance_analysis.filters import Filters
 from balance_analysis.notebook import facts_html, rows_html
 from balance_analysis.schema import from_microseconds
-from balance_analysis.spans import Stretch, joined
+from balance_analysis.spans import EVER, Stretch, joined
 from balance_analysis.text import (
     count_text,
     duration_text,
@@ -31,10 +29,9 @@ from balance_analysis.text import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.manifest import About
     from balance_analysis.archive.runs import RunReport
-    from balance_analysis.archive.store import Store
+    from balance_analysis.archive.snapshot import Snapshot
     from balance_analysis.spans import Span
     from balance_analysis.text import Duration
 
@@ -133,23 +130,11 @@ class ArchiveStatus:
 
 
 def read_status(
-    store: Store, *, now: dt.datetime | None = None, count_accounts: bool = True
+    snapshot: Snapshot, *, now: dt.datetime | None = None, count_accounts: bool = True
 ) -> ArchiveStatus:
     """Return what an archive holds: see `Archive.status`."""
-    about, state = read_about(store), read_coverage(store)
-    while True:
-        lost, accounts, wrong = lost_files(store, about, state), None, None
-        try:
-            if count_accounts and not lost:
-                accounts = _count_accounts(store, about, state)
-        except ArchiveDamagedError as error:
-            wrong = error
-        # What seems wrong may only be what a run has replaced in the meantime.
-        if not (lost or wrong) or (later := read_coverage(store)) == state:
-            break
-        state = later
-    if wrong is not None:
-        raise wrong
+    store, state, lost = snapshot.store, snapshot.coverage, snapshot.lost_files()
+    accounts = None if lost or not count_accounts else _count_accounts(snapshot)
     proven = [each.span for each in state.intervals if each.proven]
     unproven = [each.span for each in state.intervals if not each.proven]
     last = max(state.intervals, key=lambda each: each.asked_at, default=None)
@@ -159,7 +144,7 @@ def read_status(
     notes = [*state.files.values(), *state.checkpoints.values()]
     return ArchiveStatus(
         uri=without_credentials(store.uri),
-        about=about,
+        about=snapshot.about,
         complete=_stretches(joined(proven)),
         gaps=_stretches(state.missing(*state.bounds(proven=False), proven=False)),
         unproven=_stretches(joined(unproven)),
@@ -184,14 +169,10 @@ def _stretches(spans: Iterable[Span]) -> tuple[Stretch, ...]:
     return tuple((from_microseconds(start), from_microseconds(end)) for start, end in spans)
 
 
-def _count_accounts(store: Store, about: About, state: Coverage) -> int:
+def _count_accounts(snapshot: Snapshot) -> int:
     """Return how many accounts have a row, by the last checkpoint and the files since."""
-    start, end = state.bounds(proven=False)
-    since = max(state.checkpoints, default=start)
-    files = list(files_of(about, state, (since, end)))
-    if state.checkpoints:
-        files.insert(0, checkpoint_of(about, since, state.checkpoints[since]))
-    return int(Scan(store, Filters(), tuple(files), ()).accounts().num_rows)
+    files = tuple(snapshot.files_since(EVER[1], EVER[1]))
+    return int(Scan(snapshot.store, Filters(), files, ()).accounts().num_rows)
 
 
 def _lines(status: ArchiveStatus) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,7 @@ from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 from balance_analysis import __version__
-from balance_analysis.cli.output import READER_LEFT, echo, telling_errors
+from balance_analysis.cli.output import READER_LEFT, Messages, telling_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,8 +27,11 @@ ARCHIVE: Final = "Fill, check and serve an archive"
 PANELS: Final = (NODE, ARCHIVE, ROWS, "Try it")
 
 
-_UsageError: Final[Any] = typer.BadParameter.__bases__[0]
+UsageError: Final[Any] = typer.BadParameter.__bases__[0]
 """typer has no public name for it."""
+
+FILE: Final = f"{__name__}.file"
+"""Where a context tells which table of which file its `default_map` is."""
 
 _PLAIN: Final = {
     "^Invalid value for '([^']+)'.*: Input should be ([^,]+).*": r"\1 must be \2",
@@ -42,19 +45,38 @@ def _telling_slips() -> Iterator[None]:
     """Tell an option or argument that can't be used in one line."""
     try:
         yield
-    except _UsageError as error:
+    except UsageError as error:
         slip: Any = error
+        option: Any = getattr(slip, "param", None)
+        context = slip.ctx
+        if getattr(option, "envvar", None):
+            where = origin(context, option)
+            slip.param_hint = f"'{where} {option.name}'" if "[" in where else f"'{where}'"
         said = slip.format_message().rstrip(".")
         if "\n" in said:  # the help, where nothing is asked for
             raise
         for pattern, plain in _PLAIN.items():
             said = re.sub(pattern, plain, said)
-        more = "" if slip.ctx is None else f" (`{slip.ctx.command_path} --help` tells more)"
-        echo(f"balance-analysis: {said}{more}", err=True)
-        raise typer.Exit(slip.exit_code) from error
+        messages = Messages(quiet=False)
+        if context is not None:
+            said += f" (`{context.command_path} --help` tells more)"
+            messages.is_json = context.params.get("log_format") == "json"
+        messages.fail(said, slip.exit_code)
 
 
-class _Command(TyperCommand):
+def origin(context: Any, option: Any) -> str:  # noqa: ANN401 - typer's own
+    """Return where an option has its value from: typed, a variable, a file, or "default"."""
+    source = context.get_parameter_source(option.name)
+    name: str = max(option.opts, key=len)
+    found = {
+        "COMMANDLINE": f"option {name}",
+        "ENVIRONMENT": f"environment {option.envvar}",
+        "DEFAULT_MAP": context.meta.get(FILE),
+    }
+    return found.get(source.name if source else "") or "default"
+
+
+class Command(TyperCommand):
     """A command that refuses two values of an option that has one: the first would be lost."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own
@@ -64,7 +86,7 @@ class _Command(TyperCommand):
             twice: Any = option if order.count(option) > 1 else None
             if twice and not (twice.multiple or twice.is_flag or twice.count):
                 name = max(twice.opts, key=len)
-                raise _UsageError(f"{name} is given twice; it takes one value", ctx)
+                raise UsageError(f"{name} is given twice; it takes one value", ctx)
         return super().parse_args(ctx, args)
 
 
@@ -129,7 +151,7 @@ class Verbosity:
 
 
 def command(
-    group: typer.Typer = app, *, panel: str = ROWS
+    group: typer.Typer = app, *, panel: str = ROWS, kind: type[Command] = Command
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a function a command, which tells errors in one line and ends as documented.
 
@@ -145,8 +167,8 @@ def command(
         @functools.wraps(function)
         def run(*, verbose: int, quiet: bool, **options: Any) -> None:  # noqa: ANN401 - of any kind
             with telling_errors(verbose, quiet=quiet) as messages:
-                for name, kind in groups.items():
-                    options[name] = kind(**{x.name: options.pop(x.name) for x in fields(kind)})
+                for name, record in groups.items():
+                    options[name] = record(**{x.name: options.pop(x.name) for x in fields(record)})
                 function(messages, **options)
 
         parameters = [each for p in own for each in _options_of(p)]
@@ -154,7 +176,7 @@ def command(
         run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         run.__name__ = function.__name__.rstrip("_")  # `import` is a word of Python's
         run.__annotations__ = {each.name: each.annotation for each in parameters}
-        group.command(cls=_Command, rich_help_panel=panel)(run)
+        group.command(cls=kind, rich_help_panel=panel)(run)
         return run
 
     return register

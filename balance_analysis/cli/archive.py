@@ -13,6 +13,7 @@ import typer
 from typer import Option
 
 import balance_analysis as ba
+from balance_analysis import defaults
 from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, command
 from balance_analysis.cli.output import BAD, PARTIAL, Messages, echo
@@ -83,7 +84,9 @@ def verify(
         options.Texts,
         Option(metavar="PATH", help="Compare with these segments, ledger and all; repeatable."),
     ] = None,
-    sample: Annotated[int, Option(min=1, help="Windows to ask again with --against.")] = 10,
+    sample: Annotated[
+        int, Option(min=1, help="Windows to ask again with --against.")
+    ] = defaults.SAMPLE,
     scheduler: options.Scheduler = None,
     form: options.PrintFormat = "table",
 ) -> None:

@@ -82,11 +82,13 @@ def _ask(archive: str, query: str, most: int | None) -> pa.Table:
     ValueError
         If it is no query, or DuckDB is not installed.
     """
+    from balance_analysis.archive.snapshot import with_snapshot
     from balance_analysis.archive.sql import connect
 
-    store = ba.Archive(archive).store
     try:
-        connection = connect(store, is_locked=True)
+        connection = with_snapshot(
+            ba.Archive(archive).store, lambda snapshot: connect(snapshot, is_locked=True)
+        )
     except ModuleNotFoundError as error:
         raise ValueError(str(error)) from error
     import duckdb

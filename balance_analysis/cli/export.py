@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 import balance_analysis as ba
 from balance_analysis.cli import options
-from balance_analysis.cli.app import ARCHIVE, app, command
+from balance_analysis.cli.app import ARCHIVE, app, command, origin
 from balance_analysis.cli.archive import connected
 from balance_analysis.cli.output import (
     BAD,
@@ -26,70 +24,28 @@ from balance_analysis.cli.output import (
     print_spans,
     print_table,
 )
+from balance_analysis.cli.settings import ConfigFile, ExportCommand, ExportOptions
 from balance_analysis.errors import RequestError
 from balance_analysis.files.atomic import check_output
-from balance_analysis.text import count_text, range_text, spans_text
+from balance_analysis.text import count_text, range_text, spans_text, without_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from balance_analysis.archive.runs import RunReport
-    from balance_analysis.cli.settings import Value
     from balance_analysis.spans import Span
 
-_Config = Annotated[
-    Path | None, Option(metavar="FILE", help="A TOML file with [export.NAME]; then name that.")
-]
 
-
-@dataclass(frozen=True, kw_only=True)
-class ExportOptions(options.AccountOptions):
-    """The options that are settings too."""
-
-    assets: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="Symbols and decimals of assets, which the archive keeps."),
-    ] = None
-    since: Annotated[
-        options.Text, Option(help="Start, if the archive begins later. [oldest row]")
-    ] = None
-    until: Annotated[options.Text, Option(help="End, exclusive; by default now, less --lag.")] = (
-        None
-    )
-    lag: Annotated[options.Text, options.duration_option("How far behind now to end. [1m]")] = None
-    overlap: Annotated[
-        options.Text, options.duration_option("How much of the end to ask for again. [10m]")
-    ] = None
-    settle: Annotated[
-        options.Text, options.duration_option("How long the last block must stay so. [10s]")
-    ] = None
-    fill_gaps: Annotated[bool | None, Option(help="Ask for what is missing or unproven.")] = None
-    partition: options.PartitionIfAny = None
-    page_size: Annotated[int | None, Option(min=1, help="Rows a request. [5000]")] = None
-    workers: Annotated[int | None, Option(min=1, help="Requests at once. [4]")] = None
-    max_requests_per_second: options.Rate = None
-    on_bad_rows: Annotated[
-        options.OnBadRows | None, Option(help="What becomes of them. [quarantine]")
-    ] = None
-    scheduler: options.Scheduler = None
-    metrics_file: Annotated[
-        Path | None, Option(metavar="FILE", help="Write figures for Prometheus here.")
-    ] = None
-    log_format: Annotated[
-        Literal["text", "json"] | None, Option(help="How to write to stderr. [text]")
-    ] = None
-
-
-@command(panel=ARCHIVE)
+@command(panel=ARCHIVE, kind=ExportCommand)
 def export(
     messages: Messages,
+    context: typer.Context,
     given: ExportOptions,
     targets: Annotated[
-        options.Texts, Argument(metavar="URL... ARCHIVE", help="Addresses; with --config a NAME.")
+        list[str] | None,
+        Argument(metavar="URL... ARCHIVE", help="Addresses; with --config a NAME."),
     ] = None,
-    config: _Config = None,
+    config: ConfigFile = None,
     dry_run: Annotated[
-        bool, Option("--dry-run", help="Print and estimate the plan; write nothing.")
+        bool, Option("--dry-run", help="Print the intervals to ask for; write nothing.")
     ] = False,
     repair: Annotated[bool, Option("--repair", help="Mend what `verify` finds.")] = False,
 ) -> None:
@@ -98,76 +54,69 @@ def export(
     It ends with 3 where the node doesn't remember all that a run asks for: that part is unproven.
     """
     messages.is_json = given.log_format == "json"
-    values = _resolve(targets or [], config, asdict(given))
-    settings = {name: value.value for name, value in values.items()}
-    for name, example in (("url", "https://node.example.org"), ("archive", "a folder")):
-        if not settings[name]:
-            raise ValueError(f"the setting {name} is missing: {example}; see `export --help`")
-    messages.is_json = settings["log_format"] == "json"
+    urls, folder = given.url or [], given.archive or ""
+    if targets and config is None:
+        _check_targets(targets)
+        *urls, folder = targets
+    if not urls or not folder:
+        name, example = ("archive", "a folder") if urls else ("url", "https://node.example.org")
+        raise ValueError(f"the setting {name} is missing: {example}; see `export --help`")
     if dry_run and repair:
-        told = options.command_line("verify", settings["archive"])
+        told = options.command_line("verify", folder)
         raise ValueError(f"--repair has no --dry-run; `{told}` tells what it would mend")
-    if given.scheduler is not None and (repair or dry_run):
+    if (repair or dry_run) and _typed(context, "scheduler"):
         option = "--repair" if repair else "--dry-run"
         raise ValueError(f"{option} works without a cluster: leave --scheduler out")
-    if settings["metrics_file"] is not None and not dry_run:
-        folder = settings["archive"].removeprefix("file://")
-        check_output(settings["metrics_file"], inputs=[config, folder])
+    if given.metrics_file is not None and not dry_run:
+        check_output(given.metrics_file, inputs=[config, folder.removeprefix("file://")])
     if repair:
         # A schedule's interval is not meant to be asked for anew whenever a file is mended.
-        settings |= {"since": given.since, "until": given.until}
-    run = Export(settings, messages)
+        since, until = (_typed(context, name) for name in ("since", "until"))
+        given = replace(given, since=since, until=until)
+    run = Export(given, urls[0], ba.Archive(folder), messages)
     if not dry_run:
         messages.on_failure = run.failed
-    rate = settings["max_requests_per_second"]
-    with ba.Client(settings["url"], max_requests_per_second=rate) as client:
+    rate = given.max_requests_per_second
+    with ba.Client(urls, max_requests_per_second=rate) as client:
         code = run.plan(client) if dry_run else run.repair(client) if repair else run.load(client)
     if code:
         raise typer.Exit(code)
 
 
+def _typed(context: Any, name: str) -> str | None:  # noqa: ANN401 - typer's own
+    """Return what the command line itself says of an option."""
+    source = context.get_parameter_source(name)
+    found: str | None = context.params[name]
+    return found if source and source.name == "COMMANDLINE" else None
+
+
 class Export:
     """One run of `export`, and what it tells; each way to run returns an exit code."""
 
-    def __init__(self, settings: Mapping[str, Any], messages: Messages) -> None:
+    def __init__(
+        self, settings: ExportOptions, url: str, archive: ba.Archive, messages: Messages
+    ) -> None:
         self._settings, self._messages = settings, messages
-        self._archive = ba.Archive(settings["archive"])
+        self._url, self._archive = url, archive
         self._report: RunReport | None = None
 
     def plan(self, client: ba.Client) -> int:
         """Print what would be asked for."""
-        from balance_analysis.archive.layout import periods_between
-        from balance_analysis.archive.manifest import partition_of
-        from balance_analysis.cli.estimate import estimate
-        from balance_analysis.schema import to_microseconds
-
-        spans = self._export(client, dry_run=True).spans
-        if not spans:
+        if spans := self._export(client, dry_run=True).spans:
+            print_spans(spans)
+        else:
             echo("Nothing to ask for")
-            return 0
-        print_spans(spans)
-        how = ("page_size", "workers", "max_requests_per_second")
-        limits = {name: self._settings[name] for name in how}
-        partition = partition_of(self._archive.store, self._settings["partition"])
-        files = {
-            period
-            for start, end in spans
-            for period in periods_between(to_microseconds(start), to_microseconds(end), partition)
-        }
-        echo(
-            estimate(client, spans, options.filters_in(self._settings), files=len(files), **limits)
-        )
         return 0
 
     def load(self, client: ba.Client) -> int:
         """Bring the archive up to date."""
-        with connected(self._settings["scheduler"]) as cluster:
+        with connected(self._settings.scheduler) as cluster:
             run = self._export(client, executor=cluster)
         lacking = self._lacking(run)
         code = BAD if run.conflicts or run.bad_rows or run.damaged else PARTIAL if lacking else 0
         self._write_metrics(code)
         warn_of_conflicts(run)
-        warn_of_damage(run, self._archive, url=self._settings["url"][0])
+        warn_of_damage(run, self._archive, url=self._url)
         self._tell(count_text(run.rows, "new row") if run.rows else "Nothing new")
         if code == PARTIAL:
             said = f"not all that was asked for is known: {spans_text(lacking)} is unproven"
@@ -176,10 +125,9 @@ class Export:
 
     def _lacking(self, run: ba.Run) -> list[Span]:
         """Return what was asked for and isn't known to be complete now."""
-        from balance_analysis.archive.manifest import read_coverage
         from balance_analysis.schema import to_microseconds
 
-        state = read_coverage(self._archive.store)
+        state = self._archive.snapshot().coverage
         spans = [(to_microseconds(start), to_microseconds(end)) for start, end in run.spans]
         return [part for span in spans for part in state.missing(*span)]
 
@@ -224,34 +172,34 @@ class Export:
         return code
 
     def _export(self, client: ba.Client, **how: Any) -> ba.Run:  # noqa: ANN401 - as of `export`
-        settings = self._settings
         names = ("partition", "lag", "overlap", "settle", "fill_gaps", "on_bad_rows")
         return ba.export(
             client,
             self._archive,
             progress=self._messages.shows_progress,
-            **options.filters_in(settings),
-            **{name: settings[name] for name in names},
+            **self._settings.named(),
+            **{name: getattr(self._settings, name) for name in names},
             **self._how(),
             **how,
         )
 
     def _how(self) -> dict[str, Any]:
         """Return the arguments that `export` and `repair` have in common."""
-        names, bounds = ("page_size", "workers"), (self._settings["since"], self._settings["until"])
-        own = {name: self._settings[name] for name in names}
-        return {**options.interval(*bounds), **own, "on_report": self._keep}
+        settings = self._settings
+        bounds = options.interval(settings.since, settings.until)
+        sizes = {"page_size": settings.page_size, "workers": settings.workers}
+        return {**bounds, **sizes, "on_report": self._keep}
 
     def _command(self, *words: str) -> str:
         from balance_analysis.archive.manifest import export_command
 
-        return export_command(self._archive.store, *words, url=self._settings["url"][0])
+        return export_command(self._archive.store, *words, url=self._url)
 
     def _keep(self, report: RunReport) -> None:
         self._report = report
 
     def _write_metrics(self, code: int) -> None:
-        if (path := self._settings["metrics_file"]) is not None:
+        if (path := self._settings.metrics_file) is not None:
             from balance_analysis.ingest.metrics import write_metrics
 
             write_metrics(path, self._archive.store, report=self._report, exit_code=code)
@@ -301,21 +249,6 @@ def warn_of_bad_rows(count: int, run: str) -> None:
         logger.warning("%s set aside, with reasons, in _quarantine/%s.jsonl", said, run)
 
 
-def _resolve(
-    targets: list[str], config: Path | None, given: Mapping[str, object]
-) -> dict[str, Value]:
-    """Return the settings of an export, with where each comes from."""
-    from balance_analysis.cli.settings import resolve
-
-    if config is not None and len(targets) > 1:
-        raise ValueError(f"with --config, give its NAME alone, not {' '.join(targets)}")
-    if config is not None:
-        return resolve(given, environ=os.environ, config=config, name="".join(targets) or None)
-    _check_targets(targets)
-    named = {"url": targets[:-1], "archive": targets[-1]} if targets else {}
-    return resolve({**given, **named}, environ=os.environ)
-
-
 def _check_targets(targets: list[str]) -> None:
     """Raise if these are plainly not addresses of nodes and then an archive."""
     urls = [each for each in targets if options.kind_of(each) == "node"]
@@ -343,23 +276,36 @@ app.add_typer(_config, name="config", rich_help_panel=ARCHIVE)
 @command(_config)
 def show(
     messages: Messages,
+    context: typer.Context,
     name: Annotated[
         options.Text, Argument(metavar="NAME", help="Which [export.NAME] of FILE.")
     ] = None,
-    config: _Config = None,
+    config: ConfigFile = None,
     form: options.PrintFormat = "table",
 ) -> None:
     """Tell each setting of `export` and where it comes from; credentials are not shown."""
     if name is not None and config is None:
         raise ValueError(f"--config FILE is missing, which has [export.{name}]")
-    values = _resolve([] if name is None else [name], config, {})
+    root: Any = context.find_root()
+    words = [] if config is None else [f"--config={config}"]
+    words += [] if name is None else [name]
+    with root.command.commands["export"].make_context("export", words, parent=root) as found:
+        held = found.command.settings.items()
+        values = {each: _shown(found.params[each]) for each, _ in held}
+        origins = {each: origin(found, option) for each, option in held}
     if form == "json":
-        content = {key: {"value": str(v), "from": v.origin} for key, v in values.items()}
+        content = {each: {"value": values[each], "from": origins[each]} for each in values}
         echo(json.dumps(content, indent=2))
         return
-    columns = {
-        "setting": list(values),
-        "value": list(map(str, values.values())),
-        "from": [value.origin for value in values.values()],
-    }
+    columns = {"setting": [*values], "value": [*values.values()], "from": [*origins.values()]}
     print_table(columns, left=columns)
+
+
+def _shown(value: object) -> str:
+    """Return a setting's value as it can be given, credentials aside."""
+    if value is None:
+        return ""
+    if isinstance(value, list | tuple):
+        return " ".join(map(without_credentials, value))
+    text = str(value)
+    return without_credentials(text.lower() if isinstance(value, bool) else text)

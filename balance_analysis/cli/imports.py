@@ -8,6 +8,7 @@ import typer
 from typer import Argument, Option
 
 import balance_analysis as ba
+from balance_analysis import defaults
 from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, command
 from balance_analysis.cli.archive import connected
@@ -25,7 +26,7 @@ def import_(
     ],
     accounts: options.AccountOptions,
     partition: options.PartitionIfAny = None,
-    on_bad_rows: Annotated[options.OnBadRows, Option(help="What becomes of them.")] = "quarantine",
+    on_bad_rows: options.BadRows = defaults.ON_BAD_ROWS,
     scheduler: options.Scheduler = None,
     dry_run: Annotated[
         bool, Option("--dry-run", help="Tell what is there and what is new; write nothing.")

@@ -9,13 +9,13 @@ import re
 import shlex
 import shutil
 import sys
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 import balance_analysis as ba
+from balance_analysis import defaults
 from balance_analysis.cli import options
 from balance_analysis.cli.app import NODE, app, command
 from balance_analysis.cli.output import PARTIAL, Messages, echo, printable
@@ -37,8 +37,8 @@ def fetch(
     accounts: options.AccountOptions,
     since: options.Since = None,
     until: options.Until = None,
-    page_size: Annotated[int, Option(min=1, help="Rows a request.")] = 5000,
-    workers: Annotated[int, Option(min=1, help="Requests at once.")] = 4,
+    page_size: options.PageSize = defaults.PAGE_SIZE,
+    workers: options.Workers = defaults.WORKERS,
     max_requests_per_second: options.Rate = None,
     resume: Annotated[
         bool,
@@ -142,9 +142,10 @@ def doctor(
     form: options.PrintFormat = "table",
 ) -> None:
     """Tell what a node does and misdoes, in at most 40 requests; of segments, what they hold."""
+    from balance_analysis.segments.segment import are_segments
+
     report: ba.NodeReport | ba.SegmentsReport
-    path = Path(url)
-    if options.kind_of(url) != "archive" and (path.is_dir() or zipfile.is_zipfile(path)):
+    if options.kind_of(url) != "archive" and (Path(url).is_dir() or are_segments(url)):
         report = ba.diagnose_segments(url)
     else:
         options.check_is("node", url)

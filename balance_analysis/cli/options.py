@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from typer import Argument, Option
+from typer import Argument, BadParameter, Option
 
 from balance_analysis.files.atomic import ABOUT
-from balance_analysis.text import moment_text
+from balance_analysis.text import moment_text, to_duration
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Mapping
 
     from balance_analysis.assets import Assets
@@ -24,7 +23,6 @@ Texts = list[str] | None
 TableFormat = Literal["table", "csv", "json", "parquet", "xlsx"]
 ExactFormat = Literal["csv", "json", "parquet", "xlsx"]
 Partition = Literal["day", "month", "hour"]
-OnBadRows = Literal["quarantine", "raise"]
 PrintFormat = Annotated[Literal["table", "json"], Option("--format", help="How to print.")]
 
 Url = Annotated[str, Argument(metavar="URL", help="The node's address.")]
@@ -40,6 +38,11 @@ Partial = Annotated[
     bool, Option("--partial", help="Take what there is where an archive isn't complete.")
 ]
 Rate = Annotated[float | None, Option(min=0.001, metavar="N", help="At most; by default no bound.")]
+PageSize = Annotated[int, Option(min=1, help="Rows a request.")]
+Workers = Annotated[int, Option(min=1, help="Requests at once.")]
+BadRows = Annotated[
+    Literal["quarantine", "raise"], Option("--on-bad-rows", help="What becomes of them.")
+]
 PartitionIfAny = Annotated[
     Partition | None, Option(help="What a file holds, chosen by an archive's first run. [day]")
 ]
@@ -69,7 +72,16 @@ def form_option(default: str) -> Any:  # noqa: ANN401 - as typer's own
 
 def duration_option(help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
     """Return the option of a length of time."""
-    return Option(metavar="DURATION", help=help)
+    return Option(metavar="DURATION", help=help, callback=_checked_duration)
+
+
+def _checked_duration(text: Text) -> Text:
+    try:
+        if text is not None:
+            to_duration(text)
+    except ValueError as error:
+        raise BadParameter(str(error)) from error
+    return text
 
 
 def id_option(kind: str, help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
@@ -165,12 +177,3 @@ def interval(since: Text, until: Text) -> dict[str, Any]:
             f"start must be before end, but {moment_text(start)} is not before {moment_text(end)}"
         )
     return {"start": start, "end": end}
-
-
-def format_duration(duration: dt.timedelta) -> str:
-    """Return a duration of whole seconds as `to_duration` reads it."""
-    seconds = round(duration.total_seconds())
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
-        if seconds and seconds % size == 0:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"

@@ -187,7 +187,7 @@ class Selection(options.AccountOptions):
 
     def _read_archive(self, messages: Messages) -> Rows:
         asked = {**asdict(self.filters), "assets": self.known_assets}
-        from balance_analysis.archive.coverage import TAKE
+        from balance_analysis.archive.snapshot import TAKE
 
         archive, how = ba.Archive(self.file), {**self.bounds, **asked}
         try:

@@ -1,148 +1,131 @@
 """The settings of an export: from options, then the environment, then a TOML file.
 
-Each value remembers where it comes from. What nobody reads is refused: a misspelt setting would
-otherwise be as good as none.
+What nobody reads is refused: a misspelt setting would otherwise be as good as none.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import os
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args, get_origin
+from typing import Annotated, Any, Final, Literal
 
-import msgspec
+from typer import Option
 
-from balance_analysis.cli.options import OnBadRows, Partition, format_duration
-from balance_analysis.text import to_duration, without_credentials
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from balance_analysis import defaults
+from balance_analysis.cli import options
+from balance_analysis.cli.app import FILE, Command, UsageError
 
 PREFIX: Final = "BALANCE_ANALYSIS_"
 TABLE: Final = "export"
-DEFAULT: Final = "default"
 
-_Count = Annotated[int, msgspec.Meta(ge=1)]
-_Rate = Annotated[float, msgspec.Meta(gt=0)]
-_SETTINGS: Final[dict[str, tuple[Any, Any]]] = {
-    "url": (list[str], None),
-    "archive": (str, None),
-    "since": (str, None),
-    "until": (str, None),
-    "lag": (dt.timedelta, dt.timedelta(minutes=1)),
-    "overlap": (dt.timedelta, dt.timedelta(minutes=10)),
-    "settle": (dt.timedelta, dt.timedelta(seconds=10)),
-    "fill_gaps": (bool, False),
-    "partition": (Partition, None),
-    "asset_id": (str, None),
-    "party_id": (list[str], None),
-    "market_id": (list[str], None),
-    "account_type": (list[str], None),
-    "assets": (Path, None),
-    "page_size": (_Count, 5000),
-    "workers": (_Count, 4),
-    "max_requests_per_second": (_Rate, None),
-    "on_bad_rows": (OnBadRows, "quarantine"),
-    "scheduler": (str, None),
-    "metrics_file": (Path, None),
-    "log_format": (Literal["text", "json"], "text"),
-}
-"""Of each setting its type and its default."""
+ConfigFile = Annotated[
+    Path | None, Option(metavar="FILE", help="A TOML file with [export.NAME]; then name that.")
+]
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A setting's value, and where it comes from: an option, a variable, a file, or "default"."""
-
-    value: Any
-    origin: str
-
-    def __str__(self) -> str:
-        value = self.value
-        if value is None:
-            return ""
-        if isinstance(value, bool):
-            return str(value).lower()
-        if isinstance(value, list):
-            return " ".join(map(without_credentials, value))
-        if isinstance(value, dt.timedelta):
-            return format_duration(value)
-        return without_credentials(str(value))
+def _expanded(path: Path | None) -> Path | None:
+    return path and path.expanduser()
 
 
-def resolve(
-    options: Mapping[str, object],
-    *,
-    environ: Mapping[str, str],
-    config: Path | None = None,
-    name: str | None = None,
-) -> dict[str, Value]:
-    """Return every setting, each from the first place that has it.
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(options.AccountOptions):
+    """The options that are settings too."""
 
-    Parameters
-    ----------
-    options
-        What the command line says; `None` and empty lists say nothing.
-    environ
-        Environment variables: `BALANCE_ANALYSIS_LAG` for `lag`; lists separated by blanks.
-    config, name
-        A TOML file and which of its `[export.NAME]` to take; `name=None` where it has only one.
-
-    Raises
-    ------
-    ValueError
-        If a setting is unknown or malformed, or the file has no such table.
-    OSError
-        If the file can't be read.
-    """
-    table, where = ({}, "") if config is None else _read_table(config, name)
-    variables = {
-        key.removeprefix(PREFIX).lower(): value
-        for key, value in environ.items()
-        if key.startswith(PREFIX) and value
-    }
-    unknown = [f"environment: {PREFIX}{key.upper()}" for key in {*variables} - {*_SETTINGS}]
-    unknown += [f"{where}: {key}" for key in {*table} - {*_SETTINGS}]
-    if unknown:
-        raise ValueError(f"{min(unknown)} is no setting; there are {', '.join(_SETTINGS)}")
-    values = {}
-    for key, (kind, default) in _SETTINGS.items():
-        if options.get(key) not in (None, [], ()):
-            values[key] = _parsed(kind, options[key], f"option --{key.replace('_', '-')}")
-        elif key in variables:
-            values[key] = _parsed(kind, variables[key], f"environment {PREFIX}{key.upper()}")
-        elif key in table:
-            values[key] = replace(_parsed(kind, table[key], f"{where} {key}"), origin=where)
-        else:
-            values[key] = Value(default, DEFAULT)
-    return values
+    url: Annotated[options.Texts, Option(hidden=True)] = None
+    archive: Annotated[options.Text, Option(hidden=True)] = None
+    assets: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            callback=_expanded,
+            help="Symbols and decimals of assets, which the archive keeps.",
+        ),
+    ] = None
+    since: Annotated[
+        options.Text, Option(help="Start, if the archive begins later; by default the oldest row.")
+    ] = None
+    until: Annotated[options.Text, Option(help="End, exclusive; by default now, less --lag.")] = (
+        None
+    )
+    lag: Annotated[str, options.duration_option("How far behind now to end.")] = defaults.LAG
+    overlap: Annotated[str, options.duration_option("How much of the end to ask for again.")] = (
+        defaults.OVERLAP
+    )
+    settle: Annotated[
+        str, options.duration_option("How long the last block must stay the last.")
+    ] = defaults.SETTLE
+    fill_gaps: Annotated[bool, Option(help="Ask for what is missing or unproven.")] = False
+    partition: options.PartitionIfAny = None
+    page_size: options.PageSize = defaults.PAGE_SIZE
+    workers: options.Workers = defaults.WORKERS
+    max_requests_per_second: options.Rate = None
+    on_bad_rows: options.BadRows = defaults.ON_BAD_ROWS
+    scheduler: options.Scheduler = None
+    metrics_file: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE", callback=_expanded, help="Write figures for Prometheus to this file."
+        ),
+    ] = None
+    log_format: Annotated[
+        Literal["text", "json"], Option(is_eager=True, help="How to write to stderr.")
+    ] = "text"
 
 
-def _parsed(kind: Any, value: object, origin: str) -> Value:  # noqa: ANN401 - a type
-    try:
-        return Value(_parse(kind, value), origin)
-    except ValueError as error:
-        raise ValueError(f"{origin}: {without_credentials(str(error))}") from error
+class ExportCommand(Command):
+    """A command that reads `ExportOptions` from the environment and a TOML file as well."""
+
+    def __init__(self, *args: Any, **how: Any) -> None:  # noqa: ANN401 - typer's own
+        super().__init__(*args, **how)
+        names = {field.name for field in fields(ExportOptions)}
+        self.settings: dict[str, Any] = {p.name: p for p in self.params if p.name in names}
+        for name, option in self.settings.items():
+            option.envvar, option.show_envvar = f"{PREFIX}{name.upper()}", False
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own
+        """Read the options and arguments, and what they leave open from elsewhere."""
+        given, *_ = self.make_parser(ctx).parse_args(args=[*args])
+        try:
+            self._check_variables()
+            if (config := given.get("config")) is not None:
+                ctx.meta[FILE], table = _read_table(Path(config), given.get("targets") or [])
+                ctx.default_map = {
+                    name: self._as_variable(f"{ctx.meta[FILE]} {name}", name, value)
+                    for name, value in table.items()
+                }
+        except ValueError as error:
+            raise UsageError(str(error), ctx) from error
+        except OSError as error:
+            raise UsageError(f"{config}: {error.strerror}", ctx) from error
+        return super().parse_args(ctx, args)
+
+    def _check_variables(self) -> None:
+        for name, value in os.environ.items():
+            if name.startswith(PREFIX) and value:
+                self._check_known(f"environment: {name}", name.removeprefix(PREFIX).lower())
+
+    def _check_known(self, where: str, name: str) -> None:
+        if name not in self.settings:
+            raise ValueError(f"{where} is no setting; there are {', '.join(self.settings)}")
+
+    def _as_variable(self, where: str, name: str, value: Any) -> str | list[str]:  # noqa: ANN401 - of TOML
+        """Return a value of TOML as click takes it: as text, or several of that."""
+        self._check_known(where, name)
+        is_list = isinstance(value, list)
+        if self.settings[name].multiple:
+            return [str(each) for each in (value if is_list else str(value).split())]
+        if is_list:
+            raise ValueError(f"{where}: one value a section, not a list; make a section for each")
+        return value.isoformat() if isinstance(value, dt.date) else str(value)
 
 
-def _parse(kind: Any, value: object) -> object:  # noqa: ANN401 - a type
-    if kind is dt.timedelta:
-        return to_duration(str(value))
-    if get_origin(kind) is Literal and value not in get_args(kind):
-        raise ValueError(f"must be {' or '.join(get_args(kind))}, not {value!r}")
-    if kind is str and isinstance(value, list):
-        raise ValueError("one value a section, not a list; make a section for each")
-    if kind == list[str] and isinstance(value, str):
-        return value.split()
-    if isinstance(value, dt.date):  # a moment in TOML
-        value = value.isoformat()
-    return msgspec.convert(value, kind, strict=False, dec_hook=lambda _, v: Path(v).expanduser())
-
-
-def _read_table(config: Path, name: str | None) -> tuple[dict[str, Any], str]:
-    """Return one `[export.NAME]` of a file, and how messages call it."""
+def _read_table(config: Path, names: list[str]) -> tuple[str, dict[str, Any]]:
+    """Return one `[export.NAME]` of a file, behind how messages call it."""
+    if len(names) > 1:
+        raise ValueError(f"with --config, give its NAME alone, not {' '.join(names)}")
     try:
         content = tomllib.loads(config.read_text(encoding="utf-8"))
     except (ValueError, RecursionError, OverflowError) as error:
@@ -151,10 +134,9 @@ def _read_table(config: Path, name: str | None) -> tuple[dict[str, Any], str]:
     settings = tables.values() if isinstance(tables, dict) else [None]
     if content or not all(isinstance(each, dict) for each in settings):
         raise ValueError(f"{config}: settings stand under [{TABLE}.NAME], and nowhere else")
-    if name is None and len(tables) == 1:
-        (name,) = tables
+    name = next(iter(names or tables)) if names or len(tables) == 1 else None
     if name not in tables:
         asked = "" if name is None else f" no [{TABLE}.{name}], but"
         raise ValueError(f"{config} has{asked} {', '.join(tables) or 'nothing'}: name one of them")
     table = {key.replace("-", "_"): value for key, value in tables[name].items()}
-    return table, f"{config} [{TABLE}.{name}]"
+    return f"{config} [{TABLE}.{name}]", table

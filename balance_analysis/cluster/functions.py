@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
+from balance_analysis import defaults
 from balance_analysis.analysis import flows as changes
 from balance_analysis.analysis import statistics, summary
 from balance_analysis.analysis.balances import balance_series
@@ -260,7 +261,7 @@ def verify(
     *,
     against: Node | None = None,
     segments: PathLike | Iterable[PathLike] | None = None,
-    sample: int = 10,
+    sample: int = defaults.SAMPLE,
     seed: int | None = None,
     client: Client | Executor | None = None,
     progress: bool | Report | None = False,

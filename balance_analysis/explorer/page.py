@@ -52,13 +52,9 @@ def freeze_page(title: str, head: Markup, data: bytes) -> str:
     data
         What `freeze` returns.
     """
-    style = "".join(_read(f"{name}.css") for name in ("uplot", "explorer"))
-    library = _read("uplot.js")
+    style = _read("explorer.css")
     script = "".join(_WIRING.sub("", _read(f"{name}.js")) for name in _MODULES)
-    policy = (
-        f"default-src 'none'; script-src {_digest(library)} {_digest(script)}; "
-        f"style-src {_digest(style)}; img-src data:; base-uri 'none'; form-action 'none'"
-    )
+    policy = f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; img-src data:; base-uri 'none'; form-action 'none'"
     before = f"""\
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="generator" content="balance-analysis">
@@ -66,7 +62,6 @@ def freeze_page(title: str, head: Markup, data: bytes) -> str:
 </head>"""
     behind = f"""\
 <script type="application/gzip" id="frozen">{base64.b64encode(data).decode()}</script>
-<script>{library}</script>
 <script type="module">{script}</script>
 </body>"""
     html = _LINKED.sub("", static_files()["/"][0].decode())

@@ -15,7 +15,7 @@ from balance_analysis.analysis.concentration import concentration, share, top_mo
 from balance_analysis.analysis.flows import deltas, sum_flows
 from balance_analysis.analysis.grid import Grid, fitting_grid
 from balance_analysis.analysis.history import make_history
-from balance_analysis.analysis.int128 import integers_of, words_of
+from balance_analysis.analysis.int128 import words_of
 from balance_analysis.analysis.statistics import drawdown, time_weighted_average
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.thinning import thin_steps
@@ -178,15 +178,9 @@ class Explorer:
         at = max(look.state.end - 1, 0)
         table, opening = look.held(at)
         held = held_at(table, from_microseconds(at), opening=opening)
-        wanted = look.query.text.casefold()
-        found = [
-            row
-            for row, account in enumerate(keys_of(held))
-            if wanted in " ".join((*account[1:], type_label(account[1]))).casefold()
-        ]
-        rows = held.iloc[found]
+        rows = held[has_text(held, look.query.text)]
         largest = rows.iloc[by_size(rows["balance"])].head(self._most)
-        return {"count": len(found), "accounts": _with_keys(largest, ("balance",))}
+        return {"count": len(rows), "accounts": _with_keys(largest, ("balance",))}
 
     def _holders(self, look: Look) -> dict[str, Any]:
         at = max(look.state.end - 1, 0) if look.query.at is None else look.query.at
@@ -340,13 +334,21 @@ def own_columns(frame: pd.DataFrame) -> list[str]:
     return [str(name) for name in frame if name not in ACCOUNT_KEY]
 
 
+def has_text(accounts: pd.DataFrame, text: str) -> NDArray[np.bool_]:
+    """Return which accounts have a text in the id of party or market, or in their type."""
+    wanted, is_found = text.casefold(), np.zeros(len(accounts), bool)
+    for name in ACCOUNT_KEY[1:]:
+        ids, label = accounts[name].cat, type_label if name == "account_type" else str
+        hits = [any(wanted in x.casefold() for x in (one, label(one))) for one in ids.categories]
+        is_found |= np.array(hits, bool)[ids.codes]
+    return is_found
+
+
 def by_size(balances: pd.Series[Any]) -> NDArray[np.intp]:
     """Return the places of balances, the largest first, unknown ones last."""
-    values = pa.array(balances.array)
-    numbers = integers_of(words_of(values))
-    known = values.is_valid().to_pylist()
-    order = sorted(range(len(numbers)), key=lambda row: (not known[row], -numbers[row]))
-    return np.array(order, np.intp)
+    unknown = balances.isna().to_numpy()
+    words = np.where(unknown[:, None], 0, words_of(pa.array(balances.array)))
+    return np.lexsort((~words[:, 0].view(np.uint64), ~words[:, 1], unknown))
 
 
 def _with_keys(frame: pd.DataFrame, names: Iterable[str]) -> Sheet:

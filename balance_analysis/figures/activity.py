@@ -16,6 +16,7 @@ from balance_analysis.figures.layout import finish
 from balance_analysis.figures.styles import looks
 from balance_analysis.figures.times import (
     INCOMPLETE,
+    Extent,
     incomplete_style,
     open_figure,
     set_ticks,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from balance_analysis.assets import AssetsLike
-    from balance_analysis.figures.times import Extent
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
@@ -47,11 +47,11 @@ as the one below it."""
 _ROWS: Final = 8.5
 """Days that the height of a calendar has, with the room for its legend."""
 
-_LEAST_SQUARE: Final = 0.05
-"""Of so many inches are the smallest cells that are still drawn as squares."""
+_LEAST_SQUARE: Final = 3.6
+"""The smallest cells that are still drawn as squares, in points."""
 
-_NAME: Final = 0.19
-"""Of so many inches is the name of a day."""
+_NAME: Final = 13.7
+"""The height of the name of a day, in points."""
 
 _HALF: Final = 0.46
 """Half the width of a cell; the rest is the gap between cells."""
@@ -138,7 +138,7 @@ def plot_activity(
     draw = _draw_calendar if kind == "calendar" else _draw_week
     cells, notes, words = draw(ax, times, interval, style)
     says = ["not all hours are known"] * bool(interval.gaps and kind == "week")
-    width, height = axes.inches(ax)
+    width, height = axes.points_of(ax)
     low, high = ax.get_xlim()
     row = height / _ROWS if ax.get_aspect() == "auto" else width / (high - low) * 7
     step = next((step for step in (1, 2, 3) if row * step > _NAME), 6)
@@ -172,7 +172,7 @@ def _draw_calendar(
         ax.add_collection(PolyCollection(list(cells), **look))
         notes = [Patch(**look, label=INCOMPLETE)]
     set_ticks(ax, of_weeks=True, until=high + 3.5)
-    width, height = axes.inches(ax)
+    width, height = axes.points_of(ax)
     # No more than about twice as wide as high: the rest of the Axes stays empty.
     weeks = max((high - low) / 7 + 1, width / height * _ROWS / 2)
     ax.set_xlim(low - 3.5, low - 3.5 + 7 * weeks)

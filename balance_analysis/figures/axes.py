@@ -17,9 +17,9 @@ from matplotlib.ticker import (
 )
 
 from balance_analysis.analysis.units import to_units
-from balance_analysis.assets import assets_of
+from balance_analysis.assets import AssetsLike, assets_of
 from balance_analysis.errors import check_type
-from balance_analysis.schema import to_microseconds
+from balance_analysis.schema import Instant, to_microseconds
 from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from balance_analysis.assets import AssetsLike
-    from balance_analysis.schema import Instant
 
 _READABLE: Final = (1e3, 1e15)
 """From 1 k to 1000 T: prefixes beyond, such as Z or m, are not what people expect of amounts."""
@@ -38,8 +36,8 @@ _DOMINANT: Final = 50
 """How many times as much as half of the others have makes these invisible beside it."""
 
 
-_TICKS: Final = 3
-"""Of an inch: powers of ten on a logarithmic axis."""
+_TICK: Final = 24
+"""Points between two ticks of a logarithmic axis."""
 
 
 def new_axes(ax: Axes | None, *, size: tuple[float, float] = (10, 4.5)) -> Axes:
@@ -53,10 +51,10 @@ def new_axes(ax: Axes | None, *, size: tuple[float, float] = (10, 4.5)) -> Axes:
     return ax
 
 
-def inches(ax: Axes) -> tuple[float, float]:
-    """Return how wide and high an Axes is, about: its legend has no room yet."""
-    box, dpi = ax.get_window_extent(), ax.figure.dpi
-    return box.width / dpi, box.height / dpi
+def points_of(ax: Axes) -> tuple[float, float]:
+    """Return how wide and high an Axes is, in points: as yet, since words may still need room."""
+    scale = 72 / ax.figure.dpi
+    return float(ax.bbox.width * scale), float(ax.bbox.height * scale)
 
 
 def ink(ax: Axes) -> Any:  # noqa: ANN401 - a colour as matplotlib has them
@@ -197,7 +195,7 @@ def format_amounts(ax: Axes, unit: Unit, *, tops: Sequence[float] = ()) -> None:
         measure, *unit_line = ax.get_ylabel().split("\n")
         ax.set_ylabel("\n".join([f"{measure}, log scale", *unit_line]))
         powers = np.arange(np.log10(least).round(), np.log10(top) + 1)
-        step = int(len(powers) // (inches(ax)[1] * _TICKS) + 1)
+        step = int(len(powers) * _TICK // points_of(ax)[1] + 1)
         ax.set_yscale("symlog", linthresh=least, linscale=step)
         ax.yaxis.set_major_locator(FixedLocator([0, *10.0 ** powers[::step]]))
         ax.yaxis.set_minor_locator(NullLocator())

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.steps import check_fits
+from balance_analysis.analysis.steps import NEVER, Steps, check_fits
 from balance_analysis.analysis.thinning import sort_keys, thin
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
-from balance_analysis.figures.steps import (
-    broken,
-    count_columns,
-    draw_area,
-    draw_line,
-    last_edge,
-    levels_in,
-)
 from balance_analysis.figures.styles import (
     VERMILION,
     account_styles,
@@ -26,7 +19,15 @@ from balance_analysis.figures.styles import (
     type_style,
 )
 from balance_analysis.figures.timelines import shade_limits
-from balance_analysis.figures.times import open_figure, show_interval
+from balance_analysis.figures.times import (
+    Extent,
+    count_columns,
+    draw_area,
+    draw_line,
+    last_edge,
+    open_figure,
+    show_interval,
+)
 from balance_analysis.labels import account_labels, split_labels
 from balance_analysis.text import count_text, moment_text
 
@@ -35,11 +36,9 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
+    from numpy.typing import NDArray
 
-    from balance_analysis.analysis.steps import Steps
     from balance_analysis.assets import AssetsLike
-    from balance_analysis.figures.steps import Level
-    from balance_analysis.figures.times import Extent
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
@@ -125,7 +124,7 @@ def plot_balances(
     ax.set_ylabel(unit.axis_label("balance"))
     if interval is None:
         return axes.explain(ax, "no balance changes", title, start=start, end=end)
-    levels = levels_in(steps, interval)
+    levels = _levels_in(steps, interval)
     seen = [level for level in levels if len(level.times)]
     if not seen:
         return axes.explain(ax, "no balance is known", title, start=start, end=end)
@@ -146,7 +145,7 @@ def plot_balances(
 def _draw_lines(
     ax: Axes,
     steps: Steps,
-    levels: list[Level],
+    levels: list[_Level],
     interval: Extent,
     *,
     unit: axes.Unit,
@@ -158,12 +157,9 @@ def _draw_lines(
     for level, label, own, told in zip(
         levels, labels, styles, looks(style, len(levels)), strict=True
     ):
-        keys, columns = sort_keys(level.words), count_columns(ax)
-        places = thin(level.times, keys, columns=columns, is_fresh=level.is_fresh)
-        amounts = unit.scale(int128.to_balances(int128.take(level.words, places)))
-        look = {"color": own.colour, "linestyle": own.dashes, "label": label, **told}
-        times, ceases = level.times[places], level.ceases[places]
-        lines.append(draw_line(ax, times, amounts, ceases, interval, **look))
+        times, ceases, (amounts,) = _thinned(ax, level, unit, level.words)
+        edges, held = _broken(times, amounts, ceases, interval.end)
+        lines.append(draw_line(ax, edges, held, interval, **{**own.line, "label": label, **told}))
     return lines
 
 
@@ -175,6 +171,72 @@ def _counts(drawn: int, known: int, total: int) -> list[str]:
     if total > known:
         words.append(f"and {total - known:,} unknown throughout")
     return words
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """What an account held in an interval, as far as that is known.
+
+    Attributes
+    ----------
+    account
+        The place of the account among those of the steps.
+    times, words
+        From when on it held which balance, microseconds, ascending; none where it is all unknown.
+    ceases
+        When each ceases to be known before the next one; `NEVER` where it doesn't.
+    """
+
+    account: int
+    times: NDArray[np.int64]
+    words: NDArray[np.int64]
+    ceases: NDArray[np.int64]
+
+
+def _levels_in(steps: Steps, interval: Extent) -> list[_Level]:
+    """Return what each account held in an interval."""
+    return [_level(steps, account, interval) for account in range(len(steps))]
+
+
+def _level(steps: Steps, account: int, interval: Extent) -> _Level:
+    head, stop = steps.bounds[account : account + 2].tolist()
+    times = steps.times[head:stop]
+    ceases = np.full(len(times), NEVER) if steps.ceases is None else steps.ceases[head:stop]
+    first = max(int(np.searchsorted(times, interval.start, side="right")) - 1, 0)
+    first += int(ceases[first] <= interval.start)
+    rows = np.arange(first, max(int(np.searchsorted(times, interval.before)), first))
+    begins = np.maximum(times[rows], interval.start)
+    return _Level(account, begins, int128.take(steps.words, head + rows), ceases[rows])
+
+
+def _thinned(
+    ax: Axes, level: _Level, unit: axes.Unit, *words: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], list[NDArray[np.float64]]]:
+    """Return when to draw what an account held, when each ceases, and amounts of these times."""
+    is_fresh = np.append(True, level.ceases[:-1] < level.times[1:])
+    keys = map(sort_keys, words)
+    places = thin(level.times, *keys, columns=count_columns(ax), is_fresh=is_fresh)
+    amounts = [unit.scale(int128.to_balances(int128.take(each, places))) for each in words]
+    return level.times[places], level.ceases[places], amounts
+
+
+def _broken(
+    times: NDArray[np.int64], levels: NDArray[np.float64], ceases: NDArray[np.int64], end: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the edges of steps and the level between each two, NaN where it isn't known.
+
+    Parameters
+    ----------
+    times, levels
+        From when on what is held, microseconds.
+    ceases
+        When each ceases to be known before the next one.
+    end
+        Where the last step ends.
+    """
+    places = np.flatnonzero(ceases < end)
+    edges = np.append(np.insert(times, places + 1, ceases[places]), end)
+    return edges, np.insert(levels, places + 1, np.nan)
 
 
 def plot_drawdown(
@@ -254,7 +316,7 @@ def plot_drawdown(
     ax.set_ylabel(unit.axis_label("balance"))
     if interval is None:
         return axes.explain(ax, "no balance changes", title, start=start, end=end)
-    (level,) = levels_in(steps, interval)
+    (level,) = _levels_in(steps, interval)
     if not len(level.times):
         return axes.explain(ax, "no balance is known", title, start=start, end=end)
     colour = type_style(str(steps.accounts["account_type"].iloc[0])).colour
@@ -267,30 +329,26 @@ def plot_drawdown(
 
 
 def _draw_depths(
-    ax: Axes, level: Level, interval: Extent, unit: axes.Unit, style: dict[str, Any]
+    ax: Axes, level: _Level, interval: Extent, unit: axes.Unit, style: dict[str, Any]
 ) -> tuple[list[Artist], str]:
     peaks = int128.take(level.words, int128.running_maxima(level.words, np.array([0])))
     depths, too_large = int128.subtract(peaks, level.words)
     moments = level.times.tolist()
     check_fits(too_large, lambda place: f"the depth at {moment_text(moments[place])}")
-    keys = sort_keys(level.words), sort_keys(depths)
-    places = thin(level.times, *keys, columns=count_columns(ax), is_fresh=level.is_fresh)
-    times, ceases = level.times[places], level.ceases[places]
-    balance, peak, depth = (
-        unit.scale(int128.to_balances(int128.take(words, places)))
-        for words in (level.words, peaks, depths)
-    )
-    line = draw_line(ax, times, balance, ceases, interval, **{"label": "balance", **style})
+    words = level.words, peaks, depths
+    times, ceases, (balance, peak, depth) = _thinned(ax, level, unit, *words)
+    held, tops = (_broken(times, each, ceases, interval.end) for each in (balance, peak))
+    line = draw_line(ax, *held, interval, **{"label": "balance", **style})
     dashed = {"color": axes.ink(ax), "linestyle": (0, (4, 3)), "linewidth": 0.8, "marker": None}
     label = "its peak so far"
-    top = draw_line(ax, times, peak, ceases, interval, **dashed, zorder=1.9, label=label)
+    top = draw_line(ax, *tops, interval, **dashed, zorder=1.9, label=label)
     said = "never below its peak"
     if depth.max() > 0:
         deepest = int(depth.argmax())
         part = f" ({axes.percent(depth[deepest] / peak[deepest])})" if peak[deepest] else ""
         moment = axes.date_text(int(times[deepest]))
         said = f"deepest: {axes.short_amount(depth[deepest])}{part}, {moment}"
-    edges, levels = broken(times, -depth, ceases, last_edge(times, interval))
+    edges, levels = _broken(times, -depth, ceases, last_edge(times, interval))
     area = draw_area(ax, edges, levels, color=VERMILION, alpha=0.45, label="below its peak")
     ax.axhline(0, color=axes.ink(ax), linewidth=0.8)
     return [line, top, area], said

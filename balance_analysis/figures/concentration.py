@@ -17,7 +17,7 @@ from balance_analysis.figures.layout import finish
 from balance_analysis.figures.styles import BLUE, looks
 from balance_analysis.figures.times import open_figure
 from balance_analysis.figures.totals import draw_stack, largest_groups
-from balance_analysis.schema import ACCOUNT_KEY, from_microseconds, to_microseconds
+from balance_analysis.schema import ACCOUNT_KEY, Instant, from_microseconds, to_microseconds
 from balance_analysis.text import count_text
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from balance_analysis.analysis.grid import Frequency
     from balance_analysis.assets import AssetsLike
     from balance_analysis.known import Stated
-    from balance_analysis.schema import Instant
 
 NOBODY: Final = "nobody is known to hold anything"
 

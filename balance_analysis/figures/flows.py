@@ -9,14 +9,13 @@ import numpy as np
 from matplotlib.collections import PolyCollection
 
 from balance_analysis.analysis.flows import sum_flows
-from balance_analysis.analysis.history import are_known, make_history
+from balance_analysis.analysis.history import History, are_known, make_history
 from balance_analysis.analysis.thinning import thin
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
-from balance_analysis.figures.steps import count_columns
 from balance_analysis.figures.styles import BLUE, VERMILION, looks
 from balance_analysis.figures.timelines import shade_limits
-from balance_analysis.figures.times import Extent, show_interval, to_dates
+from balance_analysis.figures.times import Extent, count_columns, show_interval, to_dates
 from balance_analysis.spans import joined
 from balance_analysis.text import count_text
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from balance_analysis.analysis.grid import Frequency
-    from balance_analysis.analysis.history import History
     from balance_analysis.assets import AssetsLike
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
@@ -36,8 +34,6 @@ _GAP: Final = 0.12
 
 _NARROWEST: Final = 1.0
 """Points: a bar or a net that is narrower gets an edge as wide, or it could not be seen."""
-
-_POINTS_PER_INCH: Final = 72
 
 
 def plot_flows(
@@ -158,7 +154,7 @@ def _draw_bars(
     margin = (right - left) * _GAP / 2
     inflow, outflow, net = (values[places] for values in amounts)
     low, high = ax.get_xlim()
-    point = (high - low) / (axes.inches(ax)[0] * _POINTS_PER_INCH)
+    point = (high - low) / axes.points_of(ax)[0]
     is_narrow = right - left < (1 + _GAP) * _NARROWEST * point
     drawn: list[Artist] = []
     sides = ((inflow, BLUE, "inflow"), (-outflow, VERMILION, "outflow"))

@@ -95,6 +95,16 @@ class Style:
     hatch: str
     dashes: str | tuple[int, tuple[int, ...]]
 
+    @property
+    def line(self) -> dict[str, Any]:
+        """Arguments of matplotlib for a line."""
+        return {"color": self.colour, "linestyle": self.dashes}
+
+    @property
+    def area(self) -> dict[str, Any]:
+        """Arguments of matplotlib for an area."""
+        return {"facecolor": self.colour, "hatch": self.hatch}
+
 
 OTHERS: Final = Style(GREY, "", "-")
 """How what isn't drawn by itself is drawn together."""

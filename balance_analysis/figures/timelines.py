@@ -14,8 +14,8 @@ from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
 from balance_analysis.figures.styles import BLUE, ORANGE, VERMILION, looks
 from balance_analysis.figures.times import format_times, to_dates, unknown_style
-from balance_analysis.schema import LIMIT_FLAGS, to_microseconds
-from balance_analysis.spans import between, joined
+from balance_analysis.schema import LIMIT_FLAGS, Instant, to_microseconds
+from balance_analysis.spans import Span, between, joined
 from balance_analysis.text import duration_text
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from balance_analysis.files.atomic import PathLike
-    from balance_analysis.schema import Instant
-    from balance_analysis.spans import Span
 
 
 _HEIGHT: Final = 0.6

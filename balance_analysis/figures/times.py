@@ -1,4 +1,4 @@
-"""The x axis: what a figure shows of time, its ticks in UTC, and hatches over what is unknown."""
+"""What a figure shows of time: its steps, its ticks in UTC, and hatches over what is unknown."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 from matplotlib import dates
 from matplotlib.colors import to_rgba
+from matplotlib.patches import StepPatch
 
 from balance_analysis.analysis.history import make_history
-from balance_analysis.figures.axes import ink
-from balance_analysis.spans import between
+from balance_analysis.figures.axes import ink, points_of
+from balance_analysis.spans import Span, between
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+    from matplotlib.lines import Line2D
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.steps import Steps
     from balance_analysis.known import Known, Stated
     from balance_analysis.schema import Instant
-    from balance_analysis.spans import Span
 
 INCOMPLETE: Final = "changes may be missing"
 """What a legend says of a stretch in which changes may be missing."""
@@ -60,6 +61,9 @@ _SHORTEST: Final = 10_000
 
 _SLIVERS: Final = 300
 """Of so many an axis consists: about two points each."""
+
+_COLUMNS: Final = 600 / 72
+"""To a point: as fine as print, of which a screen has a sixth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +217,55 @@ def _shown(start: int, end: int) -> float:
     if start == end:
         return _DAY
     return max((end - start) * (1 + 2 * _MARGIN), _SHORTEST)
+
+
+def count_columns(ax: Axes) -> int:
+    """Return how many columns an Axes has that nobody can tell apart."""
+    return max(int(points_of(ax)[0] * _COLUMNS), 1)
+
+
+def draw_line(
+    ax: Axes,
+    edges: NDArray[np.int64],
+    levels: NDArray[np.float64],
+    interval: Extent,
+    **style: Any,  # noqa: ANN401 - of a line
+) -> Line2D:
+    """Draw a line of steps between edges, microseconds; a piece too short to see is a dot."""
+    is_held = np.concatenate([[False], ~np.isnan(levels), [False]])
+    heads, stops = np.flatnonzero(np.diff(is_held)).reshape(-1, 2).T
+    dots = heads[edges[stops] - edges[heads] < sliver(interval.start, interval.end)].tolist()
+    (line,) = ax.plot(
+        edges.view("M8[us]"),
+        np.append(levels, levels[-1]),
+        drawstyle="steps-post",
+        markevery=dots or None,
+        **{"marker": "o" if dots else None, "markersize": 3, **style},
+    )
+    return line
+
+
+def draw_area(
+    ax: Axes,
+    edges: NDArray[np.int64],
+    levels: NDArray[np.float64],
+    **style: Any,  # noqa: ANN401 - of a patch
+) -> StepPatch:
+    """Draw the area between steps and zero, and return it; `edges` are microseconds."""
+    dates = to_dates(edges)
+    area = StepPatch(levels, dates, baseline=0, fill=True, linewidth=0, **style)
+    # Not `add_patch` or `stairs`: they look for the extremes of each step as if it were a curve.
+    ax.add_artist(area)
+    drawn = np.nan_to_num(levels)
+    extremes = [min(drawn.min(), 0), max(drawn.max(), 0)]
+    ax.update_datalim(np.array([(date, level) for date in dates[[0, -1]] for level in extremes]))
+    ax.autoscale_view()
+    return area
+
+
+def last_edge(times: NDArray[np.int64], interval: Extent) -> int:
+    """Return until when to draw a last step: to the end, and no narrower than can be seen."""
+    return max(interval.end, int(times[-1]) + sliver(interval.start, interval.end))
 
 
 class _DateFormatter(dates.ConciseDateFormatter):

@@ -10,16 +10,23 @@ import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.patches import StepPatch
 
-from balance_analysis.analysis.grid import make_grid
-from balance_analysis.analysis.steps import cut
+from balance_analysis.analysis.grid import Frequency, make_grid
+from balance_analysis.analysis.steps import Steps, cut
 from balance_analysis.analysis.thinning import fresh_of, sort_keys, thin
 from balance_analysis.analysis.totals import Groups, events, make_groups, sum_at
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
-from balance_analysis.figures.steps import count_columns, draw_area, last_edge
-from balance_analysis.figures.styles import OTHERS, group_styles, looks
+from balance_analysis.figures.styles import OTHERS, Style, group_styles, looks
 from balance_analysis.figures.timelines import shade_limits
-from balance_analysis.figures.times import open_figure, show_interval
+from balance_analysis.figures.times import (
+    Extent,
+    count_columns,
+    draw_area,
+    draw_line,
+    last_edge,
+    open_figure,
+    show_interval,
+)
 from balance_analysis.labels import account_labels
 from balance_analysis.text import count_text
 
@@ -30,11 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from balance_analysis.analysis.grid import Frequency
-    from balance_analysis.analysis.steps import Steps
     from balance_analysis.assets import AssetsLike
-    from balance_analysis.figures.styles import Style
-    from balance_analysis.figures.times import Extent
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
@@ -335,15 +338,17 @@ def _draw_groups(
         is_fresh, columns = fresh_of(~np.isnan(level)), count_columns(ax)
         places = thin(edges[:-1], np.nan_to_num(level), columns=columns, is_fresh=is_fresh)
         times = edges[[*places, -1]]
-        look: dict[str, Any]
         if stack.is_stacked:
-            look = {"facecolor": own.colour, "edgecolor": ax.get_facecolor(), "hatch": own.hatch}
-            look["zorder"] = 1 - number / 1000
-            drawn.append(draw_area(ax, times, level[places], **{**look, **told}))
+            look = {
+                **own.area,
+                "edgecolor": ax.get_facecolor(),
+                "zorder": 1 - number / 1000,
+                **told,
+            }
+            drawn.append(draw_area(ax, times, level[places], **look))
         else:
-            look = {"color": own.colour, "linestyle": own.dashes, "drawstyle": "steps-post"}
-            ends = level[[*places, places[-1]]]
-            drawn += ax.plot(times.view("M8[us]"), ends, **{**look, **told})
+            look = {**own.line, **told}
+            drawn.append(draw_line(ax, times, level[places], stack.interval, **look))
     return drawn
 
 

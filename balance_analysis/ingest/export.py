@@ -13,12 +13,14 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Unpack
 
+from balance_analysis import defaults
 from balance_analysis.archive import manifest
 from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.runs import Run, reported
+from balance_analysis.archive.snapshot import read_snapshot
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import ArchiveError
 from balance_analysis.filters import FilterKeywords, takes_filters
@@ -52,10 +54,6 @@ if TYPE_CHECKING:
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
-LAG: Final = dt.timedelta(minutes=1)
-OVERLAP: Final = dt.timedelta(minutes=10)
-SETTLE: Final = dt.timedelta(seconds=10)
-
 _DAY: Final = 86_400_000_000
 
 
@@ -67,13 +65,13 @@ def export(
     start: Instant | None = None,
     end: Instant | None = None,
     partition: Partition | None = None,
-    lag: Duration = LAG,
-    overlap: Duration = OVERLAP,
-    settle: Duration = SETTLE,
+    lag: Duration = defaults.LAG,
+    overlap: Duration = defaults.OVERLAP,
+    settle: Duration = defaults.SETTLE,
     fill_gaps: bool = False,
-    page_size: int = 5000,
-    workers: int = 4,
-    on_bad_rows: OnBadRows = "quarantine",
+    page_size: int = defaults.PAGE_SIZE,
+    workers: int = defaults.WORKERS,
+    on_bad_rows: OnBadRows = defaults.ON_BAD_ROWS,
     progress: bool | Report | None = None,
     dry_run: bool = False,
     on_report: Callable[[RunReport], object] | None = None,
@@ -212,7 +210,7 @@ class _Export:
     def plan(self) -> None:
         """Note what would be asked for."""
         is_new = manifest.check_bound(self.store, self.about)
-        for span in self._spans(Coverage() if is_new else manifest.read_coverage(self.store)):
+        for span in self._spans(Coverage() if is_new else read_snapshot(self.store).coverage):
             self.run.asks(*span)
 
     def fill(self, on_report: Callable[[RunReport], object] | None) -> None:

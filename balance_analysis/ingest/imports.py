@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
+from balance_analysis import defaults
 from balance_analysis.archive import manifest
 from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.blocks import (
@@ -27,6 +28,7 @@ from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.runs import Run, reported
+from balance_analysis.archive.snapshot import read_snapshot
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import ArchiveError, NetworkMismatchError
 from balance_analysis.filters import FilterKeywords, takes_filters
@@ -73,7 +75,7 @@ def import_segments(
     paths: PathLike | Iterable[PathLike],
     *,
     partition: Partition | None = None,
-    on_bad_rows: OnBadRows = "quarantine",
+    on_bad_rows: OnBadRows = defaults.ON_BAD_ROWS,
     progress: bool | Report | None = None,
     dry_run: bool = False,
     on_report: Callable[[RunReport], object] | None = None,
@@ -171,7 +173,7 @@ class _Import:
         """Note what would be imported."""
         is_new = manifest.check_bound(self.store, self.about)
         imported = {} if is_new else read_imported(self.store)
-        state = Coverage() if is_new else manifest.read_coverage(self.store)
+        state = Coverage() if is_new else read_snapshot(self.store).coverage
         for part in self._new(imported, state):
             self.run.asks(*bounds_of(part))
 
@@ -321,8 +323,8 @@ class _Part:
         whole = self.whole
         for segment in self.segments:
             blocks = read_segment_blocks(segment)
-            since = segment.begin - segment.first
-            self.waiting.append((segment, blocks.heights[since:], blocks.times[since:]))
+            since = slice(blocks.since, None)
+            self.waiting.append((segment, blocks.heights[since], blocks.times[since]))
         stops = [*(int(times[-1]) + 1 for _, _, times in self.waiting[:-1]), end]
         load = SegmentsLoad(
             tuple(self.segments), (span.front, *stops), whole.about.filters, whole.on_bad_rows

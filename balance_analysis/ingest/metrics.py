@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from balance_analysis.archive.manifest import read_coverage
 from balance_analysis.archive.runs import RunReport, last_success
+from balance_analysis.archive.snapshot import read_snapshot
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike, replacing
 from balance_analysis.text import without_credentials
@@ -70,7 +70,7 @@ def write_metrics(
         "exit_code": exit_code,
     }
     with contextlib.suppress(ArchiveError, OSError):
-        values |= _figures(read_coverage(store), now.timestamp())
+        values |= _figures(read_snapshot(store).coverage, now.timestamp())
         success = last_success(store)
         if success is not None and success.ended is not None:
             values["last_success_timestamp_seconds"] = _seconds(success.ended)

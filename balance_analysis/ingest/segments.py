@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
 def bounds_of(segments: Sequence[Segment]) -> Span:
     """Return the time of the first block of segments, and that behind their last one."""
-    first, last = segments[0], segments[-1]
-    times = read_blocks(first).times[first.begin - first.first :]
-    return int(times[0]), int(read_blocks(last).times[-1]) + 1
+    first, last = read_blocks(segments[0]), read_blocks(segments[-1])
+    return int(first.times[first.since]), int(last.times[-1]) + 1
 
 
 def step_of(segment: Segment, part: SegmentRows, start: int, end: int) -> Step:

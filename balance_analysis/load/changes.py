@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
+from balance_analysis import defaults
 from balance_analysis.assets import Assets, note_assets, read_assets
 from balance_analysis.errors import BalanceAnalysisError
 from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
@@ -37,8 +38,8 @@ def load_balance_changes(
     *,
     start: Instant | None = None,
     end: Instant | None = None,
-    page_size: int = 5000,
-    workers: int = 4,
+    page_size: int = defaults.PAGE_SIZE,
+    workers: int = defaults.WORKERS,
     on_bad_rows: OnBadRows = "raise",
     progress: bool | Report | None = None,
     **filters: Unpack[FilterKeywords],
@@ -182,8 +183,8 @@ def iter_balance_changes(
     *,
     start: Instant | None = None,
     end: Instant | None = None,
-    page_size: int = 5000,
-    workers: int = 4,
+    page_size: int = defaults.PAGE_SIZE,
+    workers: int = defaults.WORKERS,
     on_bad_rows: OnBadRows = "raise",
     progress: bool | Report | None = None,
     **filters: Unpack[FilterKeywords],

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 import pyarrow as pa
 
+from balance_analysis import defaults
 from balance_analysis.filters import make_filters
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE
 from balance_analysis.load.nodes import NodePool, answers
@@ -45,8 +46,8 @@ def load_opening_balances(
     accounts: pd.DataFrame,
     *,
     at: Instant,
-    page_size: int = 5000,
-    workers: int = 4,
+    page_size: int = defaults.PAGE_SIZE,
+    workers: int = defaults.WORKERS,
 ) -> pd.DataFrame:
     """Load the last balance before a moment, of each of these accounts.
 

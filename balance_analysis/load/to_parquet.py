@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from balance_analysis import defaults
 from balance_analysis.assets import note_assets, read_assets
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import (
@@ -53,8 +54,8 @@ def load_to_parquet(
     *,
     start: Instant | None = None,
     end: Instant | None = None,
-    page_size: int = 5000,
-    workers: int = 4,
+    page_size: int = defaults.PAGE_SIZE,
+    workers: int = defaults.WORKERS,
     on_bad_rows: OnBadRows = "raise",
     progress: bool | Report | None = None,
     resume: bool = False,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from balance_analysis import defaults
 from balance_analysis.archive import layout
 from balance_analysis.archive.archive import to_archive
 from balance_analysis.archive.commit import Writer
@@ -30,8 +31,9 @@ from balance_analysis.archive.coverage import (
 )
 from balance_analysis.archive.datafile import NO_ROWS, encode_rows, read_footer
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.manifest import read_about, read_coverage
+from balance_analysis.archive.manifest import read_about
 from balance_analysis.archive.runs import Run, iter_reports, reported
+from balance_analysis.archive.snapshot import read_snapshot
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError
 from balance_analysis.ingest.continuity import Continuity, ask_head
 from balance_analysis.ingest.periods import SpanWriter, load_rows, make_period
@@ -101,8 +103,8 @@ def repair(
     *,
     start: Instant | None = None,
     end: Instant | None = None,
-    page_size: int = 5000,
-    workers: int = 4,
+    page_size: int = defaults.PAGE_SIZE,
+    workers: int = defaults.WORKERS,
     on_report: Callable[[RunReport], object] | None = None,
 ) -> Repaired:
     """Mend what `Archive.verify` finds wrong, with the help of a node.
@@ -315,7 +317,7 @@ def _rebuild_coverage(store: Store) -> bool:
     """
     partition = read_about(store).partition
     try:
-        wrong = next(contradictions(read_coverage(store), partition), None)
+        wrong = next(contradictions(read_snapshot(store).coverage, partition), None)
     except ArchiveDamagedError as error:
         wrong = str(error).partition(": put back")[0]
     if wrong is None:

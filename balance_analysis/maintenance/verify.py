@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from balance_analysis import defaults
 from balance_analysis.archive import layout, manifest
 from balance_analysis.archive.accounts import merged
 from balance_analysis.archive.blocks import blocks_files, read_blocks_file
@@ -21,6 +22,7 @@ from balance_analysis.archive.coverage import contradictions
 from balance_analysis.archive.datafile import wrong_schema
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.lock import writer_of
+from balance_analysis.archive.snapshot import read_snapshot, with_snapshot
 from balance_analysis.archive.status import Problem, VerifyReport
 from balance_analysis.archive.store import is_leftover
 from balance_analysis.errors import ArchiveError
@@ -64,7 +66,7 @@ def verify(
     *,
     against: Client | None = None,
     segments: PathLike | Iterable[PathLike] | None = None,
-    sample: int = 10,
+    sample: int = defaults.SAMPLE,
     seed: int | None = None,
     progress: bool | Report | None = False,
     look: Look = map,
@@ -96,11 +98,12 @@ def verify_store(
     """
     about, report = manifest.read_about(store), VerifyReport(without_credentials(store.uri))
     try:
-        state = manifest.read_coverage(store)
+        snapshot = read_snapshot(store)
     except ArchiveError as error:
         said = without_credentials(str(error))
         problem = Problem("coverage", said, layout.COVERAGE, _rebuilding(store))
         return replace(report, problems=(problem,))
+    state = snapshot.coverage
     verification = _Verification(store, about, state, is_writer)
     with reporting(progress) as show:
         verification.run(show, look)
@@ -205,7 +208,7 @@ class _Verification:
         """Look at a file that seems wrong by what the coverage says now, until that stays so."""
         tried = [file]
         while found.wrong:
-            now = manifest.read_coverage(self.store)
+            now = read_snapshot(self.store).coverage
             files = [self._file(period, s) for s in (now, now.settle()) if period in s.files]
             other = next((each for each in files if each not in tried), None)
             if other is None:
@@ -237,7 +240,7 @@ class _Verification:
             wrong = self._compare_checkpoint(content, moment)
             self.checkpoints += 1
         # Where rows before it came meanwhile, it is not what the archive goes by any more.
-        if wrong and manifest.read_coverage(self.store).checkpoints.get(moment) == note:
+        if wrong and read_snapshot(self.store).coverage.checkpoints.get(moment) == note:
             self._add("checkpoint", wrong, name, self._command("--repair"))
 
     def _compare_checkpoint(self, content: bytes, moment: int) -> str:
@@ -254,7 +257,7 @@ class _Verification:
 
     def _check_others(self) -> None:
         """Read the files that have no rows."""
-        store, limits = self.store, partial(read_limits, self.store, self.about, self.state)
+        store, limits = self.store, partial(with_snapshot, self.store, read_limits)
         made = f"put back a copy, or {self._command('--repair')} makes it from the runs' reports"
         written = f"{self._command(' --assets FILE')} writes it anew"
         again = f"remove it, and `balance-analysis import {store.uri} SEGMENT...` again"
@@ -284,7 +287,7 @@ class _Verification:
         # In this order: what is written is announced before, and what nobody writes now and is
         # still there was left.
         is_being_written = self._is_being_written()
-        for state in (self.state, manifest.read_coverage(self.store)):
+        for state in (self.state, read_snapshot(self.store).coverage):
             known |= manifest.noted_files(self.about, state).keys()
         for name in names:
             if name not in known and not self._is_expected(name, is_being_written=is_being_written):

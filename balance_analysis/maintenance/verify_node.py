@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.manifest import export_command, read_about, read_coverage
+from balance_analysis.archive.manifest import export_command
 from balance_analysis.archive.status import Problem, VerifyReport
 from balance_analysis.errors import ArchiveError
 from balance_analysis.load.changes import PartialLoad
@@ -57,7 +57,8 @@ def verify_against(
         forgotten, or doesn't hold yet, is told in `not_compared`.
     """
     check_positive("sample", sample)
-    about, state = read_about(archive.store), read_coverage(archive.store)
+    snapshot = archive.snapshot()
+    about, state = snapshot.about, snapshot.coverage
     known = state.known()
     if not known:
         return replace(report, not_compared=("nothing is known to be complete",))

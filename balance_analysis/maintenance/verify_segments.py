@@ -14,7 +14,6 @@ import pyarrow as pa
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.conservation import reconcile
 from balance_analysis.archive import layout
-from balance_analysis.archive.manifest import read_about
 from balance_analysis.archive.status import Problem, VerifyReport
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError
 from balance_analysis.frame import empty_table, to_frame
@@ -81,7 +80,7 @@ def verify_segments(
     DecodeError, IncompleteError, NetworkMismatchError, CheckError, FileNotFoundError
         As `read_segments`.
     """
-    stretches, filters = put_in_order(find_segments(paths)), read_about(archive.store).filters
+    stretches, filters = put_in_order(find_segments(paths)), archive.snapshot().about.filters
     skipped = [
         f"blocks {gaps_text([gap])}: no segment has them" for gap in missing_blocks(stretches)
     ]
@@ -106,7 +105,7 @@ def _periods(
     archive: Archive, stretch: Stretch, filters: Filters
 ) -> Iterator[tuple[int, Span, pd.DataFrame, pd.DataFrame]]:
     """Yield the segments of about a period together: how many, their time, rows and flows."""
-    partition = read_about(archive.store).partition
+    partition = archive.snapshot().about.partition
     accounts = read_accounts(stretch.segments[-1], filters)
     rows, flows = list[pa.RecordBatch](), list[pa.RecordBatch]()
     start, period, end = 0, "", 0
@@ -163,7 +162,12 @@ class _Comparison:
             self._add("difference", said, span, _AGAIN)
         if self.opening is None:
             self.opening = self.archive.opening_balances(at=start, partial=True)
-        wrong = reconcile(held, flows, opening=self.opening)
+        try:
+            wrong = reconcile(held, flows, opening=self.opening)
+        except OverflowError as error:
+            self._add("ledger", str(error), span, _NOTHING)
+            self.opening = None
+            return
         if len(wrong):
             self._add("ledger", _ledger_text(wrong), span, _NOTHING)
         if count := wrong.attrs[ATTRS_KEY]["not_compared"]:

@@ -11,7 +11,6 @@ import pandas as pd
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.checks import check_table, to_table
 from balance_analysis.archive.archive import to_archive
-from balance_analysis.archive.manifest import read_about
 from balance_analysis.errors import CheckError
 from balance_analysis.known import known_of, note_known
 from balance_analysis.schema import (
@@ -130,7 +129,7 @@ def _interval(start: Bound, end: Bound) -> tuple[Bound, Bound]:
 
 def _facts_of(archive: Archive, coverage: pd.DataFrame) -> Iterator[tuple[str, str]]:
     yield "archive", without_credentials(archive.uri)
-    yield "holds", read_about(archive.store).describe()
+    yield "holds", archive.snapshot().about.describe()
     asked = coverage[coverage["asked_at"].notna()]
     if asked.empty:
         yield "filled", "never"

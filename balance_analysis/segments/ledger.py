@@ -50,6 +50,6 @@ def read_flows(segment: Segment, accounts: Accounts) -> pa.RecordBatch:
     amounts = quantities.cast(pa.decimal128(BALANCE_DIGITS, 0))
     flows = pa.concat_arrays([amounts, pc.negate(amounts)])
     heights = np.tile(block.to_numpy(), 2)
-    kept = accounts.wanted[places] & (heights >= segment.begin - segment.first)
+    kept = accounts.wanted[places] & (heights >= blocks.since)
     order = np.flatnonzero(kept)
     return batch_of(accounts, places[order], blocks.times[heights[order]], flows, order)

@@ -108,5 +108,5 @@ def diagnose_segments(paths: PathLike | Iterable[PathLike]) -> SegmentsReport:
 
 def _bounds(stretch: Stretch) -> tuple[int, int, str, str]:
     first, last = (read_blocks(stretch.segments[place]) for place in (0, -1))
-    begin = int(first.times[stretch.first - stretch.segments[0].first])
+    begin = int(first.times[first.since])
     return stretch.first, stretch.last, moment_text(begin), moment_text(int(last.times[-1]))

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -28,7 +29,7 @@ from balance_analysis.schema import (
     NAMED_ASSETS,
     NETWORK_PARTY,
 )
-from balance_analysis.segments.segment import ACCOUNTS, BALANCES, BLOCKS
+from balance_analysis.segments.segment import ACCOUNTS, BALANCES, BLOCKS, LEDGER
 from balance_analysis.text import list_text
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ _TYPES: Final = {
 }
 _BALANCE: Final = rf"^-?[0-9]{{1,{BALANCE_DIGITS}}}$"
 _TIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?\+00$"
+_AT_ONCE: Final = 1000
 _COLUMNS: Final = ("account_id", "vega_time", "balance")
 _IDS: Final = ("asset_id", "type", "party_id", "market_id")
 """The columns of accounts that are the columns of `ACCOUNT_KEY`."""
@@ -163,20 +165,26 @@ def _type_text(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The blocks of a segment, ascending: heights, times in microseconds, and these as text."""
+    """The blocks of a segment, ascending: heights, times in microseconds, and these as text.
+
+    Those from the place `since` on are taken of it.
+    """
 
     heights: NDArray[np.int64]
     times: NDArray[np.int64]
     texts: pa.StringArray
+    since: int
 
 
 def read_blocks(segment: Segment) -> Blocks:
     """Return all blocks of a segment.
 
+    A block of the same microsecond as the one before it has no row in the table.
+
     Raises
     ------
     IncompleteError
-        If a block is missing, or there is one too much.
+        If a block is missing for another reason, or there is one too much.
     DecodeError
         If the table is damaged.
     """
@@ -186,18 +194,39 @@ def read_blocks(segment: Segment) -> Blocks:
         raise DecodeError(f"{segment}: a block has no height")
     numbers = heights.cast(pa.int64()).to_numpy()
     order = np.argsort(numbers, kind="stable")
-    wanted = np.arange(segment.first, segment.last + 1)
-    if not np.array_equal(numbers[order], wanted):
-        lacks = list_text([str(height) for height in sorted({*wanted} - {*numbers})]) or "none"
+    found = numbers[order]
+    lacks = segment.last - segment.first + 1 - len(found)
+    ends = (found[0] - segment.first, segment.last - found[-1]) if len(found) else (1, 1)
+    is_whole = ends in {(0, 0), (0, 1)} and bool(np.all(np.diff(found) > 0))
+    if not is_whole or (lacks and not _are_of(segment, texts)):
         raise IncompleteError(
-            f"{segment} has {len(numbers)} blocks, not {len(wanted)} from {segment.first} to "
-            f"{segment.last}; missing: {lacks}"
+            f"{segment} has {len(found)} blocks, not {lacks + len(found)} from {segment.first} to "
+            f"{segment.last}; missing: {_missing(segment, found)}"
         )
     texts = texts.take(pa.array(order))
     times = moments_of(texts, f"{segment}: a block's time")
     if np.any(np.diff(times) <= 0):
         raise DecodeError(f"{segment}: the times of its blocks don't ascend")
-    return Blocks(wanted, times, texts)
+    since = min(int(np.searchsorted(found, segment.begin)), len(found) - 1)
+    return Blocks(found, times, texts, since)
+
+
+def _are_of(segment: Segment, moments: pa.StringArray) -> bool:
+    """Whether everything in a segment that has a time since the first of some has one of them."""
+    for name in (BALANCES, LEDGER, ACCOUNTS):
+        told = one_chunk(segment.table(name, ("vega_time",))["vega_time"])
+        since = told.filter(pc.greater_equal(told, pc.min(moments)))
+        if not pc.all(pc.is_in(since, moments), min_count=0).as_py():
+            return False
+    return True
+
+
+def _missing(segment: Segment, heights: NDArray[np.int64]) -> str:
+    """Return which heights of a segment are not there, as text."""
+    inside = heights[(heights >= segment.first) & (heights <= segment.last)]
+    edges = [segment.first - 1, *np.unique(inside).tolist(), segment.last + 1]
+    gaps = [(a + 1, b - 1) for a, b in pairwise(edges) if b - a > 1]
+    return list_text([f"{a}" if a == b else f"{a} to {b}" for a, b in gaps]) or "none"
 
 
 def moments_of(texts: pa.StringArray, what: str) -> NDArray[np.int64]:
@@ -253,15 +282,15 @@ def read_rows(segment: Segment, accounts: Accounts) -> SegmentRows:
         block, balances = block.filter(is_good), balances.filter(is_good)
         account = account[is_good.to_numpy(zero_copy_only=False)]
     places, heights = account, block.to_numpy()
-    kept = accounts.wanted[places] & (heights >= segment.begin - segment.first)
+    kept = accounts.wanted[places] & (heights >= blocks.since)
     order = np.flatnonzero(kept)
     if np.any(np.diff(heights[order]) < 0):
         order = order[np.argsort(heights[order], kind="stable")]
     rows = batch_of(accounts, places[order], blocks.times[heights[order]], balances, order)
     if has_repeats(rows):
         raise CheckError(f"{segment} has two rows of one account in one block")
-    since = segment.begin - segment.first
-    return SegmentRows(rows, bad_rows, blocks.heights[since:], blocks.times[since:])
+    since = slice(blocks.since, None)
+    return SegmentRows(rows, bad_rows, blocks.heights[since], blocks.times[since])
 
 
 def batch_of(
@@ -301,7 +330,7 @@ def are_balances(texts: pa.StringArray) -> pa.BooleanArray:
 def _bad_rows(rows: pa.Table, blocks: Blocks, accounts: Accounts) -> Iterator[BadRow]:
     """Yield bad rows with what is wrong with each."""
     times = dict(zip(blocks.texts.to_pylist(), blocks.times.tolist(), strict=True))
-    for row in rows.to_pylist():
+    for row in chain.from_iterable(batch.to_pylist() for batch in rows.to_batches(_AT_ONCE)):
         balance, text = row["balance"], row["vega_time"]
         time = times.get(text)
         if time is None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import glob
 import hashlib
+import logging
 import os
+import tarfile
 import zipfile
 import zlib
 from dataclasses import dataclass
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,11 +20,14 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from balance_analysis.errors import DecodeError
+from balance_analysis.text import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from balance_analysis.files.atomic import PathLike
+
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 METADATA: Final = "metadata.json"
 BALANCES: Final = "history/balances"
@@ -34,6 +40,21 @@ LIMITS: Final = "currentstate/network_limits"
 _NEEDED: Final = (BALANCES, BLOCKS, LEDGER, ACCOUNTS, ASSETS, LIMITS)
 _BLOCK: Final = 1 << 26
 """Bytes that pyarrow reads at once: a table that fits is one chunk."""
+
+_LARGEST: Final = 1 << 30
+"""Bytes of a table: a thousand times those of the main network, where a segment has 4,000 rows."""
+
+_ALWAYS_READ: Final = 1 << 24
+_TIGHTEST: Final = 100
+"""How many times smaller a larger table may be in the zip. A row has an id or a hash, whose digits
+are half as long at best, so nodes' tables are up to 10 times smaller."""
+
+_PACKINGS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_HIGHEST: Final = 10**18
+_OLD: Final = (
+    "written by a node older than v0.71, as a tar, which can't be read: take the zips of a node of "
+    "v0.71 or newer, or load the rows from a node that still has them with `export`"
+)
 
 _DAMAGES: Final = (
     zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, KeyError,
@@ -76,7 +97,7 @@ class Segment:
     last: int
     previous: str
     digest: str
-    after: int = 0
+    after: int = -1
 
     def __str__(self) -> str:
         return f"the segment {self.path}"
@@ -98,7 +119,7 @@ class Segment:
 
         def note(row: pacsv.InvalidRow) -> str:
             wrong.append(row)
-            return "skip"
+            return "error"
 
         try:
             rows = pacsv.read_csv(
@@ -112,22 +133,31 @@ class Segment:
                 ),
             )
         except (pa.ArrowException, KeyError) as error:
+            for row in wrong:
+                raise DecodeError(
+                    f"{self}: a line of the table {name} has {row.actual_columns} columns, not "
+                    f"{row.expected_columns}: {row.text!r}",
+                    row=row.text,
+                ) from error
             raise DecodeError(f"{self}: the table {name} can't be read: {error}") from error
-        for row in wrong[:1]:
-            raise DecodeError(
-                f"{self}: a line of the table {name} has {row.actual_columns} columns, not "
-                f"{row.expected_columns}: {row.text!r}",
-                row=row.text,
-            )
         return rows
 
     def read(self, name: str) -> bytes:
-        """Return a file of it; DecodeError if it is missing or damaged."""
+        """Return a file of it; DecodeError if it is missing, damaged or too large."""
         try:
             if self.path.is_dir():
+                _check_size((self.path / name).stat().st_size, _LARGEST)
                 return (self.path / name).read_bytes()
             with zipfile.ZipFile(self.path) as file:
-                return file.read(self.root + name)
+                info = file.getinfo(self.root + name)
+                _check_size(
+                    info.file_size, max(_ALWAYS_READ, min(_LARGEST, info.compress_size * _TIGHTEST))
+                )
+                if info.compress_type not in _PACKINGS:
+                    raise NotImplementedError("it is not deflated")
+                with file.open(info) as stream:
+                    # No more than it says, or a zip that lies of its sizes would fill the memory.
+                    return stream.read(info.file_size)
         except (*_DAMAGES, FileNotFoundError) as error:
             raise DecodeError(f"{self}: {name} can't be read: {error}") from error
 
@@ -139,18 +169,23 @@ def find_segments(paths: PathLike | Iterable[PathLike]) -> list[Segment]:
     ----------
     paths
         Zips, unpacked segments, folders that hold such at any depth, and patterns such as
-        `history/*.zip`.
+        `history/*.zip`. Tars of old nodes that stand beside such are left out, with a warning.
 
     Raises
     ------
     DecodeError
-        If a zip is no segment, or damaged.
+        If a zip is no segment, or damaged, or if there are tars alone.
     FileNotFoundError
         If a path names nothing.
     """
     named = [paths] if isinstance(paths, str | os.PathLike) else paths
     found = dict.fromkeys(each for path in named for each in _segments_at(Path(path)))
-    return [_open(path) for path in found]
+    old = [path for path in found if _is_old(path)]
+    if old and len(old) == len(found):
+        raise DecodeError(f"{old[0]} was {_OLD}")
+    if old:
+        logger.warning("%s left out, such as %s, %s", count_text(len(old), "segment"), old[0], _OLD)
+    return [_open(path) for path in found if path not in old]
 
 
 def are_segments(path: PathLike) -> bool:
@@ -159,7 +194,14 @@ def are_segments(path: PathLike) -> bool:
         found = next(_segments_at(Path(path)))
     except FileNotFoundError:
         return False
-    return found.is_dir() or zipfile.is_zipfile(found)
+    return found.is_dir() or zipfile.is_zipfile(found) or _is_old(found)
+
+
+def _is_old(path: Path) -> bool:
+    """Whether a path is a segment as nodes older than v0.71 wrote them."""
+    if path.is_dir() or zipfile.is_zipfile(path):
+        return False
+    return path.suffix == ".tar" or tarfile.is_tarfile(path)
 
 
 def _segments_at(path: Path) -> Iterator[Path]:
@@ -172,7 +214,8 @@ def _segments_at(path: Path) -> Iterator[Path]:
     elif path.is_file() or (path / METADATA).is_file():
         yield path
     else:
-        inside = [*path.rglob("*.zip"), *(file.parent for file in path.rglob(METADATA))]
+        inside = [*path.rglob("*.zip"), *path.rglob("*.tar")]
+        inside += [file.parent for file in path.rglob(METADATA)]
         if not inside:
             raise FileNotFoundError(f"there is no segment in the folder {path}")
         yield from sorted(inside)
@@ -195,11 +238,16 @@ def _open(path: Path) -> Segment:
     nameless = Segment(path, root, "", 0, 0, "", digest)
     try:
         told = msgspec.json.decode(nameless.read(METADATA), type=_Metadata)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(f"{path}: {METADATA} is not that of a segment: {error}") from error
     first, last = told.height_from, told.height_to
-    if not (0 <= first <= last and told.chain_id):
+    if not (0 <= first <= last < _HIGHEST and told.chain_id):
         raise DecodeError(f"{path}: {METADATA} tells no chain and blocks: {told}")
+    if last - first > (size := files[root + BLOCKS][0]):
+        raise DecodeError(
+            f"{path}: {METADATA} tells of the blocks {first:,} to {last:,}, and the table {BLOCKS} "
+            f"has {count_text(size, 'byte')}"
+        )
     return Segment(path, root, told.chain_id, first, last, told.previous, digest)
 
 
@@ -208,10 +256,17 @@ def _files_of(path: Path) -> Iterator[tuple[str, tuple[int, int]]]:
     if path.is_dir():
         for file in path.rglob("*"):
             if file.is_file():
-                content = file.read_bytes()
-                yield file.relative_to(path).as_posix(), (len(content), zlib.crc32(content))
+                with file.open("rb") as stream:
+                    parts = iter(partial(stream.read, _BLOCK), b"")
+                    digest = reduce(lambda crc, part: zlib.crc32(part, crc), parts, 0)
+                yield file.relative_to(path).as_posix(), (file.stat().st_size, digest)
         return
     with contextlib.closing(zipfile.ZipFile(path)) as packed:
         for info in packed.infolist():
             if not info.is_dir():
                 yield info.filename, (info.file_size, info.CRC)
+
+
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        raise EOFError(f"it would unpack to {size:,} bytes, where at most {most:,} can be right")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from balance_analysis.segments.segment import Segment
 
 _VALUES: Final = {"t": True, "f": False}
+_NOT_SET: Final = pd.Timestamp(0, tz="UTC")
 
 
 def read_segment_assets(segment: Segment) -> Assets:
@@ -75,6 +76,9 @@ def _values(row: dict[str, str]) -> dict[str, Any]:
 
 
 def _moment(text: str) -> pd.Timestamp | None:
-    """Return a moment; `None` where it is not set, or that of no time."""
-    moment = pd.to_datetime(text, utc=True, format="ISO8601") if text else None
-    return moment if moment is not None and moment.value > 0 else None
+    """Return a moment; `None` where it is not set."""
+    try:
+        moment = pd.to_datetime(text, utc=True, format="ISO8601").as_unit("ns") if text else None
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no moment in UTC between 1678 and 2262") from error
+    return None if moment == _NOT_SET else moment

@@ -9,7 +9,7 @@ import balance_analysis as ba
 from tests.archive.exporting import spread_history
 from tests.cli.running import fails, printed_commands, run
 from tests.node.truth import lines_of_rows, lines_of_table
-from tests.segments.writer import flip, make_segments, write_segments
+from tests.segments.writer import flip, make_segments, old_segment, packed, write_segments
 
 ROWS = spread_history(6, rows=90)
 
@@ -131,3 +131,32 @@ def test_segments_in_the_place_of_the_archive_are_refused(tmp_path):
     (told,) = printed_commands(said)
     run(*told)
     assert len(ba.Archive(tmp_path / "hist").read()) == len(ROWS)
+
+
+def test_segments_of_old_nodes_are_named_by_every_command(tmp_path):
+    write_segments(tmp_path / "segments", ROWS)
+    run("import", tmp_path / "archive", tmp_path / "segments")
+    for path in (old_segment(tmp_path / "old"), tmp_path / "old"):
+        for arguments in (
+            ("import", tmp_path / "other", path),
+            ("verify", tmp_path / "archive", "--segments", path),
+            ("doctor", path),
+        ):
+            said = fails(*arguments, code=5, folder=tmp_path)
+            assert "written by a node older than v0.71" in said
+            assert "take the zips of a node of v0.71 or newer" in said
+    old_segment(tmp_path / "segments")
+    said = run("import", tmp_path / "other", tmp_path / "segments").stderr
+    assert "1 segment left out" in said
+    assert "written by a node older than v0.71" in said
+
+
+def test_segments_that_cant_be_right_are_told_in_one_line(tmp_path):
+    parts = make_segments(ROWS)
+    parts[-1].metadata["HeightTo"] = 10**15
+    paths = [part.write(tmp_path / "segments") for part in parts]
+    large = packed(parts[0], tmp_path / "large.zip", b"\n" * 10**8)
+    for path, words in ((paths[-1], "tells of the blocks"), (large, "it would unpack to")):
+        said = run("import", tmp_path / "archive", path, code=5).stderr
+        assert words in said
+        assert len(said.splitlines()) == 1

@@ -16,6 +16,7 @@ from balance_analysis.explorer import views
 from balance_analysis.explorer.query import VIEWS, Query, read_query, write_key
 from balance_analysis.explorer.source import ArchiveSource, TableSource, keys_of
 from balance_analysis.explorer.views import Explorer
+from balance_analysis.frame import BALANCE_DTYPE
 from balance_analysis.known import known_of, note_known
 from balance_analysis.schema import from_microseconds
 from tests.analysis.tables import DAY, GENERAL, HOUR, LARGEST, MARGIN, OTHER, START, table_of
@@ -284,6 +285,14 @@ def test_accounts_are_found_by_any_part_of_an_id_or_a_type():
     assert found("M1") == found("margin") == found("TYPE_MARGIN") == {write_key(MARGIN)}
     assert found("a1") == {write_key(GENERAL), write_key(MARGIN)}
     assert found("zz") == set()
+    assert found("") == {write_key(GENERAL), write_key(MARGIN)}
+
+
+@given(st.lists(st.none() | st.integers(-LARGEST, LARGEST), max_size=20))
+def test_accounts_stand_the_largest_first_then_those_of_which_nothing_is_known(levels):
+    balances = pd.Series(levels, dtype=BALANCE_DTYPE)
+    expected = sorted(range(len(levels)), key=lambda at: (levels[at] is None, -(levels[at] or 0)))
+    assert views.by_size(balances).tolist() == expected
 
 
 def test_a_view_of_too_many_rows_is_refused(archive, monkeypatch):

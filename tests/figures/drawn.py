@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import random
 
+import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.dates import num2date
 
+import balance_analysis as ba
 from tests.analysis.tables import START, table_of
 
 HOUR = 3_600_000_000
@@ -110,6 +114,29 @@ def snapshots(*rows, since=None):
             "propose_asset_enabled_from": dates,
         }
     )
+
+
+def coverage_frame(*spans):
+    """Return a frame of an archive's coverage of (start, end, proven), microseconds, ascending."""
+    rows = []
+    for start, end, proven in spans:
+        if rows and rows[-1][1] < start:
+            rows.append((rows[-1][1], start, "gap"))
+        rows.append((start, end, "complete" if proven else "unproven"))
+    frame = pd.DataFrame(rows, columns=["start", "end", "state"])
+    moments = {name: pd.to_datetime(frame[name], unit="us", utc=True) for name in ("start", "end")}
+    return frame.assign(**moments)
+
+
+@functools.cache
+def type_style(account_type):
+    """Return the colour and the hatch in which an account type is drawn."""
+    table = table_of([("VOTE", account_type, "a1", "", START, 5)])
+    (line,), (area,) = ba.plot_balances(table).lines, ba.plot_totals(table).patches
+    colour = mpl.colors.to_hex(area.get_facecolor())
+    assert mpl.colors.to_hex(line.get_color()) == colour
+    plt.close("all")
+    return colour, area.get_hatch()
 
 
 def us(text):

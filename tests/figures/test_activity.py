@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import datetime as dt
+from itertools import pairwise
 
 import matplotlib as mpl
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,8 +11,6 @@ from matplotlib import pyplot as plt
 from matplotlib.dates import date2num
 
 import balance_analysis as ba
-from balance_analysis.figures.activity import class_bounds
-from balance_analysis.frame import empty_table
 from tests.analysis.tables import START, table_of
 from tests.figures.drawn import DAY, GENERAL, HOUR, entries, micros, us, visible_labels
 
@@ -69,13 +67,19 @@ def test_each_hour_of_the_week_has_the_count_of_all_weeks(hours):
     plt.close(ax.figure)
 
 
-@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=50).filter(any))
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=12).filter(any))
+@settings(max_examples=10)
 def test_classes_of_counts_ascend_and_hold_every_count(counts):
-    bounds = class_bounds(np.array(counts))
-    assert bounds == sorted(set(bounds))
-    assert 1 <= len(bounds) <= 4
-    assert bounds[0] <= min(count for count in counts if count)
-    assert bounds[-1] <= max(counts)
+    times = [START + day * DAY + n for day, count in enumerate(counts) for n in range(count)]
+    ax = ba.plot_activity(table_of([(*GENERAL, time, 1) for time in times]))
+    none, *classes = entries(ax)
+    bounds = [[int(bound) for bound in label.split(" to ")] for label in classes]
+    assert none == "0"
+    assert 1 <= len(classes) <= 4
+    assert all(after[0] == before[-1] + 1 for before, after in pairwise(bounds))
+    assert bounds[-1][-1] == max(counts)
+    assert all(any(includes(label, count) for label in classes) for count in counts if count)
+    plt.close(ax.figure)
 
 
 def test_monday_stands_at_the_top():
@@ -121,5 +125,5 @@ def test_another_kind_is_refused():
 
 @pytest.mark.parametrize("kind", ["calendar", "week"])
 def test_no_rows_give_axes_that_say_so(kind):
-    ax = ba.plot_activity(empty_table(), kind=kind)
+    ax = ba.plot_activity(table_of([]), kind=kind)
     assert [text.get_text() for text in ax.texts] == ["no balance changes"]

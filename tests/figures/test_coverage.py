@@ -7,18 +7,11 @@ from hypothesis import strategies as st
 from matplotlib import pyplot as plt
 
 import balance_analysis as ba
-from balance_analysis.archive.coverage import Coverage, Interval
 from balance_analysis.demo import sample_archive
 from tests.analysis.tables import table_of
-from tests.figures.drawn import GENERAL, HOUR, micros, us
+from tests.figures.drawn import GENERAL, HOUR, coverage_frame, micros, us
 
 START = us("2023-04-01")
-
-
-def frame_of(spans):
-    """Return the frame of an archive's coverage of (start, end, proven)."""
-    intervals = (Interval(*span, "https://node.example", None, "2023-05-01") for span in spans)
-    return Coverage(tuple(intervals)).to_frame()
 
 
 def bars(ax):
@@ -43,7 +36,7 @@ def test_every_stretch_is_drawn_in_the_row_of_its_state(parts):
         at += (pause - 1) * HOUR
         spans.append((at, at + length * HOUR, proven))
         at = spans[-1][1]
-    frame = frame_of(spans)
+    frame = coverage_frame(*spans)
     ax = ba.plot_coverage(frame)
     expected = {}
     for start, end, state in zip(frame["start"], frame["end"], frame["state"], strict=True):
@@ -56,7 +49,7 @@ def test_every_stretch_is_drawn_in_the_row_of_its_state(parts):
 def test_rows_stand_in_the_order_complete_unproven_gap_with_their_lengths():
     day = 24 * HOUR
     spans = [(START, START + day, False), (START + 3 * day, START + 4 * day + HOUR, True)]
-    ax = ba.plot_coverage(frame_of(spans))
+    ax = ba.plot_coverage(coverage_frame(*spans))
     assert [label.get_text() for label in ax.get_yticklabels()] == [
         "complete\n1 day 1 hour",
         "unproven\n1 day",
@@ -67,7 +60,7 @@ def test_rows_stand_in_the_order_complete_unproven_gap_with_their_lengths():
 def test_a_gap_of_an_hour_is_seen_among_years():
     year = 365 * 24 * HOUR
     spans = [(START, START + year, True), (START + year + HOUR, START + 4 * year, True)]
-    ax = ba.plot_coverage(frame_of(spans))
+    ax = ba.plot_coverage(coverage_frame(*spans))
     ax.figure.canvas.draw()
     gap = ax.collections[-1]
     assert gap.get_linewidth()[0] >= 1
@@ -83,7 +76,7 @@ def test_an_archive_is_drawn_by_its_coverage():
 
 
 def test_nothing_covered_gives_axes_that_say_so():
-    ax = ba.plot_coverage(frame_of([]))
+    ax = ba.plot_coverage(coverage_frame())
     assert [text.get_text() for text in ax.texts] == ["nothing is covered yet"]
 
 

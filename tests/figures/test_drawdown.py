@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from matplotlib import pyplot as plt
 
 import balance_analysis as ba
-from balance_analysis.frame import empty_table
 from tests.analysis.tables import START, table_of
 from tests.figures.drawn import DAY, GENERAL, HOUR, MARGIN, areas, lines, said, us
 
@@ -47,6 +46,6 @@ def test_several_accounts_are_refused_with_the_way_to_select_one():
 
 @pytest.mark.parametrize("end", [None, "2020-01-01"])
 def test_no_rows_give_axes_that_say_so(end):
-    table = empty_table() if end is None else table_of([(*GENERAL, START, 5)])
+    table = table_of([]) if end is None else table_of([(*GENERAL, START, 5)])
     ax = ba.plot_drawdown(table, end=end)
     assert ax.texts[0].get_text().startswith("no balance changes")

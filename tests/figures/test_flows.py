@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from matplotlib import pyplot as plt
 
 import balance_analysis as ba
-from balance_analysis.frame import empty_table
 from tests.analysis.tables import START, by_account, table_of
 from tests.figures.drawn import (
     GENERAL,
@@ -92,7 +91,7 @@ def test_the_axis_names_the_period(freq, measure):
 
 
 def test_no_rows_give_axes_that_say_so():
-    ax = ba.plot_flows(empty_table())
+    ax = ba.plot_flows(table_of([]))
     assert [text.get_text() for text in ax.texts] == ["no balance changes"]
 
 
@@ -139,11 +138,11 @@ def test_an_empty_interval_is_named_with_both_its_bounds():
     assert [text.get_text() for text in ax.texts] == [
         "no balance changes\nfrom 2023-04-02 to 2023-04-05"
     ]
-    ax = ba.plot_flows(empty_table(), start="2023-04-02")
+    ax = ba.plot_flows(table_of([]), start="2023-04-02")
     assert [text.get_text() for text in ax.texts] == ["no balance changes\nfrom 2023-04-02"]
 
 
-@pytest.mark.parametrize("table", [empty_table(), table_of([(*GENERAL, START, 5)])])
+@pytest.mark.parametrize("table", [table_of([]), table_of([(*GENERAL, START, 5)])])
 def test_what_is_no_frequency_is_refused_in_plain_words(table):
     with pytest.raises(ValueError, match="'nonsense' is no frequency of pandas, such as"):
         ba.plot_flows(table, freq="nonsense")

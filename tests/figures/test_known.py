@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import balance_analysis as ba
 from balance_analysis.known import note_known
-from balance_analysis.schema import from_microseconds
 from tests.analysis.tables import opening_frame, table_of
 from tests.figures.drawn import (
     DAY,
@@ -37,6 +37,10 @@ NAMES = ["balances", "totals", "flows", "drawdown", "largest"]
 ROWS = [(*GENERAL, START + day * DAY, level) for day, level in ((0, 5), (1, 6), (6, 4))]
 
 
+def moment(microseconds):
+    return pd.Timestamp(microseconds, unit="us", tz="UTC")
+
+
 def told(*days, rows=ROWS):
     """Return a table that tells which stretches of days are known."""
     table = table_of(rows)
@@ -57,7 +61,7 @@ def unknown_from(steps):
 @pytest.mark.parametrize("plot", OF_TIME, ids=NAMES)
 @pytest.mark.parametrize("by_argument", [False, True])
 def test_the_axis_reaches_to_the_end_of_what_is_known(plot, by_argument):
-    known = [(from_microseconds(START), from_microseconds(START + 30 * DAY))]
+    known = [(moment(START), moment(START + 30 * DAY))]
     ax = plot(table_of(ROWS), known=known) if by_argument else plot(told((0, 30)))
     high = micros([ax.get_xlim()[1]])[0]
     assert START + 30 * DAY <= high < START + 32 * DAY
@@ -72,8 +76,8 @@ def test_a_frame_that_states_nothing_ends_with_its_last_row(plot):
 
 @pytest.mark.parametrize("plot", OF_TIME, ids=NAMES)
 def test_gaps_and_what_lies_past_the_known_end_are_hatched(plot):
-    end = from_microseconds(START + 12 * DAY)
-    ax = plot(told((0, 3), (5, 8)), start=from_microseconds(START), end=end)
+    end = moment(START + 12 * DAY)
+    ax = plot(told((0, 3), (5, 8)), start=moment(START), end=end)
     spans = [(START + 3 * DAY, START + 5 * DAY), (START + 8 * DAY, START + 12 * DAY)]
     assert [span[1:] for span in shaded(ax, HATCH)] == spans
     assert entries(ax).count(INCOMPLETE) == 1
@@ -81,7 +85,7 @@ def test_gaps_and_what_lies_past_the_known_end_are_hatched(plot):
 
 @pytest.mark.parametrize("plot", [OF_TIME[0], OF_TIME[1], OF_TIME[3]], ids=["b", "t", "d"])
 def test_no_step_is_carried_across_a_gap_or_past_the_known_end(plot):
-    steps = drawn(plot(told((0, 3), (5, 8)), end=from_microseconds(START + 12 * DAY)))
+    steps = drawn(plot(told((0, 3), (5, 8)), end=moment(START + 12 * DAY)))
     expected = [(0, 5.0), (1, 6.0), (3, None), (6, 4.0), (8, None), (12, None)]
     assert [(time, None if np.isnan(x) else x) for time, x in steps] == [
         (START + day * DAY, level) for day, level in expected
@@ -90,7 +94,7 @@ def test_no_step_is_carried_across_a_gap_or_past_the_known_end(plot):
 
 @pytest.mark.parametrize("freq", ["1D", "5D"])
 def test_a_step_of_a_period_ends_where_a_gap_begins(freq):
-    options = {"freq": freq, "start": from_microseconds(START)}
+    options = {"freq": freq, "start": moment(START)}
     table = told((0, 2.5), (5, 8))
     for ax in (
         ba.plot_totals(table, **options),
@@ -122,7 +126,7 @@ def test_an_account_that_is_seen_for_a_moment_is_a_dot():
 def test_an_opening_is_drawn_from_the_start_on(plot):
     opening = opening_frame({GENERAL: (3, None)})
     table = told((0, 8), rows=ROWS[1:])
-    ax = plot(table, opening=opening, start=from_microseconds(START))
+    ax = plot(table, opening=opening, start=moment(START))
     assert micros([ax.get_xlim()[0]])[0] < START + HOUR
     if plot is OF_TIME[2]:
         assert "inflow" in entries(ax)
@@ -146,13 +150,13 @@ def test_a_group_that_only_an_opening_tells_is_in_the_totals():
 
 
 def test_totals_say_of_what_is_unknown_at_the_end():
-    ax = ba.plot_totals(told((0, 3)), end=from_microseconds(START + 5 * DAY))
+    ax = ba.plot_totals(told((0, 3)), end=moment(START + 5 * DAY))
     assert "general unknown" in entries(ax)
     assert "without 1 of 1 accounts while unknown" in said(ax)
 
 
 def test_an_interval_of_which_nothing_is_known_says_so():
-    bounds = {n: from_microseconds(START + d * DAY) for n, d in (("start", 9), ("end", 12))}
+    bounds = {n: moment(START + d * DAY) for n, d in (("start", 9), ("end", 12))}
     for plot in (ba.plot_balances, ba.plot_totals, ba.plot_drawdown):
         assert plot(told((0, 8)), **bounds).texts[0].get_text().startswith("no balance is known")
 
@@ -161,7 +165,7 @@ def test_the_lorenz_curve_is_of_the_last_moment_that_is_known():
     table = told((0, 30))
     title = ba.plot_concentration(table).get_title("left")
     assert title == "How unevenly VOTE is held at 2023-05-01"
-    late = ba.plot_concentration(table, when=from_microseconds(START + 31 * DAY))
+    late = ba.plot_concentration(table, when=moment(START + 31 * DAY))
     assert late.texts[0].get_text() == "nobody is known to hold anything\nat 2023-05-02"
     held = opening_frame({MARGIN: (12, None)})
     ax = ba.plot_concentration(told((0, 30), rows=ROWS[:1]), opening=held, n=1)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,12 +14,11 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 import balance_analysis as ba
-from balance_analysis.archive.coverage import Coverage, Interval
-from balance_analysis.figures.legends import fit_legend, spread
 from tests.analysis.tables import START, table_of
 from tests.figures.drawn import (
     DAY,
     GENERAL,
+    coverage_frame,
     entries,
     history,
     snapshots,
@@ -36,16 +34,11 @@ LIMITS = snapshots(
     ("2023-04-25", "2023-04-25", True, False),
     since=[None, "2023-04-01", "2023-04-01"],
 )
-COVERAGE = Coverage(
-    tuple(
-        Interval(us(start), us(end), proven, "https://node.example", 7, "2023-05-01")
-        for start, end, proven in (
-            ("2021-04-01", "2022-04-01", True),
-            ("2022-04-02", "2023-04-01", False),
-            ("2023-04-01", "2023-05-01", True),
-        )
-    )
-).to_frame()
+COVERAGE = coverage_frame(
+    (us("2021-04-01"), us("2022-04-01"), True),
+    (us("2022-04-02"), us("2023-04-01"), False),
+    (us("2023-04-01"), us("2023-05-01"), True),
+)
 
 
 def in_markets(table):
@@ -234,35 +227,55 @@ def test_lines_are_named_at_their_ends_where_there_is_room():
     assert ax.get_legend() is not None
 
 
-@given(st.lists(st.floats(-50, 150), max_size=12), st.floats(1, 8), st.floats(-20, 0))
-def test_names_are_spread_in_their_order_and_no_farther_than_needed(places, distance, low):
-    found = spread(np.array(places), distance, low, 120)
-    order = np.argsort(places, kind="stable")
-    assert (np.diff(found[order]) >= distance - 1e-6).all()
-    assert (found >= low - 1e-6).all()
-    assert (found <= 120 + 1e-6).all()
-    if (np.diff(np.sort(places)) >= distance).all() and (np.array(places) >= low).all():
-        assert np.allclose(found, np.minimum(places, found))
+@given(st.lists(st.integers(0, 100), min_size=2, max_size=8))
+@settings(max_examples=8)
+def test_names_are_spread_in_their_order_and_no_farther_than_needed(levels):
+    rows = [("VOTE", GENERAL[1], f"p{n}", "", START, level) for n, level in enumerate(levels)]
+    ax = ba.plot_balances(table_of(rows), ax=axes_of((10, 4)), end="2023-05-01")
+    check_layout(ax)
+    boxes = {text.get_text(): Text.get_window_extent(text) for text in ax.texts}
+    ends = {
+        line.get_label(): ax.transData.transform((0, line.get_ydata()[-1]))[1] for line in ax.lines
+    }
+    assert set(boxes) == set(ends)
+    ascending = sorted(ends, key=ends.__getitem__)
+    assert all(inside(box, ax.bbox) for box in boxes.values())
+    assert all(
+        boxes[low].y0 < boxes[high].y0
+        for low, high in pairwise(ascending)
+        if ends[low] < ends[high]
+    )
+    room = 1.5 * max(box.height for box in boxes.values())
+    if all(ends[high] - ends[low] > room for low, high in pairwise(ascending)):
+        shifts = [(boxes[name].y0 + boxes[name].y1) / 2 - ends[name] for name in ascending]
+        assert max(map(abs, shifts)) < room
 
 
 @given(
     st.lists(
-        st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=60), max_size=20
+        st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=60),
+        min_size=1,
+        max_size=20,
+        unique=True,
     ),
     st.floats(60, 800),
     st.floats(40, 600),
 )
-@settings(max_examples=30)
-def test_a_legend_has_room_or_says_how_many_have_none(labels, width, height):
-    found = fit_legend(labels, ["unknown"], "", width, height)
-    if found is not None:
-        size, columns, shown, texts, _ = found
-        rows = -(-len(texts) // columns)
-        assert rows * size < height
-        assert len(texts) == shown + 1 + (shown < len(labels))
-        if shown < len(labels):
-            more = len(labels) - shown
-            assert texts[shown] == f"and {more} other{'s' * (more > 1)}"
+@settings(max_examples=15)
+def test_a_legend_has_room_or_says_how_many_have_none(parties, width, height):
+    rows = [("VOTE", GENERAL[1], party, "", START, 5) for party in parties]
+    ax = plt.figure(figsize=(width / 72, height / 72)).add_axes((0, 0, 1, 1))
+    ba.plot_concentration(table_of(rows), ax=ax, kind="largest", n=len(parties))
+    ax.figure.draw_without_rendering()
+    legend = ax.get_legend()
+    if legend is not None:
+        assert inside(legend.get_window_extent(), ax.bbox)
+        *_, last = entries(ax)
+        handles = [each for each in legend.legend_handles if hasattr(each, "get_facecolor")]
+        if len(handles) < len(parties):
+            more = len(parties) - len(handles)
+            assert last == f"and {more} other{'s' * (more > 1)}"
+    plt.close(ax.figure)
 
 
 def test_limits_and_legends_that_a_caller_sets_stay():

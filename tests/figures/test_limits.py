@@ -3,19 +3,27 @@ from __future__ import annotations
 import matplotlib as mpl
 import pandas as pd
 import pytest
-from hypothesis import strategies as st
 
-from balance_analysis.figures.styles import BLUE, VERMILION
-from balance_analysis.figures.timelines import plot_limits, proposal_spans
+import balance_analysis as ba
 from tests.analysis.tables import table_of
-from tests.figures.drawn import GENERAL, entries, micros, snapshots, us
+from tests.figures.drawn import GENERAL, entries, micros, shaded, snapshots, us
 
 
 def spans_of(limits, kind="market"):
+    """Return the days that are shaded in a figure of all of 2023."""
+    table = table_of([(*GENERAL, us("2023-01-01"), 5)])
+    ax = ba.plot_balances(table, end="2024-01-01", limits=limits)
     return [
-        tuple(pd.Timestamp(t, unit="us").isoformat()[:10] for t in span)
-        for span in proposal_spans(limits, kind)
+        tuple(pd.Timestamp(bound, unit="us").isoformat()[:10] for bound in span)
+        for label, *span in shaded(ax)
+        if label == f"{kind} proposals enabled"
     ]
+
+
+def edge_of(ax, state):
+    """Return the colour that the legend says a state has."""
+    handles = dict(zip(entries(ax), ax.get_legend().legend_handles, strict=True))
+    return mpl.colors.to_hex(handles[state].get_edgecolor())
 
 
 def lane(ax, flag):
@@ -26,7 +34,7 @@ def lane(ax, flag):
         for path in collection.get_paths():
             y = path.vertices[:, 1]
             if y.min() < place < y.max():
-                colour = mpl.colors.to_hex(collection.get_edgecolor()[0]).upper()
+                colour = mpl.colors.to_hex(collection.get_edgecolor()[0])
                 x = path.vertices[:, 0]
                 found.append((colour, collection.get_hatch(), *micros([x.min(), x.max()])))
     return found
@@ -36,10 +44,10 @@ def test_a_limit_is_known_only_between_its_first_and_its_last_sight():
     limits = snapshots(
         ("2023-04-01", "2023-04-03", False, True), ("2023-04-05", "2023-04-06", True, True)
     )
-    ax = plot_limits(limits, end="2023-04-09")
+    ax = ba.plot_limits(limits, end="2023-04-09")
     bars = lane(ax, "can propose market")
-    assert (VERMILION, None, us("2023-04-01"), us("2023-04-03")) in bars
-    assert (BLUE, None, us("2023-04-05"), us("2023-04-06")) in bars
+    assert (edge_of(ax, "no"), None, us("2023-04-01"), us("2023-04-03")) in bars
+    assert (edge_of(ax, "yes"), None, us("2023-04-05"), us("2023-04-06")) in bars
     assert [bar[2:] for bar in bars if bar[1] == "////"] == [
         (us("2023-04-03"), us("2023-04-05")),
         (us("2023-04-06"), us("2023-04-09")),
@@ -49,7 +57,7 @@ def test_a_limit_is_known_only_between_its_first_and_its_last_sight():
 
 
 def test_a_snapshot_that_was_seen_once_has_an_edge():
-    ax = plot_limits(snapshots(("2023-04-01", "2023-04-01", True, True)))
+    ax = ba.plot_limits(snapshots(("2023-04-01", "2023-04-01", True, True)))
     ax.figure.canvas.draw()
     assert all(c.get_linewidth()[0] > 1 for c in ax.collections if c.get_paths())
     assert ax.get_xlim()[1] - ax.get_xlim()[0] > 0.9
@@ -57,22 +65,22 @@ def test_a_snapshot_that_was_seen_once_has_an_edge():
 
 def test_what_a_snapshot_tells_of_the_time_before_it_is_drawn_in_another_colour():
     limits = snapshots(("2023-04-03", "2023-04-05", True, True), since=["2023-04-02"])
-    ax = plot_limits(limits)
-    told = [bar for bar in lane(ax, "propose market enabled") if bar[0] != BLUE]
+    ax = ba.plot_limits(limits)
+    told = [bar for bar in lane(ax, "propose market enabled") if bar[0] != edge_of(ax, "yes")]
     assert [bar[2] for bar in told] == [us("2023-04-02")]
-    assert not [bar for bar in lane(ax, "can propose market") if bar[0] != BLUE]
+    assert not [bar for bar in lane(ax, "can propose market") if bar[0] != edge_of(ax, "yes")]
     assert "yes, as a later snapshot tells" in entries(ax)
 
 
 def test_a_date_long_ago_takes_no_more_than_half_of_the_timeline():
     limits = snapshots(("2023-04-03", "2023-04-13", True, True), since=["2020-01-01"])
-    left = micros([plot_limits(limits).get_xlim()[0]])[0]
+    left = micros([ba.plot_limits(limits).get_xlim()[0]])[0]
     assert us("2023-03-23") < left < us("2023-03-25")
 
 
 def test_no_snapshot_gives_axes_that_say_so():
     limits = snapshots(("2023-04-01", "2023-04-01", True, True))[:0]
-    ax = plot_limits(limits)
+    ax = ba.plot_limits(limits)
     assert [text.get_text() for text in ax.texts] == ["no snapshot of the limits"]
 
 
@@ -103,13 +111,10 @@ def test_proposals_that_are_to_be_enabled_later_are_not_enabled():
     assert spans_of(limits) == []
 
 
-days = st.integers(1, 60).map(lambda day: pd.Timestamp("2023-03-10") + pd.Timedelta(days=day))
-
-
 def test_a_bar_that_began_before_the_timeline_has_no_edge_in_it_and_says_when():
     limits = snapshots(("2023-04-26", "2023-04-26", True, True), since=["2023-03-01T12:00"])
-    ax = plot_limits(limits)
-    (told,) = [bar for bar in lane(ax, "propose market enabled") if bar[0] != BLUE]
+    ax = ba.plot_limits(limits)
+    (told,) = [bar for bar in lane(ax, "propose market enabled") if bar[0] != edge_of(ax, "yes")]
     assert told[2] == us("2023-03-01T12:00") < micros([ax.get_xlim()[0]])[0]
     said = [text.get_text().strip() for text in ax.texts]
     assert said == ["◂ since 2023-03-01T12:00Z"] * 2
@@ -117,12 +122,12 @@ def test_a_bar_that_began_before_the_timeline_has_no_edge_in_it_and_says_when():
 
 def test_the_timeline_begins_where_it_is_asked_to():
     limits = snapshots(("2023-04-16", "2023-04-26", True, True), since=["2023-03-01"])
-    left = micros([plot_limits(limits, start="2023-04-10", end="2023-05-01").get_xlim()[0]])[0]
+    left = micros([ba.plot_limits(limits, start="2023-04-10", end="2023-05-01").get_xlim()[0]])[0]
     assert us("2023-04-09T12:00") < left < us("2023-04-10")
     with pytest.raises(ValueError, match="start is after the end, 2023-04-26"):
-        plot_limits(limits, start="2023-04-27")
+        ba.plot_limits(limits, start="2023-04-27")
 
 
 def test_a_frame_that_is_no_limits_is_refused():
     with pytest.raises(ValueError, match=r"Archive\.limits.*no column first_seen, last_seen"):
-        plot_limits(table_of([(*GENERAL, us("2023-04-01"), 5)]))
+        ba.plot_limits(table_of([(*GENERAL, us("2023-04-01"), 5)]))

@@ -6,13 +6,13 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 
 import balance_analysis as ba
-from balance_analysis.figures.styles import account_styles, type_style
-from tests.figures.drawn import history
+from tests.analysis.tables import START, table_of
+from tests.figures.drawn import history, type_style
 
 # Machado, Oliveira and Fernandes (2009), severity 1.0, on linear light.
 SEEN_BY = {
@@ -69,7 +69,7 @@ def contrast(colour, other):
 
 @pytest.mark.parametrize("seen", SEEN_BY.values(), ids=SEEN_BY)
 def test_the_common_account_types_can_be_told_apart_by_colour(seen):
-    colours = [lab(type_style(f"ACCOUNT_TYPE_{name}").colour, seen) for name in LARGE_TYPES]
+    colours = [lab(type_style(f"ACCOUNT_TYPE_{name}")[0], seen) for name in LARGE_TYPES]
     assert min(np.linalg.norm(a - b) for a, b in combinations(colours, 2)) > 10
 
 
@@ -77,15 +77,14 @@ def test_the_common_account_types_can_be_told_apart_by_colour(seen):
 def test_any_two_account_types_differ_in_colour_or_hatch_and_line(seen):
     styles = [type_style(each) for each in ba.ACCOUNT_TYPES]
     for one, other in combinations(styles, 2):
-        same_pattern = (one.hatch, one.dashes) == (other.hatch, other.dashes)
-        difference = np.linalg.norm(lab(one.colour, seen) - lab(other.colour, seen))
-        assert not same_pattern or difference > 5
+        difference = np.linalg.norm(lab(one[0], seen) - lab(other[0], seen))
+        assert one[1] != other[1] or difference > 5
 
 
 @pytest.mark.parametrize("account_type", ba.ACCOUNT_TYPES)
 @pytest.mark.parametrize("paper", ["#ffffff", ba.DARK_STYLE["figure.facecolor"]])
 def test_every_colour_stands_out_on_light_and_on_dark(account_type, paper):
-    assert contrast(type_style(account_type).colour, paper) > 1.4
+    assert contrast(type_style(account_type)[0], paper) > 1.4
 
 
 @pytest.mark.parametrize("name", ["text.color", "axes.labelcolor", "xtick.labelcolor"])
@@ -93,12 +92,19 @@ def test_words_of_the_dark_style_can_be_read(name):
     assert contrast(ba.DARK_STYLE[name], ba.DARK_STYLE["figure.facecolor"]) > 7
 
 
-@given(st.lists(st.sampled_from([*ba.ACCOUNT_TYPES, "ACCOUNT_TYPE_OF_TOMORROW"]), max_size=12))
+@given(
+    st.lists(
+        st.sampled_from([*ba.ACCOUNT_TYPES, "ACCOUNT_TYPE_OF_TOMORROW"]), min_size=1, max_size=12
+    )
+)
+@settings(max_examples=15)
 def test_accounts_that_share_an_axes_are_all_drawn_differently(types):
-    styles = account_styles(types)
-    assert len(set(styles)) == len(styles)
-    for account_type in set(types):
-        assert styles[types.index(account_type)] == type_style(account_type)
+    rows = [("VOTE", each, f"a{n:02}", "", START, 5) for n, each in enumerate(types)]
+    ax = ba.plot_concentration(table_of(rows), kind="largest", n=len(types))
+    styles = [(mpl.colors.to_hex(area.get_facecolor()), area.get_hatch()) for area in ax.patches]
+    plt.close(ax.figure)
+    assert len(set(styles)) == len(styles) == len(types)
+    assert {type_style(account_type) for account_type in types} <= set(styles)
 
 
 def test_a_type_that_nobody_knows_has_a_style_of_no_known_type():
@@ -118,7 +124,7 @@ def test_a_type_has_one_colour_in_every_figure():
             if is_margin(area)
         }
     found.add(ba.plot_drawdown(margin).lines[0].get_color())
-    assert {each.lower() for each in found} == {type_style("ACCOUNT_TYPE_MARGIN").colour.lower()}
+    assert {each.lower() for each in found} == {type_style("ACCOUNT_TYPE_MARGIN")[0]}
 
 
 def is_margin(artist):
@@ -136,8 +142,8 @@ def test_a_dark_figure_has_no_dark_words():
 
 @pytest.mark.parametrize("account_type", LARGE_TYPES)
 def test_further_accounts_of_a_type_stand_out_on_dark_and_can_be_told_apart(account_type):
-    styles = account_styles([f"ACCOUNT_TYPE_{account_type}"] * 3)
-    colours = [style.colour for style in styles]
+    table = history(5, parties=3, types=(account_type,))
+    colours = [line.get_color() for line in ba.plot_balances(table).lines]
     assert min(contrast(each, ba.DARK_STYLE["figure.facecolor"]) for each in colours) > 3
     for seen in SEEN_BY.values():
         pairs = combinations([lab(colour, seen) for colour in colours], 2)

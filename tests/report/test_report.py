@@ -168,7 +168,7 @@ def test_an_id_is_only_in_the_data_whatever_is_in_it(tmp_path_factory, ids):
     asset, party, market = ids
     account = (asset, "ACCOUNT_TYPE_X", party, market)
     page = read_page(write(table_of([(*account, START, 5)]), tmp_path_factory.mktemp("ids")))
-    assert len(page.all("script")) == 3
+    assert len(page.all("script")) == 2
     assert not page.all("img")
     assert page.summary(account)["closing"] == "5"
 

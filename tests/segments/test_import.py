@@ -297,6 +297,32 @@ def test_the_limits_have_their_true_timeline_whatever_nodes_told_before(tmp_path
         assert ba.Archive(folder).verify().is_whole
 
 
+@pytest.mark.parametrize("year", ["0001", "9999"])
+def test_limits_of_a_year_that_nobody_can_mean_are_named_before_anything_is_written(tmp_path, year):
+    parts = make_segments(ROWS, limits=[limits_at(TIMES[0])])
+    for part in parts:
+        for row in part.tables["currentstate/network_limits"]:
+            row["propose_asset_enabled_from"] = f"{year}-01-01 00:00:00+00"
+        part.write(tmp_path / "segments")
+    with pytest.raises(ba.DecodeError, match=f"'{year}-01-01 00:00:00.00' is no moment in UTC"):
+        imported(tmp_path / "archive", tmp_path / "segments")
+    assert not (tmp_path / "archive").exists()
+
+
+def test_limits_since_a_moment_before_1970_are_kept(tmp_path):
+    write_segments(
+        tmp_path / "segments",
+        ROWS,
+        limits=[
+            limits_at(TIMES[0], propose_asset_enabled_from=-(10**15), propose_market_enabled_from=0)
+        ],
+    )
+    imported(tmp_path / "archive", tmp_path / "segments")
+    found = ba.Archive(tmp_path / "archive").limits()
+    assert found["propose_asset_enabled_from"][0] == pd.Timestamp(-(10**15), tz="UTC")
+    assert pd.isna(found["propose_market_enabled_from"][0])
+
+
 def test_the_assets_of_the_newest_segment_are_the_archives(tmp_path):
     asset = ROWS[0].asset_id
     write_segments(tmp_path / "new", ROWS, assets={asset: ("NEW", 6)})

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import tracemalloc
 import zipfile
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +16,15 @@ import balance_analysis as ba
 from balance_analysis.known import known_of
 from tests.loopback import LoopbackNode, Row, histories, random_history
 from tests.node.truth import lines_of_rows, lines_of_table
-from tests.segments.writer import CHAIN, flip, make_segments, pg_time, write_segments
+from tests.segments.writer import (
+    CHAIN,
+    flip,
+    make_segments,
+    old_segment,
+    packed,
+    pg_time,
+    write_segments,
+)
 
 ROWS = random_history(5, rows=160, accounts=40, largest_block=9)
 TIMES = sorted({row.timestamp_ns for row in ROWS})
@@ -149,6 +159,63 @@ def test_a_zip_may_hold_its_files_in_a_folder(tmp_path):
     assert len(ba.read_segments(tmp_path)) == len(ROWS)
 
 
+def test_the_block_0_is_taken_and_nothing_was_before_it(tmp_path):
+    write_segments(tmp_path / "segments", ROWS, first=0)
+    table = ba.read_segments(tmp_path / "segments")
+    assert lines_of_table(table) == lines_of_rows(ROWS)
+    assert known_of(table) == ((TIMES[0] // 1000, TIMES[-1] // 1000 + 1),)
+    assert not ba.deltas(table)["delta"].isna().any()
+    archive = ba.Archive(tmp_path / "archive")
+    ba.import_segments(archive, tmp_path / "segments")
+    assert archive.read().equals(table)
+    assert list(archive.blocks()["height"])[:2] == [0, 1]
+
+
+def sharing(rows, each, twins):
+    """Return segments in which blocks have the time of the one before, and so no row."""
+    segments = make_segments(rows, each=each)
+    for segment in segments:
+        blocks = segment.tables["history/blocks"]
+        times = {block["vega_time"]: block["vega_time"] for block in blocks}
+        for before, block in pairwise(blocks):
+            if block["height"] in twins:
+                times[block["vega_time"]] = before["vega_time"]
+        for name in ("history/balances", "history/ledger", "currentstate/accounts"):
+            for row in segment.tables[name]:
+                row["vega_time"] = times.get(row["vega_time"], row["vega_time"])
+        kept = [block for block in blocks if times[block["vega_time"]] == block["vega_time"]]
+        segment.tables["history/blocks"] = kept
+    return segments
+
+
+@given(rows=histories(most_rows=60, most_accounts=30), each=st.integers(1, 9), data=st.data())
+@settings(max_examples=15, deadline=None)
+def test_a_block_of_the_time_of_the_one_before_has_no_row_and_nothing_is_missing(
+    tmp_path_factory, rows, each, data
+):
+    folder, times = tmp_path_factory.mktemp("twins"), sorted({row.timestamp_ns for row in rows})
+    twins = [n for n in range(2, len(times) + 1) if (n - 1) % each and data.draw(st.booleans())]
+    # The last of two in a row alone: a node's clock goes on.
+    twins = {n for n in twins if n - 1 not in twins}
+    moved = {times[n - 1]: times[n - 2] for n in twins}
+    kept = {}
+    for row in rows:
+        at = moved.get(row.timestamp_ns, row.timestamp_ns)
+        kept[row.account, at] = replace(row, timestamp_ns=at)
+    if not kept:
+        return
+    for segment in sharing(rows, each, {str(n) for n in twins}):
+        last = {(x["account_id"], x["vega_time"]): x for x in segment.tables["history/balances"]}
+        segment.tables["history/balances"] = [*last.values()]
+        segment.write(folder)
+    table = ba.read_segments(folder)
+    assert lines_of_table(table) == lines_of_rows(sorted(kept.values(), key=lambda x: x.order))
+    ba.import_segments(folder / "archive", folder)
+    archive = ba.Archive(folder / "archive")
+    assert archive.read().equals(table)
+    assert set(archive.blocks()["height"]) == {*range(1, len(times) + 1)} - twins
+
+
 def edited(edit, number=1):
     """Return a damage: segments of which one is edited."""
 
@@ -194,6 +261,19 @@ def lost_id(folder):
     shutil.move(names[0], folder / f"{'Qm' + 'A' * 44}.zip")
 
 
+def quiet_but_for(table):
+    """Return a damage: a block is lost with its rows, but of one table."""
+
+    def edit(segment):
+        at = segment.tables["history/blocks"].pop(3)["vega_time"]
+        for name in ("history/balances", "history/ledger"):
+            if name != table:
+                rows = segment.tables[name]
+                segment.tables[name] = [row for row in rows if row["vega_time"] != at]
+
+    return edited(edit)
+
+
 DAMAGES = {
     "half a zip": (cut(0.5), ba.DecodeError, "is no segment, or not all of one"),
     "an empty zip": (cut(0), ba.DecodeError, "is no segment, or not all of one"),
@@ -212,6 +292,32 @@ DAMAGES = {
         ba.IncompleteError,
         "missing: 11",
     ),
+    "a block is missing and its balances": (
+        quiet_but_for("history/ledger"),
+        ba.IncompleteError,
+        "missing: 11",
+    ),
+    "a block is missing and its ledger": (
+        quiet_but_for("history/balances"),
+        ba.IncompleteError,
+        "missing: 11",
+    ),
+    "the first block is missing": (
+        edited(lambda segment: segment.tables["history/blocks"].pop(0)),
+        ba.IncompleteError,
+        "missing: 8",
+    ),
+    "more blocks than there are": (
+        metadata(5, HeightTo=150),
+        ba.IncompleteError,
+        "missing: 39 to 150",
+    ),
+    "more blocks than a table can have": (
+        metadata(HeightTo=10**15),
+        ba.DecodeError,
+        "blocks 8 to 1,000,000,000,000,000, and the table history/blocks has",
+    ),
+    "more blocks than numbers": (metadata(HeightTo=10**30), ba.DecodeError, "tells no chain"),
     "a block twice": (
         setting("history/blocks", 3, height="9"),
         ba.IncompleteError,
@@ -298,3 +404,53 @@ def test_a_bad_row_raises_or_is_set_aside(tmp_path, bad):
     assert said in row["reason"]
     assert len(table) == len(ROWS) - 1
     assert set(lines_of_table(table)) < set(lines_of_rows(ROWS))
+
+
+LARGE = 48 * 1024**2
+[*_, SEGMENT] = make_segments(ROWS)
+
+
+@pytest.mark.parametrize("name", ["history/balances", "currentstate/accounts", "metadata.json"])
+@pytest.mark.parametrize("size", [None, 900])
+def test_a_small_zip_of_a_large_table_is_refused_before_it_fills_the_memory(tmp_path, name, size):
+    path = packed(SEGMENT, tmp_path / "x.zip", b"\n" * LARGE, name, size=size)
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            ba.DecodeError, match="at most" if size is None else "can't be read|not"
+        ):
+            ba.read_segments(path)
+        assert tracemalloc.get_traced_memory()[1] < LARGE / 4
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_zip_is_deflated_and_its_metadata_flat_or_it_is_named(tmp_path):
+    with pytest.raises(ba.DecodeError, match="not deflated"):
+        ba.read_segments(
+            packed(SEGMENT, tmp_path / "x.zip", b"\n" * 10**7, packing=zipfile.ZIP_LZMA)
+        )
+    deep = b'{"x":' * 200_000 + b"0" + b"}" * 200_000
+    with pytest.raises(ba.DecodeError, match="not that of a segment"):
+        ba.read_segments(packed(SEGMENT, tmp_path / "x.zip", deep, "metadata.json"))
+
+
+def test_the_first_of_many_bad_lines_is_named(tmp_path):
+    head, line = b"account_id,vega_time,tx_hash,balance\n", b"1,2\n"
+    with pytest.raises(ba.DecodeError, match=r"has 2 columns, not 4: '1,2'"):
+        ba.read_segments(packed(SEGMENT, tmp_path / "x.zip", head + line * 100_000))
+
+
+@pytest.mark.parametrize("named", ["a tar", "a folder of tars", "a tar without an ending"])
+def test_segments_of_nodes_older_than_v0_71_are_named_as_such(tmp_path, named):
+    path = old_segment(tmp_path, "Qm" + "A" * 44 if "without" in named else None)
+    with pytest.raises(ba.DecodeError, match=r"written by a node older than v0\.71, as a tar"):
+        ba.read_segments(tmp_path if "folder" in named else path)
+
+
+def test_old_segments_beside_new_ones_are_left_out_and_told(tmp_path, caplog):
+    write_segments(tmp_path, ROWS)
+    old_segment(tmp_path)
+    assert lines_of_table(ba.read_segments(tmp_path)) == lines_of_rows(ROWS)
+    assert "1 segment left out, such as " in caplog.text
+    assert "written by a node older than v0.71" in caplog.text

@@ -125,6 +125,30 @@ def test_a_ledger_that_cant_be_read_is_named(tmp_path, whole, values):
         verified(whole, tmp_path / "segments")
 
 
+def test_flows_of_external_accounts_may_pass_38_digits(tmp_path, whole):
+    parts = make_segments(ROWS)
+    ledger = parts[2].tables["history/ledger"]
+    accounts = parts[2].tables["currentstate/accounts"]
+    banks = {x["id"]: x["asset_id"] for x in accounts if x["type"] == "10"}
+    bank = next(x["account_from_id"] for x in ledger if x["account_from_id"] in banks)
+    other = {**accounts[0], "id": "\\x" + "ab" * 32, "asset_id": banks[bank], "type": "10"}
+    entry = {**ledger[0], "account_from_id": bank, "account_to_id": other["id"]}
+    ledger += [{**entry, "quantity": "9" * 38}] * 3
+    for part in parts:
+        part.tables["currentstate/accounts"].append(other)
+        part.write(tmp_path / "segments")
+    assert verified(whole, tmp_path / "segments").problems == ()
+
+
+def test_flows_of_other_accounts_that_pass_38_digits_are_a_problem_and_no_error(tmp_path, whole):
+    parts = make_segments(ROWS)
+    ledger = parts[2].tables["history/ledger"]
+    ledger += [{**ledger[0], "quantity": "9" * 38}] * 3
+    for part in parts:
+        part.write(tmp_path / "segments")
+    assert "ledger" in {x.kind for x in verified(whole, tmp_path / "segments").problems}
+
+
 def test_an_archive_of_some_accounts_is_compared_as_such(tmp_path, segments):
     folder = tmp_path / "archive"
     ba.import_segments(ba.Archive(folder), segments, account_types="general")

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import gzip
 import hashlib
 import io
 import json
 import random
+import tarfile
 import zipfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -150,6 +152,39 @@ def make_segments(
 def write_segments(folder: Path, rows: Sequence[Row], **how: Any) -> list[Path]:
     """Write the segments of a history as zips, in the order of their blocks."""
     return [segment.write(folder) for segment in make_segments(rows, **how)]
+
+
+def old_segment(folder: Path, name: str | None = None) -> Path:
+    """Write a segment as nodes older than v0.71 did: compressed snapshots in a tar."""
+    path = folder / (name or f"{CHAIN}-1-300.tar")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as file:
+        for kind in ("currentstate", "history"):
+            content = gzip.compress(b"snapshot")
+            about = tarfile.TarInfo(f"{CHAIN}-1-300-{kind}snapshot.gz")
+            about.size = len(content)
+            file.addfile(about, io.BytesIO(content))
+    return path
+
+
+def packed(
+    segment: Segment,
+    path: Path,
+    content: bytes,
+    name: str = "history/balances",
+    *,
+    size: int | None = None,
+    packing: int = zipfile.ZIP_DEFLATED,
+) -> Path:
+    """Write a segment one of whose files has other content, and maybe says another size."""
+    with zipfile.ZipFile(path, "w") as file:
+        for each, told in segment.files().items():
+            if each == name:
+                file.writestr(zipfile.ZipInfo(each), content, packing)
+            else:
+                file.writestr(zipfile.ZipInfo(each), told, zipfile.ZIP_DEFLATED)
+        file.getinfo(name).file_size = size or file.getinfo(name).file_size
+    return path
 
 
 def flip(path: Path) -> None:

@@ -105,13 +105,16 @@ def check_archive(archive, service, seed):
     bounds = [int(x.value) // 1000 for x in (coverage["start"].min(), coverage["end"].max())]
     assert [about["start"], about["end"]] == bounds
     lacking = coverage[coverage["state"] != "complete"]
-    gaps = [(x.value // 1000, y.value // 1000) for x, y in zip(lacking["start"], lacking["end"])]
+    gaps = [
+        (x.value // 1000, y.value // 1000)
+        for x, y in zip(lacking["start"], lacking["end"], strict=True)
+    ]
     assert about["gaps"] == merged(gaps)
     check(page("notes")["coverage"], coverage)
     for asset in about["assets"]:
         check_holders(archive, page, asset["id"], about, rng)
-        for start, end in [bounds, ranges(rng, *bounds)]:
-            check_range(archive, page, asset["id"], start, end, rng)
+        for span in (bounds, ranges(rng, *bounds)):
+            check_range(archive, page, asset["id"], span, rng)
 
 
 def merged(gaps):
@@ -138,16 +141,22 @@ def check_holders(archive, page, asset, about, rng):
         when = from_microseconds(last - 1 if at is None else at)
         rows = archive.read(asset_id=f"id:{asset}", end=when + pd.Timedelta("1us"), partial=True)
         shares = ba.share(rows, when)
-        expected = dict(zip(keys_of(shares), zip(told(shares, "balance"), told(shares, "share"))))
+        expected = dict(
+            zip(
+                keys_of(shares),
+                zip(told(shares, "balance"), told(shares, "share"), strict=True),
+                strict=True,
+            )
+        )
         assert {row[0]: (row[1], row[2]) for row in found["holders"]["rows"]} == expected
         check(found["concentration"], ba.concentration(rows, when))
         held = archive.balance_at(when, asset_id=f"id:{asset}", partial=True)
-        assert dict(zip(keys_of(held), told(held, "balance"))) == {
+        assert dict(zip(keys_of(held), told(held, "balance"), strict=True)) == {
             key: level for key, (level, _) in expected.items()
         }
     listed = page("accounts", asset=asset)["accounts"]["rows"]
     held = archive.balance_at(from_microseconds(last - 1), asset_id=f"id:{asset}", partial=True)
-    assert dict(listed) == dict(zip(keys_of(held), told(held, "balance")))
+    assert dict(listed) == dict(zip(keys_of(held), told(held, "balance"), strict=True))
 
 
 def keys_of(frame):
@@ -155,12 +164,13 @@ def keys_of(frame):
     return [write_key(tuple(account)) for account in accounts]
 
 
-def check_range(archive, page, asset, start, end, rng):
+def check_range(archive, page, asset, span, rng):
+    start, end = span
     library = Library(archive, asset, end)
     query = {"asset": asset, "start": start, "end": end}
     bounds = {"start": from_microseconds(start), "end": from_microseconds(end)}
     check_totals(as_dicts(page("totals", **query)["totals"]), library.rows, start)
-    check_flows(page("flows", **query)["flows"], library.rows, "asset_id", start, end, rng)
+    check_flows(page("flows", **query)["flows"], library.rows, "asset_id", span, rng)
     moved = ba.top_movers(library.rows, **bounds, n=100)
     movers = page("movers", **query)["movers"]
     check(movers, moved)
@@ -175,7 +185,7 @@ def check_range(archive, page, asset, start, end, rng):
         rows = library.of(account)
         told_of = page("account", accounts=[account], **query)
         check(told_of["summary"], ba.summarize_accounts(rows, **bounds))
-        check_flows(told_of["periods"], rows, list(ba.ACCOUNT_KEY), start, end, rng)
+        check_flows(told_of["periods"], rows, list(ba.ACCOUNT_KEY), span, rng)
         check_averages(as_dicts(told_of["periods"]), rows, rng)
         listing = page("rows", accounts=[account], **query)
         changed = ba.deltas(rows).assign(depth=ba.drawdown(rows)["depth"])
@@ -191,7 +201,7 @@ def check_totals(found, rows, start):
         assert moments[0] == start
         held = ba.balance_at(rows, [from_microseconds(moment) for moment in moments])
         for kind, time, level in zip(
-            held["account_type"], told(held, "timestamp"), told(held, "balance")
+            held["account_type"], told(held, "timestamp"), told(held, "balance"), strict=True
         ):
             expected.setdefault((kind, time), []).append(level)
     for one in found:
@@ -202,14 +212,14 @@ def check_totals(found, rows, start):
     assert not expected
 
 
-def check_flows(sheet, rows, by, start, end, rng):
+def check_flows(sheet, rows, by, span, rng):
     """Every period is there, with 0 where nothing happened and null where that is not known."""
     found = as_dicts(sheet)
     if rows.empty:
         return
-    edges = [start, *(one["end"] for one in found)]
+    edges = [span[0], *(one["end"] for one in found)]
     assert [(one["start"], one["end"]) for one in found] == list(pairwise(edges))
-    assert edges[-1] == end
+    assert edges[-1] == span[1]
     for one in rng.sample(found, min(len(found), 3)):
         period = {name: from_microseconds(one[name]) for name in ("start", "end")}
         for value in ("inflow", "outflow", "net", "changes", "unknown"):
@@ -358,7 +368,7 @@ def test_an_answer_never_mixes_two_states(growing, tmp_path, view, query):
 
 
 def test_a_state_that_is_gone_is_told_as_that(growing):
-    archive, write_more = growing
+    archive, _ = growing
     get = served(archive)
     refused = get("holders", version="0123456789abcdef")
     assert refused.status == 409

@@ -1,15 +1,15 @@
 // The page: what is shown is told by the address, and every change of it goes there first.
-import { COLOURS, draw } from "./chart.js";
+import { draw } from "./chart.js";
 import { get, thaw, told } from "./data.js";
 import { shown, table } from "./table.js";
-import { account, amount, count, kindOf, make, micros, moment, unknown, words } from "./text.js";
+import { DAY, account, amount, count, kindOf, make, micros, moment, unknown, words } from "./text.js";
 
-const DAY = 86400e6, MOST = 8, FIRST = 3;
+const MOST = 8, FIRST = 3;
 const RANGES = { "1D": DAY, "1W": 7 * DAY, "1M": 30 * DAY, "3M": 91 * DAY, ALL: Infinity };
 const at = (id) => document.getElementById(id);
 
-let about, isFrozen, state, chart, lines = [], cells = new Map(), last = 0;
-let draws = [], others = [], running = 0, inChart, inPanel; // of the panel; and what is asked for in either
+let about, isFrozen, state, mark, lines = [], cells = new Map(), last = 0;
+let draws = [], running = 0, inChart, inPanel; // of the panel; and what is asked for in either
 let address = null; // of a page in a notebook, which can't have one of its own
 
 const read = () => {
@@ -62,6 +62,8 @@ const bounds = (range) => [["start", span(range)[0]], ["end", Math.max(...span(r
 const between = ([from, to]) => [from, to].map((time) => moment(Math.round(time)).replace(" 00:00:00", "")).join(" to ");
 const decimals = () => (state.units ? 0 : state.asset.decimals ?? 0);
 const unit = () => (state.asset.decimals === null || state.units ? `${state.asset.label}, smallest units` : state.asset.label);
+/** Return what colours something of its place among others: of more than there are colours, further ones are dashed. */
+const inkOf = (place) => `s${place % 8}${place < 8 ? "" : " dashed"}`;
 const value = (text) => (text === null ? null : Number(text) / 10 ** decimals());
 const zoom = (from, to) => {
   const grain = to - from > 3600e6 ? 1e6 : 1, length = Math.min(Math.max(to - from, 1000), about.end - about.start + DAY);
@@ -69,6 +71,7 @@ const zoom = (from, to) => {
   if (start <= about.start && start + length >= about.end) return go({ range: null }, true);
   go({ range: `${Math.max(0, start)}..${start + Math.round(length / grain) * grain}` }, true);
 };
+const panBy = (part, [start, end] = span()) => zoom(start + part * (end - start), end + part * (end - start));
 const zoomBy = (by, centre = (span()[0] + span()[1]) / 2) => zoom(centre - (centre - span()[0]) * by, centre + (span()[1] - centre) * by);
 const settled = (run, wait) => {
   let timer;
@@ -111,7 +114,7 @@ const showHead = () => {
 const showLegend = () => {
   cells = new Map(state.accounts.map((key) => [key, [make("td", { class: "n" }), make("td", { class: "how" })]]));
   const rows = state.accounts.map((key, n) => {
-    const { label, ids } = account(key), swatch = make("span", { class: `swatch s${n}`, "aria-hidden": "true" });
+    const { label, ids } = account(key), swatch = make("span", { class: `swatch ${inkOf(n)}`, "aria-hidden": "true" });
     const remove = () => go({ account: state.accounts.filter((one) => one !== key), none: "1" });
     return make("tr", {}, make("th", { scope: "row" }, swatch, make("button", { type: "button", class: "link", title: ids, onclick: () => open(key) }, label)),
       ...cells.get(key), make("td", {}, make("button", { type: "button", class: "remove", "aria-label": `Remove ${label}`, onclick: remove }, "×")));
@@ -151,14 +154,12 @@ const getLines = async ([from, to], width, as) => {
 const redraw = () => {
   const [start, end] = span();
   lines = lines.filter(({ key }) => state.accounts.includes(key));
-  chart?.destroy();
   const ends = lines.map(({ key, balances }) => `${account(key).label}: ${[0, -1].map((n) => amount(balances.at(n) ?? null, decimals())).join(" at first, ")} at last`);
-  chart = draw(at("chart"), { start, end, gaps: about.gaps, until: about.end, log: state.log, onrange: zoom, onwheel: zoomBy, onhover: (time) => tell(Math.round(time)),
+  mark = draw(at("chart"), { start, end, gaps: about.gaps, until: about.end, log: state.log, onrange: zoom, onwheel: zoomBy, onpan: panBy, onhover: (time) => tell(Math.round(time)),
     label: `Balances in ${unit()}, ${between([start, end])} UTC. ${ends.join("; ")}`,
-    series: lines.map(({ key, times, balances, to }) => ({ to, label: account(key).label, colour: COLOURS[state.accounts.indexOf(key)], times, values: balances.map(value) })) });
+    series: lines.map(({ key, times, balances, to }) => ({ to, ink: inkOf(state.accounts.indexOf(key)), times, values: balances.map(value) })) });
   tell(Math.round(Math.min(last || end, end, about.end - 1)));
-  for (const one of others) one.destroy();
-  others = draws.map((run) => run());
+  for (const run of draws) run();
 };
 
 /** Choose the largest holders: people, beside whom a treasury would hide all else. */
@@ -200,9 +201,9 @@ const plot = (series, options) => {
   };
   return [box, said, () => draw(box, { series, start: begin(), end: span()[1], gaps: about.gaps, until: about.end, log: state.log, onhover, ...options })];
 };
-const legend = (label, n) => [make("span", { class: `swatch s${n % 8}${n < 8 ? "" : " dashed"}`, "aria-hidden": "true" }), label];
+const legend = (label, n) => [make("span", { class: `swatch ${inkOf(n)}`, "aria-hidden": "true" }), label];
 const flowParts = (caption, content, options) => {
-  const series = ["inflow", "outflow"].map((label, n) => ({ label, colour: COLOURS[n], times: column(content, "start"), ends: column(content, "end"), texts: column(content, label),
+  const series = ["inflow", "outflow"].map((label, n) => ({ label, ink: inkOf(n), times: column(content, "start"), ends: column(content, "end"), texts: column(content, label),
     values: column(content, label).map((text) => (text === null ? null : (n ? -1 : 1) * value(text))) }));
   return [make("p", { class: "tools note" }, ...series.map(({ label }, n) => make("span", {}, ...legend(label, n)))),
     ...plot(series, { label: `${caption}: inflow above, outflow below`, bars: true }), sheet(caption, content, options)];
@@ -215,7 +216,7 @@ const limitParts = (seen) => {
     ...[...new Set(more.flatMap(Object.keys))].map((name) => [name, more.map(({ [name]: held }) => JSON.stringify(held) ?? "not sent")])];
   const charts = own.filter(([, texts]) => new Set(texts).size > 1).map(([label, texts]) => {
     const levels = [...new Set(texts)].sort(), box = make("div", {}), places = texts.map((text) => levels.indexOf(text));
-    const series = [{ label, colour: COLOURS[0], times: froms.flatMap((from, n) => [from, tos[n] + 1]).slice(0, -1),
+    const series = [{ ink: inkOf(0), times: froms.flatMap((from, n) => [from, tos[n] + 1]).slice(0, -1),
       values: places.flatMap((place, n) => [place, place === places[n + 1] ? place : null]).slice(0, -1) }];
     const told = `${label}: ${texts.map((text, n) => `${text} from ${moment(froms[n])} to ${moment(tos[n])}`).join("; ")}`;
     return [make("div", {}, make("h4", {}, label), box), () => draw(box, { series, start: froms[0], end: tos.at(-1), levels, label: told })];
@@ -252,7 +253,7 @@ const PANELS = {
       onclick: () => go({ hide: state.hidden.includes(type) ? state.hidden.filter((one) => one !== type) : [...state.hidden, type] }, true) }, ...legend(kindOf(type), n)));
     const shares = make("input", { type: "checkbox", checked: state.shares, "aria-label": "As shares", onchange: () => go({ shares: state.shares ? null : 1 }, true) });
     const series = types.map((type, n) => [type, n, found.rows.filter((row) => row[0] === type)]).filter(([type]) => !state.hidden.includes(type))
-      .map(([type, n, rows]) => ({ label: kindOf(type), colour: COLOURS[n % 8], dash: n < 8 ? undefined : [6, 3], times: rows.map((row) => row[1]), texts: rows.map((row) => row[2]),
+      .map(([type, n, rows]) => ({ label: kindOf(type), ink: inkOf(n), times: rows.map((row) => row[1]), texts: rows.map((row) => row[2]),
         values: rows.map(([, time, total]) => (state.shares && total !== null ? value(total) / (sums.get(time) || 1) : value(total))) }));
     return [make("div", { class: "tools", role: "group", "aria-label": "Account types; press one to hide it" }, ...toggles, make("label", { class: "check" }, shares, " As shares"),
       make("span", { class: "note" }, "Click a type to hide it.")),
@@ -353,13 +354,15 @@ const keysOfSearch = (event) => {
 };
 
 const keysOfChart = (event) => {
-  const [start, end] = span(), rows = lines.flatMap(({ times }) => times).sort((a, b) => a - b), by = { "+": 0.5, "-": 2 }[event.key];
+  const [start, end] = span(), rows = lines.flatMap(({ times }) => times).sort((a, b) => a - b), by = { "+": 0.5, "-": 2 }[event.key], pan = { PageUp: -0.5, PageDown: 0.5 }[event.key];
   if (by) zoomBy(by, last);
+  else if (pan) panBy(pan);
+  else if (event.key === "0") go({ range: null });
   else if (event.key === "ArrowRight") tell(rows.find((time) => time > last && time < end) ?? last);
   else if (event.key === "ArrowLeft") tell(rows.findLast((time) => time < last && time >= start) ?? last);
   else return;
   event.preventDefault();
-  chart.setCursor({ left: chart.valToPos(last / 1e6, "x"), top: 0 }, false);
+  mark(last);
 };
 
 const keysOfTabs = ({ key }) => {
@@ -385,8 +388,7 @@ const listen = () => {
     [at("ranges"), "click", ({ target: { textContent: range } }) => range in RANGES && go({ range: range === "ALL" ? null : range })],
     [at("tabs"), "click", ({ target: { dataset: { tab } } }) => tab && go({ tab })],
     [at("reload"), "click", () => location.reload()], [window, "popstate", show], [window, "resize", settled(redraw, 150)],
-    [window, "beforeprint", () => paint("paper")], [window, "afterprint", () => paint(state.theme)],
-    [matchMedia("(prefers-color-scheme: dark)"), "change", redraw]]) target.addEventListener(event, run);
+    [window, "beforeprint", () => paint("paper")], [window, "afterprint", () => paint(state.theme)]]) target.addEventListener(event, run);
   addEventListener("keydown", (event) => {
     if (event.key !== "/" || event.target.closest("input, select")) return;
     event.preventDefault();

@@ -1,6 +1,6 @@
 // Values as people read them: amounts with every digit, moments in UTC. Nothing is rounded here.
 
-export const unknown = "unknown";
+export const unknown = "unknown", DAY = 86400e6; // microseconds
 
 const grouped = (digits) => digits.replace(/\B(?=(\d{3})+$)/g, ",");
 

@@ -1,0 +1,22 @@
+"""What holds where a caller says nothing: in Python and on the command line."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+PAGE_SIZE: Final = 5000
+"""Rows a request: the most that nodes send from v0.73 on."""
+
+WORKERS: Final = 4
+"""Requests at once."""
+
+LAG: Final = "1m"
+OVERLAP: Final = "10m"
+SETTLE: Final = "10s"
+"""Of an export: see there."""
+
+ON_BAD_ROWS: Final[Literal["quarantine"]] = "quarantine"
+"""Of whatever fills an archive."""
+
+SAMPLE: Final = 10
+"""Windows that a verification asks for again."""
