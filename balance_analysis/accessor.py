@@ -14,7 +14,7 @@ import pandas as pd
 import balance_analysis as ba
 from balance_analysis.assets import assets_of
 from balance_analysis.known import known_of
-from balance_analysis.notebook import Frame, facts_html
+from balance_analysis.presentation import Frame, facts_html
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
 from balance_analysis.text import count_text, list_text, range_text, spans_text
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from balance_analysis.errors import check_type
-from balance_analysis.notebook import rows_html
+from balance_analysis.presentation import rows_html
 from balance_analysis.schema import ATTRS_KEY
 from balance_analysis.text import short_ids
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from balance_analysis.notebook import facts_html
+from balance_analysis.presentation import facts_html
 from balance_analysis.text import EPOCH, to_duration
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import doctest
+import json
 import re
 import warnings
 from dataclasses import replace
@@ -15,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis import notebook
+from balance_analysis import presentation
 from balance_analysis.archive.status import Problem
 from balance_analysis.load import request
-from balance_analysis.notebook import facts_html, plain, rows_html
+from balance_analysis.presentation import facts_html, plain, rows_html
 from tests.archive.exporting import END, START, node_of, run_export, spread_history
 from tests.loopback import LoopbackNode, random_history
 
@@ -81,7 +82,7 @@ def test_any_table_comes_back_as_it_is(names, rows, cut):
 
 
 def test_the_examples_in_docstrings_run():
-    failed, attempted = doctest.testmod(notebook)
+    failed, attempted = doctest.testmod(presentation)
     assert attempted > 0
     assert failed == 0
 
@@ -215,9 +216,10 @@ def test_a_conservation_report_tells_what_it_tells_as_text(exported):
     read = Reading(report._repr_html_())
     title, *lines = str(report).splitlines()
     assert read.titles == [title]
-    assert [
-        f"{a}: {b} blocks, {c} of them with an account's first row" for a, b, c in read.rows[1:]
-    ] == lines
+    assert lines
+    assert [": ".join(row) for row in read.rows[1:]] == lines
+    found = json.loads(report.to_json())
+    assert [f"{asset}: {told}" for asset, told in found["moves"].items()] == lines
 
 
 @pytest.mark.parametrize("is_notebook", [True, False])

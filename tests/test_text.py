@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.archive.status import VerifyReport
+import balance_analysis as ba
 from balance_analysis.text import (
     count_text,
     duration_text,
@@ -34,10 +34,11 @@ def test_a_count_has_its_plural_at_the_last_word(number, said):
 
 
 def test_a_report_of_a_check_counts_its_parts():
-    said = str(VerifyReport("a", windows=2, gaps=1, unproven=2)).splitlines()
+    said = str(ba.VerifyReport("a", windows=2, gaps=1, unproven=2)).splitlines()
     assert said == [
         "a: whole (0 files, 0 rows, 0 checkpoints, 2 windows asked again)",
-        "its coverage has 1 gap and 2 unproven parts: `balance-analysis status a` tells which",
+        "coverage: 1 gap and 2 unproven parts",
+        "    `balance-analysis status a` tells which",
     ]
 
 

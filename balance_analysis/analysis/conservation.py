@@ -21,7 +21,7 @@ from balance_analysis.analysis.steps import check_fits
 from balance_analysis.analysis.units import in_units
 from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.known import known_of, to_known
-from balance_analysis.notebook import rows_html
+from balance_analysis.presentation import Record
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _REASONS: Final = pd.CategoricalDtype(pd.Index(["no row", "no flow", "other amou
 
 
 @dataclass(frozen=True, slots=True)
-class ConservationReport:
+class ConservationReport(Record):
     """At which blocks the total of an asset moves; `str()` tells it in words.
 
     Attributes
@@ -65,17 +65,7 @@ class ConservationReport:
     rows: pd.DataFrame
     blocks: int
 
-    def __str__(self) -> str:
-        """Tell what was found, asset by asset."""
-        lines = [
-            f"{asset}: {blocks:,} blocks, {first:,} of them with an account's first row"
-            for asset, blocks, first in self._assets()
-        ]
-        return "\n".join([self._title(), *lines])
-
-    def _repr_html_(self) -> str:
-        names = ["asset", "blocks", "of them with an account's first row"]
-        return rows_html(self._title(), names, self._assets())
+    _header = ("asset", "what moves its total")
 
     def _title(self) -> str:
         found = f"{len(self.moves):,} of {self.blocks:,} blocks move the total of their asset"
@@ -83,10 +73,18 @@ class ConservationReport:
             f"{found}: by a deposit, a withdrawal, a row that is missing, or an account's first row"
         )
 
-    def _assets(self) -> list[tuple[str, int, int]]:
-        """Return of each asset how many blocks move it, and how many of them have a first row."""
+    def _findings(self) -> list[tuple[str, str]]:
         groups = self.moves.groupby("asset_id", observed=True)["first_rows"]
-        return [(str(asset), len(rows), int((rows > 0).sum())) for asset, rows in groups]
+        return [
+            (
+                str(asset),
+                f"{len(rows):,} blocks, {(rows > 0).sum():,} of them with an account's first row",
+            )
+            for asset, rows in groups
+        ]
+
+    def _content(self) -> dict[str, Any]:
+        return {"blocks": self.blocks, "moves": dict(self._findings())}
 
 
 def check_conservation(

@@ -27,7 +27,7 @@ from balance_analysis.assets import note_assets
 from balance_analysis.errors import ArchiveError
 from balance_analysis.filters import FilterKeywords, takes_filters
 from balance_analysis.known import note_known
-from balance_analysis.notebook import facts_html
+from balance_analysis.presentation import facts_html
 from balance_analysis.schema import ATTRS_KEY, COLUMNS, from_microseconds, to_microseconds
 
 if TYPE_CHECKING:

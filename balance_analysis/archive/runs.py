@@ -22,7 +22,7 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.commit import uninterrupted
 from balance_analysis.archive.limits import snapshot
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError
-from balance_analysis.notebook import facts_html
+from balance_analysis.presentation import facts_html
 from balance_analysis.schema import from_microseconds
 from balance_analysis.spans import joined
 from balance_analysis.text import exact_text, range_text, without_credentials

@@ -1,18 +1,17 @@
-"""What an archive holds, in a few lines, and what a verification found in it: as text or JSON."""
+"""What an archive holds, in a few lines, and what a verification found in it."""
 
 from __future__ import annotations
 
 import datetime as dt
-import json
 import shlex
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from balance_analysis.archive.lock import writer_of
 from balance_analysis.archive.runs import iter_reports
 from balance_analysis.archive.scan import Scan
 from balance_analysis.filters import Filters
-from balance_analysis.notebook import facts_html, rows_html
+from balance_analysis.presentation import Record
 from balance_analysis.schema import from_microseconds
 from balance_analysis.spans import EVER, Stretch, joined
 from balance_analysis.text import (
@@ -39,7 +38,7 @@ _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveStatus:
+class ArchiveStatus(Record):
     """What an archive holds. As text it is an overview for the terminal.
 
     Attributes
@@ -106,27 +105,38 @@ class ArchiveStatus:
         age = self.age
         return age is None or age > to_duration(max_age)
 
-    def to_json(self) -> str:
-        """Return the status as JSON; moments are ISO 8601 in UTC, `null` where not known."""
-        content: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name == "about":
-                content |= {"query": asdict(value.filters), "partition": value.partition}
-            elif field.name == "last_run":
-                content["last_run"] = None if value is None else asdict(value)
-            else:
-                content["bytes" if field.name == "size" else field.name] = value
-        content["age_seconds"] = None if self.age is None else self.age.total_seconds()
-        return json.dumps(content, indent=2, default=dt.datetime.isoformat)
+    def _title(self) -> str:
+        return "Status of an archive"
 
-    def __str__(self) -> str:
-        lines = list(_lines(self))
-        width = max(len(name) for name, _ in lines)
-        return "\n".join(f"{name:{width}}  {said}" for name, said in lines)
+    def _content(self) -> dict[str, Any]:
+        content = asdict(self)
+        about, size = content.pop("about"), content.pop("size")
+        age = None if self.age is None else self.age.total_seconds()
+        told = {"query": about["filters"], "partition": about["partition"]}
+        return {**content, **told, "bytes": size, "age_seconds": age}
 
-    def _repr_html_(self) -> str:
-        return facts_html("Status of an archive", _lines(self))
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        yield "archive", self.uri
+        yield "holds", self.about.describe()
+        yield "complete", spans_text(self.complete) or "nothing"
+        if self.age is not None:
+            yield "age", f"{duration_text(self.age)} at {moment_text(self.now, 'seconds')}"
+        yield "gaps", spans_text(self.gaps) or "none"
+        yield "unproven", spans_text(self.unproven) or "none"
+        accounts = "" if self.accounts is None else f" of {count_text(self.accounts, 'account')}"
+        yield "rows", f"{self.rows:,}{accounts}"
+        checkpoints = count_text(self.checkpoints, "checkpoint")
+        files = f"{count_text(self.files, 'file')} ({self.about.partition}s with rows)"
+        yield "files", f"{files}, {checkpoints}, {_bytes(self.size)}"
+        yield "last asked", _last_asked(self)
+        yield "limits", count_text(self.limits, "distinct snapshot")
+        yield "last run", _last_run(self)
+        if self.writing is not None:
+            yield "writing", self.writing
+        if self.is_interrupted:
+            yield "interrupted", "the last run was cut off; the next one recovers"
+        if self.lost:
+            yield "damaged", f"{list_text(self.lost)}: gone, or cut"
 
 
 def read_status(
@@ -173,30 +183,6 @@ def _count_accounts(snapshot: Snapshot) -> int:
     """Return how many accounts have a row, by the last checkpoint and the files since."""
     files = tuple(snapshot.files_since(EVER[1], EVER[1]))
     return int(Scan(snapshot.store, Filters(), files, ()).accounts().num_rows)
-
-
-def _lines(status: ArchiveStatus) -> Iterator[tuple[str, str]]:
-    yield "archive", status.uri
-    yield "holds", status.about.describe()
-    yield "complete", spans_text(status.complete) or "nothing"
-    if status.age is not None:
-        yield "age", f"{duration_text(status.age)} at {moment_text(status.now, 'seconds')}"
-    yield "gaps", spans_text(status.gaps) or "none"
-    yield "unproven", spans_text(status.unproven) or "none"
-    accounts = "" if status.accounts is None else f" of {count_text(status.accounts, 'account')}"
-    yield "rows", f"{status.rows:,}{accounts}"
-    checkpoints = count_text(status.checkpoints, "checkpoint")
-    files = f"{count_text(status.files, 'file')} ({status.about.partition}s with rows)"
-    yield "files", f"{files}, {checkpoints}, {_bytes(status.size)}"
-    yield "last asked", _last_asked(status)
-    yield "limits", count_text(status.limits, "distinct snapshot")
-    yield "last run", _last_run(status)
-    if status.writing is not None:
-        yield "writing", status.writing
-    if status.is_interrupted:
-        yield "interrupted", "the last run was cut off; the next one recovers"
-    if status.lost:
-        yield "damaged", f"{list_text(status.lost)}: gone, or cut"
 
 
 def _last_run(status: ArchiveStatus) -> str:
@@ -268,7 +254,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyReport:
+class VerifyReport(Record):
     """What was found out about an archive. As text it is a list for the terminal.
 
     Attributes
@@ -302,32 +288,24 @@ class VerifyReport:
         """Whether nothing is wrong."""
         return not self.problems
 
-    def to_json(self) -> str:
-        """Return the report as JSON."""
-        return json.dumps({"is_whole": self.is_whole, **asdict(self)}, indent=2)
+    _header = ("where", "what", "what to do")
 
-    def __str__(self) -> str:
-        return "\n".join(_verify_lines(self))
+    def _content(self) -> dict[str, Any]:
+        return {"is_whole": self.is_whole, **asdict(self)}
 
-    def _repr_html_(self) -> str:
-        title, *_ = _verify_lines(self)
-        found = [(each.where, each.what, each.mend) for each in self.problems]
-        found += [("not compared", said, "") for said in self.not_compared]
-        return rows_html(title, ("where", "what", "what to do"), found)
+    def _title(self) -> str:
+        names, count = ("file", "row", "checkpoint", "window"), len(self.problems)
+        looked = ", ".join(count_text(getattr(self, f"{name}s"), name) for name in names)
+        found = count_text(count, "problem") if count else "whole"
+        return f"{self.uri}: {found} ({looked} asked again)"
 
-
-def _verify_lines(report: VerifyReport) -> Iterator[str]:
-    names, count = ("file", "row", "checkpoint", "window"), len(report.problems)
-    looked = ", ".join(count_text(getattr(report, f"{name}s"), name) for name in names)
-    found = count_text(count, "problem") if count else "whole"
-    yield f"{report.uri}: {found} ({looked} asked again)"
-    if report.gaps or report.unproven:
-        gaps = count_text(report.gaps, "gap")
-        unproven = count_text(report.unproven, "unproven part")
-        which = shlex.join(["balance-analysis", "status", report.uri])
-        yield f"its coverage has {gaps} and {unproven}: `{which}` tells which"
-    for problem in report.problems:
-        yield f"{problem.where}: {problem.what}"
-        yield f"    {problem.mend}"
-    for said in report.not_compared:
-        yield f"not compared: {said}"
+    def _findings(self) -> Iterator[tuple[str, str, str]]:
+        if self.gaps or self.unproven:
+            unproven = count_text(self.unproven, "unproven part")
+            parts = f"{count_text(self.gaps, 'gap')} and {unproven}"
+            which = shlex.join(["balance-analysis", "status", self.uri])
+            yield "coverage", parts, f"`{which}` tells which"
+        for problem in self.problems:
+            yield problem.where, problem.what, problem.mend
+        for said in self.not_compared:
+            yield "not compared", said, ""

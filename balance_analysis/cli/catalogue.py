@@ -12,7 +12,7 @@ from balance_analysis.cli.app import command
 from balance_analysis.cli.options import AccountOptions, ArchiveAt, Partial, check_is
 from balance_analysis.cli.output import Messages, echo, print_table
 from balance_analysis.cli.tables import (
-    Listing,
+    TableOptions,
     Units,
     cell_text,
     list_accounts,
@@ -30,7 +30,7 @@ def accounts(
     messages: Messages,
     archive: ArchiveAt,
     filters: AccountOptions,
-    listing: Listing,
+    listing: TableOptions,
     partial: Partial = False,
     units: Units = False,
 ) -> None:
@@ -54,7 +54,7 @@ def sql(
     query: Annotated[
         str, Argument(metavar="QUERY", help='A SELECT, such as "select * from coverage".')
     ],
-    listing: Listing,
+    listing: TableOptions,
 ) -> None:
     """Ask an archive in SQL: of changes, checkpoints, accounts, coverage and limits; by DuckDB.
 

@@ -22,7 +22,7 @@ from balance_analysis.cli.output import PARTIAL, Messages, echo, printable
 from balance_analysis.cli.tables import SUMMARY, print_accounts
 from balance_analysis.errors import ArchiveError, BalanceAnalysisError
 from balance_analysis.files.atomic import check_output
-from balance_analysis.notebook import plain
+from balance_analysis.presentation import plain
 from balance_analysis.text import count_text, range_text
 
 if TYPE_CHECKING:

@@ -61,7 +61,7 @@ Units = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listing:
+class TableOptions:
     """The options of commands that print a table or write a file."""
 
     output: _Output = None
@@ -78,7 +78,7 @@ class Listing:
 
 @command()
 def summary(
-    messages: Messages, selection: Selection, listing: Listing, units: Units = False
+    messages: Messages, selection: Selection, listing: TableOptions, units: Units = False
 ) -> None:
     """Summarise the accounts of a file or archive: a row each, in a table the most active.
 
@@ -171,7 +171,7 @@ def write_exact(
 def list_accounts(
     accounts: pd.DataFrame,
     first: Sequence[str],
-    listing: Listing,
+    listing: TableOptions,
     form: TableFormat,
     messages: Messages,
     *,

@@ -1,12 +1,11 @@
-"""What there is in segments, as text for the terminal and as JSON."""
+"""What there is in segments."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from balance_analysis.notebook import facts_html
+from balance_analysis.presentation import Record
 from balance_analysis.segments.chain import gaps_text, missing_blocks, put_in_order
 from balance_analysis.segments.rows import read_accounts, read_blocks
 from balance_analysis.segments.segment import find_segments
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentsReport:
+class SegmentsReport(Record):
     """What segments hold. As text it is for the terminal.
 
     Attributes
@@ -50,15 +49,8 @@ class SegmentsReport:
     assets: tuple[str, ...]
     limits: int
 
-    def to_json(self) -> str:
-        """Return the report as JSON."""
-        return json.dumps(asdict(self), indent=2)
-
-    def __str__(self) -> str:
-        return "\n".join(f"{name:8}  {told}" for name, told in self._facts())
-
-    def _repr_html_(self) -> str:
-        return facts_html(f"{count_text(self.segments, 'segment')} of {self.chain}", self._facts())
+    def _title(self) -> str:
+        return f"{count_text(self.segments, 'segment')} of {self.chain}"
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         yield "chain", f"{self.chain}, {count_text(self.segments, 'segment')}"

@@ -34,9 +34,9 @@ def test_a_dry_run_tells_what_is_there_and_what_is_missing(tmp_path):
     paths[1].unlink()
     said = run("import", tmp_path / "archive", tmp_path / "segments", "--dry-run").stdout
     for words in (
-        "chain     vega-test-0011",
-        "blocks    1 to 7, 2023",
-        "missing   8 to 14",
+        "chain    vega-test-0011",
+        "blocks   1 to 7, 2023",
+        "missing  8 to 14",
         "start",
     ):
         assert words in said

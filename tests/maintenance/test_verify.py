@@ -218,7 +218,7 @@ def test_a_proof_tells_of_gaps_too(node, tmp_path):
     said = str(verify(tmp_path / "a"))
     assert "whole" in said
     status = f"balance-analysis status {tmp_path / 'a'}"
-    assert f"its coverage has 1 gap and 1 unproven part: `{status}` tells which" in said
+    assert f"\ncoverage: 1 gap and 1 unproven part\n    `{status}` tells which" in said
 
 
 def test_a_file_that_the_coverage_has_lost_is_no_stranger(node, undisturbed, folder):

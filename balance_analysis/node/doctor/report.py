@@ -1,26 +1,23 @@
-"""What was found out about a node, in words, as a table for the terminal and as JSON."""
+"""What was found out about a node, in words."""
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections import Counter
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from balance_analysis.notebook import rows_html
-from balance_analysis.text import count_text, list_text, moment_text
+from balance_analysis.presentation import Record
+from balance_analysis.text import count_text, moment_text
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 Verdict = Literal["ok", "note", "warning", "unknown"]
 Outcome = tuple[Any, Verdict, str]
 
 _WIDTH: Final = 100
-_SHOWN: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeReport:
+class NodeReport(Record):
     """What a node does. As text it is a table for the terminal.
 
     Attributes
@@ -76,50 +73,43 @@ class NodeReport:
         """The findings that are warnings."""
         return tuple(finding for finding in self.findings if finding.verdict == "warning")
 
-    def to_json(self) -> str:
-        """Return the report as JSON."""
-        return json.dumps(asdict(self) | {"asked_at": self.asked_at.isoformat()}, indent=2)
+    _header = ("verdict", "what", "found")
+
+    def _title(self) -> str:
+        return f"{self.node}, {moment_text(self.asked_at, 'minutes')}, {self.requests} requests"
+
+    def _findings(self) -> Iterator[tuple[str, str, str]]:
+        for each in self.findings:
+            yield each.verdict, each.name.replace("_", " "), each.explanation
 
     def __str__(self) -> str:
-        return "\n".join(_table(self))
-
-    def _repr_html_(self) -> str:
-        title = f"{self.node}, {moment_text(self.asked_at, 'minutes')}, {self.requests} requests"
-        rows = [
-            (each.verdict, each.name.replace("_", " "), each.explanation) for each in self.findings
-        ]
-        return rows_html(title, ["verdict", "what", "found"], rows)
+        return "\n".join([self._title(), *_table(self.findings)])
 
 
-def _table(report: NodeReport) -> Iterator[str]:
-    """Yield the lines of a report, at most `_WIDTH` wide except for the address."""
-    counts = Counter(finding.verdict for finding in report.findings)
+def _table(findings: tuple[Finding, ...]) -> Iterator[str]:
+    """Yield the lines of a report, at most `_WIDTH` wide."""
+    counts = Counter(finding.verdict for finding in findings)
     said = [count_text(counts[kind], kind) for kind in ("warning", "note") if counts[kind]]
     said += [f"{counts['unknown']} unknown"] * (counts["unknown"] > 0)
-    yield f"{report.node}, {moment_text(report.asked_at, 'minutes')}, {report.requests} requests"
     yield ", ".join(said) or "nothing to remark"
     yield ""
-    width = max((len(finding.name) for finding in report.findings), default=0)
-    fill = partial(textwrap.fill, width=_WIDTH, break_on_hyphens=False)
+    width = max((len(finding.name) for finding in findings), default=0)
     reasons: dict[str, str] = {}
-    for finding in report.findings:
+    for finding in findings:
         verdict = finding.verdict.upper() if finding.verdict == "warning" else finding.verdict
         name, text = finding.name.replace("_", " "), printable(finding.explanation)
         head = f"{verdict:7}  {name:{width}}  "
         if verdict == "unknown" and reasons.setdefault(text, name) != name:
             text = f"As for {reasons[text]}."
-        yield fill(text, initial_indent=head, subsequent_indent=" " * len(head))
+        indent = " " * len(head)
+        yield textwrap.fill(
+            text, _WIDTH, initial_indent=head, subsequent_indent=indent, break_on_hyphens=False
+        )
 
 
 def listed(words: list[str]) -> str:
     """Return words as a sentence lists them."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-def some(values: Iterable[object]) -> str:
-    """Return the first few of names that a node made up."""
-    texts = [textwrap.shorten(printable(str(value)), 60, placeholder="...") for value in values]
-    return list_text(texts, _SHOWN)
 
 
 def sentence(text: str) -> str:

@@ -1,14 +1,16 @@
-"""How values look in a notebook: small tables that take colours and fonts from where they stand.
+"""How records look: as text for a terminal, as a table in a notebook, and as JSON.
 
-Whatever comes in is text of anybody's: it is escaped here, and nowhere else.
+A notebook's tables take colours and fonts from where they stand. Whatever comes in is text of
+anybody's: it is escaped here, and nowhere else.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from balance_analysis.text import moment_text
 
@@ -32,6 +34,47 @@ class Frame:
             '<iframe sandbox="allow-scripts allow-downloads" width="100%" height="900" '
             f'style="border: 0" srcdoc="{escape(self.html)}"></iframe>'
         )
+
+
+class Record:
+    """What a record tells of itself once, for all ways to look at it.
+
+    A record has a title and either facts, which are names with values, or findings: rows that
+    `_header` names, of which the first says where and the second what.
+    """
+
+    __slots__ = ()
+    _header: ClassVar[Sequence[str]] = ()
+
+    def _title(self) -> str:
+        raise NotImplementedError
+
+    def _facts(self) -> Iterable[tuple[str, object]]:
+        return ()
+
+    def _findings(self) -> Iterable[Sequence[object]]:
+        return ()
+
+    def _content(self) -> dict[str, Any]:
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    def to_json(self) -> str:
+        """Return it as JSON; moments are ISO 8601 in UTC, `null` where not known."""
+        return json.dumps(self._content(), indent=2, default=dt.datetime.isoformat)
+
+    def __str__(self) -> str:
+        if facts := list(self._facts()):
+            width = max(len(name) for name, _ in facts)
+            return "\n".join(f"{name:{width}}  {plain(value)}" for name, value in facts)
+        lines = [self._title()]
+        for where, what, *more in self._findings():
+            lines += [f"{where}: {what}", *(f"    {each}" for each in more if each)]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        if facts := list(self._facts()):
+            return facts_html(self._title(), facts)
+        return rows_html(self._title(), self._header, self._findings())
 
 
 def facts_html(title: str, facts: Iterable[tuple[str, object]]) -> str:
