@@ -93,10 +93,7 @@ def read_query(view: str, items: Iterable[tuple[str, str]]) -> Query:
             found[name] = _read_number(name, text)
     if len(found["accounts"]) > MOST_ACCOUNTS:
         raise ValueError(f"at most {MOST_ACCOUNTS} accounts go together")
-    query = Query(**found)
-    if query.start >= query.end:
-        raise ValueError(f"start must be before end, but start={query.start}, end={query.end}")
-    return query
+    return Query(**found)
 
 
 NUMBERS: Final[dict[str, tuple[int, int]]] = {

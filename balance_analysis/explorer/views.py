@@ -134,8 +134,9 @@ class Explorer:
         if not query.asset:
             query = replace(query, asset=next(iter(_asset_ids(state)), ""))
         start, end = max(state.start, query.start), min(state.end, query.end)
-        if start < end:
-            query = replace(query, start=start, end=end)
+        if start >= end:  # nothing of it is there, which is told of the range as it is
+            start, end = query.start, max(query.end, query.start + 1)
+        query = replace(query, start=start, end=end)
         answer: dict[str, Any] = getattr(self, f"_{view}")(replace(look, query=query))
         return answer
 
