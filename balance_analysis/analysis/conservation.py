@@ -18,9 +18,9 @@ from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.flows import deltas
 from balance_analysis.analysis.history import are_known
 from balance_analysis.analysis.steps import check_fits
-from balance_analysis.analysis.units import in_units
+from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.frame import to_arrow, to_frame
-from balance_analysis.known import known_of, to_known
+from balance_analysis.known import Stated, known_of, to_known
 from balance_analysis.presentation import Record
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from balance_analysis.analysis.units import Units
-    from balance_analysis.known import Stated
 
 _BLOCK: Final = ["asset_id", "timestamp"]
 _ROW: Final = [*ACCOUNT_KEY, "timestamp"]

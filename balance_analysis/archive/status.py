@@ -8,13 +8,14 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from balance_analysis.archive.lock import writer_of
-from balance_analysis.archive.runs import iter_reports
+from balance_analysis.archive.runs import RunReport, iter_reports
 from balance_analysis.archive.scan import Scan
 from balance_analysis.filters import Filters
 from balance_analysis.presentation import Record
 from balance_analysis.schema import from_microseconds
-from balance_analysis.spans import EVER, Stretch, joined
+from balance_analysis.spans import EVER, Span, Stretch, joined
 from balance_analysis.text import (
+    Duration,
     count_text,
     duration_text,
     list_text,
@@ -29,10 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from balance_analysis.archive.manifest import About
-    from balance_analysis.archive.runs import RunReport
     from balance_analysis.archive.snapshot import Snapshot
-    from balance_analysis.spans import Span
-    from balance_analysis.text import Duration
 
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 

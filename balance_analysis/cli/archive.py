@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import logging
 from concurrent.futures import CancelledError
 from functools import partial
@@ -125,13 +124,21 @@ def serve(
     timeout: Annotated[
         str, options.duration_option("How long a question may take before 504.")
     ] = "30s",
+    allow_origin: Annotated[
+        options.Texts,
+        Option(
+            metavar="ORIGIN",
+            help="Origin whose pages may read it, or *; repeatable. [all, loopback none]",
+        ),
+    ] = None,
 ) -> None:
     """Serve an archive as a node does, to any client, and to a browser as a page to explore it."""
     host = host.strip("[]")
     limit, seconds = _rate_limit(rate_limit, host), to_duration(timeout).total_seconds()
     if not seconds:
         raise ValueError("--timeout must be more than 0")
-    how = {"strict_coverage": strict_coverage, "timeout": seconds, "rate_limit": limit}
+    how: dict[str, Any] = {"strict_coverage": strict_coverage, "allow_origins": allow_origin}
+    how |= {"timeout": seconds, "rate_limit": limit}
 
     def tell(what: str, url: str) -> None:
         messages.say(f"Serving {what} at {url}, described at {url}/docs")
@@ -175,7 +182,7 @@ def _serve(
 
     with contextlib.nullcontext(ba.Archive(archive)) if archive else sample_archive() as found:
         what = found.uri if archive else "the sample data"
-        application = create_app(found, **how)
+        application = create_app(found, host=host, **how)
         try:
             serve_until_told(application, host=host, port=port, on_up=partial(tell, what))
         except OSError as error:  # the address is the option that can't be used
@@ -183,22 +190,15 @@ def _serve(
 
 
 def _rate_limit(wanted: str | None, host: str) -> RateLimit | None:
-    from balance_analysis.service.guards import RateLimit
+    from balance_analysis.service.guards import RateLimit, is_loopback
 
-    if wanted == OFF or (wanted is None and _is_loopback(host)):
+    if wanted == OFF or (wanted is None and is_loopback(host)):
         return None
     if wanted is None:
         return RateLimit()
     if not wanted.isdecimal() or not int(wanted):
         raise ValueError(f"--rate-limit must be a whole number or {OFF!r}, not {wanted!r}")
     return RateLimit(int(wanted), int(wanted) * _BURST)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @contextlib.contextmanager

@@ -113,11 +113,9 @@ class Export:
         with connected(self._settings.scheduler) as cluster:
             run = self._export(client, executor=cluster)
         lacking = self._lacking(run)
-        code = BAD if run.conflicts or run.bad_rows or run.damaged else PARTIAL if lacking else 0
+        is_bad = self._tell(count_text(run.rows, "new row") if run.rows else "Nothing new")
+        code = BAD if is_bad else PARTIAL if lacking else 0
         self._write_metrics(code)
-        warn_of_conflicts(run)
-        warn_of_damage(run, self._archive, url=self._url)
-        self._tell(count_text(run.rows, "new row") if run.rows else "Nothing new")
         if code == PARTIAL:
             said = f"not all that was asked for is known: {spans_text(lacking)} is unproven"
             self._messages.fail(f"{self._archive.uri} holds what there is, but {said}", code)
@@ -204,49 +202,43 @@ class Export:
 
             write_metrics(path, self._archive.store, report=self._report, exit_code=code)
 
-    def _tell(self, what: str) -> None:
-        """Tell how the run ended, in one line, and of its bad rows."""
+    def _tell(self, what: str) -> bool:
+        """Tell what is wrong, and how the run ended in one line; return whether anything is."""
         report = self._report
         if report is None:
-            return
-        warn_of_bad_rows(report.bad_rows, report.id)
+            return False
+        is_bad = warn_of(report, self._archive, url=self._url)
         known = [dt.datetime.fromisoformat(each) for span in report.committed for each in span]
         asked = f" from {range_text(known[0], known[-1])}" if known else ""
         cost = f"{count_text(report.requests, 'request')}, {report.seconds:.1f} s"
         told = f"{what}{asked} in {cost}: {self._archive.uri}"
         self._messages.say(told, event="summary", **asdict(report))
+        return is_bad
 
 
-def warn_of_conflicts(run: ba.Run) -> None:
-    """Say what an archive held otherwise than it came now."""
-    if run.conflicts:
+def warn_of(report: RunReport, archive: ba.Archive, *, url: str | None = None) -> bool:
+    """Say what is wrong with a run's rows, or with the archive; return whether anything is."""
+    from balance_analysis.archive.manifest import export_command
+
+    if report.conflicts:
         logger.warning(
             "%s: the archive held other balances, or rows that did not come again; it holds the "
-            "newer ones now; what it held is in _runs/%s.json",
-            count_text(sum(rows.num_rows for rows in run.conflicts), "conflict"),
-            run.id,
+            "newer ones now; _runs/%s.json has the older ones",
+            count_text(report.conflicts, "conflict"),
+            report.id,
         )
-
-
-def warn_of_damage(run: ba.Run, archive: ba.Archive, *, url: str | None = None) -> None:
-    """Say which files of an archive are not as they were written, and what mends them."""
-    if run.damaged:
-        from balance_analysis.archive.manifest import export_command
-
+    if report.damaged:
         logger.warning(
             "%s gone, or not as written, such as %s: `%s` tells more, `%s` mends it",
-            count_text(len(run.damaged), "file"),
-            run.damaged[0],
+            count_text(len(report.damaged), "file"),
+            report.damaged[0],
             options.command_line("verify", archive.uri),
             export_command(archive.store, "--repair", url=url),
         )
-
-
-def warn_of_bad_rows(count: int, run: str) -> None:
-    """Say where rows are that the table can't hold."""
-    if count:
-        said = count_text(count, "bad row")
-        logger.warning("%s set aside, with reasons, in _quarantine/%s.jsonl", said, run)
+    if report.bad_rows:
+        said = count_text(report.bad_rows, "bad row")
+        logger.warning("%s set aside, with reasons, in _quarantine/%s.jsonl", said, report.id)
+    return bool(report.conflicts or report.damaged or report.bad_rows)
 
 
 def _check_targets(targets: list[str]) -> None:

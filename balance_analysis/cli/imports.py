@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
@@ -12,9 +12,12 @@ from balance_analysis import defaults
 from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, command
 from balance_analysis.cli.archive import connected
-from balance_analysis.cli.export import warn_of_bad_rows, warn_of_conflicts, warn_of_damage
+from balance_analysis.cli.export import warn_of
 from balance_analysis.cli.output import BAD, PARTIAL, Messages, echo, print_spans
 from balance_analysis.text import count_text, spans_text
+
+if TYPE_CHECKING:
+    from balance_analysis.archive.runs import RunReport
 
 
 @command(panel=ARCHIVE)
@@ -34,7 +37,8 @@ def import_(
 ) -> None:
     """Bring network history segments into an archive; the first run makes it."""
     _check_order(archive, segments)
-    report, held = ba.diagnose_segments(segments), ba.Archive(archive)
+    found, held = ba.diagnose_segments(segments), ba.Archive(archive)
+    reports: list[RunReport] = []
     with connected(scheduler) as cluster:
         run = ba.import_segments(
             held,
@@ -43,26 +47,23 @@ def import_(
             on_bad_rows=on_bad_rows,
             progress=messages.shows_progress,
             dry_run=dry_run,
+            on_report=reports.append,
             executor=cluster,
             **accounts.named(),
         )
     if dry_run:
-        echo(str(report))
+        echo(str(found))
         if run.spans:
             print_spans(run.spans)
         else:
             echo("Nothing to import: the archive has all of it")
         return
-    warn_of_conflicts(run)
-    warn_of_damage(run, held)
-    warn_of_bad_rows(len(run.bad_rows), run.id)
+    is_bad = warn_of(reports[-1], held)
     what = count_text(run.rows, "new row") if run.rows else "Nothing new"
     where = f" of {spans_text(run.committed)}" if run.committed else ""
-    messages.say(f"{what}{where} from segments of {report.chain}: {archive}")
-    if run.conflicts or run.bad_rows or run.damaged:
-        raise typer.Exit(BAD)
-    if report.missing:
-        raise typer.Exit(PARTIAL)
+    messages.say(f"{what}{where} from segments of {found.chain}: {archive}")
+    if is_bad or found.missing:
+        raise typer.Exit(BAD if is_bad else PARTIAL)
 
 
 def _check_order(archive: str, segments: list[str]) -> None:

@@ -11,7 +11,7 @@ import balance_analysis as ba
 from balance_analysis.cli import options
 from balance_analysis.cli.app import command
 from balance_analysis.cli.output import Messages
-from balance_analysis.cli.selection import Selection
+from balance_analysis.cli.selection import Rows, Selection
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import check_output, replacing
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from balance_analysis.cli.selection import Rows
 
 _OfOneAsset = Literal["balances", "totals", "flows", "drawdown", "concentration"]
 _OfArchives = Literal["coverage", "limits"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 
-from balance_analysis.explorer.query import Query, write_key
+from balance_analysis.explorer.query import Query, write_key, write_view
 from balance_analysis.explorer.sheets import to_sheet
 from balance_analysis.explorer.source import keys_of
 from balance_analysis.explorer.views import (
@@ -96,21 +96,19 @@ def _common(
 ) -> Iterator[tuple[str, object]]:
     """Yield the views that are not of one account."""
     for name in ("about", "notes"):
-        yield name, explorer.answer(name, Query())
+        yield write_view(name), explorer.answer(name, Query())
     starts = {max(state.start, state.end - length) for length in _RANGES} | {state.start}
     for asset in source.asset_ids():
         for name in ("accounts", "holders"):
-            yield _key(name, asset), explorer.answer(name, Query(asset))
+            yield write_view(name, asset), explorer.answer(name, Query(asset))
         for start in sorted(starts):
-            yield _key("holders", asset, start), explorer.answer("holders", Query(asset, at=start))
+            yield (
+                write_view("holders", asset, start),
+                explorer.answer("holders", Query(asset, at=start)),
+            )
             query = Query(asset, start=start, end=state.end)
             for name in ("totals", "flows", "movers"):
-                yield _key(name, asset, start, state.end), explorer.answer(name, query)
-
-
-def _key(*values: object) -> str:
-    """Return under what the page looks for a view: its name and the values of its parameters."""
-    return "\n".join(map(str, values))
+                yield write_view(name, asset, start, state.end), explorer.answer(name, query)
 
 
 class _Packed:
@@ -173,16 +171,16 @@ class _Accounts:
         bounds = self._state.start, self._state.end
         number = some.numbers[account]
         line = draw_line(some.steps.part(number, number + 1), self._state, self._query)
-        yield _key("series", key), {"series": [{"key": key, **line}]}
+        yield write_view("series", key), {"series": [{"key": key, **line}]}
         sheets = {name: sheet.of(account) for name, sheet in some.told.items()}
-        yield _key("account", key, *bounds), sheets
+        yield write_view("account", key, *bounds), sheets
         rows = some.rows.of(account)
         count, newest = len(rows["rows"]), rows["rows"][::-1]
         pages = -(-count // PAGE)
         for page in range(max(pages, 1)):
             shown = {**rows, "rows": newest[page * PAGE : (page + 1) * PAGE]}
             listing = {"count": count, "pages": pages, "rows": shown}
-            yield _key("rows", key, *bounds, page), listing
+            yield write_view("rows", key, *bounds, page), listing
 
 
 class _Some:

@@ -54,7 +54,10 @@ def freeze_page(title: str, head: Markup, data: bytes) -> str:
     """
     style = _read("explorer.css")
     script = "".join(_WIRING.sub("", _read(f"{name}.js")) for name in _MODULES)
-    policy = f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; img-src data:; base-uri 'none'; form-action 'none'"
+    policy = (
+        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
     before = f"""\
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="generator" content="balance-analysis">

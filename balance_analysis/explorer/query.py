@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -67,6 +68,11 @@ class Query:
 def write_key(account: Key) -> str:
     """Return an account as one text."""
     return "|".join(quote(part, safe="") for part in account)
+
+
+def write_view(view: str, *values: object) -> str:
+    """Return a view and the values of its parameters as one text: under that a page has it."""
+    return json.dumps([view, *map(str, values)], ensure_ascii=False, separators=(",", ":"))
 
 
 def read_query(view: str, items: Iterable[tuple[str, str]]) -> Query:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from balance_analysis.presentation import Record
-from balance_analysis.segments.chain import gaps_text, missing_blocks, put_in_order
+from balance_analysis.segments.chain import Stretch, gaps_text, missing_blocks, put_in_order
 from balance_analysis.segments.rows import read_accounts, read_blocks
 from balance_analysis.segments.segment import find_segments
 from balance_analysis.segments.state import read_segment_assets, read_segment_limits
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from balance_analysis.files.atomic import PathLike
-    from balance_analysis.segments.chain import Stretch
 
 
 @dataclass(frozen=True, slots=True)

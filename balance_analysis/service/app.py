@@ -6,14 +6,12 @@ This module knows the paths; `changes` answers, `guards` stands in front of them
 from __future__ import annotations
 
 import json
-import time
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-import anyio.to_thread
 import msgspec
 import pyarrow as pa
 from starlette.applications import Starlette
@@ -32,22 +30,26 @@ from balance_analysis.explorer.page import POLICY, static_files
 from balance_analysis.explorer.query import VIEWS
 from balance_analysis.explorer.source import KEPT_BYTES, ArchiveSource
 from balance_analysis.explorer.views import Explorer
-from balance_analysis.service.changes import TIMEOUT, Changes, check_time
+from balance_analysis.service.changes import Changes
 from balance_analysis.service.coverage import block_headers, unavailable
 from balance_analysis.service.errors import Code, RefusedError
 from balance_analysis.service.explore import answer_view
 from balance_analysis.service.guards import (
     MEDIA_TYPE,
+    MOST_AT_ONCE,
     RATE_HEADERS,
     Guards,
     Indented,
     Metrics,
     RateLimiter,
+    hosts_of,
+    is_loopback,
 )
 from balance_analysis.service.openapi import CHANGES, LIMITS, VIEWS_AT, describe, page
+from balance_analysis.service.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from starlette.requests import Request
 
@@ -55,8 +57,16 @@ if TYPE_CHECKING:
     from balance_analysis.archive.status import ArchiveStatus
     from balance_analysis.service.guards import RateLimit
 
+TIMEOUT: Final = 30.0
+
 AT_ONCE: Final = 8
 """Pages that are looked for at the same time; who watches is answered all the while."""
+
+VIEWS_AT_ONCE: Final = 2
+"""Views that are worked on at the same time: each takes a processor and much memory."""
+
+MOST_VIEWS: Final = 32
+"""Views that are worked on or wait."""
 
 READING: Final = 4
 """Threads that read files of one page side by side."""
@@ -71,6 +81,8 @@ def create_app(
     strict_coverage: bool = False,
     timeout: float = TIMEOUT,
     rate_limit: RateLimit | None = None,
+    host: str = "127.0.0.1",
+    allow_origins: Sequence[str] | None = None,
 ) -> Starlette:
     """Return an application that serves what an archive holds.
 
@@ -88,38 +100,48 @@ def create_app(
         Seconds that a question may take, with the time that it waits; then it is refused, with 504.
     rate_limit
         What an address may send; `None` for any number of requests.
+    host
+        The address that it will listen on. On loopback it answers only requests whose `Host` is of
+        loopback, or of an allowed origin: no page from elsewhere reads the archive.
+    allow_origins
+        Origins, such as `https://example.org`, whose pages may read what it answers; `*` for all.
+        By default none where it listens on loopback, and all elsewhere.
 
     Raises
     ------
     ArchiveError
         If there is no archive, or it is damaged.
+    ValueError
+        If an origin is none.
     """
+    is_private = is_loopback(host)
+    origins = [*allow_origins] if allow_origins else [] if is_private else ["*"]
+    named = hosts_of(origins)
     archive.status(count_accounts=False)
     cache = LruCache(KEPT_BYTES)
-    changes = Changes(archive, strict_coverage=strict_coverage, timeout=timeout, cache=cache)
+    changes = Changes(archive, strict_coverage=strict_coverage, cache=cache)
     metrics, explorer = Metrics(), Explorer(ArchiveSource(archive, cache=cache), cache=cache)
+    pages, views = Turns(timeout, most=MOST_AT_ONCE), Turns(timeout, most=MOST_VIEWS)
 
-    def find_page(items: list[tuple[str, str]], asked_at: float, pool: Executor | None) -> Response:
-        answer = changes.answer(items, asked_at=asked_at, pool=pool)
+    def find_page(
+        items: list[tuple[str, str]], pool: Executor | None, check: Callable[[], None]
+    ) -> Response:
+        answer = changes.answer(items, check=check, pool=pool)
         # Text can't hold this: its quotes are escaped.
         metrics.rows.inc(bytes(answer.body).count(b'"cursor":'))
         return answer
 
-    def find_view(items: list[tuple[str, str]], asked_at: float, view: str) -> Response:
-        check_time(asked_at + timeout)
-        return answer_view(explorer, view, items)
-
-    async def in_turn(find: Callable[..., Response], request: Request, by: object) -> Response:
-        items = request.query_params.multi_items()
-        # Mounted in another application, this one has no state of its own.
-        turns = getattr(request.state, "turns", None)
-        return await anyio.to_thread.run_sync(find, items, time.monotonic(), by, limiter=turns)
-
     async def balance_changes(request: Request) -> Response:
-        return await in_turn(find_page, request, getattr(request.state, "pool", None))
+        items = request.query_params.multi_items()
+        find = partial(find_page, items, _threads(request, "reading"))
+        return await pages.answer(find, request.receive, _threads(request, "pages"))
 
     async def view(request: Request) -> Response:
-        return await in_turn(find_view, request, request.url.path.rpartition("/")[2])
+        name, items = request.url.path.rpartition("/")[2], request.query_params.multi_items()
+        find = partial(answer_view, explorer, name, items)
+        # Which state it is, each open page asks now and then.
+        turns, threads = (pages, "pages") if name == "version" else (views, "views")
+        return await turns.answer(find, request.receive, _threads(request, threads))
 
     def figures(_request: Request) -> Response:
         try:
@@ -143,17 +165,12 @@ def create_app(
         **{path: partial(_static, *file) for path, file in static_files().items()},
     }
     limiter = None if rate_limit is None else RateLimiter(rate_limit)
+    hosts = named if is_private and "*" not in origins else None
     app = Starlette(
         routes=[Route(path, answer) for path, answer in routes.items()],
         middleware=[
-            Middleware(
-                CORSMiddleware,
-                allow_origins=["*"],
-                allow_methods=METHODS,
-                allow_headers=["*"],
-                expose_headers=EXPOSED,
-            ),
-            Middleware(Guards, metrics=metrics, limiter=limiter, paths=routes),
+            *_sharing(origins),
+            Middleware(Guards, metrics=metrics, limiter=limiter, paths=routes, hosts=hosts),
             # The fastest level: cursors make answers so repetitive that higher ones save little.
             Middleware(GZipMiddleware, compresslevel=1),
             Middleware(Indented),
@@ -165,11 +182,30 @@ def create_app(
     return app
 
 
+def _sharing(origins: list[str]) -> Iterator[Middleware]:
+    """Yield what tells browsers the origins whose pages may read answers, if there are any."""
+    if origins:
+        yield Middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=METHODS,
+            allow_headers=["*"],
+            expose_headers=EXPOSED,
+        )
+
+
 @asynccontextmanager
 async def _reading(_app: Starlette) -> AsyncIterator[dict[str, object]]:
-    """Keep what a server has while it runs: turns, and threads that read files side by side."""
-    with ThreadPoolExecutor(READING) as pool:
-        yield {"pool": pool, "turns": anyio.CapacityLimiter(AT_ONCE)}
+    """Keep the threads that a server has while it runs."""
+    sizes = {"reading": READING, "pages": AT_ONCE, "views": VIEWS_AT_ONCE}
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(ThreadPoolExecutor(sizes[name])) for name in sizes}
+
+
+def _threads(request: Request, name: str) -> Executor | None:
+    """Return threads of the server; mounted in another application, this one has none."""
+    found: Executor | None = getattr(request.state, name, None)
+    return found
 
 
 def _static(content: bytes, media_type: str, _request: Request) -> Response:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -19,6 +18,7 @@ from starlette.responses import Response
 from balance_analysis.archive.datafile import Predicate
 from balance_analysis.archive.snapshot import with_snapshot
 from balance_analysis.errors import ArchiveError
+from balance_analysis.explorer.source import go_on
 from balance_analysis.filters import Filters
 from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.service.coverage import (
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from balance_analysis.service.listing import ListedRows, Place
     from balance_analysis.spans import Span
 
-TIMEOUT: Final = 30.0
 
 _AHEAD: Final = 8
 """The most files that are read at once for one page."""
@@ -60,28 +59,21 @@ class Changes:
     strict_coverage
         Whether to refuse a request that reaches outside of what the archive vouches for, rather
         than to answer it with a warning.
-    timeout
-        Seconds that a page may take.
     cache
         Where to keep what was read last, in bytes; by default one of its own.
     """
 
     def __init__(
-        self,
-        archive: Archive,
-        *,
-        strict_coverage: bool = False,
-        timeout: float = TIMEOUT,
-        cache: LruCache | None = None,
+        self, archive: Archive, *, strict_coverage: bool = False, cache: LruCache | None = None
     ) -> None:
         self._store, self._reader = archive.store, Reader(archive.store, cache=cache)
-        self._strict, self._timeout = strict_coverage, timeout
+        self._strict = strict_coverage
 
     def answer(
         self,
         items: Sequence[tuple[str, str]],
         *,
-        asked_at: float | None = None,
+        check: Callable[[], None] = go_on,
         pool: Executor | None = None,
     ) -> Response:
         """Return one page.
@@ -90,19 +82,17 @@ class Changes:
         ----------
         items
             Names and values of the query, decoded, in its order.
-        asked_at
-            When it was asked, in seconds of `time.monotonic`; by default now.
+        check
+            Called now and then; raises once nobody waits for the page.
         pool
             Where files are read side by side; `None` reads one after the other.
 
         Raises
         ------
         RefusedError
-            If the request is wrong, reaches outside of the coverage though that is refused, takes
-            too long, or the archive can't be read.
+            If the request is wrong, reaches outside of the coverage though that is refused, or the
+            archive can't be read.
         """
-        began = time.monotonic() if asked_at is None else asked_at
-        check = partial(check_time, began + self._timeout)
 
         def read(snapshot: Snapshot) -> Response:
             check()
@@ -126,15 +116,6 @@ class Changes:
         return Response(body, media_type="application/json", headers=headers)
 
 
-def check_time(deadline: float) -> None:
-    """Raise RefusedError if a moment of `time.monotonic` is over."""
-    if time.monotonic() > deadline:
-        raise RefusedError(
-            "the query took too long: ask for a shorter range or for fewer rows",
-            code=Code.DEADLINE_EXCEEDED,
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Finder:
     """Finds rows in one state of an archive.
@@ -146,7 +127,7 @@ class Finder:
     reader
         Of its files.
     check
-        Called now and then; raises where it has taken too long.
+        Called now and then; raises once nobody waits for the page.
     pool
         Where files are read side by side.
     """

@@ -22,9 +22,11 @@ class Code(IntEnum):
         code._value_, code.status = number, status
         return code
 
+    CANCELLED = 1, 499
     INVALID_ARGUMENT = 3, 400
     DEADLINE_EXCEEDED = 4, 504
     NOT_FOUND = 5, 404
+    PERMISSION_DENIED = 7, 403
     RESOURCE_EXHAUSTED = 8, 429
     ABORTED = 10, 409
     OUT_OF_RANGE = 11, 416

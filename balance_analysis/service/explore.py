@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
+from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.errors import BalanceAnalysisError, SnapshotGoneError
 from balance_analysis.explorer.query import read_query
 from balance_analysis.explorer.source import TooLargeError
@@ -13,13 +14,18 @@ from balance_analysis.service.coverage import unavailable
 from balance_analysis.service.errors import Code, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from balance_analysis.explorer.views import Explorer
 
 
-def answer_view(explorer: Explorer, view: str, items: Sequence[tuple[str, str]]) -> Response:
-    """Return a view of the explorer.
+def answer_view(
+    explorer: Explorer,
+    view: str,
+    items: Sequence[tuple[str, str]],
+    check: Callable[[], None],
+) -> Response:
+    """Return a view of the explorer; `check` is called now and then, and may end the work.
 
     Raises
     ------
@@ -32,7 +38,9 @@ def answer_view(explorer: Explorer, view: str, items: Sequence[tuple[str, str]])
     except ValueError as error:
         raise RefusedError(str(error)) from error
     try:
-        content = explorer.encode(view, query)
+        check()
+        with in_one_thread():  # the other processors are for pages
+            content = explorer.encode(view, query, check=check)
     except SnapshotGoneError as error:
         raise RefusedError(
             "the archive has changed, and this state of it is gone: ask /explore/about for the "

@@ -9,21 +9,23 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import re
 import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from starlette.datastructures import MutableHeaders, QueryParams
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
 
 from balance_analysis.service.errors import Code, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -42,8 +44,10 @@ RATE_HEADERS: Final = tuple(f"Ratelimit-{name}" for name in ("Limit", "Remaining
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _PREFIX: Final = "balance_analysis_service_"
 _PIECE: Final = 1 << 16
-_SITE: Final = 64
-"""The bits of an IPv6 address that its holder can't choose."""
+_HOST: Final = re.compile(r"(\[[^]]*\]|[^:]*)(?::[0-9]*)?")
+"""A name or an address, in brackets if it is of IPv6, and a port."""
+
+_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@]+")
 
 _SHOWN: Final = 200
 """Characters of a path and query that the log shows."""
@@ -72,7 +76,7 @@ class RateLimit:
 
 
 class RateLimiter:
-    """Counts the requests of each address; of an IPv6 address, those of its /64.
+    """Counts the requests of each address.
 
     Parameters
     ----------
@@ -102,24 +106,39 @@ class RateLimiter:
     def take(self, address: str) -> int | None:
         """Count a request; return how many more may come at once, `None` if it is one too many."""
         with self._lock:
-            now, site = self._clock(), _site(address)
-            tokens, seen = self._buckets.pop(site, (self.limit.burst, now))
+            now = self._clock()
+            tokens, seen = self._buckets.pop(address, (self.limit.burst, now))
             tokens = min(self.limit.burst, tokens + (now - seen) * self.limit.per_second)
             is_admitted = tokens >= 1
-            self._buckets[site] = tokens - is_admitted, now
+            self._buckets[address] = tokens - is_admitted, now
             if len(self._buckets) > self._most:
                 self._buckets.popitem(last=False)
         return int(tokens - 1) if is_admitted else None
 
 
-def _site(address: str) -> str:
+def is_loopback(host: str) -> bool:
+    """Return whether a name, or an address, is of this machine and of no other."""
+    name = host.strip("[]").rstrip(".").lower()
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        return ipaddress.ip_address(name).is_loopback
     except ValueError:
-        return address
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    return str(found.ipv4_mapped or ipaddress.ip_network((found, _SITE), strict=False))
+        return name == "localhost" or name.endswith(".localhost")
+
+
+def hosts_of(origins: Iterable[str]) -> frozenset[str]:
+    """Return the hosts of origins, of which `*`, any origin, names none.
+
+    Raises
+    ------
+    ValueError
+        If one is no origin.
+    """
+    for origin in origins:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise ValueError(
+                f"{origin!r} is not an origin: give one such as https://example.org, or * for all"
+            )
+    return frozenset(urlsplit(origin).hostname or "" for origin in origins)
 
 
 class Metrics:
@@ -178,6 +197,9 @@ class Guards:
         What counts.
     limiter
         What an address may send; `None` for any number of requests.
+    hosts
+        What `Host` may name beside loopback; `None` for any name. A page whose own name is made to
+        lead here, by what is called DNS rebinding, still sends that name.
     paths
         Those that are counted each by itself.
     sending
@@ -191,10 +213,11 @@ class Guards:
         metrics: Metrics,
         limiter: RateLimiter | None,
         paths: Collection[str],
+        hosts: Collection[str] | None = None,
         sending: float = SENDING,
     ) -> None:
         self._app, self._metrics, self._limiter = app, metrics, limiter
-        self._paths, self._sending = frozenset(paths), sending
+        self._paths, self._hosts, self._sending = frozenset(paths), hosts, sending
         self._under_way: set[object] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -238,7 +261,9 @@ class Guards:
             await Indented(error.response())(scope, receive, sending)
 
     def _check(self, scope: Scope, headers: dict[str, str]) -> None:
-        """Raise if a request is too much: of too many, of one address, or too long."""
+        """Raise if a request is for another host, or too much: of one address, or too long."""
+        if self._hosts is not None:
+            _check_host(Headers(scope=scope).get("host", ""), self._hosts)
         if len(self._under_way) > MOST_AT_ONCE:
             raise RefusedError(
                 "too many requests under way: ask again in a moment", code=Code.UNAVAILABLE
@@ -320,6 +345,16 @@ class _Sending:
                 piece = body[begin : begin + _PIECE]
                 await self._send({"type": message["type"], "body": piece, "more_body": True})
             await self._send({**message, "body": body[last:]} if last else message)
+
+
+def _check_host(host: str, others: Collection[str]) -> None:
+    found = _HOST.fullmatch(host.lower())
+    if found is None or not (is_loopback(found[1]) or found[1].strip("[]") in others):
+        raise RefusedError(
+            f"this service answers as localhost only, not as {host[:_SHOWN]!r}: where it is to be "
+            "reached under that name, say so when it is started, by --allow-origin",
+            code=Code.PERMISSION_DENIED,
+        )
 
 
 def _target(scope: Scope) -> bytes:

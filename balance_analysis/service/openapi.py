@@ -60,7 +60,7 @@ def _view(name: str) -> dict[str, Any]:
     """Return the operation of a view of the explorer."""
     about, parameters = VIEWS[name]
     answer = {"$ref": "#/components/schemas/View"}
-    refused = ("400", "405", "409", "414", "416", "429", "500", "503", "504")
+    refused = ("400", "403", "405", "409", "414", "416", "429", "500", "503", "504")
     return {
         "operationId": f"explore{name.capitalize()}",
         "summary": f"Explore: {name}",

@@ -16,6 +16,7 @@ from balance_analysis.archive.manifest import About, write_about
 from balance_analysis.archive.store import Store
 from balance_analysis.filters import Filters
 from balance_analysis.report.report import write_report
+from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
 from tests.analysis.tables import DAY, HOUR, LARGEST, START, table_of
@@ -174,6 +175,30 @@ def test_a_link_with_what_is_not_there_opens_the_rest_of_it(open_page, seen, add
 
 
 @BOTH
+@pytest.mark.parametrize(
+    "link",
+    [
+        "range=constructor&tab=__proto__&units=toString&theme=hasOwnProperty",
+        "account=VOTE|ACCOUNT_TYPE_GENERAL|%25E0%25A4%25A|&focus=%|%|%|%&hide=%E0%A4%A",
+        "range=1e30..2e30&at=1e99&page=-7",
+        "range=-5..7&at=-1&page=1.5&tab=account",
+    ],
+)
+def test_a_link_of_which_nothing_makes_sense_opens_what_the_page_begins_with(
+    open_page, seen, address, link
+):
+    page = open_page(f"{address}#{link}")
+    assert len(chips(page)) > 0
+    assert page.locator("[role=alert]:visible").count() == 0
+    assert page.locator("#ranges [aria-pressed=true]").inner_text() == "ALL"
+    assert page.locator("#panel td").count() > 0
+    page.get_by_role("tab", name="Movers").click()
+    settle(page)
+    assert page.locator("table[aria-label^=Movers]").is_visible()
+    assert seen.said == []
+
+
+@BOTH
 def test_the_wheel_a_drag_the_keys_the_buttons_and_two_dates_zoom(open_page, address):
     page = open_page(address)
     box = page.locator("#chart .plot").bounding_box()
@@ -208,8 +233,9 @@ def test_the_wheel_a_drag_the_keys_the_buttons_and_two_dates_zoom(open_page, add
         assert bounds() == pytest.approx([at + by * (end - start) for at in (start, end)], abs=2e6)
         start, end = bounds()
     page.mouse.move(*middle)
+    moved = page.url
     page.mouse.wheel(100, 0)
-    page.wait_for_function("old => location.hash !== old", arg=f"#{page.url.partition('#')[2]}")
+    page.wait_for_url(lambda url: url != moved)
     assert bounds()[0] - start == pytest.approx((end - start) / 8, abs=2e6)
     page.locator("#chart").focus()
     page.keyboard.press("0")
@@ -368,6 +394,27 @@ def test_a_download_has_every_digit_and_whole_ids(open_page, address):
     assert [int(row["balance"]) for row in rows][: len(shown)] == shown
     assert all(len(row["asset_id"]) in {4, 64} for row in rows)
     assert rows[0]["account_type"].startswith("ACCOUNT_TYPE_")
+
+
+def test_a_download_has_the_cells_that_write_table_writes(open_page, tmp_path):
+    starts = ["=HYPERLINK(1)", "+1", "-1+1", "@a", "\tb", "\rc", "\nd", 'e"f', "g,h", "i\nj=", "k"]
+    rows = [("VOTE", f"{text}x", text, text, START, place - 3) for place, text in enumerate(starts)]
+    table = table_of(rows)
+    write_report(table, tmp_path / "report.html")
+    held = ba.balance_at(table, from_microseconds(START)).drop(columns="state", errors="ignore")
+    ba.write_table(held, tmp_path / "held.csv")
+    page = open_page((tmp_path / "report.html").as_uri())
+    with page.expect_download() as waited:
+        page.locator(".sheet").first.get_by_role("button", name="CSV").click()
+
+    def cells(path):
+        with path.open(encoding="utf-8", newline="") as file:
+            return sorted(
+                [one[name] for name in (*ACCOUNT_KEY, "balance", "since")]
+                for one in csv.DictReader(file)
+            )
+
+    assert cells(waited.value.path()) == cells(tmp_path / "held.csv")
 
 
 def test_balances_of_38_digits_are_shown_whole(open_page, frozen):

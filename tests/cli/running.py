@@ -6,10 +6,17 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
+import pandas as pd
 from typer.testing import CliRunner
 
 from balance_analysis.cli import app
+
+SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
+SAMPLE = str(SAMPLE_DATA / "changes.parquet")
+COMMANDS = [one.name or one.callback.__name__ for one in app.registered_commands]
+GROUPS = [group.name for group in app.registered_groups]
 
 
 def run(*arguments, code=0, env=None):
@@ -26,6 +33,10 @@ def fails(*arguments, code, folder):
     assert re.fullmatch(r"balance-analysis: [^\n]+\n", result.stderr)
     assert _content(folder) == before
     return result.stderr
+
+
+def moment(microseconds):
+    return pd.Timestamp(microseconds, unit="us", tz="UTC")
 
 
 def _content(folder):

@@ -23,10 +23,9 @@ import pytest
 import stamina
 
 import balance_analysis as ba
-from balance_analysis.cli import app
-from balance_analysis.demo import run_demo, sample_data
+from balance_analysis.demo import run_demo
 from tests.archive.exporting import END, HOUR, START, node_of, run_export, spread_history
-from tests.cli.running import run
+from tests.cli.running import SAMPLE, app, run
 from tests.loopback import Fault, LoopbackNode
 from tests.node.truth import lines_of_rows, lines_of_table
 
@@ -87,7 +86,7 @@ class World:
             names = json.dumps([node.url]), json.dumps(str(self.archive))
             self.source.write_text("[export.main]\nurl = {}\narchive = {}\n".format(*names))
         else:
-            shutil.copy(sample_data() / "changes.parquet", self.source)
+            shutil.copy(SAMPLE, self.source)
 
     @property
     def requests(self):
@@ -232,7 +231,7 @@ def test_an_ending_that_is_not_the_format_s_is_refused(name, suffix, world):
 
 @pytest.mark.parametrize("command", ["summary", "series"])
 def test_a_format_and_an_ending_that_differ_are_refused(command, tmp_path):
-    words = (command, sample_data() / "changes.parquet", "--format", "csv")
+    words = (command, SAMPLE, "--format", "csv")
     assert "name a .csv file" in run(*words, "-o", tmp_path / "y.parquet", code=2).stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -295,7 +294,7 @@ def test_a_read_only_disk_ends_with_74_before_any_work(name, world, monkeypatch)
 
 
 def test_a_full_disk_behind_stdout_ends_with_74():
-    words = ("summary", sample_data() / "changes.parquet", "--format", "csv")
+    words = ("summary", SAMPLE, "--format", "csv")
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "balance_analysis", *map(str, words)],
@@ -336,7 +335,7 @@ def is_harmless(said):
 @pytest.fixture
 def evil(tmp_path):
     """A file whose ids do what they can."""
-    table = ba.read_parquet(sample_data() / "changes.parquet").head(400)
+    table = ba.read_parquet(SAMPLE).head(400)
     table["asset_id"] = "=1+1"
     parties = table["party_id"].astype("str")
     first = sorted(set(parties))
@@ -420,7 +419,7 @@ def test_no_module_of_the_command_line_prints_by_itself():
 
 @pytest.mark.parametrize("ending", ["csv", "xlsx"])
 def test_a_wide_series_has_a_short_name_in_ascii_for_each_account(ending, tmp_path):
-    source, path = sample_data() / "changes.parquet", tmp_path / f"x.{ending}"
+    source, path = SAMPLE, tmp_path / f"x.{ending}"
     run("series", source, "--freq", "7D", "--layout", "wide", "-o", path)
     read = pd.read_csv if ending == "csv" else pd.read_excel
     names = [*read(path).columns][1:]

@@ -9,10 +9,9 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.schema import from_microseconds
 from tests.archive.exporting import DAY, END, node_of, run_export, spread_history
 from tests.archive.exporting import START as BEGIN
-from tests.cli.running import fails, run
+from tests.cli.running import fails, moment, run
 
 SAMPLE = Path(__file__).parents[2] / "sample_data" / "changes.parquet"
 ASSETS = SAMPLE.with_name("assets.toml")
@@ -21,7 +20,7 @@ DAI = "ef4a2c0cad1ef6471074a93b338126ddea24ea374ea65c2a58c80c41b737b3fd"
 OF_ROWS = ["balances", "totals", "flows", "drawdown", "activity", "concentration"]
 OF_ARCHIVES = ["coverage", "limits"]
 ROWS = spread_history(7, rows=200, accounts=15)
-LAST_DAYS = ("--since", from_microseconds(BEGIN + 2 * DAY), "--until", from_microseconds(END))
+LAST_DAYS = ("--since", moment(BEGIN + 2 * DAY), "--until", moment(END))
 
 
 def draw(*arguments):
@@ -271,7 +270,7 @@ def test_a_report_of_a_file_is_that_of_the_library(few, tmp_path):
 
 
 def test_a_report_of_an_archive_tells_its_gap(archive, tmp_path):
-    bounds = ("--since", from_microseconds(BEGIN + DAY // 2), "--until", from_microseconds(END))
+    bounds = ("--since", moment(BEGIN + DAY // 2), "--until", moment(END))
     draw("report", archive, "-o", tmp_path / "x.html", "--largest", 0, *bounds)
     assert "not complete" in (tmp_path / "x.html").read_text(encoding="utf-8")
 

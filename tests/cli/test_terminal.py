@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,20 +12,17 @@ from pathlib import Path
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.cli import app
-from balance_analysis.cli.app import PANELS
-from balance_analysis.demo import sample_archive, sample_data, serve_sample
-from tests.cli.running import child, fails, printed_commands, run
+from balance_analysis.demo import serve_sample
+from tests.cli.running import COMMANDS, GROUPS, SAMPLE, child, fails, printed_commands, run
 
-SAMPLE = str(sample_data() / "changes.parquet")
 NODE = "http://127.0.0.1:1"
+PANELS = ("Ask a node", "Fill, check and serve an archive", "Look at what", "Try it")
 
 
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory):
+def archive(tmp_path_factory, sample_node):
     folder = tmp_path_factory.mktemp("kept") / "archive"
-    with sample_archive() as archive:
-        shutil.copytree(archive.uri, folder)
+    run("export", sample_node, folder, "--until", "2023-04-02")
     return str(folder)
 
 
@@ -98,10 +94,9 @@ def test_colours_are_for_terminals_and_only_if_wanted():
 
 def test_help_lists_every_command_once_under_what_it_is_about():
     said = run("--help").stdout
-    named = [one.name or one.callback.__name__ for one in app.registered_commands]
-    named += [group.name for group in app.registered_groups]
+    named = [*COMMANDS, *GROUPS]
     lines = said.splitlines()
-    assert all(f"{panel}:" in lines for panel in PANELS)
+    assert all(any(line.startswith(panel) for line in lines) for panel in PANELS)
     starts = [line.split()[0] for line in lines if line[:2] == "  " and line[2:3].strip()]
     assert {name: starts.count(name) for name in named} == dict.fromkeys(named, 1)
 

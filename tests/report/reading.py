@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from html.parser import HTMLParser
 
-from balance_analysis.explorer.query import write_key
+from balance_analysis.explorer.query import write_key, write_view
 
 FROZEN = re.compile(r'<script type="application/gzip" id="frozen">([^<]*)</script>')
 
@@ -42,14 +42,14 @@ class Page:
         return [attributes for name, attributes in self.elements if name == tag]
 
     def view(self, *values):
-        return self.frozen["views"]["\n".join(map(str, values))]
+        return self.frozen["views"][write_view(*values)]
 
     def bounds(self):
         about = self.view("about")
         return about["start"], about["end"]
 
     def histories(self):
-        return [key for key in self.frozen["views"] if key.startswith("series\n")]
+        return [key for key in self.frozen["views"] if key.startswith('["series",')]
 
     def summary(self, account):
         told = self.view("account", write_key(account), *self.bounds())["summary"]

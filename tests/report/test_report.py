@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.explorer.query import write_key
+from balance_analysis.explorer.query import write_key, write_view
 from balance_analysis.known import note_known
 from balance_analysis.report import report
 from balance_analysis.report.report import write_report
@@ -126,7 +126,7 @@ def test_of_more_accounts_than_fit_the_largest_are_there_and_it_says_so(tmp_path
     largest = [
         write_key((*rows[0][:2], f"{party:064x}", "")) for party in range(299, 299 - count, -1)
     ]
-    assert page.histories() == [f"series\n{key}" for key in largest]
+    assert page.histories() == [write_view("series", key) for key in largest]
     assert f"those of {300 - count} others are left out" in page.frozen["said"]
     few = read_page(write(table_of(rows), tmp_path, largest=2))
     assert len(few.histories()) == 2
@@ -171,6 +171,18 @@ def test_an_id_is_only_in_the_data_whatever_is_in_it(tmp_path_factory, ids):
     assert len(page.all("script")) == 2
     assert not page.all("img")
     assert page.summary(account)["closing"] == "5"
+
+
+def test_ids_with_line_breaks_have_views_of_their_own(tmp_path):
+    general, end = "ACCOUNT_TYPE_GENERAL", START + DAY
+    ids = ["A", f"A\n{START}", f"A\n{START}\n{end}", 'A","', "A\r"]
+    rows = [(asset, general, "p\nq", "", START, n) for n, asset in enumerate(ids)]
+    page = read_page(write(table_of(rows), tmp_path, end=from_microseconds(end)))
+    for n, asset in enumerate(ids):
+        for view in (page.view("holders", asset), page.view("holders", asset, START)):
+            assert [one["balance"] for one in as_dicts(view["holders"])] == [str(n)]
+        totals = as_dicts(page.view("totals", asset, START, end)["totals"])
+        assert {one["total"] for one in totals} == {str(n)}
 
 
 def test_the_same_rows_in_another_order_give_the_same_bytes(table, tmp_path):

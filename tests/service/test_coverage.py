@@ -124,13 +124,6 @@ def test_accounts_that_the_archive_is_not_bound_to_are_missing(tmp_path, items, 
     assert ("only accounts of some values of party_id are held" in warning) == lacks
 
 
-def test_a_page_that_takes_too_long_is_refused(tmp_path):
-    archive = write_archive(tmp_path / "archive", block_of(3))
-    with pytest.raises(RefusedError, match="took too long") as refused:
-        Changes(archive, timeout=-1).answer([])
-    assert (refused.value.status, refused.value.code) == (504, 4)
-
-
 @pytest.mark.parametrize(
     ("stretches", "items", "spans"),
     [

@@ -105,6 +105,7 @@ def test_what_is_no_archive_is_told(tmp_path):
         (("x", "--rate-limit", "0"), "--rate-limit"),
         (("x", "--rate-limit", "fast"), "--rate-limit"),
         (("x", "--timeout", "0s"), "--timeout"),
+        (("--demo", "--allow-origin", "example.org"), "'example.org' is not an origin: give one"),
         (("x", "--timeout", "soon"), "no duration"),
         (("--demo", "--host", "no-such-host.invalid"), "no-such-host.invalid"),
     ],
@@ -128,6 +129,27 @@ def test_wrong_options_are_told(arguments, said):
 )
 def test_the_rate_is_limited_where_others_can_come(wanted, host, limit):
     assert _rate_limit(wanted, host) == limit
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names", "allowed"),
+    [
+        ([], {"localhost": 200, "a.example": 403}, None),
+        (["--allow-origin", "https://b.example", "--allow-origin", "https://a.example"],
+         {"localhost": 200, "a.example": 200, "c.example": 403}, "https://a.example"),
+        (["--host", "localhost", "--allow-origin", "*"], {"c.example": 200}, "*"),
+    ],
+)  # fmt: skip
+def test_who_may_read_is_told_by_options(folder, arguments, names, allowed):
+    with Served(folder, *arguments) as served:
+        origin = {"Origin": "https://a.example"}
+        found = {
+            name: requests.get(served.url + CHANGES, headers={**origin, "Host": name}, timeout=10)
+            for name in names
+        }
+    assert {name: each.status_code for name, each in found.items()} == names
+    shared = found[next(iter(names))].headers.get("Access-Control-Allow-Origin")
+    assert shared == allowed
 
 
 def test_exploring_serves_on_a_free_port_and_opens_the_browser_there(folder, monkeypatch):

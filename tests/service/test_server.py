@@ -124,7 +124,7 @@ def test_an_idle_connection_does_not_hold_the_server_up(app, monkeypatch):
 
 def test_a_client_that_does_not_read_is_cut_off(app, capfd):
     """Its unsent answers are dropped without a message or an unclosed socket."""
-    request = b"GET /api/v2/balance/changes?pagination.first=5000 HTTP/1.1\r\nHost: x\r\n\r\n"
+    request = b"GET /api/v2/balance/changes?pagination.first=5000 HTTP/1.1\r\nHost: [::1]\r\n\r\n"
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         with serve(app) as url:
@@ -154,7 +154,9 @@ def test_a_slow_reader_gets_all_and_keeps_nobody_waiting(app):
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.settimeout(20)
         client.connect(_address(url))
-        client.sendall(f"GET {CHANGES}?pagination.first=5000 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        client.sendall(
+            f"GET {CHANGES}?pagination.first=5000 HTTP/1.1\r\nHost: [::1]\r\n\r\n".encode()
+        )
         client.recv(1)
         assert [_status(url) for _ in range(3)] == [200] * 3
         rest = b"H"
@@ -174,7 +176,7 @@ def test_clients_that_leave_in_the_middle_leave_nothing_behind(app, taken):
         for _ in range(10):
             with socket.create_connection(_address(url)) as client:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-                client.sendall(f"GET {CHANGES} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                client.sendall(f"GET {CHANGES} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
                 client.recv(taken or 1)
         assert _status(url) == 200
         assert threading.active_count() <= threads + 10
@@ -186,7 +188,7 @@ def test_a_hundred_connections_at_once_are_all_answered(app):
         clients = [stack.enter_context(client) for client in found]
         for client in clients:
             client.sendall(
-                f"HEAD {CHANGES}?pagination.first=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+                f"HEAD {CHANGES}?pagination.first=1 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
             )
         assert {client.recv(15) for client in clients} == {b"HTTP/1.1 200 OK"}
 

@@ -2,7 +2,7 @@
 import { draw } from "./chart.js";
 import { get, thaw, told } from "./data.js";
 import { shown, table } from "./table.js";
-import { DAY, account, amount, count, kindOf, make, micros, moment, unknown, words } from "./text.js";
+import { DAY, account, amount, count, isKey, kindOf, make, micros, moment, unknown, words } from "./text.js";
 
 const MOST = 8, FIRST = 3;
 const RANGES = { "1D": DAY, "1W": 7 * DAY, "1M": 30 * DAY, "3M": 91 * DAY, ALL: Infinity };
@@ -10,34 +10,34 @@ const at = (id) => document.getElementById(id);
 
 let about, isFrozen, state, mark, lines = [], cells = new Map(), last = 0;
 let draws = [], running = 0, inChart, inPanel; // of the panel; and what is asked for in either
-let address = null; // of a page in a notebook, which can't have one of its own
+let address = location.hash; // a page in a notebook can't have one of its own, and a browser takes only so many a second
 
 const read = () => {
-  const given = new URLSearchParams((address ?? location.hash).slice(1));
+  const given = new URLSearchParams(address.slice(1)), whole = (text) => (/^\d{1,16}$/.test(text) ? Number(text) : NaN);
+  const one = (name, allowed, otherwise) => (allowed.includes(given.get(name)) ? given.get(name) : otherwise);
   const asset = about.assets.find(({ id }) => id === given.get("asset")) ?? about.assets[0];
-  const isOurs = (key) => key.split("|").length === 4 && account(key).asset === asset?.id;
-  const accounts = given.getAll("account").filter(isOurs).slice(0, MOST), [from, to] = (given.get("range") ?? "").split("..").map(Number);
+  const isOurs = (key) => isKey(key) && account(key).asset === asset?.id;
+  const accounts = given.getAll("account").filter(isOurs).slice(0, MOST), [from, to] = (given.get("range") ?? "").split("..").map(whole);
   return {
     asset, accounts, chosen: accounts.length > 0 || given.has("none"),
-    range: from < to ? [from, to] : given.get("range") in RANGES ? given.get("range") : "ALL",
-    log: given.has("log"), units: given.get("units") ?? "", theme: given.get("theme") ?? "",
-    tab: given.get("tab") in PANELS ? given.get("tab") : "holders", when: Number(given.get("at")) || null,
-    focus: given.getAll("focus").find(isOurs), page: Number(given.get("page")) || 0, hidden: given.getAll("hide"), shares: given.has("shares"),
+    range: from < to ? [from, to] : one("range", Object.keys(RANGES), "ALL"),
+    log: given.has("log"), units: one("units", ["smallest"], ""), theme: one("theme", ["light", "dark"], ""),
+    tab: one("tab", Object.keys(PANELS), "holders"), when: whole(given.get("at")) || null,
+    focus: given.getAll("focus").find(isOurs), page: Math.min(whole(given.get("page")) || 0, 1e6), hidden: given.getAll("hide"), shares: given.has("shares"),
   };
 };
 
 /** Change what is shown: the address has it, so that it can be sent and gone back to. */
 const go = (change, replace = false) => {
-  const given = new URLSearchParams((address ?? location.hash).slice(1));
+  const given = new URLSearchParams(address.slice(1));
   for (const [name, values] of Object.entries({ ...("range" in change && { page: null }), ...change })) {
     given.delete(name);
     for (const each of [values].flat()) if (each) given.append(name, each);
   }
+  address = `#${given}`;
   try {
-    history[replace ? "replaceState" : "pushState"](null, "", `#${given}`);
-  } catch {
-    address = `#${given}`;
-  }
+    history[replace ? "replaceState" : "pushState"](null, "", address);
+  } catch { /* what is shown counts */ }
   show();
 };
 const choose = ({ id }) => go({ asset: id, account: null, none: null, focus: null, hide: null, page: null });
@@ -213,7 +213,7 @@ const flowParts = (caption, content, options) => {
 const limitParts = (seen) => {
   const [froms, tos] = ["first_seen", "last_seen"].map((name) => column(seen, name)), more = column(seen, "extra").map((text) => JSON.parse(text ?? "{}"));
   const own = [...seen.columns.slice(4, -1).map(({ name, kind }) => [words(name), column(seen, name).map((held) => (held === null ? "not set" : shown(held, kind)))]),
-    ...[...new Set(more.flatMap(Object.keys))].map((name) => [name, more.map(({ [name]: held }) => JSON.stringify(held) ?? "not sent")])];
+    ...[...new Set(more.flatMap(Object.keys))].map((name) => [name, more.map((each) => (Object.hasOwn(each, name) ? JSON.stringify(each[name]) : "not sent"))])];
   const charts = own.filter(([, texts]) => new Set(texts).size > 1).map(([label, texts]) => {
     const levels = [...new Set(texts)].sort(), box = make("div", {}), places = texts.map((text) => levels.indexOf(text));
     const series = [{ ink: inkOf(0), times: froms.flatMap((from, n) => [from, tos[n] + 1]).slice(0, -1),
@@ -385,9 +385,9 @@ const listen = () => {
     [at("from"), "change", setRange], [at("to"), "change", setRange], [at("in"), "click", () => zoomBy(0.5)], [at("out"), "click", () => zoomBy(2)],
     [at("find"), "input", () => { close(); suggest(); }], [at("find"), "focus", suggest], [at("find"), "blur", close], [at("find"), "keydown", keysOfSearch],
     [at("chart"), "keydown", keysOfChart], [at("chart"), "dblclick", () => go({ range: null })], [at("tabs"), "keydown", keysOfTabs],
-    [at("ranges"), "click", ({ target: { textContent: range } }) => range in RANGES && go({ range: range === "ALL" ? null : range })],
+    [at("ranges"), "click", ({ target: { textContent: range } }) => Object.hasOwn(RANGES, range) && go({ range: range === "ALL" ? null : range })],
     [at("tabs"), "click", ({ target: { dataset: { tab } } }) => tab && go({ tab })],
-    [at("reload"), "click", () => location.reload()], [window, "popstate", show], [window, "resize", settled(redraw, 150)],
+    [at("reload"), "click", () => location.reload()], [window, "popstate", () => { address = location.hash; show(); }], [window, "resize", settled(redraw, 150)],
     [window, "beforeprint", () => paint("paper")], [window, "afterprint", () => paint(state.theme)]]) target.addEventListener(event, run);
   addEventListener("keydown", (event) => {
     if (event.key !== "/" || event.target.closest("input, select")) return;

@@ -21,7 +21,8 @@ let version = null; // of the data that the page shows: all of it is of one stat
 /** Return a view; parameters are names and values, in the order that the view tells them. The last one asked for as something counts. */
 export const get = async (view, parameters = [], as = view) => {
   if (frozen) {
-    const found = frozen.views[[view, ...parameters.map(([, value]) => value)].join("\n")];
+    const found = frozen.views[JSON.stringify([view, ...parameters.map(([, value]) => value)])];
+    if (found?.refused) throw new Error(found.refused);
     if (!found) throw new Error("This page is frozen, and this part of the data is not in it.");
     return found;
   }

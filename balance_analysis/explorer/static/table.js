@@ -1,13 +1,12 @@
 // Tables that sort, filter and download; what they hold is told by the columns' kinds.
-import { account, amount, count, kindOf, make, moment, ratio, words } from "./text.js";
+import { account, amount, count, instant, kindOf, make, moment, ratio, words } from "./text.js";
 
 const PRINTED = 250; // rows on paper
 
 const SHOWN = { moment, ratio, count, flag: (value) => (value ? "yes" : "no"), text: (value) => value ?? "" };
 
-/** Write a value as its kind is written, or plainly, for a file. */
-export const shown = (value, kind, decimals, isPlain = false) => (kind === "amount" ? amount(value, decimals, isPlain)
-  : isPlain && (kind === "ratio" || kind === "count") ? String(value ?? "") : SHOWN[kind](value));
+/** Write a value as its kind is written. */
+export const shown = (value, kind, decimals) => (kind === "amount" ? amount(value, decimals) : SHOWN[kind](value));
 
 /** Sort rows by a column; what is not known comes last either way. */
 const sorted = (rows, place, kind, down) => rows.toSorted(([one], [other]) => {
@@ -16,12 +15,19 @@ const sorted = (rows, place, kind, down) => rows.toSorted(([one], [other]) => {
   return (down ? -1 : 1) * (a < b ? -1 : Number(a > b));
 });
 
+/** Write text as a cell: with an apostrophe before what a spreadsheet would run, as `write_table` does. */
+const cell = (text) => {
+  const safe = text.replace(/^[=+\-@\t\r\n]/, "'$&");
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+};
+
+const FILED = { amount: (value, decimals) => amount(value, decimals, true), moment: instant, text: cell };
+
 const download = (name, columns, rows, decimals) => {
-  // A text that a spreadsheet would run as a formula is quoted like one that has a comma.
-  const cell = (text) => (/[",\n\r]|^[=+@\t]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   const lines = rows.map((row) => row.map((value, n) => {
     const { name: column, kind } = columns[n];
-    if (column !== "account") return cell(value === null ? "" : shown(value, kind, decimals, true));
+    if (value === null) return "";
+    if (column !== "account") return FILED[kind]?.(value, decimals) ?? String(value);
     const { asset, type, party, market } = account(value);
     return [asset, type, party, market].map(cell).join(",");
   }).join(","));

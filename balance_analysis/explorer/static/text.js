@@ -22,6 +22,12 @@ export const moment = (micros) => {
   return new Date(seconds * 1e3).toISOString().slice(0, 19).replace("T", " ") + (rest && `.${rest}`);
 };
 
+/** Write microseconds since 1970 as ISO 8601, for a file. */
+export const instant = (micros) => {
+  const seconds = Math.floor(micros / 1e6);
+  return `${new Date(seconds * 1e3).toISOString().slice(0, 19)}.${String(micros - seconds * 1e6).padStart(6, "0")}Z`;
+};
+
 /** Read a moment that a person gave, in UTC, as it is written here or a date alone; NaN where it is none. */
 export const micros = (text) => {
   const [, day, time = "00:00", rest = ""] = /^(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d)?)(\.\d{1,6})?)?$/.exec(text.trim()) ?? [];
@@ -43,6 +49,15 @@ export const words = (name) => WORDS[name] ?? name.replaceAll("_", " ");
 export const kindOf = (type) => type.replace("ACCOUNT_TYPE_", "").replaceAll("_", " ").toLowerCase();
 
 const short = (id) => (id.length > 11 ? `${id.slice(0, 6)}…${id.slice(-4)}` : id);
+
+/** Say whether a text is an account's key. */
+export const isKey = (text) => {
+  try {
+    return text.split("|").map(decodeURIComponent).length === 4;
+  } catch {
+    return false; // what stands behind a % is no text
+  }
+};
 
 /** Take an account's key apart. */
 export const account = (key) => {

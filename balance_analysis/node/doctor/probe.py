@@ -18,9 +18,9 @@ from balance_analysis.errors import (
     RequestError,
     TooLargeError,
 )
-from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS
+from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client
 from balance_analysis.node.decode import FIRST_NANOSECOND, LAST_NANOSECOND, decode_page
-from balance_analysis.node.exchange import Tally
+from balance_analysis.node.exchange import Answer, Tally
 from balance_analysis.node.limits import decode_limits
 from balance_analysis.node.retry import ONCE
 from balance_analysis.node.walk import LARGEST_PAGE, USUAL_MAXIMUM
@@ -30,8 +30,6 @@ from balance_analysis.schema import ACCOUNT_KEY, FIELD_NAMES
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from balance_analysis.node.client import Client
-    from balance_analysis.node.exchange import Answer
     from balance_analysis.node.wire import Parameters
     from balance_analysis.spans import Span
 
