@@ -316,7 +316,7 @@ def _floor(moment: int, step: _Step, zone: dt.tzinfo) -> int:
     """Return the last point of a step at or before a moment, as the clocks count."""
     local = _to_local(moment, zone)
     if isinstance(step, int):
-        local -= pd.Timedelta(microseconds=local.value // _NANOSECONDS % step)
+        local -= pd.Timedelta(microseconds=int(local.as_unit("us").asm8.view("i8")) % step)
         # Where the clocks were put back, a time of theirs comes twice.
         both = [_from_local(pd.DatetimeIndex([local]), zone, is_first=x)[0] for x in (True, False)]
         return int(max(point for point in both if point <= moment))

@@ -256,3 +256,9 @@ def test_periods_that_fit_a_range_are_those_of_the_calendar(second, size, unit, 
         assert not any(edge % fixed[name] for edge in edges[1:-1])
     # A shorter one would have been too many; one that is as short as a minute may be few.
     assert name == "minute" or len(inner) > most // 8 - 1
+
+
+def test_a_range_of_the_far_future_has_periods_as_well():
+    last = 253_402_214_400_000_000
+    _, grid = fitting_grid(last - 3 * HOUR, last, 100)
+    assert grid.edges[[0, -1]].tolist() == [last - 3 * HOUR, last]
