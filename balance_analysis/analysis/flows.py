@@ -85,6 +85,13 @@ def deltas(
     2       b2 2023-04-02 00:00:00+00:00        1   <NA>
     """
     history = make_history(table, opening, known)
+    found = row_deltas(history)
+    found.attrs = dict(table.attrs)
+    return in_units(found, units, table)
+
+
+def row_deltas(history: History) -> pd.DataFrame:
+    """Return `deltas` of a table that is open."""
     steps = history.steps
     words = int128.make_room(*steps.words.shape)
 
@@ -95,7 +102,7 @@ def deltas(
     map_blocks(differ, steps)
     kept = slice(None) if steps.is_row.all() else steps.is_row
     delta = int128.to_balances(words[kept], ~steps.is_fresh[kept])
-    return in_units(history.rows.assign(delta=delta), units, table)
+    return history.rows.assign(delta=delta)
 
 
 def flows(

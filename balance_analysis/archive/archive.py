@@ -28,6 +28,7 @@ from balance_analysis.errors import ArchiveError
 from balance_analysis.filters import FilterKeywords, takes_filters
 from balance_analysis.known import note_known
 from balance_analysis.presentation import facts_html
+from balance_analysis.row_counts import note_rows
 from balance_analysis.schema import ATTRS_KEY, COLUMNS, from_microseconds, to_microseconds
 
 if TYPE_CHECKING:
@@ -185,6 +186,7 @@ class Archive:
             table = table[list(columns)]
         if {*COLUMNS} <= {*columns}:
             note_known(table, scan.known, nothing_before=scan.nothing_before)
+            note_rows(table)
             self._note_assets(table, filters)
         return table
 

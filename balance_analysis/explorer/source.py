@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.analysis.checks import microseconds, to_table
+from balance_analysis.analysis.checks import microseconds
+from balance_analysis.analysis.cuts import settled
 from balance_analysis.analysis.steps import NEVER, map_parallel
 from balance_analysis.analysis.thinning import first_and_last
 from balance_analysis.archive.cache import LruCache
@@ -162,10 +163,10 @@ class TableSource:
     ) -> None:
         self.name: str = name
         self.start, self.end = bounds
-        self.known: Known | None = known_of(table)
         self.assets: Assets = assets_of(table, assets)
         self._opening, self._notes, self._kept = opening, notes or {}, LruCache(1)
-        self._table = to_table(table)
+        self._table = settled(table)
+        self.known: Known | None = known_of(self._table)
         self._times = microseconds(self._table)
         heads = np.flatnonzero(~self._table.duplicated(list(ACCOUNT_KEY)))
         self._accounts = self._table.iloc[heads].reset_index(drop=True)
@@ -376,9 +377,9 @@ class ArchiveState:
 
 
 def _joined(parts: Iterable[pa.Table]) -> pa.Table:
-    return pa.concat_tables(
-        part.cast(ARROW_SCHEMA) for part in [ARROW_SCHEMA.empty_table(), *parts]
-    )
+    """Return rows of several parts, as they stand, with no id that none of them has."""
+    found = (part.cast(ARROW_SCHEMA) for part in [ARROW_SCHEMA.empty_table(), *parts])
+    return canonical(pa.concat_tables(found), sort=False)
 
 
 def _has_days(file: File, edges: NDArray[np.int64]) -> bool:

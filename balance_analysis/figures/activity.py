@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.collections import PolyCollection
 from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.patches import Patch
 
@@ -83,19 +82,19 @@ def plot_activity(
         "calendar": each day of the interval, a column for each week. "week": the hours of the week,
         all weeks added up. Days and hours are those of UTC.
     start, end
-        The interval, half-open; without a time zone UTC. By default from the first row to the end
-        of what is known, else to the last row.
+        The half-open interval; moments without a time zone are UTC. By default from the first row
+        to the end of what is known, else to the last row.
     opening
         What accounts held before the table's rows: see `balance_at`.
     known
-        Intervals [start, end) in which the table has every change, by default those that its attrs
-        tell: see `balance_at`. A day of the interval of which a part is not known is hatched; of
-        hours of the week the legend says that there are such.
+        Intervals [start, end) in which the table has every change, by default those in its attrs:
+        see `balance_at`. A day that is not known throughout is hatched; for hours of the week, the
+        legend says whether all are known.
     assets
-        What assets are called, as `read_assets` takes it, for the title where the table is of one;
-        by default what the table's attrs tell.
+        The names of assets, as `read_assets` takes them; by default those in the table's attrs. The
+        title has the name where the table is of one asset.
     title
-        Instead of one that says what is seen; "" for none.
+        The title; by default one that says what is drawn, and "" for none.
     **style
         Arguments of matplotlib for the cells: `color` is that of the most changes.
 
@@ -168,8 +167,7 @@ def _draw_calendar(
     notes: list[Artist] = []
     if not is_known.all():
         look = {**incomplete_style(ax), "linewidth": 0}
-        cells = _cells(to_dates(mondays * _DAY), weekdays, width=7)[~is_known]
-        ax.add_collection(PolyCollection(list(cells), **look))
+        axes.draw_boxes(ax, *_edges(to_dates(mondays * _DAY), weekdays, 7)[:, ~is_known], **look)
         notes = [Patch(**look, label=INCOMPLETE)]
     set_ticks(ax, of_weeks=True, until=high + 3.5)
     width, height = axes.points_of(ax)
@@ -193,11 +191,12 @@ def _draw_week(
     return patches, [], "balance changes per hour of the week"
 
 
-def _cells(
-    columns: NDArray[np.floating[Any]], rows: NDArray[np.int64], *, width: float
+def _edges(
+    columns: NDArray[np.floating[Any]], rows: NDArray[np.int64], width: float
 ) -> NDArray[np.float64]:
+    """Return the left, right, lower and upper edges of cells."""
     half = _HALF * width
-    return axes.rectangles(columns - half, columns + half, rows - _HALF, rows + _HALF)
+    return np.array([columns - half, columns + half, rows - _HALF, rows + _HALF])
 
 
 def _draw_cells(
@@ -214,7 +213,7 @@ def _draw_cells(
     colours = _scale(ax, len(bounds), style.pop("color", None))
     shades = [colours[each] for each in np.searchsorted(bounds, counts, side="right")]
     look = {"facecolor": shades, "linewidth": 0, **style}
-    ax.add_collection(PolyCollection(list(_cells(columns, rows, width=width)), **look))
+    axes.draw_boxes(ax, *_edges(columns, rows, width), **look)
     names = ["0", *_class_names(bounds, int(counts.max()))]
     return [Patch(facecolor=c, label=name) for c, name in zip(colours, names, strict=True)]
 

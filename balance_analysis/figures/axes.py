@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import (
-    EngFormatter,
-    FixedLocator,
-    MaxNLocator,
-    NullLocator,
-    PercentFormatter,
-    ScalarFormatter,
-)
+from matplotlib import ticker
+from matplotlib.collections import PolyCollection
 
 from balance_analysis.analysis.units import to_units
 from balance_analysis.assets import AssetsLike, assets_of
@@ -26,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 
 _READABLE: Final = (1e3, 1e15)
@@ -197,18 +191,18 @@ def format_amounts(ax: Axes, unit: Unit, *, tops: Sequence[float] = ()) -> None:
         powers = np.arange(np.log10(least).round(), np.log10(top) + 1)
         step = int(len(powers) * _TICK // points_of(ax)[1] + 1)
         ax.set_yscale("symlog", linthresh=least, linscale=step)
-        ax.yaxis.set_major_locator(FixedLocator([0, *10.0 ** powers[::step]]))
-        ax.yaxis.set_minor_locator(NullLocator())
+        ax.yaxis.set_major_locator(ticker.FixedLocator([0, *10.0 ** powers[::step]]))
+        ax.yaxis.set_minor_locator(ticker.NullLocator())
     else:
         whole = not unit.decimals
-        ax.yaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=whole))
+        ax.yaxis.set_major_locator(ticker.MaxNLocator("auto", steps=[1, 2, 5, 10], integer=whole))
     # k, M, G and T where people read them and they tell ticks apart, else powers of ten.
     if least:
         ax.yaxis.set_major_formatter(lambda amount, _: _power(amount))
     elif is_readable and (low == high or high - low > top / 1e3):
-        ax.yaxis.set_major_formatter(EngFormatter())
+        ax.yaxis.set_major_formatter(ticker.EngFormatter())
     else:
-        formatter = ScalarFormatter(useMathText=True)
+        formatter = ticker.ScalarFormatter(useMathText=True)
         formatter.set_powerlimits((-3, 4))
         ax.yaxis.set_major_formatter(formatter)
     if low == high == 0:
@@ -218,7 +212,7 @@ def format_amounts(ax: Axes, unit: Unit, *, tops: Sequence[float] = ()) -> None:
 
 def _power(amount: float) -> str:
     if amount == 0 or _READABLE[0] <= amount < _READABLE[1] or 0.01 <= amount < 1000:  # noqa: PLR2004 - as people write them
-        return f"{amount:g}" if amount < _READABLE[0] else EngFormatter()(amount)
+        return f"{amount:g}" if amount < _READABLE[0] else ticker.EngFormatter()(amount)
     return f"$10^{{{np.log10(amount):.0f}}}$"
 
 
@@ -236,7 +230,7 @@ def _least_seen(tops: Sequence[float]) -> float:
 def format_shares(ax: Axes) -> None:
     """Let the y axis show parts of a whole, with a grid."""
     ax.set_yticks(np.linspace(0, 1, 5))
-    ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    ax.yaxis.set_major_formatter(ticker.PercentFormatter(1, decimals=0))
     ax.set_ylim(0, 1)
     draw_grid(ax)
 
@@ -248,11 +242,17 @@ def draw_grid(ax: Axes, axis: Literal["both", "x"] = "both") -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def rectangles(*edges: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the corners of rectangles, by their left, right, lower and upper edges."""
-    left, right, low, high = edges
-    corners = [(left, low), (left, high), (right, high), (right, low)]
-    return np.stack([np.stack(corner, 1) for corner in corners], 1)
+def draw_boxes(
+    ax: Axes,
+    *edges: ArrayLike,
+    **style: Any,  # noqa: ANN401 - of patches
+) -> PolyCollection:
+    """Draw boxes, by their left, right, lower and upper edges, and return them."""
+    left, right, low, high = np.broadcast_arrays(*edges)
+    corners = np.array([(left, low), (left, high), (right, high), (right, low)])
+    boxes = PolyCollection(list(np.moveaxis(corners, -1, 0)), **style)
+    ax.add_collection(boxes)
+    return boxes
 
 
 def format_lanes(ax: Axes, names: Sequence[str]) -> None:
@@ -266,7 +266,7 @@ def format_lanes(ax: Axes, names: Sequence[str]) -> None:
 def short_amount(amount: float) -> str:
     """Return an amount in few digits, as `1.23 M`."""
     if amount == 0 or _READABLE[0] <= abs(amount) < _READABLE[1]:
-        return EngFormatter(places=2 if amount else 0)(amount)
+        return ticker.EngFormatter(places=2 if amount else 0)(amount)
     return f"{amount:.4g}"
 
 

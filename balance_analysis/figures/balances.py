@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
     from numpy.typing import NDArray
 
     from balance_analysis.assets import AssetsLike
@@ -74,21 +73,21 @@ def plot_balances(
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
     assets
-        What assets are called and how many decimals they have, as `read_assets` takes it; by
-        default what the table's attrs tell. Amounts are in whole units; of an asset that isn't
-        told, in its smallest unit.
+        The names and decimals of assets, as `read_assets` takes them; by default those in the
+        table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
+        decimals are not known.
     start, end
-        The interval, half-open; without a time zone UTC. By default from the first timestamp of
-        `data` to the end of what is known, else to its last, whose row is still drawn.
+        The half-open interval; moments without a time zone are UTC. By default from the first
+        timestamp of `data` to the end of what is known, else to its last, whose row is still drawn.
     opening
         What accounts held before the table's rows: see `balance_at`.
     known
-        Intervals [start, end) in which the table has every change, by default those that its attrs
-        tell: see `balance_at`. What may have changed outside of them is not drawn, but hatched.
+        Intervals [start, end) in which the table has every change, by default those in its attrs:
+        see `balance_at`. Stretches outside of them are hatched, and nothing is drawn there.
     limits
-        The frame of `Archive.limits()`: shades when proposals were enabled.
+        The frame of `Archive.limits()`; times when proposals were enabled are shaded.
     title
-        Instead of one that says what is seen; "" for none.
+        The title; by default one that says what is drawn, and "" for none.
     **style
         Arguments of matplotlib for the lines, such as `linewidth=2`; `color` may be a list.
 
@@ -130,7 +129,12 @@ def plot_balances(
         return axes.explain(ax, "no balance is known", title, start=start, end=end)
     drawn = sorted(seen, key=lambda level: -float(sort_keys(level.words).max()))[:MOST_LINES]
     who, labels = split_labels(steps.accounts.iloc[[level.account for level in drawn]])
-    lines = _draw_lines(ax, steps, drawn, interval, unit=unit, labels=labels, style=style)
+    styles = account_styles(steps.accounts["account_type"].iloc[[each.account for each in drawn]])
+    wanted, lines = looks(style, len(drawn)), []
+    for level, label, own, told in zip(drawn, labels, styles, wanted, strict=True):
+        times, ceases, (amounts,) = _thinned(ax, level, unit, level.words)
+        edges, held = _broken(times, amounts, ceases, interval.end)
+        lines.append(draw_line(ax, edges, held, interval, **{**own.line, "label": label, **told}))
     axes.format_amounts(ax, unit, tops=[float(np.nanmax(line.get_ydata())) for line in lines])
     first = min(int(level.times[0]) for level in seen)
     hatches = show_interval(ax, interval, unknown=[(interval.start, first)])
@@ -142,34 +146,13 @@ def plot_balances(
     return finish(ax, title, lines, notes=notes, says=says, ends=True)
 
 
-def _draw_lines(
-    ax: Axes,
-    steps: Steps,
-    levels: list[_Level],
-    interval: Extent,
-    *,
-    unit: axes.Unit,
-    labels: list[str],
-    style: dict[str, Any],
-) -> list[Line2D]:
-    styles = account_styles(steps.accounts["account_type"].iloc[[each.account for each in levels]])
-    lines = []
-    for level, label, own, told in zip(
-        levels, labels, styles, looks(style, len(levels)), strict=True
-    ):
-        times, ceases, (amounts,) = _thinned(ax, level, unit, level.words)
-        edges, held = _broken(times, amounts, ceases, interval.end)
-        lines.append(draw_line(ax, edges, held, interval, **{**own.line, "label": label, **told}))
-    return lines
-
-
 def _counts(drawn: int, known: int, total: int) -> list[str]:
     """Return what a legend of some of the accounts says of the others."""
     words = []
     if known > drawn:
-        words.append(f"and {count_text(known - drawn, 'other')} with smaller maxima, not drawn")
+        words.append(f"not drawn: {count_text(known - drawn, 'other')} with smaller maxima")
     if total > known:
-        words.append(f"and {total - known:,} unknown throughout")
+        words.append(f"{total - known:,} unknown throughout")
     return words
 
 
@@ -260,20 +243,20 @@ def plot_drawdown(
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
     assets
-        What assets are called and how many decimals they have, as `read_assets` takes it; by
-        default what the table's attrs tell. Amounts are in whole units; of an asset that isn't
-        told, in its smallest unit.
+        The names and decimals of assets, as `read_assets` takes them; by default those in the
+        table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
+        decimals are not known.
     start, end
-        The interval, half-open; without a time zone UTC. By default from the first timestamp of
-        `data` to the end of what is known, else to its last, whose row is still drawn. What the
-        account held when it began may be its peak; earlier peaks are none.
+        The half-open interval; moments without a time zone are UTC. By default from the first
+        timestamp of `data` to the end of what is known, else to its last, whose row is still drawn.
+        What the account held when it began may be its peak; earlier peaks are none.
     opening
         What accounts held before the table's rows: see `balance_at`.
     known
-        Intervals [start, end) in which the table has every change, by default those that its attrs
-        tell: see `balance_at`. What may have changed outside of them is not drawn, but hatched.
+        Intervals [start, end) in which the table has every change, by default those in its attrs:
+        see `balance_at`. Stretches outside of them are hatched, and nothing is drawn there.
     title
-        Instead of one that says what is seen; "" for none.
+        The title; by default one that says what is drawn, and "" for none.
     **style
         Arguments of matplotlib for the line of the balance, such as `color="k"`.
 
@@ -308,8 +291,8 @@ def plot_drawdown(
     steps, interval = open_figure(data, opening=opening, known=known, start=start, end=end)
     if len(steps) > 1:
         raise ValueError(
-            f"a drawdown is of one account, but the table has {len(steps):,}: select one, such as "
-            f"that of {steps.name(0)}"
+            f"plot_drawdown draws one account, but the table has {len(steps):,}; "
+            f"select one, such as that of {steps.name(0)}"
         )
     unit = axes.unit_of(data, steps.accounts, assets)
     ax = axes.new_axes(ax)

@@ -73,17 +73,17 @@ def plot_concentration(
     freq
         For "largest", the distance of the points, see `share`; `None` for every change.
     start, end
-        The interval, half-open; without a time zone UTC. By default from the first timestamp to
-        the end of what is known, else to the last timestamp, whose rows count.
+        The half-open interval; moments without a time zone are UTC. By default from the first
+        timestamp to the end of what is known, else to the last timestamp, whose rows count.
     opening
         What accounts held before the table's rows: see `balance_at`.
     known
-        Intervals [start, end) in which the table has every change, by default those that its attrs
-        tell: see `balance_at`. What may have changed outside of them is not drawn, but hatched.
+        Intervals [start, end) in which the table has every change, by default those in its attrs:
+        see `balance_at`. Stretches outside of them are hatched, and nothing is drawn there.
     assets
-        What assets are called, as `read_assets` takes it; by default what the table's attrs tell.
+        The names of assets, as `read_assets` takes them; by default those in the table's attrs.
     title
-        Instead of one that says what is seen; "" for none.
+        The title; by default one that says what is drawn, and "" for none.
     **style
         Arguments of matplotlib for the curve or the areas; `color` may be a list.
 

@@ -67,22 +67,22 @@ def plot_flows(
     freq
         How long a period is, see `flows`; `None` for a single one.
     start, end
-        The interval, half-open; without a time zone UTC. By default from the period of the first
-        row to the end of what is known, else of the rows. Rows before it tell what came with the
-        first row in it.
+        The half-open interval; moments without a time zone are UTC. By default from the period of
+        the first row to the end of what is known, else of the rows. Rows before it tell what came
+        with the first row in it.
     assets
-        What assets are called and how many decimals they have, as `read_assets` takes it; by
-        default what the table's attrs tell. Amounts are in whole units; of an asset that isn't
-        told, in its smallest unit.
+        The names and decimals of assets, as `read_assets` takes them; by default those in the
+        table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
+        decimals are not known.
     opening
         What accounts held before the table's rows: see `balance_at`.
     known
-        Intervals [start, end) in which the table has every change, by default those that its attrs
-        tell: see `balance_at`. What may have changed outside of them is not drawn, but hatched.
+        Intervals [start, end) in which the table has every change, by default those in its attrs:
+        see `balance_at`. Stretches outside of them are hatched, and nothing is drawn there.
     limits
-        The frame of `Archive.limits()`: shades when proposals were enabled.
+        The frame of `Archive.limits()`; times when proposals were enabled are shaded.
     title
-        Instead of one that says what is seen; "" for none.
+        The title; by default one that says what is drawn, and "" for none.
     **style
         Arguments of matplotlib for the bars, such as `alpha=0.8`; `color` may be a list of that of
         inflows and that of outflows.
@@ -129,7 +129,7 @@ def plot_flows(
     notes = [*hatches, *shade_limits(ax, limits)]
     unknown = int(found["unknown"].sum())
     rows = count_text(unknown, "first row")
-    says = [f"without what came with {rows}, as unknown"] if unknown else []
+    says = [f"left out, as unknown: what came with {rows}"] if unknown else []
     title = unit.title(measure) if title is None else title
     return finish(ax, title, drawn, notes=notes, says=says)
 
@@ -159,10 +159,10 @@ def _draw_bars(
     drawn: list[Artist] = []
     sides = ((inflow, BLUE, "inflow"), (-outflow, VERMILION, "outflow"))
     for (height, colour, label), told in zip(sides, looks(style, 2, PolyCollection), strict=True):
-        bars = axes.rectangles(left + margin, right - margin, np.zeros_like(height), height)
         edges = np.where(is_narrow & (height != 0), _NARROWEST, 0)
         bar = {"facecolor": colour, "edgecolor": "face", "linewidth": edges, "label": label}
-        drawn.append(ax.add_collection(PolyCollection(list(bars), **{**bar, **told})))
+        sides_of = left + margin, right - margin, 0, height
+        drawn.append(axes.draw_boxes(ax, *sides_of, **{**bar, **told}))
     cap, width = ("projecting", _NARROWEST) if is_narrow.any() else ("butt", 1.8)
     look: Any = {"color": axes.ink(ax), "capstyle": cap, "linewidth": width, "label": "net"}
     drawn.append(ax.hlines(net, left, right, **look))

@@ -1,9 +1,8 @@
 """Room for words, whatever size an Axes has: its title, its legend and the names of its lines.
 
-Legends and names stand inside the Axes, in a strip that its limits leave free: in the largest
-letters and the most columns for which there is room. What stands around the Axes (ticks, labels,
-title) is the business of the figure's layout engine; without one, the Axes gives way. Matplotlib
-asks where an Axes is before it draws or measures it: only then are all sizes known.
+Legends and names stand inside the Axes, in a strip that its limits leave free. What stands around
+it (ticks, labels, title) is the business of the figure's layout engine; without one, the Axes gives
+way. Matplotlib asks where an Axes is before it draws or measures it: only then all sizes are known.
 """
 
 from __future__ import annotations
@@ -226,7 +225,7 @@ class Layout:
             self._legend = None
         width, height = points_of(self.ax)
         labels, notes = ([str(each.get_label()) for each in some] for some in (handles, self.notes))
-        found = fit_legend(labels, notes, self.says, width - 2 * _PAD, height)
+        found = _fit_legend(labels, notes, self.says, width - 2 * _PAD, height)
         if found is None:
             return
         size, columns, shown, texts, title = found
@@ -247,12 +246,10 @@ class Layout:
         self.strip = legend.get_window_extent().height * 72 / self.ax.figure.dpi + 0.3 * size + _PAD
 
 
-def fit_legend(
+def _fit_legend(
     labels: Sequence[str], notes: Sequence[str], says: str, width: float, height: float
 ) -> tuple[float, int, int, list[str], str] | None:
-    """Return in which size and how many columns a legend has room, and what stands in it.
-
-    Labels for which there is no room are counted, and those that are too long are cut.
+    """Return how a legend has room: labels are counted that have none, and cut that are too long.
 
     Returns
     -------

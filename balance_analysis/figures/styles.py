@@ -195,14 +195,14 @@ def looks(
     Raises
     ------
     TypeError
-        If an argument is none of matplotlib's, as it isn't one of the caller's own.
+        If matplotlib has no such argument.
     """
     wanted = cbook.normalize_kwargs(dict(style), kind)
     for name in wanted:
         if not hasattr(kind, f"set_{name}"):
             raise TypeError(
-                f"there is no argument {name!r}, here or of matplotlib's {kind.__name__}; what is "
-                "about the figure is given to plt.subplots, whose Axes is ax="
+                f"neither this function nor matplotlib's {kind.__name__} has an argument {name!r}; "
+                "give what concerns the figure to plt.subplots, and its Axes as ax="
             )
     colour = wanted.pop("color", None)
     if colour is None:

@@ -33,7 +33,7 @@ _DAY: Final = 86_400_000_000
 
 _STATES: Final = {
     "yes": "yes",
-    "told": "yes, as a later snapshot tells",
+    "told": "yes, by a later snapshot",
     "no": "no",
     "unknown": "unknown",
 }
@@ -68,7 +68,7 @@ def plot_limits(
         The timeline; without a time zone UTC. By default from when proposals were enabled, as far
         as that takes no more than half of it, to when the newest snapshot was last seen.
     title
-        Instead of one that says what is seen; "" for none.
+        The title; by default one that says what is drawn, and "" for none.
     **style
         Arguments of matplotlib for the bars, such as `alpha=0.8`.
 
@@ -149,20 +149,21 @@ def _tell_earlier(ax: Axes, lane: int, spans: Sequence[Span], begin: int) -> Non
 
 def _draw(ax: Axes, lane: int, spans: Iterable[Span], look: dict[str, Any]) -> None:
     """Draw some stretches, microseconds, as bars in a lane."""
-    bars = [(start, end - start) for start, end in map(to_dates, spans)]
-    ax.broken_barh(bars, (lane - _HEIGHT / 2, _HEIGHT), **look)
+    starts, ends = np.array([to_dates(span) for span in spans]).T
+    axes.draw_boxes(ax, starts, ends, lane - _HEIGHT / 2, lane + _HEIGHT / 2, **look)
 
 
 def _look(ax: Axes, state: str) -> dict[str, Any]:
     """Return how a state is drawn, in the order of which covers which."""
-    if state == "unknown":
-        return unknown_style(ax)
     paper = to_rgb(ax.get_facecolor())
     pale = tuple(np.average([to_rgb(BLUE), paper], axis=0, weights=(0.4, 0.6)))
-    edge = {"yes": BLUE, "no": VERMILION, "told": pale}[state]
-    face = {"yes": BLUE, "no": paper, "told": pale}[state]
-    zorder = 1.5 if state == "told" else 2
-    return {"facecolor": face, "edgecolor": edge, "linewidth": 1.5, "zorder": zorder}
+    looks_of = {
+        "yes": {"facecolor": BLUE, "edgecolor": BLUE, "zorder": 2},
+        "no": {"facecolor": paper, "edgecolor": VERMILION, "zorder": 2},
+        "told": {"facecolor": pale, "edgecolor": pale, "zorder": 1.5},
+        "unknown": unknown_style(ax),
+    }
+    return {"linewidth": 1.5, **looks_of[state]}
 
 
 def proposal_spans(limits: pd.DataFrame, kind: str) -> list[Span]:
@@ -241,7 +242,7 @@ def plot_coverage(
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
     title
-        Instead of one that says what is seen; "" for none.
+        The title; by default one that says what is drawn, and "" for none.
     **style
         Arguments of matplotlib for the bars, such as `alpha=0.8`; `color` may be a list.
 

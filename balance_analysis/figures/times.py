@@ -163,21 +163,15 @@ def show_interval(ax: Axes, interval: Extent, *, unknown: Iterable[Span] = ()) -
 
 def unknown_style(ax: Axes) -> dict[str, Any]:
     """Return how a stretch is drawn of which nothing is known."""
-    lines = to_rgba(ink(ax), 0.35)
-    return {
-        "facecolor": "none",
-        "edgecolor": lines,
-        "hatch": "////",
-        "linewidth": 0.8,
-        "zorder": 0.5,
-    }
+    hatched = {"facecolor": "none", "edgecolor": to_rgba(ink(ax), 0.35), "hatch": "////"}
+    return {**hatched, "linewidth": 0.8, "zorder": 0.5}
 
 
 def incomplete_style(ax: Axes) -> dict[str, Any]:
     """Return how a stretch is drawn in which changes may be missing: over what is drawn there."""
-    paper, lines = to_rgba(ax.get_facecolor(), 0.6), to_rgba(ink(ax), 0.4)
-    hatch = "\\\\\\\\"
-    return {"facecolor": paper, "edgecolor": lines, "hatch": hatch, "linewidth": 0.8, "zorder": 2.5}
+    paper, edge = to_rgba(ax.get_facecolor(), 0.6), to_rgba(ink(ax), 0.4)
+    hatched = {"facecolor": paper, "edgecolor": edge, "hatch": "\\\\\\\\"}
+    return {**hatched, "linewidth": 0.8, "zorder": 2.5}
 
 
 def format_times(ax: Axes, start: int, end: int) -> None:

@@ -83,23 +83,23 @@ def plot_totals(
     freq
         The distance of the points, see `totals`; `None` for every change.
     start, end
-        The interval, half-open; without a time zone UTC. By default from the first timestamp of
-        `data` to the end of what is known, else to its last, whose row is still drawn.
+        The half-open interval; moments without a time zone are UTC. By default from the first
+        timestamp of `data` to the end of what is known, else to its last, whose row is still drawn.
     shares
         Whether to draw parts of the known total instead of amounts.
     opening
         What accounts held before the table's rows: see `balance_at`.
     known
-        Intervals [start, end) in which the table has every change, by default those that its attrs
-        tell: see `balance_at`. What may have changed outside of them is not drawn, but hatched.
+        Intervals [start, end) in which the table has every change, by default those in its attrs:
+        see `balance_at`. Stretches outside of them are hatched, and nothing is drawn there.
     assets
-        What assets are called and how many decimals they have, as `read_assets` takes it; by
-        default what the table's attrs tell. Amounts are in whole units; of an asset that isn't
-        told, in its smallest unit.
+        The names and decimals of assets, as `read_assets` takes them; by default those in the
+        table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
+        decimals are not known.
     limits
-        The frame of `Archive.limits()`: shades when proposals were enabled.
+        The frame of `Archive.limits()`; times when proposals were enabled are shaded.
     title
-        Instead of one that says what is seen; "" for none.
+        The title; by default one that says what is drawn, and "" for none.
     **style
         Arguments of matplotlib for the areas, such as `alpha=0.8`; `color` may be a list.
 
@@ -365,4 +365,4 @@ def _lacks(steps: Steps, interval: Extent) -> list[str]:
     """Return what the legend says of balances that are in no sum."""
     pieces = cut(steps, np.array([interval.start, interval.before]))
     late = int((~pieces.known_throughout).sum())
-    return [f"without {late:,} of {len(steps):,} accounts while unknown"] * (late > 0)
+    return [f"{late:,} of {len(steps):,} accounts left out while unknown"] * (late > 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from starlette.responses import Response
 
 from balance_analysis.analysis.steps import in_one_thread

@@ -103,7 +103,7 @@ def test_the_largest_of_many_accounts_are_drawn_and_the_rest_counted():
     rows = [("VOTE", "ACCOUNT_TYPE_GENERAL", f"p{i:02}", "", START + i, i) for i in range(20)]
     ax = ba.plot_balances(table_of(rows))
     assert list(lines(ax)) == [f"p{i:02}" for i in range(19, 19 - 8, -1)]
-    assert said(ax) == "and 12 others with smaller maxima, not drawn"
+    assert said(ax) == "not drawn: 12 others with smaller maxima"
 
 
 def test_each_line_is_drawn_in_a_way_of_its_own():
@@ -206,7 +206,7 @@ def test_accounts_that_stay_unknown_are_counted():
     table = table_of([(*GENERAL, us("2023-04-01"), 6), (*MARGIN, us("2023-04-09"), 6)])
     ax = ba.plot_balances(table, end="2023-04-07")
     assert list(lines(ax)) == ["general · a1"]
-    assert said(ax) == "and 1 unknown throughout"
+    assert said(ax) == "1 unknown throughout"
 
 
 def test_a_start_that_is_not_before_the_end_is_refused():
@@ -240,3 +240,9 @@ def test_what_a_caller_wants_of_a_title_and_of_lines_is_done():
         ("r", 3),
     ]
     assert not ba.plot_balances(table_of(rows), title="").get_title("left")
+
+
+def test_an_argument_that_nothing_takes_is_refused_with_where_the_figure_is_made():
+    table = table_of([(*GENERAL, START, 5)])
+    with pytest.raises(TypeError, match=r"Line2D has an argument 'figsize'; .* plt\.subplots"):
+        ba.plot_balances(table, figsize=(3, 2))

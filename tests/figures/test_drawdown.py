@@ -40,7 +40,7 @@ def test_an_account_that_only_grew_is_said_to_have():
 
 def test_several_accounts_are_refused_with_the_way_to_select_one():
     table = table_of([(*GENERAL, START, 5), (*MARGIN, START, 5)])
-    with pytest.raises(ValueError, match="2: select one, such as that of asset_id='VOTE'"):
+    with pytest.raises(ValueError, match="2; select one, such as that of asset_id='VOTE'"):
         ba.plot_drawdown(table)
 
 

@@ -152,7 +152,7 @@ def test_a_group_that_only_an_opening_tells_is_in_the_totals():
 def test_totals_say_of_what_is_unknown_at_the_end():
     ax = ba.plot_totals(told((0, 3)), end=moment(START + 5 * DAY))
     assert "general unknown" in entries(ax)
-    assert "without 1 of 1 accounts while unknown" in said(ax)
+    assert "1 of 1 accounts left out while unknown" in said(ax)
 
 
 def test_an_interval_of_which_nothing_is_known_says_so():

@@ -69,7 +69,7 @@ def test_what_a_snapshot_tells_of_the_time_before_it_is_drawn_in_another_colour(
     told = [bar for bar in lane(ax, "propose market enabled") if bar[0] != edge_of(ax, "yes")]
     assert [bar[2] for bar in told] == [us("2023-04-02")]
     assert not [bar for bar in lane(ax, "can propose market") if bar[0] != edge_of(ax, "yes")]
-    assert "yes, as a later snapshot tells" in entries(ax)
+    assert "yes, by a later snapshot" in entries(ax)
 
 
 def test_a_date_long_ago_takes_no_more_than_half_of_the_timeline():
