@@ -52,4 +52,6 @@ def answer_view(
         raise RefusedError(str(error), code=Code.OUT_OF_RANGE) from error
     except (BalanceAnalysisError, OSError) as error:
         raise unavailable(error) from error
+    finally:
+        pa.default_memory_pool().release_unused()
     return Response(content, media_type="application/json")
