@@ -65,7 +65,8 @@ class Record:
     def __str__(self) -> str:
         if facts := list(self._facts()):
             width = max(len(name) for name, _ in facts)
-            return "\n".join(f"{name:{width}}  {plain(value)}" for name, value in facts)
+            told = (f"{name:{width}}  {plain(value)}" for name, value in facts)
+            return "\n".join(fact.replace("\n", r"\n") for fact in told)
         lines = [self._title()]
         for where, what, *more in self._findings():
             lines += [f"{where}: {what}", *(f"    {each}" for each in more if each)]

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from balance_analysis.presentation import facts_html
+from balance_analysis.presentation import Record
 from balance_analysis.text import EPOCH, to_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import pandas as pd
 
@@ -215,7 +215,7 @@ LAST_MOMENT: Final = to_microseconds("2100-01-01")
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkLimits:
+class NetworkLimits(Record):
     """The network's limits at one moment: a snapshot.
 
     Attributes
@@ -251,12 +251,24 @@ class NetworkLimits:
     block_height: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
-    def _repr_html_(self) -> str:
+    def _title(self) -> str:
+        return "Network limits"
+
+    def _facts(self) -> Iterator[tuple[str, object]]:
         height = "unknown" if self.block_height is None else self.block_height
         facts = {each.name: getattr(self, each.name) for each in fields(self)}
         del facts["extra"]
-        named = [*(facts | {"block_height": height}).items(), *self.extra.items()]
-        return facts_html("Network limits", ((name.replace("_", " "), x) for name, x in named))
+        yield from (facts | {"block_height": height}).items()
+        for name, value in self.extra.items():
+            yield re.sub("(?<=[a-z0-9])[A-Z]", r"_\g<0>", name).lower(), value
+
+    def _content(self) -> dict[str, Any]:
+        content = asdict(self)
+        for name in (*LIMIT_MOMENTS, "fetched_at"):
+            if (moment := content[name]) is not None:
+                utc = moment.tz_convert("UTC").tz_localize(None)
+                content[name] = utc.isoformat(timespec="nanoseconds") + "Z"
+        return content
 
 
 LIMIT_FLAGS: Final = tuple(each.name for each in fields(NetworkLimits) if each.type == "bool")

@@ -100,9 +100,9 @@ def limits():
 
 def test_limits_tell_every_field(limits):
     facts = facts_of(limits)
-    assert facts["can propose market"] == "yes"
+    assert facts["can_propose_market"] == "yes"
     assert facts["source"] == limits.source
-    assert facts["propose market enabled from"].endswith("Z")
+    assert facts["propose_market_enabled_from"].endswith("Z")
     assert len(facts) >= 10
 
 
@@ -117,8 +117,8 @@ def test_limits_show_what_a_node_sends_as_text_and_beside_their_own_fields(limit
     assert [EVIL, EVIL] in read.rows
     assert ["source", limits.source] in read.rows
     assert ["source", "another"] in read.rows
-    assert ["propose asset enabled from", "not set"] in read.rows
-    assert ["block height", "unknown"] in read.rows
+    assert ["propose_asset_enabled_from", "not set"] in read.rows
+    assert ["block_height", "unknown"] in read.rows
 
 
 def page_of(rows, **options):

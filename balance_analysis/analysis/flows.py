@@ -128,7 +128,8 @@ def flows(
     freq
         How long a period is: any frequency of pandas; `None` for the interval as a whole. Fixed
         frequencies and days count from `start`, others have points of their own, at which periods
-        begin: so a month is "MS" and a week "W-MON", not "ME" or "W".
+        begin: a month is "MS", a week from Monday on "W". What pandas labels by its end, such as
+        "ME", is that period as well.
     by
         The columns of `ACCOUNT_KEY` that make a group, "asset_id" among them. The flows of a group
         are those of its accounts added up: what one of them gives another counts as in and out.

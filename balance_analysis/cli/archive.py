@@ -15,7 +15,7 @@ import balance_analysis as ba
 from balance_analysis import defaults
 from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, command
-from balance_analysis.cli.output import BAD, PARTIAL, Messages, echo
+from balance_analysis.cli.output import BAD, PARTIAL, Messages, print_record
 from balance_analysis.errors import RequestError
 from balance_analysis.text import count_text, spans_text, to_duration
 
@@ -55,7 +55,7 @@ def status(
     options.check_is("archive", archive)
     found = ba.Archive(archive).status()
     if not messages.quiet:
-        echo(found.to_json() if form == "json" else str(found))
+        print_record(found, form)
     if found.lost:
         lost, told = count_text(len(found.lost), "file"), options.command_line("verify", archive)
         messages.fail(f"{lost} of it gone, or not as written; `{told}` tells more", BAD)
@@ -102,7 +102,7 @@ def verify(
             found = ba.cluster.verify(ba.Archive(archive), client=cluster, **how)
         else:
             found = ba.Archive(archive).verify(**how)
-    echo(found.to_json() if form == "json" else str(found))
+    print_record(found, form)
     if not found.is_whole:
         raise typer.Exit(BAD)
 

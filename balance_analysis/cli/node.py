@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import json
-import re
 import shlex
 import shutil
 import sys
@@ -18,11 +16,10 @@ import balance_analysis as ba
 from balance_analysis import defaults
 from balance_analysis.cli import options
 from balance_analysis.cli.app import NODE, app, command
-from balance_analysis.cli.output import PARTIAL, Messages, echo, printable
+from balance_analysis.cli.output import PARTIAL, Messages, echo, print_record
 from balance_analysis.cli.tables import SUMMARY, print_accounts
 from balance_analysis.errors import ArchiveError, BalanceAnalysisError
 from balance_analysis.files.atomic import check_output
-from balance_analysis.presentation import plain
 from balance_analysis.text import count_text, range_text
 
 if TYPE_CHECKING:
@@ -114,23 +111,9 @@ def limits(
         snapshot = ba.load_network_limits(client)
     if output is not None:
         ba.write_network_limits(snapshot, output)
-    from balance_analysis.files.parquet import limits_to_json
-
-    text = limits_to_json(snapshot)
-    if form == "table":
-        content = json.loads(text)
-        told = content.pop("extra") | content
-        facts = {printable(_snake(name)): printable(plain(value)) for name, value in told.items()}
-        width = max(map(len, facts))
-        text = "".join(f"{name:{width}}  {value}\n" for name, value in facts.items())
-    echo(text, nl=False)
+    print_record(snapshot, form)
     if output is not None:
         messages.say(f"The limits: {output}")
-
-
-def _snake(name: str) -> str:
-    """Return the name of a limit that only the node knows, written as the others are."""
-    return re.sub("(?<=[a-z0-9])[A-Z]", lambda found: f"_{found[0]}", name).lower()
 
 
 @command(panel=NODE)
@@ -151,7 +134,7 @@ def doctor(
         options.check_is("node", url)
         with ba.Client(url) as client:
             report = ba.diagnose_node(client)
-    echo(report.to_json() if form == "json" else str(report))
+    print_record(report, form)
 
 
 @command(panel="Try it")

@@ -19,6 +19,7 @@ from balance_analysis.text import moment_text, without_credentials
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from balance_analysis.presentation import Record
     from balance_analysis.spans import Stretch
 
 DISK: Final = 74
@@ -96,6 +97,11 @@ def print_table(columns: Mapping[str, list[str]], *, left: Collection[str]) -> N
         cells.append(padded)
     for line in zip(*cells, strict=True):
         typer.echo("  ".join(line).rstrip())
+
+
+def print_record(record: Record, form: str) -> None:
+    """Print what a record tells, as a table or as JSON."""
+    echo(record.to_json() if form == "json" else str(record))
 
 
 def print_spans(spans: Sequence[Stretch]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -176,12 +175,7 @@ def write_network_limits(limits: NetworkLimits, path: PathLike) -> None:
     """
     check_type(limits, NetworkLimits, "a NetworkLimits", "load_network_limits returns one")
     with replacing(path) as temporary:
-        temporary.write_text(limits_to_json(limits), encoding="utf-8")
-
-
-def limits_to_json(limits: NetworkLimits) -> str:
-    """Return a snapshot of the network limits as the JSON text of its file."""
-    return json.dumps(asdict(limits), indent=2, default=_iso) + "\n"
+        temporary.write_text(limits.to_json() + "\n", encoding="utf-8")
 
 
 def read_network_limits(path: PathLike) -> NetworkLimits:
@@ -210,7 +204,3 @@ def read_network_limits(path: PathLike) -> NetworkLimits:
         raise ArchiveError(
             f"{os.fspath(path)} is no snapshot of network limits: {error}"
         ) from error
-
-
-def _iso(stamp: pd.Timestamp) -> str:
-    return stamp.tz_convert("UTC").tz_localize(None).isoformat(timespec="nanoseconds") + "Z"

@@ -12,6 +12,7 @@ from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.checks import check_table, to_table
 from balance_analysis.analysis.cuts import settled
 from balance_analysis.archive.archive import to_archive
+from balance_analysis.archive.snapshot import with_snapshot
 from balance_analysis.errors import CheckError
 from balance_analysis.known import known_of, note_known
 from balance_analysis.schema import (
@@ -86,7 +87,8 @@ def read_source(
     begin, stop = (None if bound is None else from_microseconds(bound) for bound in bounds)
     if isinstance(source, pd.DataFrame):
         return _of_table(source, begin, stop)
-    return _of_archive(to_archive(source), begin, stop)
+    archive = to_archive(source)
+    return with_snapshot(archive.store, lambda now: _of_archive(archive.at(now), begin, stop))
 
 
 def _of_archive(archive: Archive, start: Bound, end: Bound) -> Source:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import replacing
 from balance_analysis.files.parquet import (
-    limits_to_json,
     read_network_limits,
     read_parquet,
     write_network_limits,
@@ -191,7 +190,7 @@ def test_limits_come_back_as_they_were_written(tmp_path):
 
 
 def test_limits_are_written_with_nanoseconds_and_null():
-    content = json.loads(limits_to_json(LIMITS))
+    content = json.loads(LIMITS.to_json())
     assert content["propose_market_enabled_from"] == "2023-03-10T10:19:57.542692001Z"
     assert content["propose_asset_enabled_from"] is None
 
