@@ -152,6 +152,7 @@ def _draw_bars(
     places = thin(starts, *amounts, columns=count_columns(ax) // 4)
     left, right = to_dates(starts[places]), to_dates(ends[places])
     margin = (right - left) * _GAP / 2
+    within = left + margin, right - margin
     inflow, outflow, net = (values[places] for values in amounts)
     low, high = ax.get_xlim()
     point = (high - low) / axes.points_of(ax)[0]
@@ -161,8 +162,7 @@ def _draw_bars(
     for (height, colour, label), told in zip(sides, looks(style, 2, PolyCollection), strict=True):
         edges = np.where(is_narrow & (height != 0), _NARROWEST, 0)
         bar = {"facecolor": colour, "edgecolor": "face", "linewidth": edges, "label": label}
-        sides_of = left + margin, right - margin, 0, height
-        drawn.append(axes.draw_boxes(ax, *sides_of, **{**bar, **told}))
+        drawn.append(axes.draw_boxes(ax, *within, 0, height, **{**bar, **told}))
     cap, width = ("projecting", _NARROWEST) if is_narrow.any() else ("butt", 1.8)
     look: Any = {"color": axes.ink(ax), "capstyle": cap, "linewidth": width, "label": "net"}
     drawn.append(ax.hlines(net, left, right, **look))
