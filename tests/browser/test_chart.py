@@ -142,7 +142,11 @@ def test_times_stand_at_whole_units_of_the_calendar_and_apart(page, length, firs
         ([None, None], {}, []),
         ([0, 0], {"log": True}, []),
         ([0, 1], {"levels": ["no", "yes"]}, ["no", "yes"]),
-        ([1e-20, 1], {"log": True, "style": "percent"}, ["1E-18%", "1E-13%", "1E-8%", "0.001%", "100%"]),
+        (
+            [1e-20, 1],
+            {"log": True, "style": "percent"},
+            ["1E-18%", "1E-13%", "1E-8%", "0.001%", "100%"],
+        ),
         ([0.25, 0.5], {"style": "percent"}, ["25%", "30%", "35%", "40%", "45%", "50%"]),
     ],
 )
