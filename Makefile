@@ -1,13 +1,16 @@
 PYTHON ?= python3
 RUN := .venv/bin
 
-.PHONY: demo test lint size mutants reference pictures bench
+.PHONY: demo test fuzz lint size mutants reference pictures bench
 
 demo: .venv/installed ## the main job on sample data: files and pictures in demo/
 	$(RUN)/balance-analysis demo --out demo
 
-test: .venv/installed ## the whole suite
+test: .venv/installed ## the whole suite, with the same examples every time
 	$(RUN)/python -m pytest -n auto
+
+fuzz: .venv/installed ## its properties, with more examples, and new ones every time
+	HYPOTHESIS_PROFILE=new $(RUN)/python -m pytest -n auto -m hypothesis
 
 lint: .venv/installed-dev ## style, types and the import contract
 	$(RUN)/ruff check

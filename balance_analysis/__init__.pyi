@@ -3,6 +3,7 @@ from .analysis.balances import balance_at, balance_series
 from .analysis.checks import check_table, to_table
 from .analysis.concentration import concentration, share, top_movers
 from .analysis.conservation import ConservationReport, check_conservation, reconcile
+from .analysis.cuts import cut_between
 from .analysis.flows import active_accounts, deltas, flows
 from .analysis.statistics import drawdown, ohlc, time_weighted_average
 from .analysis.summary import summarize_accounts
@@ -95,6 +96,7 @@ __all__ = [
     "check_table",
     "cluster",
     "concentration",
+    "cut_between",
     "deltas",
     "diagnose_node",
     "diagnose_segments",

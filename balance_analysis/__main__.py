@@ -1,6 +1,22 @@
 """Run the command line: `balance-analysis`, or `python -m balance_analysis`."""
 
 import gc
+import os
+import signal
+
+_INTERRUPTED = 130
+
+
+def _end(*_: object) -> None:
+    """End at once, as nothing is begun yet: a command sets handlers of its own."""
+    os.write(2, b"balance-analysis: interrupted\n")
+    os._exit(_INTERRUPTED)
+
+
+# Before anything is imported that takes its time. What ignores signals, as `nohup`, goes on so.
+for _number in (signal.SIGINT, signal.SIGTERM):
+    if signal.getsignal(_number) is not signal.SIG_IGN:
+        signal.signal(_number, _end)
 
 # What is imported stays. To look through it for garbage again and again takes a quarter of a start.
 gc.set_threshold(200_000)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 KINDS: Final = {
     "levels": "at series summarize totals time_weighted_average ohlc drawdown",
     "changes": "deltas flows active_accounts top_movers",
+    "cuts": "between",
     "shares": "share concentration",
     "numbers": "to_units to_integers",
     "checks": "check check_conservation reconcile to_table",
@@ -35,6 +36,7 @@ KINDS: Final = {
 
 _SHORT: Final = {
     "at": "balance_at",
+    "between": "cut_between",
     "check": "check_table",
     "plot": "plot_balances",
     "series": "balance_series",

@@ -117,13 +117,15 @@ class Assets(Mapping[str, Asset]):
         return {one: labels[one] for one in wanted}
 
     def find(self, text: str) -> Asset:
-        """Return the asset of an id or a symbol, whatever its case.
+        """Return the asset of an id or a symbol, whatever its case; an exact id comes first.
 
         Raises
         ------
         ValueError
             If no asset is called that, or several are; near names are told.
         """
+        if text in self._assets:
+            return self[text]
         wanted = text.casefold()
         found = [
             one
@@ -195,9 +197,23 @@ def read_assets(source: AssetsLike) -> Assets:
         raise ValueError(f"{file}: assets stand in a .toml, .csv or .json file")
     try:
         content = read(file.read_text(encoding="utf-8-sig"))
-    except ValueError as error:
+    except RecursionError as error:
+        raise ValueError(f"{file} can't be read: it is nested too deeply") from error
+    except (ValueError, csv.Error) as error:
         raise ValueError(f"{file} can't be read: {error}") from error
     return _make(content, str(file))
+
+
+def _read_json(text: str) -> object:
+    return json.loads(text, object_pairs_hook=_unique)
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object of which no key stands twice, as in TOML."""
+    for key, count in Counter(key for key, _ in pairs).items():
+        if count > 1:
+            raise ValueError(f"{key!r} stands twice in one object")
+    return dict(pairs)
 
 
 def _read_csv(text: str) -> dict[str, object]:
@@ -220,7 +236,7 @@ def _read_csv(text: str) -> dict[str, object]:
 
 _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
     ".toml": tomllib.loads,
-    ".json": json.loads,
+    ".json": _read_json,
     ".csv": _read_csv,
 }
 

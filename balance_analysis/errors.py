@@ -96,6 +96,8 @@ class RequestError(BalanceAnalysisError):
         Seconds that the node asked to wait; `None` when it didn't say.
     timed_out
         Whether the node was reached but took too long: less may be answered in time.
+    refused
+        Whether no connection came about: nothing was asked.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class RequestError(BalanceAnalysisError):
         retryable: bool = False,
         retry_after: float | None = None,
         timed_out: bool = False,
+        refused: bool = False,
     ) -> None:
         super().__init__(message)
         self.url = url
@@ -116,6 +119,7 @@ class RequestError(BalanceAnalysisError):
         self.retryable = retryable
         self.retry_after = retry_after
         self.timed_out = timed_out
+        self.refused = refused
 
 
 class TooLargeError(RequestError):

@@ -31,6 +31,16 @@ Known = tuple["Span", ...]
 """Known intervals, half-open, in microseconds, ascending; none touches the next."""
 
 
+class _Shared(list[list[str]]):
+    """What attrs have as a list, of which pandas' copies of attrs, one an operation, are one."""
+
+    def __deepcopy__(self, _: object) -> _Shared:
+        return self
+
+    def __reduce__(self) -> tuple[type, tuple[list[list[str]]]]:
+        return list, ([*self],)
+
+
 Stated = Iterable[tuple[Instant, Instant]]
 """Known intervals as a caller states them: pairs of a start and an end."""
 
@@ -92,4 +102,4 @@ def has_nothing_before(*frames: pd.DataFrame | None) -> bool:
 
 def known_json(known: Iterable[Span]) -> list[list[str]]:
     """Return known intervals as attrs and Parquet metadata have them: all of it is JSON."""
-    return [[*map(iso_text, span)] for span in known]
+    return _Shared([*map(iso_text, span)] for span in known)

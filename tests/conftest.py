@@ -27,12 +27,10 @@ PROFILE = settings(
     max_examples=50,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("default", PROFILE)
-settings.register_profile("ci", PROFILE, derandomize=True, database=None)
+settings.register_profile("same", PROFILE, derandomize=True, database=None)
+settings.register_profile("new", PROFILE, max_examples=200)
 settings.register_profile("deep", PROFILE, max_examples=1000)
-settings.load_profile(
-    os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default")
-)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 # What tests start, and the next run, find modules compiled, whatever the shell says.
 os.environ["PYTHONDONTWRITEBYTECODE"] = ""

@@ -58,6 +58,15 @@ def test_an_asset_is_found_by_symbol_or_id_in_any_case(text):
     assert ASSETS.find(text) == ASSETS[USD]
 
 
+def test_an_exact_id_is_found_though_it_is_the_symbol_of_another():
+    assets = read_assets({"VOTE": 18, GOV: {"symbol": "VOTE", "decimals": 6}, "vote": 1})
+    assert assets.find("VOTE") == assets["VOTE"]
+    assert assets.find("vote") == assets["vote"]
+    assert assets.find(GOV.upper()) == assets[GOV]
+    with pytest.raises(ValueError, match="3 assets"):
+        assets.find("Vote")
+
+
 def test_a_name_that_no_asset_has_is_refused_with_near_ones():
     with pytest.raises(ValueError, match="'tUSB'; did you mean tUSD"):
         ASSETS.find("tUSB")
@@ -119,13 +128,27 @@ def test_assets_that_are_described_wrongly_are_refused(about, message):
         ("a.csv", "asset_id,decimals\nx,1.5\n", "line 2: decimals must be a whole number"),
         ("a.csv", "asset_id,decimals\nx,1\nx,2\n", "line 3: asset 'x' is described otherwise"),
         ("a.toml", b"\xff", "can't be read: .*codec"),
+        ("a.json", '{"x": 1, "x": 2}', "'x' stands twice in one object"),
+        (
+            "a.json",
+            '{"x": {"decimals": 1, "decimals": 2}}',
+            "'decimals' stands twice in one object",
+        ),
+        ("a.json", '{"x":' * 100_000 + "1" + "}" * 100_000, "it is nested too deeply"),
+        ("a.json", "[" * 100_000, "it is nested too deeply"),
+        ("a.toml", "x = " + "[" * 100_000, "nest"),
+        ("a.toml", f"x = {'1' * 5000}", "can't be read"),
+        ("a.json", f'{{"x": {"1" * 5000}}}', "can't be read"),
+        ("a.csv", f"asset_id,decimals\nx,{'1' * 5000}\n", "can't be read|can't have"),
+        ("a.csv", f"asset_id,decimals,note\nx,1,{'y' * 200_000}\n", "can't be read: field larger"),
     ],
 )
 def test_a_file_that_holds_no_assets_is_refused(tmp_path, name, text, message):
     file = tmp_path / name
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message) as raised:
         read_assets(file)
+    assert "\n" not in str(raised.value)
 
 
 def test_what_is_neither_a_mapping_nor_a_path_is_refused():

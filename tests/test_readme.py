@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sqlite3
 import textwrap
+import tomllib
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -40,6 +41,16 @@ def blocks(language):
 
 def test_readme_is_read_in_one_sitting():
     assert len(README.encode()) <= 10_000
+
+
+def test_the_oldest_python_is_told_alike_and_classifiers_name_what_is_tried():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    oldest = project["requires-python"].removeprefix(">=")
+    assert f"With Python {oldest} or newer:" in README
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    tried = re.findall(r"python(3\.\d+)", (ROOT / ".ci" / "run").read_text(encoding="utf-8"))
+    assert named[0] == oldest
+    assert set(named) <= set(tried)
 
 
 def test_the_python_quickstart_runs(tmp_path, monkeypatch):

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from pandas.api.extensions import ExtensionArray
 
     from balance_analysis.analysis.grid import Frequency, Grid, Zone
+    from balance_analysis.analysis.history import History
     from balance_analysis.analysis.steps import Steps
     from balance_analysis.analysis.units import Units
-    from balance_analysis.known import Known, Stated
+    from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
@@ -135,8 +136,8 @@ def held_at(
     held = as_of(steps, points)
     rows = held.rows.reshape(len(steps), len(points))[:, order].ravel()
     known_at = held.is_known.reshape(len(steps), len(points))
-    if warns and len(steps) and history.known:
-        _warn_outside(points[~known_at.any(axis=0)], history.known)
+    if warns:
+        warn_outside(history, points, known_at)
     is_known = known_at[:, order].ravel()
     result = pd.DataFrame(
         {
@@ -154,9 +155,15 @@ def held_at(
     return result
 
 
-def _warn_outside(unknown: NDArray[np.int64], known: Known) -> None:
-    """Warn of the moments without any known balance that lie outside the known intervals."""
-    for at in unknown.tolist():
+def warn_outside(history: History, points: NDArray[np.int64], known_at: NDArray[np.bool_]) -> None:
+    """Warn of the moments without any known balance that lie outside the known intervals.
+
+    `known_at` says for each account and point whether the balance is known.
+    """
+    known = history.known
+    if not known or not len(known_at):
+        return
+    for at in points[~known_at.any(axis=0)].tolist():
         if not any(start <= at < end for start, end in known):
             logger.warning(
                 "no balance is known at %s: the table knows %s, without the end; its last known "

@@ -6,14 +6,15 @@ Shares are ratios, so they are floats: each the exact quotient of two integers, 
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from balance_analysis.analysis.balances import warn_outside
 from balance_analysis.analysis.grid import (
-    Grid,
     check_cells,
     grid_at,
     to_instants,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from balance_analysis.analysis.grid import Frequency, Zone
+    from balance_analysis.analysis.history import History
     from balance_analysis.analysis.units import Units
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
@@ -59,7 +61,9 @@ def share(
     table
         A table of balance changes, its rows in any order.
     when
-        The instant, or several; without a time zone in `tz`. Either this or `freq`.
+        The instant, or several; without a time zone in `tz`. By default just before the end of
+        what is known, else at the last row, unless there is a `freq`. A moment outside of all
+        `known` intervals is told as a warning: see `balance_at`.
     by
         The columns of `ACCOUNT_KEY` that make a group, "asset_id" among them.
     freq, start, end
@@ -85,7 +89,7 @@ def share(
     Raises
     ------
     ValueError
-        If both `when` and `freq` are given or neither is, `by` lacks "asset_id", `start` is not
+        If both `when` and a grid are given, `by` lacks "asset_id", `start` is not
         before `end`, or `freq` or `tz` is none.
     OverflowError
         If a total has more than 38 digits.
@@ -107,13 +111,13 @@ def share(
     1       b2        1   0.25        1
     2       c3     <NA>    NaN        1
     """
-    grid = _grid_of(when, freq=freq, start=start, end=end, tz=tz)
-    history = make_history(table, opening, known, freq=grid, start=start, end=end, tz=tz)
+    history = _open(table, opening, known, when, freq=freq, start=start, end=end, tz=tz)
     steps, points, zone = history.steps, history.grid.points, history.grid.zone
     groups = make_groups(steps.accounts, by)
     check_cells(len(steps), len(points))
     sums, held = sum_at(steps, groups, points), as_of(steps, points)
     words, is_known = take(steps.words, held.rows), held.is_known
+    warn_outside(history, points, is_known.reshape(len(steps), len(points)))
     cells = (groups.numbers[:, None] * len(points) + np.arange(len(points))).ravel()
     totals = [int(total or 0) for total in pa.array(sums.total).to_pylist()]
     shares = [
@@ -178,8 +182,8 @@ def concentration(
     Raises
     ------
     ValueError
-        If `n` is below 1, both `when` and `freq` are given or neither is, `by` lacks "asset_id",
-        `start` is not before `end`, or `freq` or `tz` is none.
+        If `n` is below 1, both `when` and a grid are given, `by` lacks "asset_id", `start` is not
+        before `end`, or `freq` or `tz` is none.
     OverflowError
         If a total has more than 38 digits.
     CheckError
@@ -200,15 +204,16 @@ def concentration(
     0      4        2        0     0.75       0.625  0.25
     """
     _check_count(n)
-    grid = _grid_of(when, freq=freq, start=start, end=end, tz=tz)
-    history = make_history(table, opening, known, freq=grid, start=start, end=end, tz=tz)
+    history = _open(table, opening, known, when, freq=freq, start=start, end=end, tz=tz)
     steps, points, zone = history.steps, history.grid.points, history.grid.zone
     groups = make_groups(steps.accounts, by)
     check_cells(len(steps), len(points))
     held = as_of(steps, points)
     shape = (len(steps), len(points))
     balances = np.array(integers_of(take(steps.words, held.rows)), object).reshape(shape)
-    balances[~held.is_known.reshape(shape)] = None
+    is_known = held.is_known.reshape(shape)
+    warn_outside(history, points, is_known)
+    balances[~is_known] = None
     found = [
         _measure(balances[groups.numbers == group, point].tolist(), n)
         for group in range(len(groups))
@@ -327,23 +332,25 @@ def top_movers(
     return in_units(largest[columns], units, table)
 
 
-def _grid_of(
+def _open(
+    table: pd.DataFrame,
+    opening: pd.DataFrame | None,
+    known: Stated | None,
     when: Instant | Iterable[Instant] | None,
     *,
-    freq: Frequency | None,
-    start: Instant | None,
-    end: Instant | None,
     tz: Zone | None,
-) -> Frequency | Grid:
-    """Return instants as a grid, or the frequency of one: either is asked for."""
+    **asked: Any,  # noqa: ANN401 - freq, start and end
+) -> History:
+    """Return the history over instants, or a frequency's grid; else just before its end."""
     if when is None:
-        if freq is None:
-            raise ValueError("give when, one instant or several, or freq, for a grid")
-        return freq
-    if not (freq is None and start is None and end is None):
+        history = make_history(table, opening, known, tz=tz, **asked)
+        last = grid_at(history.grid.edges[-1:] - 1, history.grid.zone)
+        return history if asked["freq"] else replace(history, grid=last)
+    if any(each is not None for each in asked.values()):
         raise ValueError("give either when or a grid with freq, start and end, not both")
     zone = to_zone(tz)
-    return grid_at(np.unique(to_instants(when, zone)[0]), zone)
+    grid = grid_at(np.unique(to_instants(when, zone)[0]), zone)
+    return make_history(table, opening, known, freq=grid)
 
 
 def _check_count(n: int) -> None:

@@ -15,12 +15,11 @@ import pyarrow as pa
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.checks import microseconds
-from balance_analysis.analysis.flows import deltas
-from balance_analysis.analysis.history import are_known
+from balance_analysis.analysis.flows import row_deltas
+from balance_analysis.analysis.history import are_known, make_history
 from balance_analysis.analysis.steps import check_fits
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.frame import to_arrow, to_frame
-from balance_analysis.known import Stated, known_of, to_known
 from balance_analysis.presentation import Record
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL
 
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from balance_analysis.known import Stated
 
 
 _BLOCK: Final = ["asset_id", "timestamp"]
@@ -140,7 +141,7 @@ def check_conservation(
     1       a1 2023-04-05 00:00:00+00:00        2     -1
     2       b2 2023-04-01 00:00:00+00:00        0   <NA>
     """
-    rows = _without_external(deltas(table, opening=opening, known=known))
+    rows = _without_external(row_deltas(make_history(table, opening, known)))
     cells, _ = _cells(rows, _BLOCK)
     is_behind_gap = rows["delta"].isna() & rows[ACCOUNT_KEY].duplicated()
     rows = rows.loc[~np.isin(cells, cells[is_behind_gap])].reset_index(drop=True)
@@ -228,14 +229,14 @@ def reconcile(
                       timestamp  delta  net  difference        reason
     0 2023-04-05 00:00:00+00:00     -6   -5          -1  other amount
     """
-    rows = _without_external(deltas(table, opening=opening, known=known))
+    history = make_history(table, opening, known)
+    rows = _without_external(row_deltas(history))
     ledger = _read_flows(flows)
     texts = dict.fromkeys(ACCOUNT_KEY, "str")
     both = rows.astype(texts).merge(
         ledger.astype(texts), on=_ROW, how="outer", indicator=True, sort=True
     )
-    spans = known_of(table) if known is None else to_known(known)
-    is_known = are_known(spans, microseconds(both), microseconds(both) + 1)
+    is_known = are_known(history.known, microseconds(both), microseconds(both) + 1)
     is_left_out = np.where(both["_merge"] == "right_only", ~is_known, both["delta"].isna())
     delta, net = (int128.words_of(pa.array(both[name].fillna(0))) for name in ("delta", "net"))
     difference, too_large = int128.subtract(delta, net)

@@ -85,6 +85,13 @@ def deltas(
     2       b2 2023-04-02 00:00:00+00:00        1   <NA>
     """
     history = make_history(table, opening, known)
+    found = row_deltas(history)
+    found.attrs = dict(table.attrs)
+    return in_units(found, units, table)
+
+
+def row_deltas(history: History) -> pd.DataFrame:
+    """Return `deltas` of a table that is open."""
     steps = history.steps
     words = int128.make_room(*steps.words.shape)
 
@@ -95,7 +102,7 @@ def deltas(
     map_blocks(differ, steps)
     kept = slice(None) if steps.is_row.all() else steps.is_row
     delta = int128.to_balances(words[kept], ~steps.is_fresh[kept])
-    return in_units(history.rows.assign(delta=delta), units, table)
+    return history.rows.assign(delta=delta)
 
 
 def flows(
@@ -121,7 +128,8 @@ def flows(
     freq
         How long a period is: any frequency of pandas; `None` for the interval as a whole. Fixed
         frequencies and days count from `start`, others have points of their own, at which periods
-        begin: so a month is "MS" and a week "W-MON", not "ME" or "W".
+        begin: a month is "MS", a week from Monday on "W". What pandas labels by its end, such as
+        "ME", is that period as well.
     by
         The columns of `ACCOUNT_KEY` that make a group, "asset_id" among them. The flows of a group
         are those of its accounts added up: what one of them gives another counts as in and out.

@@ -210,18 +210,47 @@ def to_zone(tz: Zone | None) -> dt.tzinfo:
         raise ValueError(f"unknown time zone {tz!r}; a name is such as 'Europe/Berlin'") from error
 
 
-def _to_step(freq: Frequency) -> _Step:
-    """Return a fixed frequency as microseconds, another as its offset."""
+def to_period(freq: Frequency) -> pd.offsets.BaseOffset:
+    """Return a frequency as an offset whose points are where periods begin.
+
+    What pandas labels by its end is that period: "ME" is the month that begins at "MS", "W" the
+    week from Monday on.
+
+    Raises
+    ------
+    ValueError
+        If it is none, is not positive, or names ends of periods that no offset begins.
+    """
     try:
         offset: Any = to_offset(pd.Timedelta(freq) if isinstance(freq, np.timedelta64) else freq)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{freq!r} is no frequency of pandas, such as '1h', '1D' or 'MS'"
+            f"{freq!r} is no frequency of pandas, such as '1h', '1D', 'W' for a week, 'MS' for a "
+            "month, 'QS' for a quarter or 'YS' for a year"
         ) from error
     if offset.n <= 0:
         raise ValueError(f"freq must be positive, not {freq!r}")
+    if isinstance(freq, str) and freq.lstrip(" 0123456789") == "W":
+        return pd.offsets.Week(offset.n, weekday=0)
+    name = offset.freqstr.lstrip("0123456789").split("-")[0]
+    if name == "ME":
+        return pd.offsets.MonthBegin(offset.n)
+    if name == "QE":
+        return pd.offsets.QuarterBegin(offset.n, startingMonth=offset.startingMonth % 3 + 1)
+    if name == "YE":
+        return pd.offsets.YearBegin(offset.n, month=offset.month % 12 + 1)
+    if name.endswith(("ME", "QE", "YE")):
+        raise ValueError(
+            f"{freq!r} names the ends of periods, and freq where they begin: {name[:-1]}S does"
+        )
+    return offset  # type: ignore[no-any-return]
+
+
+def _to_step(freq: Frequency) -> _Step:
+    """Return a fixed frequency as microseconds, another as its offset."""
+    offset = to_period(freq)
     if not isinstance(offset, pd.offsets.Tick):
-        return offset  # type: ignore[no-any-return]
+        return offset
     microseconds, rest = divmod(pd.Timedelta(offset).value, _NANOSECONDS)
     if rest:
         raise ValueError(f"freq must be whole microseconds, as timestamps are, not {freq!r}")

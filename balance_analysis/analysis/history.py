@@ -3,11 +3,13 @@
 It is the one way in: `make_history` checks and sorts the rows, puts the opening balances before
 them, and makes the periods that are asked for. A balance that was seen at one moment is known at a
 later one if every change between the two is in the table: see `balance_analysis.known`. A table
-that states nothing is taken at its word.
+that states nothing is taken at its word; of one that rows were taken out of, nothing is known but
+the rows that are left: see `balance_analysis.row_counts`.
 """
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -24,6 +26,7 @@ from balance_analysis.analysis.steps import ALWAYS, BLOCK, NEVER, Steps, map_par
 from balance_analysis.errors import CheckError
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_amounts
 from balance_analysis.known import has_nothing_before, known_of, to_known
+from balance_analysis.row_counts import lost_rows
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ATTRS_KEY,
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
     from balance_analysis.analysis.grid import Frequency, Zone
     from balance_analysis.known import Known, Stated
     from balance_analysis.schema import Instant
+
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +107,9 @@ def make_history(
         or the grid can't be made.
     """
     rows, steps = _read_table(table)
+    spans = _known_now(table, steps) if known is None else to_known(known)
     if opening is not None:
         steps = _with_opening(steps, opening)
-    spans = known_of(table) if known is None else to_known(known)
     until = _nothing_until(table, opening, spans)
     if _moment_of(opening, spans) <= until:
         steps = _from_nothing(steps)
@@ -140,6 +145,19 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
         int128.words_of(pa.array(rows["balance"])),
         np.ones(len(rows), bool),
     )
+
+
+def _known_now(table: pd.DataFrame, steps: Steps) -> Known | None:
+    """Return the known intervals that a table tells; none where rows were taken out of it."""
+    lost = lost_rows(table.attrs.get(ATTRS_KEY), steps.accounts, np.diff(steps.bounds))
+    if lost is None:
+        return known_of(table)
+    logger.warning(
+        "the table lost %s since it was made, so nothing is known but the rows that are left; to "
+        "cut it in time, write cut, opening = table.balances.between(start, end)",
+        lost,
+    )
+    return ()
 
 
 def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ from balance_analysis.analysis.grid import check_cells, to_times
 from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.steps import ALWAYS, as_of, check_fits, cut, join, map_blocks
 from balance_analysis.analysis.units import in_units
+from balance_analysis.text import count_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from balance_analysis.analysis.units import Units
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant
+
+logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 def ohlc(
@@ -207,6 +211,7 @@ def time_weighted_average(
     freq: Frequency | Grid | None = None,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
+    partial: bool = False,
     tz: Zone | None = None,
     units: Units | None = None,
 ) -> pd.DataFrame:
@@ -230,6 +235,8 @@ def time_weighted_average(
         What accounts held before the table's rows: see `balance_at`.
     known
         Intervals [start, end) in which the table has every change: see `balance_at`.
+    partial
+        Whether a period of which a part is unknown has the average of its known part.
     tz
         The time zone in which days are days, of 23 and 25 hours too, and of the result's
         timestamps. By default UTC.
@@ -241,7 +248,9 @@ def time_weighted_average(
     pandas.DataFrame
         One row for each account and period, sorted: `ACCOUNT_KEY` (category of str), `start` and
         `end` of the period (datetime64[us, tz]) and `average` (decimal128(38, 0), in the asset's
-        smallest unit), NA where the balance is unknown in any part of the period.
+        smallest unit), NA where the balance is unknown in any part of the period; if most are, one
+        warning says so. If it is `partial`, NA where it is unknown in all of the period, and
+        `known_share` says of which part of the period the average is (float64).
 
     Raises
     ------
@@ -263,20 +272,49 @@ def time_weighted_average(
       party_id  average
     0       a1        6
     1       b2     <NA>
+    >>> found = time_weighted_average(table, "2023-04-01", "2023-04-09", partial=True)
+    >>> found[["party_id", "average", "known_share"]]
+      party_id  average  known_share
+    0       a1        6        1.000
+    1       b2        1        0.875
     """
     history = make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz)
     steps, grid = history.steps, history.grid
     check_cells(len(steps), len(grid))
-    found = join(
-        map_blocks(
-            lambda _, block: averages(as_of(block, grid.edges[:-1]), grid.edges),
-            steps,
-            points=len(grid),
-        )
-    )
+    work = _known_averages if partial else _whole_averages
+    found = join(map_blocks(lambda _, block: work(block, grid.edges), steps, points=len(grid)))
     columns = {**steps.repeat_keys(len(grid)), **grid.all_bounds(len(steps))}
-    average = int128.to_balances(found["average"], found["is_known"])
-    return in_units(pd.DataFrame({**columns, "average": average}, copy=False), units, table)
+    is_known = found.pop("is_known")
+    columns["average"] = int128.to_balances(found.pop("average"), is_known)
+    lacking = len(is_known) - np.count_nonzero(is_known)
+    if not partial and 2 * lacking > len(is_known):
+        logger.warning(
+            "%s of %s are unknown, as a balance is unknown in a part of the period: before the "
+            "account's first row, or where the table doesn't know every change; opening= tells "
+            "what was before, and partial=True averages the known part",
+            f"{lacking:,}",
+            count_text(len(is_known), "average"),
+        )
+    return in_units(pd.DataFrame({**columns, **found}, copy=False), units, table)
+
+
+def _whole_averages(steps: Steps, edges: NDArray[np.int64]) -> Columns:
+    return averages(as_of(steps, edges[:-1]), edges)
+
+
+def _known_averages(steps: Steps, edges: NDArray[np.int64]) -> Columns:
+    """Return the `average` of the known part of each period, and which share of it that is."""
+    pieces, spans = cut(steps, edges), np.diff(edges)
+    known_for = pieces.known_for
+    lengths = int128.sum_runs(known_for, pieces.starts)
+    width = int128.ROOM - int(spans.max(initial=0)).bit_length()
+    sums = [
+        int128.sum_runs(digit * known_for, pieces.starts)
+        for digit in int128.digits_of(pieces.words, width)
+    ]
+    words, _ = int128.compose(int128.divide(sums, width, np.maximum(lengths, 1)), width)
+    shares = lengths / np.tile(spans, len(steps)) if len(spans) else lengths.astype(float)
+    return {"average": words, "is_known": lengths > 0, "known_share": shares}
 
 
 def averages(held: AsOf, edges: NDArray[np.int64]) -> Columns:

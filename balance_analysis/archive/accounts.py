@@ -6,17 +6,19 @@ begin and end.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from balance_analysis.archive.datafile import numbers_of, times_of
 from balance_analysis.rows import account_heads, canonical
-from balance_analysis.schema import ARROW_SCHEMA, COLUMNS
+from balance_analysis.schema import ARROW_SCHEMA, COLUMNS, NETWORK_PARTY, NO_MARKET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    import pandas as pd
 
 ACCOUNTS: Final = pa.schema(
     [
@@ -52,6 +54,13 @@ def accounts_of(rows: pa.Table) -> pa.Table:
     return pa.table([*lasts, pa.array(sizes), pa.array(times)], ACCOUNTS.names).cast(ACCOUNTS)
 
 
+def uncounted(accounts: pa.Table) -> pa.Table:
+    """Return accounts as if they had no rows, which are counted where they stand."""
+    none, never = np.zeros(len(accounts), np.int64), np.full(len(accounts), np.iinfo(np.int64).max)
+    columns = [*accounts.select(COLUMNS).columns, pa.array(none), pa.array(never)]
+    return pa.table(columns, schema=accounts.schema)
+
+
 def merged(parts: Iterable[pa.Table]) -> pa.Table:
     """Return each account once, in the order of files, of accounts of files in time order."""
     total, waiting, size = ACCOUNTS.empty_table(), [], 0
@@ -76,3 +85,25 @@ def _merged(parts: Sequence[pa.Table]) -> pa.Table:
     ]
     columns = [*lasts.take(pa.array(order[tails])).columns, *map(pa.array, counts)]
     return pa.table(columns, schema=ACCOUNTS)
+
+
+def count_by(accounts: pd.DataFrame, name: Literal["party_id", "market_id"]) -> pd.DataFrame:
+    """Return accounts counted by party or by market: see `Archive.parties`, `Archive.markets`."""
+    others, other, nobody = {
+        "party_id": ("markets", "market_id", NO_MARKET),
+        "market_id": ("parties", "party_id", NETWORK_PARTY),
+    }[name]
+    some = accounts[accounts[name] != NO_MARKET]
+    some = some.assign(**{other: some[other].where(some[other] != nobody)})
+    return (
+        some.groupby(name, observed=True)
+        .agg(
+            accounts=("rows", "size"),
+            assets=("asset_id", "nunique"),
+            **{others: (other, "nunique")},
+            rows=("rows", "sum"),
+            first_seen=("first_seen", "min"),
+            last_seen=("last_seen", "max"),
+        )
+        .reset_index()
+    )

@@ -6,36 +6,33 @@ after it, never half of one.
 
 from __future__ import annotations
 
+import copy
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import pandas as pd
 import pyarrow as pa
 
 from balance_analysis import defaults
 from balance_analysis.analysis.units import in_units
-from balance_analysis.archive.blocks import BLOCK_HEIGHT, add_heights, read_blocks_frame
-from balance_analysis.archive.catalogue import count_by, read_accounts, read_balances
+from balance_analysis.archive.accounts import count_by
+from balance_analysis.archive.blocks import BLOCK_HEIGHT, read_blocks_frame
 from balance_analysis.archive.limits import read_limits
-from balance_analysis.archive.manifest import (
-    make_archive_filters,
-    read_archive_assets,
-)
-from balance_analysis.archive.scan import Scan, check_columns, dask_frame, read_frame
-from balance_analysis.archive.snapshot import Snapshot, read_snapshot, with_snapshot
+from balance_analysis.archive.manifest import make_archive_filters, read_archive_assets
+from balance_analysis.archive.scan import Scan, check_columns, dask_frame
+from balance_analysis.archive.snapshot import Snapshot, with_snapshot
 from balance_analysis.archive.sql import connect
 from balance_analysis.archive.status import read_status
 from balance_analysis.archive.store import Store
 from balance_analysis.assets import note_assets
 from balance_analysis.errors import ArchiveError
 from balance_analysis.filters import FilterKeywords, takes_filters
-from balance_analysis.known import note_known
 from balance_analysis.presentation import facts_html
 from balance_analysis.schema import ATTRS_KEY, COLUMNS, from_microseconds, to_microseconds
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import dask.dataframe as dd
     from duckdb import DuckDBPyConnection
@@ -47,8 +44,6 @@ if TYPE_CHECKING:
     from balance_analysis.load.request import Report
     from balance_analysis.node.client import Client
     from balance_analysis.schema import Instant
-
-T = TypeVar("T")
 
 
 def to_archive(archive: Archive | PathLike) -> Archive:
@@ -77,7 +72,7 @@ class Archive:
     def __init__(self, uri: PathLike) -> None:
         self.store: Store = Store(uri)
         self.uri: str = self.store.uri
-        self._snapshot: Snapshot | None = None
+        self._state: Store | Snapshot = self.store
 
     def __repr__(self) -> str:
         return f"Archive({self.uri!r})"
@@ -90,24 +85,13 @@ class Archive:
 
     def snapshot(self) -> Snapshot:
         """Return the state that the archive is in now: what it is bound to, and what it holds."""
-        return self._snapshot or read_snapshot(self.store)
+        return with_snapshot(self._state, lambda snapshot: snapshot)
 
     def at(self, snapshot: Snapshot) -> Archive:
-        """Return the archive as it was in a state, for several answers that belong together.
-
-        Each method, but for `verify`, goes by that state, whatever exports commit meanwhile; where
-        they have replaced what would have to be read, it raises SnapshotGoneError. Without, each
-        answer is of one state, the one of then.
-        """
-        archive = Archive(self.uri)
-        archive.store, archive._snapshot = self.store, snapshot
+        """Return the archive as of a state: what is read is of that, or SnapshotGoneError."""
+        archive: Archive = copy.copy(self)
+        archive._state = snapshot
         return archive
-
-    def _read(self, read: Callable[[Snapshot], T]) -> T:
-        """Return what is read of one state."""
-        if self._snapshot is not None:
-            return read(self._snapshot)
-        return with_snapshot(self.store, read)
 
     def coverage(self) -> pd.DataFrame:
         """Return which intervals are covered, and what is missing between them.
@@ -173,19 +157,10 @@ class Archive:
         """
         check_columns(columns, (*COLUMNS, BLOCK_HEIGHT))
         accounts = make_archive_filters(self.store, filters)
-        names = dict.fromkeys([*columns, *(["timestamp"] if BLOCK_HEIGHT in columns else [])])
-        names.pop(BLOCK_HEIGHT, None)
-
-        def read(snapshot: Snapshot) -> tuple[Scan, pd.DataFrame]:
-            scan = snapshot.scan(accounts, start, end, partial=partial)
-            return scan, read_frame(scan, [*names])
-
-        scan, table = self._read(read)
-        if BLOCK_HEIGHT in columns:
-            add_heights(self.store, table)
-            table = table[list(columns)]
+        table = with_snapshot(
+            self._state, lambda x: x.read(accounts, columns, start=start, end=end, partial=partial)
+        )
         if {*COLUMNS} <= {*columns}:
-            note_known(table, scan.known, nothing_before=scan.nothing_before)
             self._note_assets(table, filters)
         return table
 
@@ -222,10 +197,7 @@ class Archive:
         partial: bool = False,
         **filters: Unpack[FilterKeywords],
     ) -> Scan:
-        """Return what `read` would read, fixed at this moment, for others to read in parts.
-
-        It takes and raises what `read` does.
-        """
+        """Return what `read` would read, fixed at this moment; it takes and raises the same."""
         accounts = make_archive_filters(self.store, filters)
         return self.snapshot().scan(accounts, start, end, partial=partial)
 
@@ -293,7 +265,7 @@ class Archive:
             If a row before `when` may be missing, unless `partial`; as `read`.
         """
         accounts = make_archive_filters(self.store, filters)
-        held = self._read(lambda x: read_balances(x, accounts, when, partial=partial))
+        held = with_snapshot(self._state, lambda x: x.balance_at(accounts, when, partial=partial))
         self._note_assets(held, filters)
         return in_units(held, units, held)
 
@@ -321,7 +293,7 @@ class Archive:
             of the coverage; NA where it may have changed since it was last seen).
         """
         filters = make_archive_filters(self.store, given)
-        found = self._read(lambda x: read_accounts(x, filters, partial=partial))
+        found = with_snapshot(self._state, lambda x: x.accounts(filters, partial=partial))
         self._note_assets(found, given)
         return in_units(found, units, found)
 
@@ -357,7 +329,7 @@ class Archive:
             the fields of `NetworkLimits`; `extra` as JSON. Segments tell each change: there a row
             holds from the time of its block to that of the next change.
         """
-        rows = self._read(read_limits)
+        rows = with_snapshot(self._state, read_limits)
         frame: pd.DataFrame = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
         return frame
 
@@ -370,7 +342,7 @@ class Archive:
         `to_arrow_table()`, `pl()` and `fetchall()`; `df()` makes floats of balances. It takes the
         extra `sql`, or raises ModuleNotFoundError.
         """
-        return self._read(connect)
+        return with_snapshot(self._state, connect)
 
     def status(
         self, *, now: dt.datetime | None = None, count_accounts: bool = True
@@ -379,7 +351,9 @@ class Archive:
 
         To `count_accounts`, the files since the last checkpoint are read.
         """
-        return self._read(lambda x: read_status(x, now=now, count_accounts=count_accounts))
+        return with_snapshot(
+            self._state, lambda x: read_status(x, now=now, count_accounts=count_accounts)
+        )
 
     def verify(
         self,

@@ -11,25 +11,37 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from balance_analysis.analysis.balances import held_at
+from balance_analysis.analysis.grid import to_times
 from balance_analysis.archive import layout
+from balance_analysis.archive.accounts import merged, uncounted
+from balance_analysis.archive.blocks import BLOCK_HEIGHT, add_heights
 from balance_analysis.archive.cache import LruCache
+from balance_analysis.archive.datafile import times_of
 from balance_analysis.archive.manifest import gone, lost_files, noted_files, to_about, to_coverage
-from balance_analysis.archive.scan import File, Scan
+from balance_analysis.archive.scan import File, Scan, read_frame
+from balance_analysis.archive.slices import FILE_KEY
 from balance_analysis.errors import IncompleteError, SnapshotGoneError
+from balance_analysis.filters import Filters
+from balance_analysis.frame import frame_of
 from balance_analysis.known import note_known
-from balance_analysis.schema import to_bounds
+from balance_analysis.row_counts import note_rows
+from balance_analysis.rows import canonical
+from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, to_bounds, to_microseconds
 from balance_analysis.spans import EVER, clipped, joined
 from balance_analysis.text import moment_text, range_text, spans_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import pandas as pd
 
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.manifest import About
     from balance_analysis.archive.store import Store
-    from balance_analysis.filters import Filters
     from balance_analysis.known import Known
     from balance_analysis.schema import Instant
     from balance_analysis.spans import Span
@@ -163,6 +175,68 @@ class Snapshot:
             why = f"is not covered: the archive ends before {until}, where the next export goes on"
         raise IncompleteError(f"{self.store.uri}: {spans_text(gaps)} {why}; {TAKE}")
 
+    def read(
+        self,
+        filters: Filters,
+        columns: Sequence[str],
+        *,
+        start: Instant | None,
+        end: Instant | None,
+        partial: bool,
+    ) -> pd.DataFrame:
+        """Return balance changes as a table: see `Archive.read`."""
+        scan = self.scan(filters, start, end, partial=partial)
+        is_tall = BLOCK_HEIGHT in columns
+        wanted = dict.fromkeys([*columns, *(["timestamp"] if is_tall else [])])
+        table = read_frame(scan, [name for name in wanted if name != BLOCK_HEIGHT])
+        if is_tall:
+            add_heights(self.store, table)
+            table = table[list(columns)]
+        if {*COLUMNS} <= {*columns}:
+            note_known(table, scan.known, nothing_before=scan.nothing_before)
+            note_rows(table)
+        return table
+
+    def balance_at(self, filters: Filters, when: Instant, *, partial: bool) -> pd.DataFrame:
+        """Return the balance of every account at an instant: see `Archive.balance_at`."""
+        self.about.check_holds(filters)
+        moment = to_microseconds(when)
+        if not partial:
+            # A row at that very instant would count.
+            self.check_complete(min(self.coverage.bounds()[0], moment), moment + 1)
+        seen = merged(self._look(filters, self.files_since(moment, moment + 1), COLUMNS))
+        # Of what an account held before, nothing is asked: its last row is enough.
+        table = frame_of(canonical(seen.select(COLUMNS)))
+        self.note_known(table)
+        return held_at(table, when)
+
+    def accounts(self, filters: Filters, *, partial: bool) -> pd.DataFrame:
+        """Return the accounts: see `Archive.accounts`."""
+        self.about.check_holds(filters)
+        span = self.interval(None, None, partial=partial)
+        if not partial:
+            self.check_complete(*span)
+        files, held = self.files(*span), self.checkpoint(span[1])
+        since = held.stop if held else span[0]
+        later = [file for file in files if file.stop > since]
+        earlier = files[: len(files) - len(later)]
+        # What accounts held before the checkpoint, that tells; its rows were counted before.
+        parts = self._look(filters, earlier, [*FILE_KEY, "timestamp"])
+        parts += map(uncounted, self._look(filters, [held] if held else [], COLUMNS))
+        seen = merged([*parts, *self._look(filters, later, COLUMNS)])
+        return _frame(seen.filter(pc.greater(seen["rows"], 0)), self.known_since(span[1]))
+
+    def count_accounts(self) -> int:
+        """Return how many accounts have a row, by the last checkpoint and the files since."""
+        files = self.files_since(EVER[1], EVER[1])
+        return int(merged(self._look(Filters(), files, FILE_KEY)).num_rows)
+
+    def _look(
+        self, filters: Filters, files: Sequence[File], columns: Sequence[str]
+    ) -> list[pa.Table]:
+        scan = Scan(self.store, filters, tuple(files), ())
+        return scan.each(lambda part: part.accounts(columns))
+
     def lost_files(self) -> list[str]:
         """Return the files that are gone, or of another size than what was written.
 
@@ -203,11 +277,25 @@ def read_snapshot(store: Store) -> Snapshot:
     return Snapshot(store, bound, state, version)
 
 
-def with_snapshot(store: Store, read: Callable[[Snapshot], T]) -> T:
-    """Return what is read of one state of an archive, of a later one where that is gone."""
+def with_snapshot(archive: Store | Snapshot, read: Callable[[Snapshot], T]) -> T:
+    """Return what is read of one state of an archive: a given one, or else of the first to stay."""
+    if isinstance(archive, Snapshot):
+        return read(archive)
     for _ in range(_TRIES - 1):
         try:
-            return read(read_snapshot(store))
+            return read(read_snapshot(archive))
         except SnapshotGoneError:
             continue
-    return read(read_snapshot(store))
+    return read(read_snapshot(archive))
+
+
+def _frame(seen: pa.Table, since: int) -> pd.DataFrame:
+    frame = frame_of(canonical(seen.select(COLUMNS), sort=False))
+    is_known = times_of(seen) >= since
+    frame = frame.assign(
+        first_seen=to_times(seen["first"].to_numpy()),
+        rows=seen["rows"].to_numpy(),
+        balance=frame["balance"].where(is_known),
+    ).rename(columns={"timestamp": "last_seen"})
+    names = [*ACCOUNT_KEY, "first_seen", "last_seen", "rows", "balance"]
+    return frame[names].sort_values(list(ACCOUNT_KEY), ignore_index=True)

@@ -14,15 +14,17 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, from_microseconds
+from balance_analysis.spans import EVER, joined
 from balance_analysis.text import exact_text, list_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from duckdb import DuckDBPyConnection
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
     from balance_analysis.archive.snapshot import Snapshot
     from balance_analysis.archive.store import Store
+    from balance_analysis.spans import Span
 
 _MOMENT: Final = ARROW_SCHEMA.field("timestamp").with_name("moment")
 _COLUMNS: Final = {"changes": ARROW_SCHEMA, "checkpoints": pa.schema([_MOMENT, *ARROW_SCHEMA])}
@@ -58,7 +60,9 @@ def connect(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnectio
     connection.execute("set TimeZone = 'UTC'")
     changes = [layout.changes_file(period, about.partition) for period in state.files]
     checkpoints = {about.checkpoint_file(moment): moment for moment in state.checkpoints}
-    _view(connection, store, "changes", dict.fromkeys(changes))
+    # A file that an export replaces meanwhile has rows that the other views don't know of.
+    spans = joined(interval.span for interval in state.intervals)
+    _view(connection, store, "changes", dict.fromkeys(changes), spans)
     _view(connection, store, "checkpoints", checkpoints)
     intervals = pa.Table.from_pandas(state.to_frame().astype({"state": "str"}))
     for name, rows in {"coverage": intervals, "limits": read_limits(snapshot)}.items():
@@ -81,11 +85,16 @@ def _lock(connection: DuckDBPyConnection, paths: list[str]) -> None:
 
 
 def _view(
-    connection: DuckDBPyConnection, store: Store, view: str, files: Mapping[str, int | None]
+    connection: DuckDBPyConnection,
+    store: Store,
+    view: str,
+    files: Mapping[str, int | None],
+    spans: Sequence[Span] = (EVER,),
 ) -> None:
-    """Make a view of files of rows; where these are of a moment, a column more tells it."""
+    """Make a view of the rows of files in spans; where these are of a moment, a column tells it."""
     if store.folder is None or not files:
-        connection.register(view, _dataset(store, files, _COLUMNS[view]))
+        connection.register(f"_{view}", _dataset(store, files, _COLUMNS[view]))
+        _within(connection.table(f"_{view}"), spans).create_view(view)
         return
     duckdb: Any = import_module("duckdb")
     parts: dict[int | None, list[str]] = {}
@@ -98,7 +107,17 @@ def _view(
             told = duckdb.ConstantExpression(from_microseconds(moment)).alias("moment")
             rows = rows.select(told, duckdb.StarExpression())
         found.append(rows)
-    functools.reduce(lambda one, other: one.union(other), found).create_view(view)
+    rows = functools.reduce(lambda one, other: one.union(other), found)
+    _within(rows, spans).create_view(view)
+
+
+def _within(rows: DuckDBPyRelation, spans: Sequence[Span]) -> DuckDBPyRelation:
+    """Return those of rows that lie in spans; where these are all time, the rows as they are."""
+    if EVER in spans:
+        return rows
+    bounds = ([f"timestamptz '{exact_text(at)}'" for at in span] for span in spans)
+    inside = " or ".join(f"timestamp >= {start} and timestamp < {end}" for start, end in bounds)
+    return rows.filter(inside or "false")
 
 
 def _path(store: Store, name: str) -> str:

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from balance_analysis.archive.lock import writer_of
 from balance_analysis.archive.runs import RunReport, iter_reports
-from balance_analysis.archive.scan import Scan
-from balance_analysis.filters import Filters
 from balance_analysis.presentation import Record
 from balance_analysis.schema import from_microseconds
-from balance_analysis.spans import EVER, Span, Stretch, joined
+from balance_analysis.spans import Span, Stretch, joined
 from balance_analysis.text import (
     Duration,
     count_text,
@@ -142,7 +140,7 @@ def read_status(
 ) -> ArchiveStatus:
     """Return what an archive holds: see `Archive.status`."""
     store, state, lost = snapshot.store, snapshot.coverage, snapshot.lost_files()
-    accounts = None if lost or not count_accounts else _count_accounts(snapshot)
+    accounts = None if lost or not count_accounts else snapshot.count_accounts()
     proven = [each.span for each in state.intervals if each.proven]
     unproven = [each.span for each in state.intervals if not each.proven]
     last = max(state.intervals, key=lambda each: each.asked_at, default=None)
@@ -175,12 +173,6 @@ def read_status(
 
 def _stretches(spans: Iterable[Span]) -> tuple[Stretch, ...]:
     return tuple((from_microseconds(start), from_microseconds(end)) for start, end in spans)
-
-
-def _count_accounts(snapshot: Snapshot) -> int:
-    """Return how many accounts have a row, by the last checkpoint and the files since."""
-    files = tuple(snapshot.files_since(EVER[1], EVER[1]))
-    return int(Scan(snapshot.store, Filters(), files, ()).accounts().num_rows)
 
 
 def _last_run(status: ArchiveStatus) -> str:

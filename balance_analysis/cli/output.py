@@ -54,6 +54,7 @@ EXIT_CODES: Final[dict[type[Exception], int]] = {
 UNKNOWN: Final = "unknown"
 WIDTH: Final = 80
 _MINUTE: Final = 60
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -211,9 +212,12 @@ def telling_errors(verbose: int, *, quiet: bool) -> Iterator[Messages]:
     logging.captureWarnings(True)
     for each in (logger, warned):
         each.addHandler(handler)
-    terminated, level = signal.signal(signal.SIGTERM, signal.default_int_handler), logger.level
+    heeded = [x for x in _SIGNALS if signal.getsignal(x) not in (signal.SIG_IGN, None)]
+    level, handlers = logger.level, {number: signal.getsignal(number) for number in heeded}
     logger.setLevel(logging.ERROR if quiet else max(logging.WARNING - 10 * verbose, logging.DEBUG))
     try:
+        for number in handlers:
+            signal.signal(number, signal.default_int_handler)
         yield messages
         sys.stdout.flush()
     except KeyboardInterrupt as error:
@@ -232,7 +236,8 @@ def telling_errors(verbose: int, *, quiet: bool) -> Iterator[Messages]:
             each.removeHandler(handler)
         logging.captureWarnings(False)
         logger.setLevel(level)
-        signal.signal(signal.SIGTERM, terminated)
+        for number, before in handlers.items():
+            signal.signal(number, before)
 
 
 def _said(error: BaseException) -> str:

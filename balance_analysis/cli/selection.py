@@ -186,10 +186,15 @@ class Selection(options.AccountOptions):
         return ba.read_parquet(self.file, assets=self.known_assets)
 
     def _read_archive(self, messages: Messages) -> Rows:
-        asked = {**asdict(self.filters), "assets": self.known_assets}
+        from balance_analysis.archive.snapshot import with_snapshot
+
+        archive = ba.Archive(self.file)
+        return with_snapshot(archive.store, lambda now: self._read_rows(archive.at(now), messages))
+
+    def _read_rows(self, archive: ba.Archive, messages: Messages) -> Rows:
         from balance_analysis.archive.snapshot import TAKE
 
-        archive, how = ba.Archive(self.file), {**self.bounds, **asked}
+        how = {**self.bounds, **asdict(self.filters), "assets": self.known_assets}
         try:
             table = archive.read(**how)
         except IncompleteError as error:

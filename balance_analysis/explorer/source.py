@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.analysis.checks import microseconds, to_table
+from balance_analysis.analysis.checks import microseconds
+from balance_analysis.analysis.cuts import settled
 from balance_analysis.analysis.steps import NEVER, map_parallel
 from balance_analysis.archive.datafile import Predicate, times_of
 from balance_analysis.archive.manifest import read_archive_assets
@@ -145,7 +146,7 @@ class TableSource:
     ) -> None:
         self.name: str = name
         self._opening, self._notes, self._kept = opening, notes or {}, Kept(1)
-        self._table = to_table(table)
+        self._table = settled(table)
         self._times = microseconds(self._table)
         heads = np.flatnonzero(~self._table.duplicated(list(ACCOUNT_KEY)))
         self._accounts = self._table.iloc[heads].reset_index(drop=True)
@@ -321,9 +322,9 @@ class ArchiveSource:
 
 
 def _joined(parts: Iterable[pa.Table]) -> pa.Table:
-    return pa.concat_tables(
-        part.cast(ARROW_SCHEMA) for part in [ARROW_SCHEMA.empty_table(), *parts]
-    )
+    """Return rows of several parts, as they stand, with no id that none of them has."""
+    found = (part.cast(ARROW_SCHEMA) for part in [ARROW_SCHEMA.empty_table(), *parts])
+    return canonical(pa.concat_tables(found), sort=False)
 
 
 def _ends(rows: pa.Table, step: int, start: int = 0) -> pa.Table:

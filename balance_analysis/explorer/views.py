@@ -318,9 +318,11 @@ def has_text(accounts: pd.DataFrame, text: str) -> NDArray[np.bool_]:
     """Return which accounts have a text in the id of party or market, or in their type."""
     wanted, is_found = text.casefold(), np.zeros(len(accounts), bool)
     for name in ACCOUNT_KEY[1:]:
-        ids, label = accounts[name].cat, type_label if name == "account_type" else str
-        hits = [any(wanted in x.casefold() for x in (one, label(one))) for one in ids.categories]
-        is_found |= np.array(hits, bool)[ids.codes]
+        ids = accounts[name].cat
+        texts = ids.categories.tolist()
+        if name == "account_type":
+            texts = [f"{one} {type_label(one)}" for one in texts]
+        is_found |= np.array([wanted in one.casefold() for one in texts], bool)[ids.codes]
     return is_found
 
 

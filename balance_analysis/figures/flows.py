@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.collections import PolyCollection
 
 from balance_analysis.analysis.flows import sum_flows
+from balance_analysis.analysis.grid import to_period
 from balance_analysis.analysis.history import History, are_known, make_history
 from balance_analysis.analysis.thinning import thin
 from balance_analysis.figures import axes
@@ -187,9 +188,7 @@ def period_name(freq: Frequency) -> str:
     >>> [period_name(freq) for freq in ("1D", "6h", "W-MON", "2MS")]
     ['day', '6 hours', 'week', '2 months']
     """
-    import pandas as pd  # noqa: PLC0415 - heavy
-
-    offset = pd.tseries.frequencies.to_offset(freq)
+    offset = to_period(freq)
     word = _WORDS.get(offset.rule_code.split("-")[0])
     if word is None:
         return str(offset.freqstr)

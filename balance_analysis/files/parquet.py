@@ -23,6 +23,7 @@ from balance_analysis.files.atomic import (
     replacing,
 )
 from balance_analysis.frame import check_frame, to_arrow, to_frame
+from balance_analysis.row_counts import ROWS_KEY, note_rows
 from balance_analysis.rows import canonical
 from balance_analysis.schema import (
     ACCOUNT_KEY,
@@ -108,6 +109,8 @@ def read_parquet(path: PathLike, *, assets: AssetsLike | None = None) -> pd.Data
     told = note_assets(note["load"] if isinstance(note.get("load"), dict) else {}, assets)
     if told:
         table.attrs[ATTRS_KEY] = told
+    if ROWS_KEY not in told:
+        note_rows(table)
     return table
 
 

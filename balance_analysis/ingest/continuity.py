@@ -199,7 +199,7 @@ def started(function: Callable[..., T], *args: object) -> Future[T]:
 def _answers(client: Client, ask: Callable[[str], T]) -> Iterator[T]:
     """Yield what nodes answer; of several, those that fail are told, and of one the error is."""
     log = logger.warning if len(client.base_urls) > 1 else logger.debug
-    return answers(client.base_urls, ask, lambda _, error: log("%s", error))
+    return answers(client.order, ask, lambda _, error: log("%s", error))
 
 
 def accounts_of(rows: pa.Table) -> Accounts:

@@ -47,6 +47,7 @@ _OUTSIDE: Final = 416
 """The status of a range that an archive, served strictly, doesn't vouch for."""
 
 _ENDLESS: Final = 1 << 62
+_LAST: Final = (True, 0, 0.0)
 
 
 def answers(
@@ -140,7 +141,7 @@ class NodePool:
         self.heads: dict[str, Head] = {base_url: Head() for base_url in client.base_urls}
         self.sources: dict[str, str] = {base_url: base_url for base_url in client.base_urls}
         self._raises = on_bad_rows == "raise"
-        self._order = list(client.base_urls)
+        self._order = client.order
         self._failed: set[str] = set()
         self._reach: dict[str, int] = {}
         self._stopped = threading.Event()
@@ -223,7 +224,8 @@ class NodePool:
 
     def _may_be_behind(self, step: Step, asked: set[str]) -> bool:
         """Whether a node that wasn't asked may know more than one that lags."""
-        others = [self.heads[each].time for each in {*self._order} - asked - self._failed]
+        left = {*self._order} - asked - self._failed - self.client.dead
+        others = [self.heads[each].time for each in left]
         return any(time is None or time > (step.head or 0) for time in others)
 
     def _nodes_for(self, moment: int, interval: Span) -> Iterator[str]:
@@ -238,7 +240,7 @@ class NodePool:
         yield from sorted(others, key=lambda each: self._lack(each, moment))
 
     def _may_know(self, base_url: str, moment: int, interval: Span) -> bool:
-        if base_url in self._failed or self.heads[base_url].lags(moment + 1):
+        if self._has_failed(base_url) or self.heads[base_url].lags(moment + 1):
             return False
         try:
             return self.reach(base_url, interval) <= moment
@@ -250,7 +252,15 @@ class NodePool:
         """Return how little a node can help with what follows a moment, the least first."""
         head = self.heads[base_url].time
         reach = max(moment, self._reach.get(base_url, _ENDLESS))
-        return base_url in self._failed, reach, -(_ENDLESS if head is None else head)
+        return self._has_failed(base_url), reach, -(_ENDLESS if head is None else head)
+
+    def _has_failed(self, base_url: str) -> bool:
+        return base_url in self._failed or base_url in self.client.dead
+
+    def _alive(self) -> list[str]:
+        """Return the nodes, best first, without those that take no connection, if any does."""
+        alive = [base_url for base_url in self._order if base_url not in self.client.dead]
+        return alive or [*self._order]
 
     def _demote(self, base_url: str, error: Exception) -> None:
         with self._lock:
@@ -260,7 +270,9 @@ class NodePool:
                 logger.warning("%s; going on with %s", error, self._order[0])
 
     def interval(self, request: LoadRequest) -> Span:
-        """Return the bounds with a start: the oldest row's time, or the end where there is no row.
+        """Return the bounds with a start: the time of the oldest row that any node remembers.
+
+        Where there is no row it is the end.
 
         Of several nodes, the best is found first: the one that answers fastest of those that hold
         the end of the interval, or come nearest to it.
@@ -269,8 +281,11 @@ class NodePool:
         if request.start is not None:
             return request.start, request.end
         parts = request.filters.parts()
-        oldest = self._of_best(lambda url: find_oldest(self.to(url)[0], parts, request.end))
-        return (request.end if oldest is None else oldest), request.end
+        end = request.end
+        found = answers(
+            self._alive(), lambda url: find_oldest(self.to(url)[0], parts, end), self._demote
+        )
+        return min((time for time in found if time is not None), default=end), end
 
     def reach(self, base_url: str, interval: Span) -> int:
         """Return from when on a node has forgotten nothing of an interval; it is asked once."""
@@ -303,7 +318,8 @@ class NodePool:
     def nodes(self, end: int) -> tuple[str, ...]:
         """Return the nodes, best first; several are tried out for an interval that ends there."""
         if len(self._order) > 1:
-            ranks = {base_url: self._try(base_url, end) for base_url in self._order}
+            ranks = dict.fromkeys(self._order, _LAST)
+            ranks |= {base_url: self._try(base_url, end) for base_url in self._alive()}
             self._order.sort(key=ranks.__getitem__)
             logger.info("asking %s first", self._order[0])
         return tuple(self._order)

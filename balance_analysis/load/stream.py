@@ -95,6 +95,8 @@ class Load:
 
         A step counts as settled when the next one is asked for.
         """
+        if not self.is_part:
+            client.dead.clear()
         pool, began = NodePool(client, self.request.on_bad_rows), time.monotonic()
         try:
             interval = self.interval = self.interval or pool.interval(self.request)

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterable
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit
@@ -183,6 +184,7 @@ class Client:
             base, user = _split(url)
             self._users.setdefault(base, user)
         self.base_urls: tuple[str, ...] = tuple(self._users)
+        self.dead: set[str] = set()
         self.timeout = timeout
         self.max_requests_per_second = max_requests_per_second
         self.max_answer_bytes = max_answer_bytes
@@ -192,7 +194,7 @@ class Client:
         self._owns_session = session is None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle how it was made; connections and the pace start anew."""
+        """Pickle how it was made, and what is dead; connections and the pace start anew."""
         options = {
             "timeout": self.timeout,
             "max_requests_per_second": self.max_requests_per_second,
@@ -200,7 +202,7 @@ class Client:
             "session": None if self._owns_session else self._session,
             "max_answer_bytes": self.max_answer_bytes,
         }
-        return _make_client, (self.base_urls, options, self._users)
+        return _make_client, (self.base_urls, options, self._users, frozenset(self.dead))
 
     def __enter__(self) -> Self:
         return self
@@ -210,6 +212,11 @@ class Client:
 
     def __repr__(self) -> str:
         return f"Client({', '.join(map(repr, self.base_urls))})"
+
+    @property
+    def order(self) -> list[str]:
+        """The nodes, and last those that took no connection when they were last asked."""
+        return sorted(self.base_urls, key=self.dead.__contains__)
 
     @property
     def base_url(self) -> str:
@@ -225,7 +232,7 @@ class Client:
     def fresh(self) -> Iterator[Client]:
         """Give a client of the same nodes and the same pace, on a connection of its own."""
         with copy(self) as client:
-            client._pace = self._pace  # noqa: SLF001 - of its own kind
+            client._pace, client.dead = self._pace, self.dead  # noqa: SLF001 - of its own kind
             if not self._owns_session:
                 client._extra_headers = {**self._extra_headers, "Connection": "close"}  # noqa: SLF001
             yield client
@@ -237,13 +244,13 @@ class Client:
 
     def paced(self, per_second: float | None) -> Client:
         """Return a client of the same nodes that has a request rate of its own."""
-        _, (base_urls, options, users) = self.__reduce__()
-        return _make_client(base_urls, options | {"max_requests_per_second": per_second}, users)
+        _, (base_urls, options, *rest) = self.__reduce__()
+        return _make_client(base_urls, options | {"max_requests_per_second": per_second}, *rest)
 
     def without_users(self) -> Client:
         """Return a client of the same nodes that knows no user and password of theirs."""
-        _, (base_urls, options, _users) = self.__reduce__()
-        return _make_client(base_urls, options, {})
+        _, (base_urls, options, _users, dead) = self.__reduce__()
+        return _make_client(base_urls, options, {}, dead)
 
     def get(
         self,
@@ -266,7 +273,8 @@ class Client:
         read
             Makes a value of the body. Its `msgspec.DecodeError` counts as a damaged answer.
         base_url
-            Which of the nodes; by default the first.
+            Which of the nodes; by default the first. Whoever names one can ask another: a node
+            that takes no connection is not waited for then, while there are others.
         tally
             Where to count what it cost.
         retry
@@ -289,7 +297,16 @@ class Client:
             max_bytes=self.max_answer_bytes,
         )
         counted = tally or Tally()
-        return retry.run(partial(self._ask_paced, request, read, counted), counted)
+        if base_url is not None and set(self.base_urls) - self.dead - {base}:
+            retry = replace(retry, refusals=False)
+        try:
+            answer = retry.run(partial(self._ask_paced, request, read, counted), counted)
+        except RequestError as error:
+            if error.refused:
+                self.dead.add(base)
+            raise
+        self.dead.discard(base)
+        return answer
 
     def _ask_paced(self, request: Get, read: Callable[[bytes], T], tally: Tally) -> Answer[T]:
         """Ask once, and once more after each pause that the node asks for."""
@@ -318,10 +335,14 @@ class Client:
 
 
 def _make_client(
-    base_urls: tuple[str, ...], options: dict[str, Any], users: dict[str, dict[str, str]]
+    base_urls: tuple[str, ...],
+    options: dict[str, Any],
+    users: dict[str, dict[str, str]],
+    dead: frozenset[str],
 ) -> Client:
     client = Client(base_urls, **options)
     client._users.update(users)  # noqa: SLF001 - it is a client's own
+    client.dead.update(dead)
     return client
 
 

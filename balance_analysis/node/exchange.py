@@ -283,7 +283,15 @@ def _unreachable(error: Exception, get: Get) -> RequestError:
         said = f"{base} broke off its answer: {_root(error)}"
     else:
         return RequestError(f"{base} can't be asked: {_root(error)}", url=url)
-    return RequestError(said, url=url, retryable=True, timed_out=timed_out)
+    refused = _is_refused(error)
+    return RequestError(said, url=url, retryable=True, timed_out=timed_out, refused=refused)
+
+
+def _is_refused(error: Exception) -> bool:
+    """Whether no connection came about: nobody listens there, or there is no such host."""
+    reason = getattr(error.args[0], "reason", None) if error.args else None
+    kinds = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
+    return isinstance(error, requests.ConnectTimeout) or isinstance(reason, kinds)
 
 
 def _root(error: BaseException) -> str:

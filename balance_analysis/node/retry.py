@@ -29,11 +29,13 @@ T = TypeVar("T")
 class Retry:
     """How often to try in all on faults that may pass; once `stopped` is set, nothing more.
 
-    Whoever can ask for less leaves `timeouts` out: answers that took too long.
+    Whoever can ask for less leaves `timeouts` out: answers that took too long. Whoever can ask
+    another node leaves `refusals` out: connections that didn't come about.
     """
 
     attempts: int = ATTEMPTS
     timeouts: bool = True
+    refusals: bool = True
     stopped: threading.Event | None = None
 
     def wants(self, error: Exception) -> bool:
@@ -44,6 +46,7 @@ class Retry:
             and error.retry_after is None
             and error.status != TOO_MANY
             and (self.timeouts or not error.timed_out)
+            and (self.refusals or not error.refused)
             and not (self.stopped is not None and self.stopped.is_set())
         )
 

@@ -10,7 +10,9 @@ import pandas as pd
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.checks import check_table, to_table
+from balance_analysis.analysis.cuts import settled
 from balance_analysis.archive.archive import to_archive
+from balance_analysis.archive.snapshot import with_snapshot
 from balance_analysis.errors import CheckError
 from balance_analysis.known import known_of, note_known
 from balance_analysis.schema import (
@@ -85,7 +87,8 @@ def read_source(
     begin, stop = (None if bound is None else from_microseconds(bound) for bound in bounds)
     if isinstance(source, pd.DataFrame):
         return _of_table(source, begin, stop)
-    return _of_archive(to_archive(source), begin, stop)
+    archive = to_archive(source)
+    return with_snapshot(archive.store, lambda now: _of_archive(archive.at(now), begin, stop))
 
 
 def _of_archive(archive: Archive, start: Bound, end: Bound) -> Source:
@@ -142,7 +145,7 @@ def _facts_of(archive: Archive, coverage: pd.DataFrame) -> Iterator[tuple[str, s
 
 
 def _of_table(data: pd.DataFrame, start: Bound, end: Bound) -> Source:
-    table, load = to_table(data), _load_of(data)
+    table, load = settled(data), _load_of(data)
     first, last = _extent(table, load)
     start, end = _interval(start or first, end or last)
     known, inside, opening = known_of(table), table, None
@@ -160,7 +163,7 @@ def _of_table(data: pd.DataFrame, start: Bound, end: Bound) -> Source:
         start=start,
         end=end,
         facts=tuple(_facts_of_load(load)),
-        is_proven=known is not None and not load.get("quarantined"),
+        is_proven=bool(known) and not load.get("quarantined"),
         checked="every rule of a table of balance changes was checked",
         problems=tuple(_broken_rules(table)),
     )

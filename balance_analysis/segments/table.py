@@ -15,6 +15,7 @@ from balance_analysis.errors import IncompleteError
 from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
 from balance_analysis.frame import to_frame
 from balance_analysis.known import note_known
+from balance_analysis.row_counts import note_rows
 from balance_analysis.schema import ARROW_SCHEMA, ATTRS_KEY
 from balance_analysis.segments.chain import gaps_text, missing_blocks, put_in_order
 from balance_analysis.segments.rows import SegmentRows, raise_bad_row, read_accounts, read_rows
@@ -113,6 +114,7 @@ def read_segments(
     }
     table.attrs[ATTRS_KEY] = note_assets(told, assets)
     note_known(table, known, nothing_before=stretches[0].is_from_first)
+    note_rows(table)
     return table
 
 

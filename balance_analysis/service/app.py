@@ -61,8 +61,8 @@ TIMEOUT: Final = 30.0
 AT_ONCE: Final = 8
 """Pages that are looked for at the same time; who watches is answered all the while."""
 
-VIEWS_AT_ONCE: Final = 2
-"""Views that are worked on at the same time: each takes a processor and much memory."""
+VIEWS_AT_ONCE: Final = 1
+"""Views that are worked on at the same time: each takes a processor and up to 500 MB."""
 
 MOST_VIEWS: Final = 32
 """Views that are worked on or wait."""

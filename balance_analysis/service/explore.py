@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from starlette.responses import Response
 
 from balance_analysis.analysis.steps import in_one_thread
@@ -44,4 +45,6 @@ def answer_view(
         raise RefusedError(str(error), code=Code.OUT_OF_RANGE) from error
     except (BalanceAnalysisError, OSError) as error:
         raise unavailable(error) from error
+    finally:
+        pa.default_memory_pool().release_unused()
     return Response(content, media_type="application/json")

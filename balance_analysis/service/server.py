@@ -27,6 +27,7 @@ PATIENCE: Final = 3
 _PATIENCE: Final = 1
 """The same when a block ends."""
 
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _MOST: Final = 2048
 _QUEUE: Final = 1024
 
@@ -85,7 +86,7 @@ def serve_until_told(
 ) -> None:
     """Serve an application until SIGTERM or SIGINT comes, and finish what is under way then.
 
-    A second SIGINT ends it at once. For the main thread only.
+    A second one ends it at once, whatever is under way. For the main thread only.
 
     Parameters
     ----------
@@ -105,11 +106,27 @@ def serve_until_told(
 
         async def main() -> None:
             loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, server.handle_exit, number, None)
+            for number in _SIGNALS:
+                loop.add_signal_handler(number, end, loop)
             await server.serve(sockets=[listener])
 
-        asyncio.run(main())
+        def end(loop: asyncio.AbstractEventLoop) -> None:
+            if server.should_exit:
+                server.cut_off()
+                # A third one does what signals do.
+                for number in _SIGNALS:
+                    loop.remove_signal_handler(number)
+            server.should_exit = True
+
+        runner = asyncio.Runner()
+        try:
+            runner.run(main())
+        finally:
+            if server.force_exit:
+                # To close it would wait for what is under way, threads and all.
+                runner.get_loop().set_exception_handler(lambda *_: None)
+            else:
+                runner.close()
 
 
 def most_connections() -> int:
@@ -191,6 +208,13 @@ class Server(uvicorn.Server):
         """Cut off connections on which no request has been under way for long."""
         self.cut_off_idle(time.monotonic())
         return await super().on_tick(counter)
+
+    def cut_off(self) -> None:
+        """End at once: no answer is waited for."""
+        self.force_exit = True
+        # From Python 3.12 on a closed server waits until its last connection has gone.
+        for each in list(self.server_state.connections):
+            each.transport.abort()
 
     def cut_off_idle(self, now: float) -> None:
         """Cut them off, now and then."""

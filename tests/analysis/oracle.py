@@ -191,11 +191,11 @@ class Calendar:
 def is_date_of(frequency, day):
     return {
         "MS": day.day == 1,
-        "ME": (day + dt.timedelta(days=1)).day == 1,
+        "QS-FEB": day.day == 1 and day.month in (2, 5, 8, 11),
         "QS": day.day == 1 and day.month in (1, 4, 7, 10),
         "YS": day.day == 1 and day.month == 1,
         "W-MON": day.weekday() == 0,
-        "W": day.weekday() == 6,
+        "W-SUN": day.weekday() == 6,
         "B": day.weekday() < 5,
     }[frequency]
 

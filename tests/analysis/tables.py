@@ -294,9 +294,9 @@ def calendar_cases(draw):
                 (Days(7), 5 * HOUR),
                 (Calendar("B"), 2 * HOUR),
                 (Calendar("W-MON"), 9 * HOUR),
-                (Calendar("W"), 7 * HOUR),
+                (Calendar("W-SUN"), 7 * HOUR),
                 (Calendar("MS"), 43 * HOUR),
-                (Calendar("ME"), 43 * HOUR),
+                (Calendar("QS-FEB"), 101 * HOUR),
                 (Calendar("QS"), 101 * HOUR),
                 (Calendar("YS"), 301 * HOUR),
             ]

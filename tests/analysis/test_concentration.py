@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis.frame import empty_table
+from balance_analysis.known import note_known
 from balance_analysis.schema import ACCOUNT_KEY
 from tests.analysis import oracle
 from tests.analysis.tables import (
+    DAY,
     GENERAL,
     LARGEST,
     MARGIN,
@@ -147,9 +149,8 @@ def test_several_instants_are_sorted_and_each_stands_once(function):
 
 
 @pytest.mark.parametrize("function", [ba.share, ba.concentration])
-def test_either_an_instant_or_a_frequency_is_asked_for(function):
-    with pytest.raises(ValueError, match="freq"):
-        function(empty_table())
+def test_an_instant_or_a_frequency_is_asked_for_not_both(function):
+    assert function(empty_table()).empty
     with pytest.raises(ValueError, match="freq"):
         function(empty_table(), "2023-04-01", freq="1D")
 
@@ -222,3 +223,18 @@ def test_each_party_has_its_share_of_each_account_type(rows, when):
     for asset, kind, _, _, _, balance, part, _ in records(found):
         known = balance is not None and sums[asset, kind]
         assert part == (balance / sums[asset, kind] if known else None)
+
+
+def test_holders_are_by_default_those_just_before_the_end_of_what_is_known(caplog):
+    table = table_of([(*GENERAL, START, 3), (*MARGIN, START + DAY, 1)])
+    note_known(table, [(START, START + 2 * DAY)])
+    found = ba.concentration(table, n=1)
+    assert found[["timestamp", "holders", "largest"]].to_numpy().tolist() == [
+        [instant(START + 2 * DAY - 1), 2, 0.75]
+    ]
+    assert ba.share(table)["share"].tolist() == [0.75, 0.25]
+    assert not caplog.records
+    for function in (ba.concentration, ba.share):
+        assert function(table, instant(START + 2 * DAY))["unknown"].iloc[0] == 2
+        assert "its last known moment is" in caplog.text
+        caplog.clear()

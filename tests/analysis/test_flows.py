@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 
@@ -135,6 +136,27 @@ def test_wide_flows_of_one_level_are_columns_by_their_id_and_zero_on_quiet_days(
     whole = ba.flows(table, value="inflow", units={"VOTE": 1}, **opened)
     assert whole["VOTE"].tolist() == [0.1, 0, 0, 0.3]
     assert ba.flows(table_of([]), layout="wide").shape == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("named", "meant"),
+    [
+        *(("ME", "MS"), ("2ME", "2MS"), ("W", "W-MON"), ("QE", "QS"), ("QE-NOV", "QS-DEC")),
+        *(("YE", "YS"), ("YE-MAR", "YS-APR"), (pd.offsets.MonthEnd(), "MS")),
+    ],
+)
+def test_what_pandas_labels_by_its_end_is_the_period_that_ends_there(named, meant):
+    table = table_of([(*GENERAL, START + day * DAY, day) for day in range(0, 900, 11)])
+    for function in (ba.flows, ba.time_weighted_average, ba.balance_series, ba.totals):
+        pd.testing.assert_frame_equal(function(table, freq=named), function(table, freq=meant))
+
+
+@pytest.mark.parametrize(
+    ("freq", "said"), [("1M", "'MS' for a month"), ("BME", "BMS does"), ("SME", "SMS does")]
+)
+def test_ends_of_periods_that_nothing_begins_at_are_refused_with_the_right_name(freq, said):
+    with pytest.raises(ValueError, match=said):
+        ba.flows(table_of([]), freq=freq)
 
 
 @pytest.mark.parametrize("options", [{"layout": "tall"}, {"layout": "wide", "value": "balance"}])

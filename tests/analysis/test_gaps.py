@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import pairwise
 
 import pandas as pd
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
+from balance_analysis.demo import sample_data
 from balance_analysis.known import known_of, note_known
 from balance_analysis.schema import ATTRS_KEY
 from balance_analysis.spans import joined
@@ -99,17 +101,23 @@ def test_averages_ranges_and_flows_are_of_what_is_known(case, step):
     table, accounts = told(rows, known), oracle.book(rows, opening, known)
     edges = [*range(POINTS[0], POINTS[-1], step), POINTS[-1]]
     periods = list(pairwise(edges))
-    averages, ranges = [], []
+    averages, parts, ranges = [], [], []
     for key, account in accounts.items():
         for start, end in periods:
             exact = account.average(start, end)
             averages.append(None if exact is None else oracle.half_even(exact))
+            pieces = account.known(start, end)
+            length = sum(right - left for left, right, _ in pieces)
+            held = sum((right - left) * level for left, right, level in pieces)
+            part = oracle.half_even(Fraction(held, length)) if pieces else None
+            parts.append((*key, start, end, part, length / (end - start)))
             levels = [level for _, _, level in account.known(start, end)]
             low, high = min(levels, default=None), max(levels, default=None)
             ranges.append(
                 (*key, start, end, account.level(start), high, low, account.level(end - 1))
             )
     assert [amount(x) for x in ba.time_weighted_average(table, **options)["average"]] == averages
+    assert records(ba.time_weighted_average(table, partial=True, **options)) == parts
     assert records(ba.ohlc(table, **options)) == ranges
 
     flows, cells = [], {}
@@ -340,3 +348,15 @@ def test_conservation_and_reconciliation_leave_out_what_is_not_known():
 def test_known_intervals_that_are_none_are_refused(known):
     with pytest.raises(ValueError, match=r"known|start|ISO"):
         ba.balance_at(table_of(A_MONTH), "2023-04-05", known=known)
+
+
+def test_averages_most_of_which_are_unknown_say_once_why_and_what_helps(caplog):
+    table = ba.read_parquet(sample_data() / "changes.parquet")
+    assert ba.time_weighted_average(table, freq="MS")["average"].isna().all()
+    (record,) = caplog.records
+    assert "686 of 686 averages are unknown" in record.getMessage()
+    assert "partial=True averages the known part" in record.getMessage()
+    found = ba.time_weighted_average(table, freq="MS", partial=True)
+    assert found["average"].notna().all()
+    assert found["known_share"].between(0, 1, inclusive="right").all()
+    assert len(caplog.records) == 1

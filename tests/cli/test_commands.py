@@ -6,6 +6,8 @@ import json
 import logging
 import re
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from decimal import Decimal
@@ -307,3 +309,35 @@ def test_output_through_a_link_replaces_what_it_points_to(node, tmp_path):
 
 def test_filters_that_match_no_row_of_a_file_are_told():
     assert "No row" in run("summary", SAMPLE, "--asset-id", "ab" * 32).stderr
+
+
+STARTING = """
+import runpy, sys, threading
+
+slow, *sys.argv = sys.argv[1:]
+
+class Slow:
+    @staticmethod
+    def find_spec(name, path, target=None):
+        if name == slow:
+            print("importing", flush=True)
+            threading.Event().wait(60)
+
+sys.meta_path.insert(0, Slow)
+runpy.run_module("balance_analysis", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("name", ["typer", "pandas"])
+def test_a_signal_while_python_imports_ends_with_130_in_one_line(number, name):
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTING, name, "balance-analysis", "summary", SAMPLE],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout.readline() == "importing\n"
+        process.send_signal(number)
+        said = process.communicate()
+    assert (process.returncode, *said) == (130, "", "balance-analysis: interrupted\n")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
+from balance_analysis.analysis.cuts import settled
 from balance_analysis.demo import sample_archive
 from balance_analysis.explorer import source as sources
 from balance_analysis.explorer import views
@@ -86,7 +87,7 @@ def check(sheet, frame):
 def check_asset(explorer, asset, rows, start, end):
     """What is told of an asset in a range is what the library makes of all rows up to its end."""
     query = {"asset": asset, "start": start, "end": end}
-    rows = rows[rows["timestamp"] < from_microseconds(end)]
+    rows = settled(rows)[rows["timestamp"] < from_microseconds(end)]
     totals = as_dicts(ask(explorer, "totals", **query)["totals"])
     moments = sorted({one["timestamp"] for one in totals})
     assert moments[0] == start

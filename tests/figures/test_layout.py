@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
@@ -261,6 +261,7 @@ def test_names_are_spread_in_their_order_and_no_farther_than_needed(levels):
     st.floats(60, 800),
     st.floats(40, 600),
 )
+@example([f"{number}" for number in range(10)], 60, 48)
 @settings(max_examples=15)
 def test_a_legend_has_room_or_says_how_many_have_none(parties, width, height):
     rows = [("VOTE", GENERAL[1], party, "", START, 5) for party in parties]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import socket
 import threading
+from collections import Counter
 
 import pytest
+import requests
 
 from balance_analysis.archive.archive import Archive
 from balance_analysis.demo import sample_archive
-from balance_analysis.errors import IncompleteError
+from balance_analysis.errors import IncompleteError, RequestError
 from balance_analysis.ingest.export import export
+from balance_analysis.load.changes import load_balance_changes
 from balance_analysis.load.nodes import FRESH
 from balance_analysis.node.client import Client
 from balance_analysis.schema import from_microseconds, to_microseconds
@@ -207,3 +211,72 @@ def test_a_copy_of_an_archive_is_proven_before_its_first_row_as_well(tmp_path):
         bounds = dict(zip(("start", "end"), month, strict=True))
         run_export(url, tmp_path / "a", partition="month", **bounds)
     assert spans_of(tmp_path / "a") == [(*month, True)]
+
+
+class Counting(requests.Session):
+    """A session that notes which addresses were asked."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = Counter()
+
+    def get(self, url, **how):
+        self.asked["http://" + url.split("/")[2]] += 1
+        return super().get(url, **how)
+
+
+@contextlib.contextmanager
+def nobody():
+    """Give the address of a port at which nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+@executors
+def test_a_node_that_takes_no_connection_is_tried_once_a_run_and_nothing_is_waited_for(
+    tmp_path, executor
+):
+    with nobody() as dead, node_of(ROWS) as node, Counting() as session:
+        options = {"executor": Inline()} if executor else {}
+        with Client([dead, node.url], session=session) as client:
+            export(client, tmp_path / "a", end=from_microseconds(END - DAY), **options)
+            assert session.asked[dead] == 1
+            export(client, tmp_path / "a", end=from_microseconds(END), **options)
+            assert session.asked[dead] == 2
+    assert lines_of_table(Archive(tmp_path / "a").read()) == lines_of_rows(ROWS)
+
+
+def test_a_load_tries_a_node_that_takes_no_connection_once_and_again_in_the_next_load():
+    with contextlib.ExitStack() as stack:
+        dead, node, session = map(stack.enter_context, (nobody(), node_of(ROWS), Counting()))
+        client = stack.enter_context(Client([dead, node.url], session=session))
+        for count in (1, 2):
+            table = load_balance_changes(client, end=from_microseconds(END), page_size=20)
+            assert lines_of_table(table) == lines_of_rows(ROWS)
+            assert session.asked[dead] == count
+
+
+def test_the_last_node_that_there_is_is_asked_again_though_it_refuses(tmp_path):
+    with contextlib.ExitStack() as stack:
+        dead, other, session = map(stack.enter_context, (nobody(), nobody(), Counting()))
+        client = stack.enter_context(Client([dead, other], session=session))
+        with pytest.raises(RequestError, match="no connection to") as raised:
+            export(client, tmp_path / "a", end=from_microseconds(END))
+    assert raised.value.refused
+    assert (session.asked[dead], session.asked[other]) == (1, 2)
+
+
+@executors
+@pytest.mark.parametrize("first", ["full", "short"])
+def test_the_first_run_begins_at_the_oldest_row_that_any_node_remembers(tmp_path, executor, first):
+    with node_of(ROWS) as full, node_of(since(RECENT)) as short:
+        # The one that answers later is asked second.
+        (short if first == "full" else full).latency = 0.02
+        nodes = [full, short] if first == "full" else [short, full]
+        run = export_from(nodes, tmp_path / "a", executor=executor, start=None)
+        with Client([node.url for node in nodes]) as client:
+            table = load_balance_changes(client, end=from_microseconds(END))
+    assert run.spans[0][0] == from_microseconds(TIMES[0])
+    assert_holds(tmp_path / "a", ROWS, whole=(TIMES[0], END))
+    assert lines_of_table(table) == lines_of_rows(ROWS)

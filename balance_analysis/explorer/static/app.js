@@ -59,7 +59,7 @@ const preset = (range = state.range) => {
   return Object.keys(RANGES).find((name) => span(name)[0] <= range[0]) ?? "ALL";
 };
 const bounds = (range) => [["start", span(range)[0]], ["end", Math.max(...span(range))]].map(([name, value]) => [name, String(Math.round(value))]);
-const between = ([from, to]) => [from, to].map((time) => moment(Math.round(time)).replace(" 00:00:00", "")).join(" to ");
+const between = ([from, to]) => [from, to].map((time) => moment(Math.round(time)).replace(/ 00:00:00$/, "")).join(" to ");
 const decimals = () => (state.units ? 0 : state.asset.decimals ?? 0);
 const unit = () => (state.asset.decimals === null || state.units ? `${state.asset.label}, smallest units` : state.asset.label);
 /** Return what colours something of its place among others: of more than there are colours, further ones are dashed. */

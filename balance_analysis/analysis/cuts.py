@@ -1,0 +1,103 @@
+"""A table cut in time, with what it knows, and what its accounts held before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from balance_analysis.analysis.balances import held_at
+from balance_analysis.analysis.checks import microseconds
+from balance_analysis.analysis.history import make_history
+from balance_analysis.known import has_nothing_before, note_known
+from balance_analysis.row_counts import ROWS_KEY, note_rows
+from balance_analysis.schema import ATTRS_KEY, from_microseconds
+from balance_analysis.spans import clipped
+from balance_analysis.text import iso_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from balance_analysis.schema import Instant
+
+
+def cut_between(
+    table: pd.DataFrame,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    *,
+    opening: pd.DataFrame | None = None,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the rows of a table in [start, end), and what its accounts held before them.
+
+    A selection by `timestamp` says no longer what was before its rows, and what it knows. This pair
+    does: what functions make of the cut with the opening, over its interval, is what they make of
+    the whole. It is that of `Archive.read` and `Archive.opening_balances`.
+
+    Parameters
+    ----------
+    table
+        A table of balance changes, its rows in any order.
+    start, end
+        The interval, half-open; without a time zone UTC. By default from the beginning to the end
+        of what is known, else from the table's first row to just after its last one.
+    opening
+        What accounts held before the rows of the whole table: see `balance_at`.
+
+    Returns
+    -------
+    tuple of pandas.DataFrame
+        The cut, a table of its own, whose attrs tell what of the interval is known; and the
+        opening, as of `balance_at`, of every account of the table.
+
+    Raises
+    ------
+    ValueError
+        If `start` is not before `end`.
+    CheckError
+        If rows contradict each other or `opening`: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import balance_analysis as ba
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
+    ...     "market_id": "", "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03"], utc=True),
+    ...     "balance": [5, 7],
+    ... })
+    >>> cut, opening = table.balances.between("2023-04-02", "2023-04-08")
+    >>> ba.deltas(cut, opening=opening)[["timestamp", "balance", "delta"]]
+                      timestamp  balance  delta
+    0 2023-04-03 00:00:00+00:00        7      2
+    """
+    history = make_history(table, opening, None, start=start, end=end)
+    edges = history.grid.edges
+    begin, stop = (int(edges[0]), int(edges[-1])) if len(edges) else (0, 1)
+    if start is None and history.known:
+        begin = min(begin, history.known[0][0])
+    times = microseconds(history.rows)
+    cut = history.rows[(begin <= times) & (times < stop)].reset_index(drop=True)
+    known = [(begin, stop)] if history.known is None else [*clipped(history.known, begin, stop)]
+    told: dict[str, Any] = table.attrs.get(ATTRS_KEY, {})
+    if "rows" in told:
+        told = {**told, "start": iso_text(begin), "end": iso_text(stop), "rows": len(cut)}
+    cut.attrs = {**table.attrs, ATTRS_KEY: told}
+    is_from_first = history.known is not None and known[:1] == [*history.known[:1]]
+    note_known(cut, known, nothing_before=is_from_first and has_nothing_before(table))
+    note_rows(cut)
+    return cut, held_at(table, from_microseconds(begin - 1), opening)
+
+
+def settled(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table whose attrs say what is known of it now, for who takes rows out of it himself.
+
+    It notes no rows, so that its parts are not looked at again.
+    """
+    history = make_history(table, None, None)
+    told = table.attrs.get(ATTRS_KEY)
+    history.rows.attrs = {**table.attrs}
+    if isinstance(told, dict):
+        told = {name: each for name, each in told.items() if name != ROWS_KEY}
+        history.rows.attrs[ATTRS_KEY] = told
+    if history.known == ():
+        note_known(history.rows, ())
+    return history.rows

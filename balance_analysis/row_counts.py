@@ -1,0 +1,99 @@
+"""How many rows each account of a table has: what shows that rows were taken out of it.
+
+pandas carries attrs through every selection, also through one that takes rows out of accounts, of
+which what attrs tell is untrue from then on. So whatever makes a table notes its rows, and whatever
+opens one compares. The note is one text, which pandas copies for nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+
+from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
+from balance_analysis.text import count_text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+ROWS_KEY: Final = "account_rows"
+"""Where `attrs[ATTRS_KEY]` has them, packed: base64 of a word of 64 bits for each account."""
+
+_COUNT: Final = np.uint64(24)
+"""Bits of a word that count rows; above them stands a digest of the account's ids."""
+
+_MASK: Final = np.uint64((1 << 24) - 1)
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+"""The golden ratio of 64 bits, as in Fibonacci hashing."""
+
+
+def note_rows(table: pd.DataFrame) -> None:
+    """Note in a table's attrs how many rows each account has, beside what these tell already.
+
+    The table's rows are sorted; those of one account and timestamp count once.
+    """
+    told, table = table.attrs.setdefault(ATTRS_KEY, {}), table.copy(deep=False)
+    table.attrs = {}  # which pandas copies with each column that is taken
+    times = table["timestamp"].to_numpy("M8[us]")
+    codes = [table[name].array.codes for name in ACCOUNT_KEY]
+    is_head = np.ones(len(times), bool)
+    is_head[1:] = np.logical_or.reduce([code[1:] != code[:-1] for code in codes])
+    heads = np.flatnonzero(is_head)
+    is_head[1:] |= times[1:] != times[:-1]
+    counts = np.add.reduceat(is_head, heads, dtype=np.int64) if len(heads) else heads
+    words = _words(table.iloc[heads], counts)
+    # Of accounts whose digests are the same, nothing is told.
+    same = np.diff(words >> _COUNT, prepend=np.uint64(0), append=np.uint64(0)) == 0
+    kept = words[~(same[:-1] | same[1:])].astype("<u8")
+    told[ROWS_KEY] = base64.b64encode(kept.tobytes()).decode()
+
+
+def lost_rows(told: object, accounts: pd.DataFrame, counts: NDArray[np.int64]) -> str | None:
+    """Return how many rows were taken out of accounts, in words; `None` where none was.
+
+    Parameters
+    ----------
+    told
+        What the table's attrs tell.
+    accounts, counts
+        The accounts that it has, and how many rows each.
+    """
+    note = told.get(ROWS_KEY) if isinstance(told, dict) else None
+    if not isinstance(note, str):
+        return None
+    noted, total = _read(note)
+    if total == counts.sum():
+        return None
+    words = _words(accounts, counts)
+    there = noted[np.minimum(np.searchsorted(noted, words & ~_MASK), len(noted) - 1)]
+    lost = (there & _MASK).astype(np.int64) - (words & _MASK).astype(np.int64)
+    lost = lost[(there >> _COUNT == words >> _COUNT) & (lost > 0)]
+    if not len(lost):
+        return None
+    return f"{count_text(int(lost.sum()), 'row')} of {count_text(len(lost), 'account')}"
+
+
+@lru_cache(maxsize=8)
+def _read(note: str) -> tuple[NDArray[np.uint64], int]:
+    """Return the words of a note, ascending, one at least, and how many rows they count."""
+    try:
+        words = np.frombuffer(base64.b64decode(note), "<u8").astype(np.uint64)
+    except ValueError:  # of a file that others wrote
+        words = np.empty(0, np.uint64)
+    return np.append(words, ~np.uint64(0)), int((words & _MASK).sum())
+
+
+def _words(accounts: pd.DataFrame, counts: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return accounts with how many rows each has, ascending."""
+    mixed: Any = np.zeros(len(accounts), np.uint64)
+    for name in ACCOUNT_KEY:
+        ids = accounts[name].array.remove_unused_categories()
+        digests = pd.util.hash_array(ids.categories.to_numpy(object), categorize=False)
+        mixed = (mixed ^ (mixed >> np.uint64(29)) ^ digests[ids.codes]) * _MIX
+    words: NDArray[np.uint64] = (mixed & ~_MASK) | (counts.astype(np.uint64) & _MASK)
+    words.sort()
+    return words
