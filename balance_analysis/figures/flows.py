@@ -149,9 +149,11 @@ def _draw_bars(
 ) -> list[Artist]:
     starts, ends = (found[name].to_numpy("M8[us]").view(np.int64) for name in ("start", "end"))
     amounts = [unit.scale(found[name].array) for name in ("inflow", "outflow", "net")]
-    places = thin(starts, *amounts, columns=count_columns(ax) // 4)
+    is_unknown = np.isnan(amounts[0])
+    places = thin(starts, *amounts, columns=count_columns(ax) // 4, is_fresh=is_unknown)
     left, right = to_dates(starts[places]), to_dates(ends[places])
     margin = (right - left) * _GAP / 2
+    within = left + margin, right - margin
     inflow, outflow, net = (values[places] for values in amounts)
     low, high = ax.get_xlim()
     point = (high - low) / axes.points_of(ax)[0]
@@ -161,8 +163,7 @@ def _draw_bars(
     for (height, colour, label), told in zip(sides, looks(style, 2, PolyCollection), strict=True):
         edges = np.where(is_narrow & (height != 0), _NARROWEST, 0)
         bar = {"facecolor": colour, "edgecolor": "face", "linewidth": edges, "label": label}
-        sides_of = left + margin, right - margin, 0, height
-        drawn.append(axes.draw_boxes(ax, *sides_of, **{**bar, **told}))
+        drawn.append(axes.draw_boxes(ax, *within, 0, height, **{**bar, **told}))
     cap, width = ("projecting", _NARROWEST) if is_narrow.any() else ("butt", 1.8)
     look: Any = {"color": axes.ink(ax), "capstyle": cap, "linewidth": width, "label": "net"}
     drawn.append(ax.hlines(net, left, right, **look))

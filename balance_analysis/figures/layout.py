@@ -231,7 +231,7 @@ class Layout:
         size, columns, shown, texts, title = found
         more = [Line2D([], [], linestyle="none")] * (shown < len(handles))
         self._legend = legend = self.ax.legend(
-            [*handles[:shown], *more, *self.notes],
+            [*handles[:shown], *more, *self.notes][: len(texts)],
             texts,
             ncols=columns,
             fontsize=size,
@@ -275,6 +275,8 @@ def _fit_legend(
                 break
             if sum(parts) + _GAP * (columns - 1) <= letters:
                 return size, columns, shown, texts, title
+    if says or notes:  # the data's own labels matter most
+        return _fit_legend(labels, notes if says else (), "", width, height)
     return None
 
 

@@ -131,9 +131,7 @@ def fills_a_gap(node, archive):
 
 
 def is_proven(node, archive):
-    node.replace(
-        [row for row in ROWS if row.timestamp_ns // 1000 % 3 or row.timestamp_ns > MIDDLE * 1000]
-    )
+    node.replace([row for row in ROWS if row.timestamp_ns >= MIDDLE * 1000])
     exported(node, archive, START)
     node.replace(ROWS)
     yield

@@ -279,6 +279,14 @@ def test_a_legend_has_room_or_says_how_many_have_none(parties, width, height):
     plt.close(ax.figure)
 
 
+def test_a_figure_that_has_no_room_for_the_words_above_its_legend_still_names_its_data():
+    ax = PLOTS["totals"](TABLES["a month"], axes_of((3.3, 2.5)))
+    check_layout(ax)
+    named, others, *_ = entries(ax)
+    assert named.startswith("settlement")
+    assert others == "and 5 others"
+
+
 def test_limits_and_legends_that_a_caller_sets_stay():
     ax = ba.plot_totals(TABLES["a day"], ax=axes_of((6, 4)))
     ax.set_ylim(0, 7)
