@@ -74,6 +74,14 @@ def read_limits(snapshot: Snapshot) -> pa.Table:
     )
 
 
+def limits_frame(snapshot: Snapshot) -> pd.DataFrame:
+    """Return the network's limits over time: see `Archive.limits`."""
+    frame: pd.DataFrame = read_limits(snapshot).to_pandas(
+        types_mapper={pa.int64(): pd.Int64Dtype()}.get
+    )
+    return frame
+
+
 def _notes(state: Coverage) -> list[LimitsNote]:
     """Return what the file may be."""
     return [note for note in (state.limits, state.pending_limits) if note is not None]

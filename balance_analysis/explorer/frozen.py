@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 
-from balance_analysis.analysis.history import make_history
 from balance_analysis.explorer.query import Query, write_key, write_view
 from balance_analysis.explorer.sheets import to_sheet
 from balance_analysis.explorer.source import keys_of
@@ -22,6 +21,7 @@ from balance_analysis.explorer.views import (
     filters_of,
     find_rows,
     own_columns,
+    steps_of,
     tell_accounts,
 )
 from balance_analysis.schema import ACCOUNT_KEY
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from balance_analysis.explorer.sheets import Sheet
-    from balance_analysis.explorer.source import Key, Source, State
+    from balance_analysis.explorer.source import Key, TableSource
 
 _LISTED: Final = 8000
 """Rows of the tables of holders at one moment, of all assets together."""
@@ -52,7 +52,7 @@ _GZIP: Final = 31
 
 
 def freeze(
-    source: Source, *, room: int, first: Sequence[Key] = (), largest: int | None = None
+    source: TableSource, *, room: int, first: Sequence[Key] = (), largest: int | None = None
 ) -> bytes:
     """Return what a page shows of a source, as JSON, gzipped.
 
@@ -67,7 +67,7 @@ def freeze(
     largest
         How many accounts of each asset there are at most.
     """
-    packed, state = _Packed(room), source.state()
+    packed, state = _Packed(room), source
     ids = source.asset_ids()
     explorer = Explorer(source, most=_LISTED // (len(ids) + 1) + 1)
     for key, view in _common(explorer, source, state):
@@ -91,7 +91,9 @@ def freeze(
     return packed.close({"said": said, "first": [write_key(account) for account in first]})
 
 
-def _common(explorer: Explorer, source: Source, state: State) -> Iterator[tuple[str, object]]:
+def _common(
+    explorer: Explorer, source: TableSource, state: TableSource
+) -> Iterator[tuple[str, object]]:
     """Yield the views that are not of one account."""
     for name in ("about", "notes"):
         yield write_view(name), explorer.answer(name, Query())
@@ -146,7 +148,7 @@ class _Packed:
 class _Accounts:
     """The accounts of an asset, those that hold most first, computed some at once."""
 
-    def __init__(self, source: Source, state: State, held: pd.DataFrame) -> None:
+    def __init__(self, source: TableSource, state: TableSource, held: pd.DataFrame) -> None:
         self._source, self._state = source, state
         self._query = Query(start=state.start, end=state.end, width=_UNLIMITED)
         self.added: set[Key] = set()
@@ -185,7 +187,7 @@ class _Some:
     """What is told of some accounts."""
 
     def __init__(self, table: pd.DataFrame, opening: pd.DataFrame | None, query: Query) -> None:
-        self.steps = make_history(table, opening, None).steps
+        self.steps = steps_of((table, opening), query)
         self.numbers = {key: place for place, key in enumerate(keys_of(self.steps.accounts))}
         told = tell_accounts(table, opening, query)
         self.told = {name: _Sheets(frame, own_columns(frame)) for name, frame in told.items()}
