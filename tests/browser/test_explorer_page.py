@@ -417,6 +417,17 @@ def test_a_download_has_the_cells_that_write_table_writes(open_page, tmp_path):
     assert cells(waited.value.path()) == cells(tmp_path / "held.csv")
 
 
+def test_a_view_of_sums_that_pass_38_digits_says_so_and_the_others_are_there(open_page, tmp_path):
+    rows = [("BIG", "ACCOUNT_TYPE_GENERAL", party(n), "", START, LARGEST) for n in range(3)]
+    write_report(table_of(rows), tmp_path / "report.html")
+    page = open_page(f"{(tmp_path / 'report.html').as_uri()}#tab=totals")
+    assert "more than 38 digits" in page.locator("#panel [role=alert]").inner_text()
+    assert f"{LARGEST:,}" in page.locator("#readout").inner_text()
+    page.get_by_role("tab", name="Account").click()
+    settle(page)
+    assert page.locator("#panel td").count() > 0
+
+
 def test_balances_of_38_digits_are_shown_whole(open_page, frozen):
     page = open_page(frozen + f"#asset={'f' * 64}")
     assert f"{LARGEST:,}" in page.locator("#readout").inner_text()
