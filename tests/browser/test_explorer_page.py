@@ -15,6 +15,7 @@ import balance_analysis as ba
 from balance_analysis.archive.manifest import About, write_about
 from balance_analysis.archive.store import Store
 from balance_analysis.filters import Filters
+from balance_analysis.known import note_known
 from balance_analysis.report.report import write_report
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.service.app import create_app
@@ -285,6 +286,29 @@ def test_hovering_tells_exact_balances_and_how_they_are_known(open_page, demo):
     page.mouse.move(box["x"] + 2, box["y"] + 50)
     page.locator("#readout .how", has_text="before its first row").first.wait_for()
     assert readout(page)[1][0][0] == "unknown"
+
+
+def test_nothing_is_carried_into_what_is_not_known(open_page, tmp_path):
+    key = ("VOTE", "ACCOUNT_TYPE_GENERAL", party(1), "")
+    table = table_of([(*key, START, 5), (*key, START + DAY, 7), (*key, START + 6 * DAY, 9)])
+    note_known(table, [(START, START + 2 * DAY), (START + 4 * DAY, START + 8 * DAY)])
+    write_report(table, tmp_path / "report.html", end=from_microseconds(START + 10 * DAY))
+    page = open_page((tmp_path / "report.html").as_uri())
+    box = page.locator("#chart .plot").bounding_box()
+    told = []
+    for day in (0.5, 1.5, 2.5, 5, 7, 9):
+        page.mouse.move(box["x"] + box["width"] * day / 10, box["y"] + 50)
+        told += [tuple(row) for row in readout(page)[1]]
+    since = [f"{from_microseconds(START + day * DAY):%Y-%m-%d %H:%M:%S}" for day in range(9)]
+    gone = ("unknown", f"since {since[2]}")
+    assert told == [
+        ("5", f"carried since {since[0]}"),
+        ("7", f"carried since {since[1]}"),
+        gone,
+        gone,
+        ("9", f"carried since {since[6]}"),
+        ("unknown", f"since {since[8]}"),
+    ]
 
 
 def test_hovering_over_thinned_steps_tells_the_very_row_at_that_time(open_page, thick):
