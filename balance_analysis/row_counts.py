@@ -91,7 +91,7 @@ def _words(accounts: pd.DataFrame, counts: NDArray[np.int64]) -> NDArray[np.uint
     """Return accounts with how many rows each has, ascending."""
     mixed: Any = np.zeros(len(accounts), np.uint64)
     for name in ACCOUNT_KEY:
-        ids = accounts[name].array.remove_unused_categories()
+        ids = accounts[name].array
         digests = pd.util.hash_array(ids.categories.to_numpy(object), categorize=False)
         mixed = (mixed ^ (mixed >> np.uint64(29)) ^ digests[ids.codes]) * _MIX
     words: NDArray[np.uint64] = (mixed & ~_MASK) | (counts.astype(np.uint64) & _MASK)
