@@ -22,6 +22,7 @@ from balance_analysis.archive.scan import opened
 from balance_analysis.archive.snapshot import read_snapshot, with_snapshot
 from balance_analysis.assets import assets_of
 from balance_analysis.errors import SnapshotGoneError
+from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of
 from balance_analysis.known import known_of
 from balance_analysis.rows import account_heads, canonical
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from balance_analysis.archive.scan import File
     from balance_analysis.archive.snapshot import Snapshot
     from balance_analysis.assets import Assets, AssetsLike
-    from balance_analysis.filters import Filters
     from balance_analysis.known import Known
     from balance_analysis.spans import Span
 
@@ -176,18 +176,34 @@ class TableSource:
         check()
 
         def select() -> tuple[History, int]:
-            asked = self._accounts.index.isin(filters.select(self._accounts).index)
-            is_asked = np.repeat(asked, self._sizes) & (self._times < end) & (self._nexts >= start)
-            opening = self._opening
-            if opening is not None:
-                opening = filters.select(opening).reset_index(drop=True)
-            rows = self._table[is_asked].reset_index(drop=True)
-            for name in ACCOUNT_KEY:
-                rows[name] = rows[name].cat.remove_unused_categories()
-            return (rows, opening), 1
+            return self._select(filters.select, start, end), 1
 
         found: History = self._kept.get((filters, start, end), select)
         return found
+
+    def of(self, accounts: Iterable[Key]) -> History:
+        """Return all rows of some accounts, as `rows` does."""
+        keys = set(accounts)
+        near = Filters(None, *(tuple({key[place] for key in keys}) for place in (2, 3, 1)))
+
+        def choose(frame: pd.DataFrame) -> pd.DataFrame:
+            frame = near.select(frame)
+            return frame[[key in keys for key in keys_of(frame)]]
+
+        return self._select(choose, self.start, self.end)
+
+    def _select(
+        self, choose: Callable[[pd.DataFrame], pd.DataFrame], start: int, end: int
+    ) -> History:
+        asked = self._accounts.index.isin(choose(self._accounts).index)
+        is_asked = np.repeat(asked, self._sizes) & (self._times < end) & (self._nexts >= start)
+        opening = self._opening
+        if opening is not None:
+            opening = choose(opening).reset_index(drop=True)
+        rows = self._table[is_asked].reset_index(drop=True)
+        for name in ACCOUNT_KEY:
+            rows[name] = rows[name].cat.remove_unused_categories()
+        return rows, opening
 
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return all edges together: the rows are there anyway."""

@@ -23,7 +23,7 @@ from balance_analysis.analysis.totals import totals
 from balance_analysis.archive.cache import LruCache
 from balance_analysis.assets import Asset
 from balance_analysis.explorer.query import Query, write_key
-from balance_analysis.explorer.sheets import amounts, to_sheet
+from balance_analysis.explorer.sheets import Sheets, amounts, to_sheet
 from balance_analysis.explorer.source import KEPT_BYTES, go_on, keys_of
 from balance_analysis.filters import Filters
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.steps import Steps
-    from balance_analysis.explorer.sheets import Sheet
     from balance_analysis.explorer.source import Check, Edges, History, Key, Source, State
 
 MOST_LISTED: Final = 5000
@@ -50,6 +49,10 @@ ROW_COLUMNS: Final = ("timestamp", "balance", "delta", "depth")
 MOST_MOVERS: Final = 100
 
 _POINTS, _BARS = 300, 100
+
+OF_ASSETS: Final = ("accounts", "holders", "totals", "flows", "movers")
+"""The views of an asset: their frames have a column `asset_id`, and their series are by it."""
+
 _STEP_BYTES: Final = 40
 _STEPS_BYTES: Final = 4000
 
@@ -62,13 +65,18 @@ class Look:
     query: Query
     check: Check = go_on
 
+    @property
+    def filters(self) -> Filters:
+        """What the accounts of the asset pass, or of all of them."""
+        return Filters(self.query.asset or None)
+
     def rows(self, filters: Filters, start: int, end: int, *, edges: Edges = None) -> History:
         """Return rows: see `State`."""
         return self.state.rows(filters, start, end, edges=edges, check=self.check)
 
     def held(self, at: int) -> History:
-        """Return rows that tell what every account of the asset held at a moment."""
-        return self.rows(Filters(self.query.asset), at, at + 1, edges=np.array([at + 1]))
+        """Return rows that tell what every account of the asset, or of all, held at a moment."""
+        return self.rows(self.filters, at, at + 1, edges=np.array([at + 1]))
 
 
 class Explorer:
@@ -129,12 +137,35 @@ class Explorer:
         state, query = look.state, look.query
         if not query.asset:
             query = replace(query, asset=next(iter(_asset_ids(state)), ""))
-        start, end = max(state.start, query.start), min(state.end, query.end)
-        if start >= end:  # nothing of it is there, which is told of the range as it is
-            start, end = query.start, max(query.end, query.start + 1)
-        query = replace(query, start=start, end=end)
-        answer: dict[str, Any] = getattr(self, f"_{view}")(replace(look, query=query))
+        if view in OF_ASSETS:
+            return self._answers(view, replace(look, query=query), [query.asset])[query.asset]
+        answer: dict[str, Any] = getattr(self, f"_{view}")(_cut(look, query))
         return answer
+
+    def answers(self, view: str, query: Query) -> dict[str, dict[str, Any]]:
+        """Return one of the views of an asset of the one asked for, or of all at once."""
+
+        def read(state: State) -> dict[str, dict[str, Any]]:
+            ids = [query.asset] if query.asset else state.asset_ids()
+            return self._answers(view, Look(state, query), ids) if ids else {}
+
+        return self._source.look(query.version, read)
+
+    def _answers(self, view: str, look: Look, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        found: dict[str, Any] = getattr(self, f"_{view}")(_cut(look, look.query))
+        sheets = {
+            name: Sheets(part, ["asset_id"])
+            for name, part in found.items()
+            if isinstance(part, pd.DataFrame)
+        }
+
+        def part_of(asset: str, name: str) -> object:
+            part = found[name]
+            if name in sheets:
+                return sheets[name].of((asset,))
+            return int(part.get(asset, 0)) if isinstance(part, pd.Series) else part
+
+        return {asset: {name: part_of(asset, name) for name in found} for asset in ids}
 
     def held(self, asset: str, at: int) -> pd.DataFrame:
         """Return what every account of an asset held at a moment, as `balance_at` does."""
@@ -176,8 +207,13 @@ class Explorer:
         table, opening = look.held(at)
         held = held_at(table, from_microseconds(at), opening=opening)
         rows = held[has_text(held, look.query.text)]
-        largest = rows.iloc[by_size(rows["balance"])].head(self._most)
-        return {"count": len(rows), "accounts": _with_keys(largest, ("balance",))}
+        listed = self._largest(rows, ("balance",))
+        return {"count": rows["asset_id"].value_counts(), "accounts": listed}
+
+    def _largest(self, held: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+        """Return columns of the accounts of each asset that hold most."""
+        ranked = held.iloc[by_size(held)].groupby("asset_id", observed=True).head(self._most)
+        return _with_keys(ranked, names)
 
     def _holders(self, look: Look) -> dict[str, Any]:
         at = max(look.state.end - 1, 0) if look.query.at is None else look.query.at
@@ -185,14 +221,12 @@ class Explorer:
         table, opening = look.held(at)
         shares = share(table, moment, opening=opening)
         shares["since"] = held_at(table, moment, opening=opening)["since"]
-        listed = shares.iloc[by_size(shares["balance"])].head(self._most)
         found = concentration(table, moment, opening=opening)
+        names = ["asset_id", "total", "holders", "unknown", "largest", "herfindahl", "gini"]
         return {
-            "accounts": len(shares),
-            "holders": _with_keys(listed, ("balance", "share", "since")),
-            "concentration": to_sheet(
-                found[["total", "holders", "unknown", "largest", "herfindahl", "gini"]]
-            ),
+            "accounts": shares["asset_id"].value_counts(),
+            "holders": self._largest(shares, ("balance", "share", "since")),
+            "concentration": found[names],
         }
 
     def _series(self, look: Look) -> dict[str, Any]:
@@ -224,32 +258,28 @@ class Explorer:
     def _totals(self, look: Look) -> dict[str, Any]:
         query = look.query
         _, grid = fitting_grid(query.start, query.end, _POINTS)
-        asked = Filters(query.asset), query.start, query.end
-        table, opening = look.rows(*asked, edges=grid.edges)
+        table, opening = look.rows(look.filters, query.start, query.end, edges=grid.edges)
         found = totals(table, freq=grid, opening=opening)
-        names = ("account_type", "timestamp", "total", "known", "unknown")
-        return {"totals": to_sheet(found, names)}
+        names = ["asset_id", "account_type", "timestamp", "total", "known", "unknown"]
+        return {"totals": found[names]}
 
     def _flows(self, look: Look) -> dict[str, Any]:
-        query, sheets = look.query, []
+        query, found = look.query, []
         name, grid = fitting_grid(query.start, query.end, _BARS)
         accounts: pd.DataFrame | None = None
         # The last part has every account, so that the asset is there in all of them.
         for edges in reversed(look.state.parts(grid.edges)):
-            asked = Filters(query.asset), int(edges[0]), int(edges[-1])
-            table, opening = look.rows(*asked)
+            table, opening = look.rows(look.filters, int(edges[0]), int(edges[-1]))
             part = Grid(edges, edges[:-1], grid.zone)
             history = make_history(table, accounts if opening is None else opening, None, freq=part)
             accounts = history.steps.accounts.iloc[:1].assign(balance=None)
-            found = sum_flows(history, "asset_id", full=True)
-            sheets.append(to_sheet(found.drop(columns="asset_id")))
-        rows = [row for sheet in reversed(sheets) for row in sheet["rows"]]
-        return {"freq": name, "flows": {**sheets[0], "rows": rows}}
+            found.append(sum_flows(history, "asset_id", full=True))
+        return {"freq": name, "flows": pd.concat(found[::-1]) if found[1:] else found[0]}
 
     def _movers(self, look: Look) -> dict[str, Any]:
         query = look.query
-        asked = Filters(query.asset), query.start, query.end
-        table, opening = look.rows(*asked, edges=np.array(asked[1:]))
+        bounds = query.start, query.end
+        table, opening = look.rows(look.filters, *bounds, edges=np.array(bounds))
         found = top_movers(table, **query.bounds, n=MOST_MOVERS, opening=opening)
         return {"movers": _with_keys(found, ("opening", "closing", "net"))}
 
@@ -273,6 +303,14 @@ class Explorer:
 
     def _notes(self, look: Look) -> dict[str, Any]:
         return {name: to_sheet(frame) for name, frame in look.state.notes().items()}
+
+
+def _cut(look: Look, query: Query) -> Look:
+    """Return a question whose range is within what there is."""
+    start, end = max(look.state.start, query.start), min(look.state.end, query.end)
+    if start >= end:  # nothing of it is there, which is told of the range as it is
+        start, end = query.start, max(query.end, query.start + 1)
+    return replace(look, query=replace(query, start=start, end=end))
 
 
 def _asset_ids(state: State) -> list[str]:
@@ -343,15 +381,16 @@ def has_text(accounts: pd.DataFrame, text: str) -> NDArray[np.bool_]:
     return is_found
 
 
-def by_size(balances: pd.Series[Any]) -> NDArray[np.intp]:
-    """Return the places of balances, the largest first, unknown ones last."""
-    unknown = balances.isna().to_numpy()
-    words = np.where(unknown[:, None], 0, words_of(pa.array(balances.array)))
-    return np.lexsort((~words[:, 0].view(np.uint64), ~words[:, 1], unknown))
+def by_size(held: pd.DataFrame) -> NDArray[np.intp]:
+    """Return the places of accounts: of each asset those that hold most first, unknown last."""
+    unknown = held["balance"].isna().to_numpy()
+    words = np.where(unknown[:, None], 0, words_of(pa.array(held["balance"].array)))
+    assets = held["asset_id"].cat.codes.to_numpy()
+    return np.lexsort((~words[:, 0].view(np.uint64), ~words[:, 1], unknown, assets))
 
 
-def _with_keys(frame: pd.DataFrame, names: Iterable[str]) -> Sheet:
-    """Return columns of a frame behind the account of each row: its key, and what it is."""
+def _with_keys(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+    """Return columns of a frame behind the asset and the account of each row."""
     keys = [write_key(account) for account in keys_of(frame)]
     own = frame.assign(account=pd.Series(keys, index=frame.index, dtype="str"))
-    return to_sheet(own, ["account", *names])
+    return own[["asset_id", "account", *names]]

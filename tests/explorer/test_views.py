@@ -291,9 +291,10 @@ def test_accounts_are_found_by_any_part_of_an_id_or_a_type():
 
 @given(st.lists(st.none() | st.integers(-LARGEST, LARGEST), max_size=20))
 def test_accounts_stand_the_largest_first_then_those_of_which_nothing_is_known(levels):
-    balances = pd.Series(levels, dtype=BALANCE_DTYPE)
-    expected = sorted(range(len(levels)), key=lambda at: (levels[at] is None, -(levels[at] or 0)))
-    assert views.by_size(balances).tolist() == expected
+    held = pd.DataFrame({"balance": pd.Series(levels, dtype=BALANCE_DTYPE)})
+    held["asset_id"] = pd.Categorical([place % 3 for place in held.index])
+    expected = sorted(held.index, key=lambda at: (at % 3, levels[at] is None, -(levels[at] or 0)))
+    assert views.by_size(held).tolist() == expected
 
 
 def test_a_view_of_too_many_rows_is_refused(archive, monkeypatch):
