@@ -13,7 +13,7 @@ from balance_analysis import defaults
 from balance_analysis.analysis.units import in_units
 from balance_analysis.archive.accounts import count_by
 from balance_analysis.archive.blocks import BLOCK_HEIGHT, read_blocks_frame
-from balance_analysis.archive.limits import read_limits_frame
+from balance_analysis.archive.limits import limits_frame
 from balance_analysis.archive.manifest import make_archive_filters, read_archive_assets
 from balance_analysis.archive.scan import Scan, check_columns, dask_frame
 from balance_analysis.archive.snapshot import Snapshot, with_snapshot
@@ -317,7 +317,7 @@ class Archive:
             the fields of `NetworkLimits`; `extra` as JSON. Segments tell each change: there a row
             holds from the time of its block to that of the next change.
         """
-        return with_snapshot(self._state, read_limits_frame)
+        return with_snapshot(self._state, limits_frame)
 
     def connect(self) -> DuckDBPyConnection:
         """Return a DuckDB connection, in UTC, with views of what the archive holds, also in part.

@@ -8,16 +8,17 @@ opens one compares. The note is one text, which pandas copies for nothing.
 from __future__ import annotations
 
 import base64
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
 
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
 from balance_analysis.text import count_text
 
 if TYPE_CHECKING:
+    import pandas as pd
     from numpy.typing import NDArray
 
 ROWS_KEY: Final = "account_rows"
@@ -91,9 +92,29 @@ def _words(accounts: pd.DataFrame, counts: NDArray[np.int64]) -> NDArray[np.uint
     """Return accounts with how many rows each has, ascending."""
     mixed: Any = np.zeros(len(accounts), np.uint64)
     for name in ACCOUNT_KEY:
-        ids = accounts[name].array.remove_unused_categories()
-        digests = pd.util.hash_array(ids.categories.to_numpy(object), categorize=False)
-        mixed = (mixed ^ (mixed >> np.uint64(29)) ^ digests[ids.codes]) * _MIX
+        ids = accounts[name].array
+        mixed = _mix(mixed, _digests(ids.categories)[ids.codes])
     words: NDArray[np.uint64] = (mixed & ~_MASK) | (counts.astype(np.uint64) & _MASK)
     words.sort()
     return words
+
+
+def _digests(ids: pd.Index) -> NDArray[np.uint64]:
+    """Return a digest of each text, the same in every process: its bytes, eight at a time."""
+    column = pa.chunked_array([pa.array(ids, pa.large_string())]).combine_chunks()
+    _, offsets, content = column.buffers()
+    bounds = np.frombuffer(offsets, np.int64)[column.offset :][: len(column) + 1]
+    sizes = np.diff(bounds)
+    shape = len(sizes), -(-int(sizes.max(initial=1)) // 8) * 8
+    held = np.frombuffer(content or b"", np.uint8)[bounds[0] : bounds[-1]]
+    texts = np.zeros(shape, np.uint8)
+    if len(held) == texts.size:
+        texts = held.reshape(shape)
+    else:
+        texts[np.arange(shape[1]) < sizes[:, None]] = held
+    return reduce(_mix, texts.view("<u8").T, sizes.astype(np.uint64))
+
+
+def _mix(digests: NDArray[np.uint64], words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    mixed: NDArray[np.uint64] = (digests ^ (digests >> np.uint64(29)) ^ words) * _MIX
+    return mixed

@@ -37,6 +37,22 @@ CELL: Final = 32
 """Bytes that a cell of a result takes while it is made, about."""
 
 _NANOSECONDS: Final = 1000
+_MINUTE: Final = 60_000_000
+_CALENDAR: Final[dict[str, tuple[Frequency, int]]] = {
+    "minute": ("1min", 1),
+    "5 minutes": ("5min", 5),
+    "10 minutes": ("10min", 10),
+    "30 minutes": ("30min", 30),
+    "hour": ("1h", 60),
+    "4 hours": ("4h", 240),
+    "day": ("1D", 1440),
+    "week": ("W-MON", 10_080),
+    "month": ("MS", 40_320),
+    "quarter": ("QS", 129_600),
+    "year": ("YS", 525_600),
+}
+"""Periods by what people call them, each with how many minutes it has at least."""
+
 _Step = int | pd.offsets.BaseOffset
 
 
@@ -131,6 +147,34 @@ def make_grid(
         first = int(times.min())
         edges[0] = max([begin, *(since for since, _ in known if since <= first < edges[1])])
     return Grid(edges, points, zone)
+
+
+def fitting_grid(start: int, end: int, most: int) -> tuple[str, Grid]:
+    """Return periods of the calendar, in UTC, of which not too many fill [start, end).
+
+    Hours, days, weeks, months begin where the calendar has them; the first and the last one are cut
+    where the interval is.
+
+    Parameters
+    ----------
+    start, end
+        Microseconds.
+    most
+        How many whole ones there are at most, unless they are years.
+
+    Returns
+    -------
+    tuple
+        What a period is called, and the periods; points are their beginnings.
+    """
+    names = (
+        name for name, (_, least) in _CALENDAR.items() if end - start <= least * _MINUTE * most
+    )
+    name = next(names, "year")
+    step = _to_step(_CALENDAR[name][0])
+    edges = _edges(_floor(start, step, dt.UTC), end, start, step, dt.UTC)
+    edges[0] = start
+    return name, Grid(edges, edges[:-1], dt.UTC)
 
 
 def grid_at(instants: NDArray[np.int64], zone: dt.tzinfo = dt.UTC) -> Grid:
@@ -301,7 +345,7 @@ def _floor(moment: int, step: _Step, zone: dt.tzinfo) -> int:
     """Return the last point of a step at or before a moment, as the clocks count."""
     local = _to_local(moment, zone)
     if isinstance(step, int):
-        local -= pd.Timedelta(microseconds=local.value // _NANOSECONDS % step)
+        local -= pd.Timedelta(microseconds=int(local.as_unit("us").asm8.view("i8")) % step)
         # Where the clocks were put back, a time of theirs comes twice.
         both = [_from_local(pd.DatetimeIndex([local]), zone, is_first=x)[0] for x in (True, False)]
         return int(max(point for point in both if point <= moment))

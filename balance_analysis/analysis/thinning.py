@@ -1,13 +1,21 @@
-"""Which points of step functions to draw, so that nobody sees that others are left out."""
+"""Which rows and points are enough: for balances at a grid's edges, and for a drawing."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from balance_analysis.analysis.grid import count_before
+from balance_analysis.analysis.int128 import to_decimals
+from balance_analysis.analysis.totals import events
+
 if TYPE_CHECKING:
+    import pyarrow as pa
     from numpy.typing import NDArray
+
+    from balance_analysis.analysis.steps import Steps
 
 _POINTS: Final = 4
 """Of a column: the first, the last, the lowest and the highest."""
@@ -19,7 +27,10 @@ def sort_keys(words: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def thin(
-    times: NDArray[np.int64], *levels: NDArray[np.number[Any]], columns: int
+    times: NDArray[np.int64],
+    *levels: NDArray[np.number[Any]],
+    columns: int,
+    is_fresh: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int64]:
     """Return which points to draw of step functions that have their steps at the same times.
 
@@ -31,6 +42,9 @@ def thin(
         The levels from then on, of one function or several.
     columns
         Into how many columns the time is cut.
+    is_fresh
+        Which steps follow on nothing that is known, or are not known themselves: the columns are
+        cut there as well, so that each side of a gap keeps its own points.
 
     Returns
     -------
@@ -43,7 +57,8 @@ def thin(
         return np.arange(count)
     first, length = int(times[0]), int(times[-1] - times[0])
     begins = [first - (-column * length // columns) for column in range(columns)]
-    heads = np.unique(np.searchsorted(times, begins))
+    heads = np.searchsorted(times, begins)
+    heads = np.unique(heads if is_fresh is None else np.append(heads, np.flatnonzero(is_fresh)))
     lengths = np.diff(heads, append=count)
     column = np.repeat(np.arange(len(heads)), lengths)
     is_kept = np.zeros(count, bool)
@@ -54,3 +69,74 @@ def thin(
             hits = np.flatnonzero(values == np.repeat(extreme.reduceat(values, heads), lengths))
             is_kept[hits[np.diff(column[hits], prepend=-1) != 0]] = True
     return np.flatnonzero(is_kept)
+
+
+def fresh_of(is_known: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which steps are not known, or follow on one that isn't: see `thin`."""
+    is_fresh = ~is_known
+    is_fresh[1:] |= ~is_known[:-1]
+    return is_fresh
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One account's balance from a moment on, as far as a drawing shows it.
+
+    Attributes
+    ----------
+    times
+        When each step is, microseconds, ascending. The first one is what was held at the start.
+    balances
+        The level from then on; null where it isn't known.
+    is_opening
+        Whether the first one comes from no row, but from what is told to be before them.
+    count
+        How many steps there are, with those that are left out.
+    """
+
+    times: NDArray[np.int64]
+    balances: pa.Array
+    is_opening: bool
+    count: int
+
+
+def thin_steps(steps: Steps, start: int, end: int, *, since: int, columns: int) -> Line:
+    """Return the steps of one account, or of none, in [start, end), thinned for a drawing.
+
+    What was held before `since`, where the rows begin, is told from then on.
+    """
+    _, times, words, told = events(steps)
+    is_known = np.ones(len(times), bool) if told is None else told.astype(bool)
+    low = max(int(np.searchsorted(times, start, side="right")) - 1, 0)
+    part = slice(low, int(np.searchsorted(times, end)))
+    times, words, is_known = np.maximum(times[part], since), words[part], is_known[part]
+    kept = np.arange(0)
+    if len(times):
+        kept = thin(times, sort_keys(words), columns=columns, is_fresh=fresh_of(is_known))
+    is_opening = low == 0 and len(times) > 0 and not steps.is_row[0]
+    return Line(times[kept], to_decimals(words[kept], is_known[kept]), is_opening, len(times))
+
+
+def first_and_last(
+    heads: NDArray[np.int64], times: NDArray[np.int64], edges: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return which rows are an account's first or last one between two edges.
+
+    Balances at the edges, just before them, and what they moved by between them are those of all
+    rows.
+
+    Parameters
+    ----------
+    heads
+        Where each account's first row is.
+    times
+        When rows are, microseconds, ascending in each account.
+    edges
+        Ascending; before the first and from the last one on are periods as well.
+    """
+    periods = count_before(edges - 1, times)
+    is_end = np.ones(len(times) + 1, bool)
+    is_end[1:-1] = periods[1:] != periods[:-1]
+    is_end[heads] = True
+    found: NDArray[np.bool_] = is_end[:-1] | is_end[1:]
+    return found

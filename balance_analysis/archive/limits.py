@@ -74,10 +74,11 @@ def read_limits(snapshot: Snapshot) -> pa.Table:
     )
 
 
-def read_limits_frame(snapshot: Snapshot) -> pd.DataFrame:
-    """Return the limits as a frame: see `Archive.limits`."""
-    rows = read_limits(snapshot)
-    frame: pd.DataFrame = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+def limits_frame(snapshot: Snapshot) -> pd.DataFrame:
+    """Return the network's limits over time: see `Archive.limits`."""
+    frame: pd.DataFrame = read_limits(snapshot).to_pandas(
+        types_mapper={pa.int64(): pd.Int64Dtype()}.get
+    )
     return frame
 
 

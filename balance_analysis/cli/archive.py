@@ -58,10 +58,10 @@ def status(
         print_record(found, form)
     if found.lost:
         lost, told = count_text(len(found.lost), "file"), options.command_line("verify", archive)
-        messages.fail(f"{lost} of it gone, or not as written; `{told}` tells more", BAD)
+        messages.fail(f"{lost} damaged or gone; `{told}` tells more", BAD)
     wrong = []
     if oldest is not None and found.is_older_than(oldest):
-        wrong.append(f"what is complete ends more than {max_age} ago")
+        wrong.append(f"its complete part ends more than {max_age} ago")
     if fail_on_gaps and (found.gaps or found.unproven):
         from balance_analysis.archive.manifest import export_command
 
@@ -69,7 +69,7 @@ def status(
         parts = spans_text(sorted(found.gaps + found.unproven))
         wrong.append(f"missing or unproven: {parts}; `{mend}` asks a node that still remembers it")
     elif fail_on_gaps and not found.complete:
-        wrong.append("nothing of it is known to be complete")
+        wrong.append("no part of it is known to be complete")
     if wrong:
         messages.fail("; ".join(wrong), PARTIAL)
 

@@ -117,8 +117,8 @@ class Export:
         code = BAD if is_bad else PARTIAL if lacking else 0
         self._write_metrics(code)
         if code == PARTIAL:
-            said = f"not all that was asked for is known: {spans_text(lacking)} is unproven"
-            self._messages.fail(f"{self._archive.uri} holds what there is, but {said}", code)
+            said = f"the node doesn't remember all of the interval: {spans_text(lacking)}"
+            self._messages.fail(f"{said} is unproven in {self._archive.uri}", code)
         return code
 
     def _lacking(self, run: ba.Run) -> list[Span]:
@@ -136,8 +136,8 @@ class Export:
         self._write_metrics(code)
         if done.is_rebuilt:
             logger.warning(
-                "the coverage was lost and is made anew from the files, all of it unproven; `%s` "
-                "asks the node for all that it remembers, and proves that",
+                "the coverage was lost, so it was rebuilt from the files, and nothing is proven; "
+                "`%s` asks the node again and proves what it remembers",
                 self._command("--fill-gaps"),
             )
         self._tell(
@@ -222,14 +222,14 @@ def warn_of(report: RunReport, archive: ba.Archive, *, url: str | None = None) -
 
     if report.conflicts:
         logger.warning(
-            "%s: the archive held other balances, or rows that did not come again; it holds the "
-            "newer ones now; _runs/%s.json has the older ones",
+            "%s: the node sent other balances than the archive held, or no longer sent them; the "
+            "archive has the new ones now, and _runs/%s.json the old ones",
             count_text(report.conflicts, "conflict"),
             report.id,
         )
     if report.damaged:
         logger.warning(
-            "%s gone, or not as written, such as %s: `%s` tells more, `%s` mends it",
+            "%s damaged or gone, such as %s: `%s` tells more, `%s` mends that",
             count_text(len(report.damaged), "file"),
             report.damaged[0],
             options.command_line("verify", archive.uri),

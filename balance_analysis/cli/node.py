@@ -41,8 +41,8 @@ def fetch(
         bool,
         Option(
             "--resume",
-            help="Go on with an interrupted fetch, over its interval: --since and --until are left "
-            "away or the same (7d is not counted anew).",
+            help="Go on with an interrupted fetch over its interval. Leave out --since and "
+            "--until, or repeat them; 7d means what it meant then.",
         ),
     ] = False,
 ) -> None:
@@ -56,7 +56,7 @@ def fetch(
     side = partial_path(output)
     check_output(side)
     if side.exists() and not resume:
-        messages.say(f"{side} holds a part of an earlier fetch; --resume would go on with it")
+        messages.say(f"{side} holds a part of an earlier fetch; --resume goes on with it")
     with (
         ba.Client(url, max_requests_per_second=max_requests_per_second) as client,
         _telling_part(side, messages),
@@ -80,9 +80,7 @@ def fetch(
     if not loaded["rows"]:
         messages.say("No row matches; the file holds an empty table")
     if lacking(loaded):
-        messages.fail(
-            f"{output} holds what there is, but not all of what was asked for is known", PARTIAL
-        )
+        messages.fail(f"{output} is incomplete: the node doesn't know all of the interval", PARTIAL)
 
 
 @contextlib.contextmanager
@@ -92,7 +90,7 @@ def _telling_part(side: Path, messages: Messages) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, BalanceAnalysisError) as error:
         if side.exists() and not isinstance(error, ArchiveError):
-            messages.say(f"What is complete stands in {side}; go on with --resume")
+            messages.say(f"{side} keeps the part that is complete; --resume goes on with it")
         raise
 
 
@@ -124,7 +122,7 @@ def doctor(
     ],
     form: options.PrintFormat = "table",
 ) -> None:
-    """Tell what a node does and misdoes, in at most 40 requests; of segments, what they hold."""
+    """Tell whether a node can be trusted, in at most 40 requests, or what segments hold."""
     from balance_analysis.segments.segment import are_segments
 
     report: ba.NodeReport | ba.SegmentsReport

@@ -177,9 +177,9 @@ class Selection(options.AccountOptions):
             for (name, given), otherwise in zip(self.bounds.items(), extent, strict=True)
         )
         if between(known, start, end):
-            told = f"is known from {spans_text(known)} only" if known else "may be missing"
+            told = f"only from {spans_text(known)}" if known else "at no time"
             messages.say(
-                f"{self.name}: every change {told}; what may have changed since is unknown"
+                f"{self.name} has every change {told}; balances at other times are unknown"
             )
 
     def _table(self) -> pd.DataFrame:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import zlib
+from collections import defaultdict
+from dataclasses import replace
+from functools import partial
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import numpy as np
 
-from balance_analysis.analysis.history import make_history
 from balance_analysis.explorer.query import Query, write_key, write_view
-from balance_analysis.explorer.sheets import to_sheet
+from balance_analysis.explorer.sheets import Sheets
 from balance_analysis.explorer.source import keys_of
 from balance_analysis.explorer.views import (
     PAGE,
@@ -19,21 +20,20 @@ from balance_analysis.explorer.views import (
     Explorer,
     by_size,
     draw_line,
-    filters_of,
     find_rows,
-    own_columns,
+    steps_of,
     tell_accounts,
 )
 from balance_analysis.schema import ACCOUNT_KEY
 from balance_analysis.text import count_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pandas as pd
 
     from balance_analysis.explorer.sheets import Sheet
-    from balance_analysis.explorer.source import Key, Source, State
+    from balance_analysis.explorer.source import Key, TableSource
 
 _LISTED: Final = 8000
 """Rows of the tables of holders at one moment, of all assets together."""
@@ -41,7 +41,7 @@ _LISTED: Final = 8000
 _RANGES: Final = tuple(days * 86_400_000_000 for days in (1, 7, 30, 91))
 """Those that the page has buttons for."""
 
-_AT_ONCE: Final = 100
+_AT_ONCE: Final = 500
 """So many accounts are computed at once: of the others that don't fit in, nothing is."""
 
 _BLOCK: Final = 40_000
@@ -52,7 +52,7 @@ _GZIP: Final = 31
 
 
 def freeze(
-    source: Source, *, room: int, first: Sequence[Key] = (), largest: int | None = None
+    source: TableSource, *, room: int, first: Sequence[Key] = (), largest: int | None = None
 ) -> bytes:
     """Return what a page shows of a source, as JSON, gzipped.
 
@@ -67,22 +67,18 @@ def freeze(
     largest
         How many accounts of each asset there are at most.
     """
-    packed, state = _Packed(room), source.state()
-    ids = source.asset_ids()
+    packed, ids = _Packed(room), source.asset_ids()
     explorer = Explorer(source, most=_LISTED // (len(ids) + 1) + 1)
-    for key, view in _common(explorer, source, state):
+    for key, view in _common(explorer, source):
         packed.add({key: view})
-    assets = {
-        asset: _Accounts(source, state, explorer.held(asset, max(state.end - 1, 0)))
-        for asset in ids
-    }
-    ranked = [each.ranked[:largest] for each in assets.values()]
-    for account in (*first, *filter(None, chain.from_iterable(zip_longest(*ranked)))):
+    ranked = _rank(explorer.held("", max(source.end - 1, 0)))
+    in_turn = chain.from_iterable(zip_longest(*(ranked[asset][:largest] for asset in ids)))
+    wanted, added = [*dict.fromkeys((*first, *filter(None, in_turn)))], 0
+    for views in _views_of(source, wanted):
         if packed.is_full:
             break
-        assets[account[0]].add(packed, account)
-    there = sum(len(each.ranked) for each in assets.values())
-    added = sum(len(each.added) for each in assets.values())
+        added += packed.add(views)
+    there = sum(map(len, ranked.values()))
     said = (
         f"This page has the histories of {'all ' * (there == added)}{count_text(added, 'account')}"
     )
@@ -91,22 +87,50 @@ def freeze(
     return packed.close({"said": said, "first": [write_key(account) for account in first]})
 
 
-def _common(explorer: Explorer, source: Source, state: State) -> Iterator[tuple[str, object]]:
+def _common(explorer: Explorer, source: TableSource) -> Iterator[tuple[str, object]]:
     """Yield the views that are not of one account."""
     for name in ("about", "notes"):
         yield write_view(name), explorer.answer(name, Query())
-    starts = {max(state.start, state.end - length) for length in _RANGES} | {state.start}
-    for asset in source.asset_ids():
-        for name in ("accounts", "holders"):
-            yield write_view(name, asset), explorer.answer(name, Query(asset))
-        for start in sorted(starts):
-            yield (
-                write_view("holders", asset, start),
-                explorer.answer("holders", Query(asset, at=start)),
-            )
-            query = Query(asset, start=start, end=state.end)
-            for name in ("totals", "flows", "movers"):
-                yield write_view(name, asset, start, state.end), explorer.answer(name, query)
+    for name in ("accounts", "holders"):
+        yield from _of_assets(explorer, source, name, Query())
+    starts = {max(source.start, source.end - length) for length in _RANGES} | {source.start}
+    for start in sorted(starts):
+        yield from _of_assets(explorer, source, "holders", Query(at=start), start)
+        query = Query(start=start, end=source.end)
+        for name in ("totals", "flows", "movers"):
+            yield from _of_assets(explorer, source, name, query, start, source.end)
+
+
+def _of_assets(
+    explorer: Explorer, source: TableSource, name: str, query: Query, *values: int
+) -> Iterator[tuple[str, object]]:
+    """Yield a view of each asset: computed together, or alone where that of one can't be told."""
+    try:
+        views = explorer.answers(name, query)
+    except OverflowError:
+        alone = {asset: replace(query, asset=asset) for asset in source.asset_ids()}
+        views = {
+            asset: _unless_refused(partial(explorer.answer, name, one))
+            for asset, one in alone.items()
+        }
+    for asset, view in views.items():
+        yield write_view(name, asset, *values), view
+
+
+def _unless_refused(tell: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return what is told, or what the page says instead where a sum has too many digits."""
+    try:
+        return tell()
+    except OverflowError as error:
+        return {"refused": f"This part of the data can't be told: {error}"}
+
+
+def _rank(held: pd.DataFrame) -> defaultdict[str, list[Key]]:
+    """Return the accounts of each asset, those that hold most first."""
+    ranked: defaultdict[str, list[Key]] = defaultdict(list)
+    for account in keys_of(held.iloc[by_size(held)]):
+        ranked[account[0]].append(account)
+    return ranked
 
 
 class _Packed:
@@ -143,66 +167,56 @@ class _Packed:
         return b"".join([*self._parts, self._packer.flush()])
 
 
-class _Accounts:
-    """The accounts of an asset, those that hold most first, computed some at once."""
+def _views_of(source: TableSource, accounts: list[Key]) -> Iterator[dict[str, object]]:
+    """Yield all views of each account: computed together, or apart where one's can't be told."""
+    for place in range(0, len(accounts), _AT_ONCE):
+        some = accounts[place : place + _AT_ONCE]
+        try:
+            told = _Some(source, some)
+        except OverflowError:
+            half = len(some) // 2
+            yield from _views_of(source, some[:half])
+            yield from _views_of(source, some[half:])
+        else:
+            yield from (dict(told.views(account)) for account in some)
 
-    def __init__(self, source: Source, state: State, held: pd.DataFrame) -> None:
-        self._source, self._state = source, state
-        self._query = Query(start=state.start, end=state.end, width=_UNLIMITED)
-        self.added: set[Key] = set()
-        self.ranked = keys_of(held.iloc[by_size(held["balance"])])
-        self._places = {key: place for place, key in enumerate(self.ranked)}
-        self._read: dict[int, _Some] = {}
 
-    def add(self, packed: _Packed, account: Key) -> None:
-        """Add all views of an account, once, if there is room for them."""
-        if account not in self.added and packed.add(dict(self._views(account))):
-            self.added.add(account)
+class _Some:
+    """What is told of some accounts; of one alone, also that it can't be told."""
 
-    def _views(self, account: Key) -> Iterator[tuple[str, object]]:
-        place = self._places[account] // _AT_ONCE
-        if place not in self._read:
-            asked = filters_of(self.ranked[place * _AT_ONCE :][:_AT_ONCE])
-            history = self._source.rows(asked, self._state.start, self._state.end)
-            self._read[place] = _Some(*history, self._query)
-        key, some = write_key(account), self._read[place]
-        bounds = self._state.start, self._state.end
-        number = some.numbers[account]
-        line = draw_line(some.steps.part(number, number + 1), self._state, self._query)
+    def __init__(self, source: TableSource, accounts: list[Key]) -> None:
+        self._source, history = source, source.of(accounts)
+        self._query = query = Query(start=source.start, end=source.end, width=_UNLIMITED)
+        self._steps = steps_of(history, query)
+        self._numbers = {key: place for place, key in enumerate(keys_of(self._steps.accounts))}
+
+        def tell_facts() -> dict[str, Any]:
+            found = tell_accounts(*history, query)
+            return {name: Sheets(frame, ACCOUNT_KEY) for name, frame in found.items()}
+
+        def tell_rows() -> dict[str, Any]:
+            return {"rows": Sheets(find_rows(*history, query), ACCOUNT_KEY, ROW_COLUMNS)}
+
+        is_alone = len(accounts) == 1
+        self._facts, self._rows = (
+            _unless_refused(tell) if is_alone else tell() for tell in (tell_facts, tell_rows)
+        )
+
+    def views(self, account: Key) -> Iterator[tuple[str, object]]:
+        """Yield the views of an account."""
+        key, bounds = write_key(account), (self._source.start, self._source.end)
+        number = self._numbers[account]
+        line = draw_line(self._steps.part(number, number + 1), self._source, self._query)
         yield write_view("series", key), {"series": [{"key": key, **line}]}
-        sheets = {name: sheet.of(account) for name, sheet in some.told.items()}
-        yield write_view("account", key, *bounds), sheets
-        rows = some.rows.of(account)
+        facts, listing = (
+            {name: part.of(account) if isinstance(part, Sheets) else part for name, part in all_}
+            for all_ in (self._facts.items(), self._rows.items())
+        )
+        yield write_view("account", key, *bounds), facts
+        rows: Sheet = listing.get("rows", {"rows": []})
         count, newest = len(rows["rows"]), rows["rows"][::-1]
         pages = -(-count // PAGE)
         for page in range(max(pages, 1)):
             shown = {**rows, "rows": newest[page * PAGE : (page + 1) * PAGE]}
-            listing = {"count": count, "pages": pages, "rows": shown}
-            yield write_view("rows", key, *bounds, page), listing
-
-
-class _Some:
-    """What is told of some accounts."""
-
-    def __init__(self, table: pd.DataFrame, opening: pd.DataFrame | None, query: Query) -> None:
-        self.steps = make_history(table, opening, None).steps
-        self.numbers = {key: place for place, key in enumerate(keys_of(self.steps.accounts))}
-        told = tell_accounts(table, opening, query)
-        self.told = {name: _Sheets(frame, own_columns(frame)) for name, frame in told.items()}
-        self.rows = _Sheets(find_rows(table, opening, query), ROW_COLUMNS)
-
-
-class _Sheets:
-    """A frame that stands by account as a sheet, and that of each account."""
-
-    def __init__(self, frame: pd.DataFrame, names: Sequence[str]) -> None:
-        heads = np.flatnonzero(~frame.duplicated(list(ACCOUNT_KEY)))
-        stops = [*heads[1:].tolist(), len(frame)]
-        slices = map(slice, heads.tolist(), stops)
-        self._places = dict(zip(keys_of(frame.iloc[heads]), slices, strict=False))
-        self._whole = to_sheet(frame, names)
-
-    def of(self, account: Key) -> Sheet:
-        """Return the sheet of an account; where it has no row, an empty one."""
-        rows = self._whole["rows"][self._places.get(account, slice(0))]
-        return {**self._whole, "rows": rows}
+            told = {**listing, "count": count, "pages": pages, "rows": shown}
+            yield write_view("rows", key, *bounds, page), told

@@ -44,6 +44,8 @@ class Query:
         Of the chart, in points.
     page
         Which page of rows, from 0.
+    version
+        The state to answer from, as `about` and `version` tell it; the current one where it is "".
     """
 
     asset: str = ""
@@ -54,6 +56,7 @@ class Query:
     text: str = ""
     width: int = 1000
     page: int = 0
+    version: str = ""
 
     @property
     def bounds(self) -> dict[str, Any]:
@@ -90,7 +93,7 @@ def read_query(view: str, items: Iterable[tuple[str, str]]) -> Query:
             found["accounts"] += (tuple(map(unquote, text.split("|"))),)
         elif name in found:
             raise ValueError(f"{name} is there twice: send it once")
-        elif name in {"asset", "text"}:
+        elif name in {"asset", "text", "version"}:
             found[name] = text
         else:
             found[name] = _read_number(name, text)
@@ -118,27 +121,30 @@ VIEWS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "version": ("What the data is called as it stands; another one once it has changed.", ()),
     "accounts": (
         "The accounts whose ids or type have a text in them, those that hold most first.",
-        ("asset", "text"),
+        ("asset", "text", "version"),
     ),
     "holders": (
         "What every account of an asset holds at a moment, largest first, and how unevenly.",
-        ("asset", "at"),
+        ("asset", "at", "version"),
     ),
     "series": (
         "The balances of some accounts as steps, thinned to what a chart of so many points shows.",
-        ("account", "start", "end", "width"),
+        ("account", "start", "end", "width", "version"),
     ),
     "totals": (
         "What the accounts of each type hold together, over time.",
-        ("asset", "start", "end"),
+        ("asset", "start", "end", "version"),
     ),
-    "flows": ("What flowed in each period.", ("asset", "start", "end")),
-    "movers": ("Whose balance moved most.", ("asset", "start", "end")),
+    "flows": ("What flowed in each period.", ("asset", "start", "end", "version")),
+    "movers": ("Whose balance moved most.", ("asset", "start", "end", "version")),
     "account": (
         "What an account did in the range, and in each period of it.",
-        ("account", "start", "end"),
+        ("account", "start", "end", "version"),
     ),
-    "rows": ("The rows of an account, newest first.", ("account", "start", "end", "page")),
-    "notes": ("The coverage and the network limits of the archive.", ()),
+    "rows": (
+        "The rows of an account, newest first.",
+        ("account", "start", "end", "page", "version"),
+    ),
+    "notes": ("The coverage and the network limits of the archive.", ("version",)),
 }
 """The views: what each is, and which parameters it has."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 Sheet = dict[str, Any]
 
@@ -24,6 +25,23 @@ def to_sheet(frame: pd.DataFrame, names: Iterable[str] | None = None) -> Sheet:
         "columns": [{"name": name, "kind": kind} for name, kind, _ in columns],
         "rows": list(map(list, zip(*(cells for *_, cells in columns), strict=True))),
     }
+
+
+class Sheets:
+    """A frame as a sheet, and that of each account or asset, whose rows stand together."""
+
+    def __init__(
+        self, frame: pd.DataFrame, by: Sequence[str], names: Iterable[str] | None = None
+    ) -> None:
+        heads = np.flatnonzero(~frame.duplicated(list(by)))
+        stops = [*heads[1:].tolist(), len(frame)]
+        keys = zip(*(frame[name].iloc[heads].tolist() for name in by), strict=True)
+        self._places = dict(zip(keys, map(slice, heads.tolist(), stops), strict=False))
+        self._whole = to_sheet(frame, names or [str(name) for name in frame if name not in by])
+
+    def of(self, key: tuple[str, ...]) -> Sheet:
+        """Return the sheet of one; where it has no row, an empty one."""
+        return {**self._whole, "rows": self._whole["rows"][self._places.get(key, slice(0))]}
 
 
 def to_cells(column: pd.Series[Any]) -> tuple[str, list[Any]]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import threading
-from collections import Counter, OrderedDict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -15,10 +13,16 @@ import pyarrow as pa
 from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.cuts import settled
 from balance_analysis.analysis.steps import NEVER, map_parallel
+from balance_analysis.analysis.thinning import first_and_last
+from balance_analysis.archive.cache import LruCache
 from balance_analysis.archive.datafile import Predicate, times_of
+from balance_analysis.archive.limits import limits_frame
 from balance_analysis.archive.manifest import read_archive_assets
 from balance_analysis.archive.scan import opened
+from balance_analysis.archive.snapshot import read_snapshot, with_snapshot
 from balance_analysis.assets import assets_of
+from balance_analysis.errors import SnapshotGoneError
+from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of
 from balance_analysis.known import known_of
 from balance_analysis.rows import account_heads, canonical
@@ -26,7 +30,7 @@ from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
 from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -34,23 +38,25 @@ if TYPE_CHECKING:
     from balance_analysis.archive.snapshot import Snapshot
     from balance_analysis.archives import Archive
     from balance_analysis.assets import Assets, AssetsLike
-    from balance_analysis.filters import Filters
     from balance_analysis.known import Known
     from balance_analysis.spans import Span
 
-DAY: Final = 86_400_000_000
+    Edges = NDArray[np.int64] | None
+    Check = Callable[[], None]
 
 MOST_ROWS: Final = 3_000_000
 """Rows that are in memory for one view: some 200 MB."""
 
+KEPT_BYTES: Final = 200_000_000
+"""Of what was read or answered last, so much is kept for the next question."""
+
+_DAY: Final = 86_400_000_000
+
 _PART_ROWS: Final = 2_000_000
 """Rows of all assets in the files of a part of a view."""
 
-_KEPT_ROWS: Final = 2_000_000
-"""Rows of files' ends that are kept for the next view."""
-
-_STATES: Final = 16
-"""Of so many states it is kept what the archive holds."""
+_STATES: Final = 8
+"""So many states can be asked about, the newest of those that were."""
 
 _FILES: Final = 16
 """So many files are read before it is looked at how many rows there are."""
@@ -63,6 +69,8 @@ Key = tuple[str, str, str, str]
 History = tuple[pd.DataFrame, pd.DataFrame | None]
 """Balance changes, and what accounts held before them, where that is told: an opening."""
 
+T = TypeVar("T")
+
 
 class TooLargeError(Exception):
     """A view needs more rows than fit; the message says what to ask for instead."""
@@ -72,14 +80,13 @@ def go_on() -> None:
     """Check nothing: what is asked for is wanted, however long it takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """What a source holds at one moment.
+class State(Protocol):
+    """What a source holds at one moment, which never changes.
 
     Attributes
     ----------
     version
-        Another one as soon as it holds something else.
+        Another one as soon as the source holds something else.
     start, end
         Its interval, half-open, microseconds; the same where it holds nothing.
     known
@@ -94,30 +101,14 @@ class State:
     known: Known | None
     assets: Assets
 
-
-class Source(Protocol):
-    """Where an explorer's rows come from."""
-
-    name: str
-
-    def state(self) -> State:
-        """Return what it holds now."""
-
     def rows(
-        self,
-        filters: Filters,
-        start: int,
-        end: int,
-        *,
-        step: int | None = None,
-        check: Callable[[], None] = go_on,
+        self, filters: Filters, start: int, end: int, *, edges: Edges = None, check: Check = go_on
     ) -> History:
         """Return the balance changes of some accounts in [start, end), microseconds.
 
         Of each account the last one before `start` is among them; there may be others before it.
-        With a `step`, which fills a day or is days, only the first and the last one of each account
-        in each period may be there, so that balances at `start`, at the periods' ends and just
-        before `end` can be told, and what they moved by. `check` is called between files and parts;
+        With `edges`, ascending, there may be only those that tell the balances at these and just
+        before `end`, and what they moved by in between. `check` is called between files and parts;
         what it raises ends the reading.
         """
 
@@ -131,8 +122,23 @@ class Source(Protocol):
         """Return its coverage and its network limits, of an archive."""
 
 
+class Source(Protocol):
+    """Where an explorer's rows come from."""
+
+    name: str
+
+    def look(self, version: str, read: Callable[[State], T]) -> T:
+        """Return what is read of the state of this version, or of the current one where it is "".
+
+        Raises
+        ------
+        SnapshotGoneError
+            If there is no such state any more.
+        """
+
+
 class TableSource:
-    """A table of balance changes, and what its accounts held before, as a source."""
+    """A table of balance changes, and what its accounts held before: a source in its one state."""
 
     def __init__(
         self,
@@ -144,111 +150,137 @@ class TableSource:
         assets: AssetsLike | None = None,
         notes: dict[str, pd.DataFrame] | None = None,
     ) -> None:
-        self.name: str = name
-        self._opening, self._notes, self._kept = opening, notes or {}, Kept(1)
+        self.name, self.version = name, "0"
+        self.start, self.end = bounds
+        self.assets: Assets = assets_of(table, assets)
+        self._opening, self._notes, self._kept = opening, notes or {}, LruCache(1)
         self._table = settled(table)
+        self.known: Known | None = known_of(self._table)
         self._times = microseconds(self._table)
         heads = np.flatnonzero(~self._table.duplicated(list(ACCOUNT_KEY)))
         self._accounts = self._table.iloc[heads].reset_index(drop=True)
         self._sizes = np.diff(heads, append=len(self._table))
         self._nexts = np.append(self._times[1:], NEVER)[: len(self._times)]
         self._nexts[heads[1:] - 1] = NEVER
-        self._state = State("0", *bounds, known_of(self._table), assets_of(table, assets))
 
-    def state(self) -> State:
-        """Return what it holds: always the same."""
-        return self._state
+    def look(self, version: str, read: Callable[[State], T]) -> T:
+        """Return what is read of it: see `Source`. It has but one state."""
+        del version
+        return read(self)
 
     def rows(
-        self,
-        filters: Filters,
-        start: int,
-        end: int,
-        *,
-        step: int | None = None,
-        check: Callable[[], None] = go_on,
+        self, filters: Filters, start: int, end: int, *, edges: Edges = None, check: Check = go_on
     ) -> History:
-        """Return rows: see `Source`. They are all there, and those asked for last are kept."""
-        del step
+        """Return rows: see `State`. They are all there, and those asked for last are kept."""
+        del edges
         check()
 
         def select() -> tuple[History, int]:
-            asked = self._accounts.index.isin(filters.select(self._accounts).index)
-            is_asked = np.repeat(asked, self._sizes) & (self._times < end) & (self._nexts >= start)
-            opening = self._opening
-            if opening is not None:
-                opening = filters.select(opening).reset_index(drop=True)
-            rows = self._table[is_asked].reset_index(drop=True)
-            for name in ACCOUNT_KEY:
-                rows[name] = rows[name].cat.remove_unused_categories()
-            return (rows, opening), 1
+            return self._select(filters.select, start, end), 1
 
         found: History = self._kept.get((filters, start, end), select)
         return found
+
+    def of(self, accounts: Iterable[Key]) -> History:
+        """Return all rows of some accounts, as `rows` does."""
+        keys = set(accounts)
+        near = Filters(None, *(tuple({key[place] for key in keys}) for place in (2, 3, 1)))
+
+        def choose(frame: pd.DataFrame) -> pd.DataFrame:
+            frame = near.select(frame)
+            return frame[[key in keys for key in keys_of(frame)]]
+
+        return self._select(choose, self.start, self.end)
+
+    def _select(
+        self, choose: Callable[[pd.DataFrame], pd.DataFrame], start: int, end: int
+    ) -> History:
+        asked = self._accounts.index.isin(choose(self._accounts).index)
+        is_asked = np.repeat(asked, self._sizes) & (self._times < end) & (self._nexts >= start)
+        opening = self._opening
+        if opening is not None:
+            opening = choose(opening).reset_index(drop=True)
+        rows = self._table[is_asked].reset_index(drop=True)
+        for name in ACCOUNT_KEY:
+            rows[name] = rows[name].cat.remove_unused_categories()
+        return rows, opening
 
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return all edges together: the rows are there anyway."""
         return [edges]
 
     def asset_ids(self) -> list[str]:
-        """Return assets: see `Source`."""
+        """Return assets: see `State`."""
         frames = [frame for frame in (self._table, self._opening) if frame is not None]
         return _ranked(frame["asset_id"].value_counts().to_dict() for frame in frames)
 
     def notes(self) -> dict[str, pd.DataFrame]:
-        """Return notes: see `Source`."""
+        """Return notes: see `State`."""
         return self._notes
 
 
 class ArchiveSource:
     """An archive as a source: what exports add meanwhile is there from then on.
 
+    Parameters
+    ----------
+    archive
+        The archive.
+    cache
+        Where to keep what was read last, in bytes; by default one of its own.
+    """
+
+    def __init__(self, archive: Archive, *, cache: LruCache | None = None) -> None:
+        self._store = archive.store
+        self.name: str = (
+            without_credentials(archive.uri).rstrip("/").rpartition("/")[2] or "archive"
+        )
+        self._cache: LruCache = LruCache(KEPT_BYTES) if cache is None else cache
+        self._seen = LruCache(_STATES)
+
+    def look(self, version: str, read: Callable[[State], T]) -> T:
+        """Return what is read of a state: see `Source`."""
+        if not version:
+            return with_snapshot(self._store, lambda now: read(self._state(now)))
+        found = self._seen.peek(version)
+        if found is None and (found := self._state(read_snapshot(self._store))).version != version:
+            raise SnapshotGoneError(self._store.uri, version)
+        return read(found)
+
+    def _state(self, snapshot: Snapshot) -> ArchiveState:
+        def make() -> tuple[ArchiveState, int]:
+            return ArchiveState(snapshot, self._cache), 1
+
+        state: ArchiveState = self._seen.get(snapshot.version, make)
+        return state
+
+
+class ArchiveState:
+    """An archive in one state.
+
     Balances need of a file only where each account's rows of a day begin and end. That much of the
     files that were read last is kept, so that they are read once for any number of views.
     """
 
-    def __init__(self, archive: Archive) -> None:
-        self._archive, self._store = archive, archive.store
-        self.name: str = (
-            without_credentials(archive.uri).rstrip("/").rpartition("/")[2] or "archive"
-        )
-        self._kept, self._ends = Kept(_STATES), Kept(_KEPT_ROWS)
-
-    def state(self) -> State:
-        """Return what it holds now."""
-        return self._noted()[0]
-
-    def _noted(self) -> tuple[State, Snapshot]:
-        snapshot = self._archive.snapshot()
-
-        def read() -> tuple[tuple[State, Snapshot], int]:
-            start, end = snapshot.coverage.bounds(proven=False)
-            assets = read_archive_assets(self._store)
-            return (State(snapshot.version, start, end, snapshot.known, assets), snapshot), 1
-
-        found: tuple[State, Snapshot] = self._kept.get(snapshot, read)
-        return found
+    def __init__(self, snapshot: Snapshot, cache: LruCache) -> None:
+        self._snapshot, self._cache = snapshot, cache
+        self.version: str = snapshot.version
+        self.start, self.end = snapshot.coverage.bounds(proven=False)
+        self.known: Known | None = snapshot.known
+        self.assets: Assets = read_archive_assets(snapshot.store)
 
     def rows(
-        self,
-        filters: Filters,
-        start: int,
-        end: int,
-        *,
-        step: int | None = None,
-        check: Callable[[], None] = go_on,
+        self, filters: Filters, start: int, end: int, *, edges: Edges = None, check: Check = go_on
     ) -> History:
-        """Return rows: see `Source`."""
-        snapshot = self._noted()[1]
-        files = snapshot.files_since(start, end)
+        """Return rows: see `State`."""
+        files = self._snapshot.files_since(start, end)
 
         def read(file: File) -> pa.Table:
             check()
-            is_inside = file.begin >= start and step is not None and step >= DAY
-            if file.stop <= start or is_inside:
+            if file.stop <= start or (edges is not None and _has_days(file, edges)):
                 return self._read(file, filters, check, ends=True)
             rows = self._read(file, filters, check)
-            return rows if step is None else _ends(rows, step, start)
+            return rows if edges is None else _ends(rows, edges)
 
         parts: list[pa.Table] = []
         for place in range(0, len(files), _FILES):
@@ -259,28 +291,22 @@ class ArchiveSource:
                 )
         # An account's rows stand in time order, in each file and from file to file.
         table = frame_of(canonical(_joined(parts), is_by_time=True))
-        snapshot.note_known(table)
+        self._snapshot.note_known(table)
         return table, None
 
-    def _files(self, start: int, end: int) -> list[File]:
-        """Return the files of [start, end), and those that tell what was held before it."""
-        return self._noted()[1].files_since(start, end)
-
-    def _read(
-        self, file: File, filters: Filters, check: Callable[[], None], *, ends: bool = False
-    ) -> pa.Table:
-        """Return rows of a file; where its ends are enough, maybe only these."""
-        kept, asked = self._ends.peek(file), Predicate(filters.allowed(), file.bounds)
+    def _read(self, file: File, filters: Filters, check: Check, *, ends: bool = False) -> pa.Table:
+        """Return rows of a file; where the ends of its days are enough, maybe only these."""
+        kept, asked = self._cache.peek(file), Predicate(filters.allowed(), file.bounds)
         if kept is None and not filters.party_ids:
             # All of the file has to be read, so that its ends cost little more.
-            found, rows = [], []
+            days, found, rows = np.arange(file.begin, file.stop, _DAY), [], []
             for part in self._iter_rows(file, Predicate(spans=file.bounds)):
                 check()
-                found.append(_ends(part, DAY))
+                found.append(_ends(part, days))
                 if not ends:
                     rows.append(asked.select(part))
             kept = _joined(found)
-            self._ends.put(file, kept, kept.num_rows)
+            self._cache.put(file, kept, kept.nbytes)
             if not ends:
                 return _joined(rows)
         if kept is not None and ends:
@@ -290,35 +316,36 @@ class ArchiveSource:
     def _iter_rows(
         self, file: File, predicate: Predicate, columns: Sequence[str] = COLUMNS
     ) -> Iterator[pa.Table]:
-        with opened(self._store, file) as data:
+        with opened(self._snapshot.store, file) as data:
             yield from data.rows(predicate, columns, at_once=_GROUPS, use_threads=False)
 
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Return edges in parts: see `Source`."""
-        files = self._files(int(edges[0]), int(edges[-1]))
+        """Return edges in parts: see `State`."""
+        files = self._snapshot.files_since(int(edges[0]), int(edges[-1]))
         sizes = np.cumsum([0, *(max(note.rows for note in file.notes) for file in files)])
         parts = sizes[np.searchsorted([file.begin for file in files], edges[:-1])] // _PART_ROWS
         bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(edges) - 1]
         return [edges[low : high + 1] for low, high in itertools.pairwise(bounds)]
 
     def asset_ids(self) -> list[str]:
-        """Return assets: see `Source`."""
-        state = self.state()
-
-        def read() -> tuple[list[str], int]:
-            files = self._files(state.end, state.end)
-            return _ranked(itertools.chain.from_iterable(map_parallel(count, files))), 1
+        """Return assets: see `State`."""
 
         def count(file: File) -> list[dict[str, int]]:
             parts = self._iter_rows(file, Predicate(spans=file.bounds), ["asset_id"])
             return [part["asset_id"].to_pandas().value_counts().to_dict() for part in parts]
 
-        found: list[str] = self._kept.get(("assets", state.version), read)
+        def read() -> tuple[list[str], int]:
+            files = self._snapshot.files_since(self.end, self.end)
+            found = _ranked(itertools.chain.from_iterable(map_parallel(count, files)))
+            return found, sum(map(len, found))
+
+        found: list[str] = self._cache.get(("assets", self._snapshot), read)
         return found
 
     def notes(self) -> dict[str, pd.DataFrame]:
-        """Return notes: see `Source`."""
-        return {"coverage": self._archive.coverage(), "limits": self._archive.limits()}
+        """Return notes: see `State`."""
+        limits = limits_frame(self._snapshot)
+        return {"coverage": self._snapshot.coverage.to_frame(), "limits": limits}
 
 
 def _joined(parts: Iterable[pa.Table]) -> pa.Table:
@@ -327,18 +354,15 @@ def _joined(parts: Iterable[pa.Table]) -> pa.Table:
     return canonical(pa.concat_tables(found), sort=False)
 
 
-def _ends(rows: pa.Table, step: int, start: int = 0) -> pa.Table:
-    """Return the first and the last row of each account in each period, also of one from `start`.
+def _has_days(file: File, edges: NDArray[np.int64]) -> bool:
+    """Whether edges that lie within a file are midnights."""
+    return not np.any(edges[(edges > file.begin) & (edges < file.stop)] % _DAY)
 
-    The rows stand in a file's order.
-    """
+
+def _ends(rows: pa.Table, edges: NDArray[np.int64]) -> pa.Table:
+    """Return the first and the last row of each account between edges; in a file's order."""
     rows = rows.unify_dictionaries()
-    times = times_of(rows)
-    periods = times // step * 2 + (times >= start)
-    is_end = np.ones(len(times) + 1, bool)
-    is_end[1:-1] = periods[1:] != periods[:-1]
-    is_end[account_heads(rows)] = True
-    return rows.filter(pa.array(is_end[:-1] | is_end[1:]))
+    return rows.filter(pa.array(first_and_last(account_heads(rows), times_of(rows), edges)))
 
 
 def _ranked(counts: Iterable[Mapping[Any, int]]) -> list[str]:
@@ -347,36 +371,6 @@ def _ranked(counts: Iterable[Mapping[Any, int]]) -> list[str]:
     for each in counts:
         total.update({str(asset): count for asset, count in each.items() if count})
     return sorted(total, key=lambda asset: (-total[asset], asset))
-
-
-class Kept:
-    """What was read last, up to so many rows, for any number of threads."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._lock = most, threading.Lock()
-        self._found: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
-
-    def get(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:  # noqa: ANN401
-        """Return what is kept under a key, or else make it; `make` tells its rows as well."""
-        found = self.peek(key)
-        if found is None:
-            found, size = make()
-            self.put(key, found, size)
-        return found
-
-    def peek(self, key: Hashable) -> Any:  # noqa: ANN401 - whatever was kept
-        """Return what is kept under a key, or `None`."""
-        with self._lock:
-            if key in self._found:
-                self._found.move_to_end(key)
-            return self._found.get(key, (None, 0))[0]
-
-    def put(self, key: Hashable, made: Any, size: int) -> None:  # noqa: ANN401 - likewise
-        """Keep something of so many rows."""
-        with self._lock:
-            self._found[key] = made, size
-            while len(self._found) > 1 and sum(n for _, n in self._found.values()) > self._most:
-                self._found.popitem(last=False)
 
 
 def keys_of(frame: pd.DataFrame) -> list[Key]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,32 +12,31 @@ import pyarrow as pa
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.concentration import concentration, share, top_movers
-from balance_analysis.analysis.flows import deltas, flows
-from balance_analysis.analysis.grid import Grid
+from balance_analysis.analysis.flows import deltas, sum_flows
+from balance_analysis.analysis.grid import Grid, fitting_grid
 from balance_analysis.analysis.history import make_history
-from balance_analysis.analysis.int128 import to_decimals, words_of
+from balance_analysis.analysis.int128 import words_of
 from balance_analysis.analysis.statistics import drawdown, time_weighted_average
 from balance_analysis.analysis.summary import summarize_accounts
-from balance_analysis.analysis.thinning import sort_keys, thin
-from balance_analysis.analysis.totals import events, totals
+from balance_analysis.analysis.thinning import thin_steps
+from balance_analysis.analysis.totals import totals
+from balance_analysis.archive.cache import LruCache
 from balance_analysis.assets import Asset
-from balance_analysis.explorer.query import write_key
-from balance_analysis.explorer.sheets import amounts, to_sheet
-from balance_analysis.explorer.source import DAY, Kept, go_on, keys_of
+from balance_analysis.explorer.query import Query, write_key
+from balance_analysis.explorer.sheets import Sheets, amounts, to_sheet
+from balance_analysis.explorer.source import KEPT_BYTES, go_on, keys_of
 from balance_analysis.filters import Filters
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import between
 from balance_analysis.text import type_label
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.steps import Steps
-    from balance_analysis.explorer.query import Query
-    from balance_analysis.explorer.sheets import Sheet
-    from balance_analysis.explorer.source import History, Key, Source, State
+    from balance_analysis.explorer.source import Check, Edges, History, Key, Source, State
 
 MOST_LISTED: Final = 5000
 """Rows of a table that an answer has at most; the page says where there are more."""
@@ -48,40 +46,37 @@ PAGE: Final = 200
 
 ROW_COLUMNS: Final = ("timestamp", "balance", "delta", "depth")
 
-_KEPT_ROWS: Final = 2_000_000
-_BYTES_A_ROW: Final = 50
-
 MOST_MOVERS: Final = 100
 
-_SECOND: Final = 1_000_000
-_PERIODS: Final = {
-    "minute": 60,
-    "5 minutes": 300,
-    "10 minutes": 600,
-    "30 minutes": 1800,
-    "hour": 3600,
-    "4 hours": 14_400,
-    "day": 86_400,
-    "week": 604_800,
-    "4 weeks": 2_419_200,
-}
-_MONDAY: Final = -3 * DAY
-"""From where periods count, so that weeks begin with Monday."""
-
 _POINTS, _BARS = 300, 100
+
+OF_ASSETS: Final = ("accounts", "holders", "totals", "flows", "movers")
+"""The views of an asset: their frames have a column `asset_id`, and their series are by it."""
+
+_STEP_BYTES: Final = 40
+_STEPS_BYTES: Final = 4000
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at a source: what it held then, and what ends the look if nobody waits for it."""
+    """One question to one state, and what ends the answer where nobody waits for it any more."""
 
-    source: Source
     state: State
-    check: Callable[[], None] = go_on
+    query: Query
+    check: Check = go_on
 
-    def rows(self, filters: Filters, start: int, end: int, *, step: int | None = None) -> History:
-        """Return rows: see `Source`."""
-        return self.source.rows(filters, start, end, step=step, check=self.check)
+    @property
+    def filters(self) -> Filters:
+        """What the accounts of the asset pass, or of all of them."""
+        return Filters(self.query.asset or None)
+
+    def rows(self, filters: Filters, start: int, end: int, *, edges: Edges = None) -> History:
+        """Return rows: see `State`."""
+        return self.state.rows(filters, start, end, edges=edges, check=self.check)
+
+    def held(self, at: int) -> History:
+        """Return rows that tell what every account of the asset, or of all, held at a moment."""
+        return self.rows(self.filters, at, at + 1, edges=np.array([at + 1]))
 
 
 class Explorer:
@@ -93,25 +88,32 @@ class Explorer:
         What to look at.
     most
         Rows of a table of accounts that an answer has at most.
+    cache
+        Where to keep what was answered last, in bytes; by default one of its own.
     """
 
-    def __init__(self, source: Source, *, most: int = MOST_LISTED) -> None:
-        self._source, self._most, self._kept = source, most, Kept(_KEPT_ROWS)
+    def __init__(
+        self, source: Source, *, most: int = MOST_LISTED, cache: LruCache | None = None
+    ) -> None:
+        self._source, self._most = source, most
+        self._kept = LruCache(KEPT_BYTES) if cache is None else cache
 
-    def encode(self, view: str, query: Query, *, check: Callable[[], None] = go_on) -> bytes:
+    def encode(self, view: str, query: Query, *, check: Check = go_on) -> bytes:
         """Return one view as JSON; see `answer`. What was asked for last is kept."""
 
-        def make() -> tuple[bytes, int]:
-            content = msgspec.json.encode(self.answer(view, query, check=check))
-            return content, len(content) // _BYTES_A_ROW
+        def read(state: State) -> bytes:
+            def make() -> tuple[bytes, int]:
+                content = msgspec.json.encode(self._answer(view, Look(state, query, check)))
+                return content, len(content)
 
-        content: bytes = self._kept.get((self._source.state().version, view, query), make)
-        return content
+            key = state.version, view, replace(query, version="")
+            content: bytes = self._kept.get(key, make)
+            return content
 
-    def answer(
-        self, view: str, query: Query, *, check: Callable[[], None] = go_on
-    ) -> dict[str, Any]:
-        """Return one view.
+        return self._source.look(query.version, read)
+
+    def answer(self, view: str, query: Query, *, check: Check = go_on) -> dict[str, Any]:
+        """Return one view, all of it of one state.
 
         Parameters
         ----------
@@ -124,26 +126,61 @@ class Explorer:
         ------
         TooLargeError
             If it needs too many rows.
+        SnapshotGoneError
+            If the state that it is asked of is gone.
         """
-        state = self._source.state()
-        if not query.asset:
-            query = replace(query, asset=next(iter(self._asset_ids(state)), ""))
-        start = max(state.start, min(query.start, state.end - 1))
-        end = max(start + 1, min(query.end, state.end))
-        answer: dict[str, Any] = getattr(self, f"_{view}")(
-            Look(self._source, state, check), replace(query, start=start, end=end)
+        return self._source.look(
+            query.version, lambda state: self._answer(view, Look(state, query, check))
         )
+
+    def _answer(self, view: str, look: Look) -> dict[str, Any]:
+        state, query = look.state, look.query
+        if not query.asset:
+            query = replace(query, asset=next(iter(_asset_ids(state)), ""))
+        if view in OF_ASSETS:
+            return self._answers(view, replace(look, query=query), [query.asset])[query.asset]
+        answer: dict[str, Any] = getattr(self, f"_{view}")(_cut(look, query))
         return answer
 
-    def _asset_ids(self, state: State) -> list[str]:
-        """Return the assets: those that have a name first, then those of most accounts."""
-        return sorted(self._source.asset_ids(), key=lambda asset: asset not in state.assets)
+    def answers(self, view: str, query: Query) -> dict[str, dict[str, Any]]:
+        """Return one of the views of an asset of the one asked for, or of all at once."""
 
-    def _about(self, look: Look, _: Query) -> dict[str, Any]:
+        def read(state: State) -> dict[str, dict[str, Any]]:
+            ids = [query.asset] if query.asset else state.asset_ids()
+            return self._answers(view, Look(state, query), ids) if ids else {}
+
+        return self._source.look(query.version, read)
+
+    def _answers(self, view: str, look: Look, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        found: dict[str, Any] = getattr(self, f"_{view}")(_cut(look, look.query))
+        sheets = {
+            name: Sheets(part, ["asset_id"])
+            for name, part in found.items()
+            if isinstance(part, pd.DataFrame)
+        }
+
+        def part_of(asset: str, name: str) -> object:
+            part = found[name]
+            if name in sheets:
+                return sheets[name].of((asset,))
+            return int(part.get(asset, 0)) if isinstance(part, pd.Series) else part
+
+        return {asset: {name: part_of(asset, name) for name in found} for asset in ids}
+
+    def held(self, asset: str, at: int) -> pd.DataFrame:
+        """Return what every account of an asset held at a moment, as `balance_at` does."""
+
+        def read(state: State) -> pd.DataFrame:
+            table, opening = Look(state, Query(asset)).held(at)
+            return held_at(table, from_microseconds(at), opening=opening)
+
+        return self._source.look("", read)
+
+    def _about(self, look: Look) -> dict[str, Any]:
         state = look.state
-        ids, is_told = self._asset_ids(state), state.known is not None
-        labels = state.assets.labels(ids)
-        told = {one: state.assets.get(one) or Asset(one, 0) for one in ids}
+        ids, is_told, assets = _asset_ids(state), state.known is not None, state.assets
+        labels = assets.labels(ids)
+        told = {one: assets.get(one) or Asset(one, 0) for one in ids}
         return {
             "name": self._source.name,
             "version": state.version,
@@ -156,100 +193,106 @@ class Explorer:
                     "id": one,
                     "label": labels[one],
                     "name": told[one].name,
-                    "decimals": told[one].decimals if one in state.assets else None,
+                    "decimals": told[one].decimals if one in assets else None,
                 }
                 for one in ids
             ],
         }
 
-    def _version(self, look: Look, _: Query) -> dict[str, Any]:
+    def _version(self, look: Look) -> dict[str, Any]:
         return {"version": look.state.version}
 
-    def _accounts(self, look: Look, query: Query) -> dict[str, Any]:
-        held = self.held(query.asset, max(look.state.end - 1, 0), check=look.check)
-        rows = held[has_text(held, query.text)]
-        largest = rows.iloc[by_size(rows["balance"])].head(self._most)
-        return {"count": len(rows), "accounts": _with_keys(largest, ("balance",))}
+    def _accounts(self, look: Look) -> dict[str, Any]:
+        at = max(look.state.end - 1, 0)
+        table, opening = look.held(at)
+        held = held_at(table, from_microseconds(at), opening=opening)
+        rows = held[has_text(held, look.query.text)]
+        listed = self._largest(rows, ("balance",))
+        return {"count": rows["asset_id"].value_counts(), "accounts": listed}
 
-    def held(self, asset: str, at: int, *, check: Callable[[], None] = go_on) -> pd.DataFrame:
-        """Return what every account of an asset held at a moment, as `balance_at` does."""
-        table, opening = self._source.rows(Filters(asset), at, at + 1, step=DAY, check=check)
-        return held_at(table, from_microseconds(at), opening=opening)
+    def _largest(self, held: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+        """Return columns of the accounts of each asset that hold most."""
+        ranked = held.iloc[by_size(held)].groupby("asset_id", observed=True).head(self._most)
+        return _with_keys(ranked, names)
 
-    def _holders(self, look: Look, query: Query) -> dict[str, Any]:
-        at = max(look.state.end - 1, 0) if query.at is None else query.at
+    def _holders(self, look: Look) -> dict[str, Any]:
+        at = max(look.state.end - 1, 0) if look.query.at is None else look.query.at
         moment = from_microseconds(at)
-        table, opening = look.rows(Filters(query.asset), at, at + 1, step=DAY)
+        table, opening = look.held(at)
         shares = share(table, moment, opening=opening)
         shares["since"] = held_at(table, moment, opening=opening)["since"]
-        listed = shares.iloc[by_size(shares["balance"])].head(self._most)
         found = concentration(table, moment, opening=opening)
+        names = ["asset_id", "total", "holders", "unknown", "largest", "herfindahl", "gini"]
         return {
-            "accounts": len(shares),
-            "holders": _with_keys(listed, ("balance", "share", "since")),
-            "concentration": to_sheet(
-                found[["total", "holders", "unknown", "largest", "herfindahl", "gini"]]
-            ),
+            "accounts": shares["asset_id"].value_counts(),
+            "holders": self._largest(shares, ("balance", "share", "since")),
+            "concentration": found[names],
         }
 
-    def _series(self, look: Look, query: Query) -> dict[str, Any]:
-        steps = self._steps(look, query)
+    def _series(self, look: Look) -> dict[str, Any]:
+        query, steps = look.query, self._steps(look)
         lines = {one: draw_line(steps[one], look.state, query) for one in query.accounts}
         return {"series": [{"key": write_key(one), **lines[one]} for one in query.accounts]}
 
-    def _steps(self, look: Look, query: Query) -> dict[Key, Steps]:
+    def _steps(self, look: Look) -> dict[Key, Steps]:
         """Return accounts as steps in the range; files are read once for those of an asset."""
+        query, version = look.query, look.state.version
         found: dict[Key, Steps] = {}
         for account in query.accounts:
-            kept = self._kept.peek((look.state.version, account))
+            kept = self._kept.peek((version, account))
             if kept is not None and kept[0] <= query.start and query.end <= kept[1]:
                 found[account] = kept[2]
         missing = [account for account in query.accounts if account not in found]
         for asset in {account[0] for account in missing}:
             own = [account for account in missing if account[0] == asset]
-            history = look.rows(filters_of(own), query.start, query.end)
-            steps = make_history(*history, None).steps
+            steps = steps_of(look.rows(filters_of(own), query.start, query.end), query)
             numbers = {key: number for number, key in enumerate(keys_of(steps.accounts))}
             for account in own:
                 number = numbers.get(account, len(steps))
                 found[account] = steps.part(number, min(number + 1, len(steps)))
                 kept = query.start, query.end, found[account]
-                self._kept.put((look.state.version, account), kept, len(found[account].times))
+                size = len(found[account].times) * _STEP_BYTES + _STEPS_BYTES
+                self._kept.put((version, account), kept, size)
         return found
 
-    def _totals(self, look: Look, query: Query) -> dict[str, Any]:
-        name, edges = _periods(query, _POINTS)
-        how = Filters(query.asset), query.start, query.end
-        table, opening = look.rows(*how, step=_PERIODS[name] * _SECOND)
-        found = totals(table, freq=_grid(edges), opening=opening)
-        names = ("account_type", "timestamp", "total", "known", "unknown")
-        return {"totals": to_sheet(found, names)}
+    def _totals(self, look: Look) -> dict[str, Any]:
+        query = look.query
+        _, grid = fitting_grid(query.start, query.end, _POINTS)
+        table, opening = look.rows(look.filters, query.start, query.end, edges=grid.edges)
+        found = totals(table, freq=grid, opening=opening)
+        names = ["asset_id", "account_type", "timestamp", "total", "known", "unknown"]
+        return {"totals": found[names]}
 
-    def _flows(self, look: Look, query: Query) -> dict[str, Any]:
-        name, edges = _periods(query, _BARS)
-        sheets = []
-        for part in self._source.parts(edges):
-            asked = Filters(query.asset), int(part[0]), int(part[-1])
-            table, opening = look.rows(*asked)
-            found = flows(table, freq=_grid(part), by="asset_id", opening=opening)
-            sheets.append(to_sheet(found.drop(columns="asset_id")))
-        rows = [row for sheet in sheets for row in sheet["rows"]]
-        return {"freq": name, "flows": {**sheets[0], "rows": rows}}
+    def _flows(self, look: Look) -> dict[str, Any]:
+        query, found = look.query, []
+        name, grid = fitting_grid(query.start, query.end, _BARS)
+        accounts: pd.DataFrame | None = None
+        # The last part has every account, so that the asset is there in all of them.
+        for edges in reversed(look.state.parts(grid.edges)):
+            table, opening = look.rows(look.filters, int(edges[0]), int(edges[-1]))
+            part = Grid(edges, edges[:-1], grid.zone)
+            history = make_history(table, accounts if opening is None else opening, None, freq=part)
+            accounts = history.steps.accounts.iloc[:1].assign(balance=None)
+            found.append(sum_flows(history, "asset_id", full=True))
+        return {"freq": name, "flows": pd.concat(found[::-1]) if found[1:] else found[0]}
 
-    def _movers(self, look: Look, query: Query) -> dict[str, Any]:
-        how = Filters(query.asset), query.start, query.end
-        table, opening = look.rows(*how, step=DAY)
+    def _movers(self, look: Look) -> dict[str, Any]:
+        query = look.query
+        bounds = query.start, query.end
+        table, opening = look.rows(look.filters, *bounds, edges=np.array(bounds))
         found = top_movers(table, **query.bounds, n=MOST_MOVERS, opening=opening)
         return {"movers": _with_keys(found, ("opening", "closing", "net"))}
 
-    def _account(self, look: Look, query: Query) -> dict[str, Any]:
+    def _account(self, look: Look) -> dict[str, Any]:
+        query = look.query
         if not query.accounts:
             return {}
         history = look.rows(filters_of(query.accounts[:1]), query.start, query.end)
         told = tell_accounts(*history, query)
         return {name: to_sheet(frame, own_columns(frame)) for name, frame in told.items()}
 
-    def _rows(self, look: Look, query: Query) -> dict[str, Any]:
+    def _rows(self, look: Look) -> dict[str, Any]:
+        query = look.query
         if not query.accounts:
             return {}
         # How deep it fell is told from its beginning on.
@@ -258,8 +301,22 @@ class Explorer:
         shown = to_sheet(rows.iloc[::-1].iloc[query.page * PAGE :].head(PAGE), ROW_COLUMNS)
         return {"count": len(rows), "pages": -(-len(rows) // PAGE), "rows": shown}
 
-    def _notes(self, look: Look, __: Query) -> dict[str, Any]:
-        return {name: to_sheet(frame) for name, frame in self._source.notes().items()}
+    def _notes(self, look: Look) -> dict[str, Any]:
+        return {name: to_sheet(frame) for name, frame in look.state.notes().items()}
+
+
+def _cut(look: Look, query: Query) -> Look:
+    """Return a question whose range is within what there is."""
+    start, end = max(look.state.start, query.start), min(look.state.end, query.end)
+    if start >= end:  # nothing of it is there, which is told of the range as it is
+        start, end = query.start, max(query.end, query.start + 1)
+    return replace(look, query=replace(query, start=start, end=end))
+
+
+def _asset_ids(state: State) -> list[str]:
+    """Return the assets: those that have a name first, then those of most accounts."""
+    assets = state.assets
+    return sorted(state.asset_ids(), key=lambda asset: asset not in assets)
 
 
 def filters_of(accounts: Sequence[Key]) -> Filters:
@@ -268,21 +325,19 @@ def filters_of(accounts: Sequence[Key]) -> Filters:
     return Filters(assets[0], *(tuple(set(ids)) for ids in (parties, markets, kinds)))
 
 
+def steps_of(history: History, query: Query) -> Steps:
+    """Return accounts as steps, known as far as every change is in the range."""
+    return make_history(*history, None, **query.bounds).steps
+
+
 def draw_line(steps: Steps, state: State, query: Query) -> dict[str, Any]:
     """Return the steps of one account that a chart needs, and the last one before them."""
-    _, times, words, is_known = events(steps)
-    known = np.ones(len(times), bool) if is_known is None else is_known.astype(bool)
-    low = max(int(np.searchsorted(times, query.start, side="right")) - 1, 0)
-    high = int(np.searchsorted(times, query.end))
-    times, words, known = np.maximum(times[low:high], state.start), words[low:high], known[low:high]
-    kept = ~known
-    if len(times):
-        kept[thin(times, sort_keys(words), columns=query.width)] = True
+    line = thin_steps(steps, query.start, query.end, since=state.start, columns=query.width)
     return {
-        "times": times[kept].tolist(),
-        "balances": amounts(to_decimals(words[kept], known[kept])),
-        "opening": low == 0 and len(times) > 0 and not steps.is_row[0],
-        "rows": len(times),
+        "times": line.times.tolist(),
+        "balances": amounts(line.balances),
+        "opening": line.is_opening,
+        "rows": line.count,
     }
 
 
@@ -290,14 +345,14 @@ def tell_accounts(
     table: pd.DataFrame, opening: pd.DataFrame | None, query: Query
 ) -> dict[str, pd.DataFrame]:
     """Return what accounts did in a range, and in each period of it, by account."""
-    _, edges = _periods(query, _BARS)
-    average = time_weighted_average(table, freq=_grid(edges), opening=opening)
-    flowed = flows(table, freq=_grid(edges), opening=opening)
-    keys = [*ACCOUNT_KEY, "start", "end"]
-    counts = dict.fromkeys(("changes", "unknown"), "Int64")  # which a period may lack
-    periods = average.merge(flowed.astype({**average[keys].dtypes, **counts}), on=keys, how="left")
+    _, grid = fitting_grid(query.start, query.end, _BARS)
+    average = time_weighted_average(table, freq=grid, opening=opening)
+    history = make_history(table, opening, None, freq=grid)
+    flowed = sum_flows(history, ACCOUNT_KEY, full=True).drop(
+        columns=average.columns, errors="ignore"
+    )
     summary = summarize_accounts(table, opening=opening, **query.bounds)
-    return {"summary": summary, "periods": periods}
+    return {"summary": summary, "periods": pd.concat([average, flowed], axis=1)}
 
 
 def find_rows(table: pd.DataFrame, opening: pd.DataFrame | None, query: Query) -> pd.DataFrame:
@@ -326,36 +381,16 @@ def has_text(accounts: pd.DataFrame, text: str) -> NDArray[np.bool_]:
     return is_found
 
 
-def by_size(balances: pd.Series[Any]) -> NDArray[np.intp]:
-    """Return the places of balances, the largest first, unknown ones last."""
-    unknown = balances.isna().to_numpy()
-    words = np.where(unknown[:, None], 0, words_of(pa.array(balances.array)))
-    return np.lexsort((~words[:, 0].view(np.uint64), ~words[:, 1], unknown))
+def by_size(held: pd.DataFrame) -> NDArray[np.intp]:
+    """Return the places of accounts: of each asset those that hold most first, unknown last."""
+    unknown = held["balance"].isna().to_numpy()
+    words = np.where(unknown[:, None], 0, words_of(pa.array(held["balance"].array)))
+    assets = held["asset_id"].cat.codes.to_numpy()
+    return np.lexsort((~words[:, 0].view(np.uint64), ~words[:, 1], unknown, assets))
 
 
-def _with_keys(frame: pd.DataFrame, names: Iterable[str]) -> Sheet:
-    """Return columns of a frame behind the account of each row: its key, and what it is."""
+def _with_keys(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+    """Return columns of a frame behind the asset and the account of each row."""
     keys = [write_key(account) for account in keys_of(frame)]
     own = frame.assign(account=pd.Series(keys, index=frame.index, dtype="str"))
-    return to_sheet(own, ["account", *names])
-
-
-def _periods(query: Query, most: int) -> tuple[str, NDArray[np.int64]]:
-    """Return periods of the calendar of which not too many fill the range.
-
-    Returns
-    -------
-    tuple
-        What a period is called, and where periods begin and the last one ends, microseconds; the
-        first and the last are cut where the range is.
-    """
-    length = query.end - query.start
-    fitting = (name for name, each in _PERIODS.items() if length <= each * _SECOND * most)
-    name = next(fitting, "4 weeks")
-    step = _PERIODS[name] * _SECOND
-    first = query.start - (query.start - _MONDAY) % step
-    return name, np.array([query.start, *range(first + step, query.end, step), query.end])
-
-
-def _grid(edges: NDArray[np.int64]) -> Grid:
-    return Grid(edges, edges[:-1], dt.UTC)
+    return own[["asset_id", "account", *names]]

@@ -196,7 +196,9 @@ def _thinned(
     ax: Axes, level: _Level, unit: axes.Unit, *words: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[NDArray[np.float64]]]:
     """Return when to draw what an account held, when each ceases, and amounts of these times."""
-    places = thin(level.times, *map(sort_keys, words), columns=count_columns(ax))
+    is_fresh = np.append(True, level.ceases[:-1] < level.times[1:])
+    keys = map(sort_keys, words)
+    places = thin(level.times, *keys, columns=count_columns(ax), is_fresh=is_fresh)
     amounts = [unit.scale(int128.to_balances(int128.take(each, places))) for each in words]
     return level.times[places], level.ceases[places], amounts
 

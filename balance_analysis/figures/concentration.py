@@ -11,6 +11,7 @@ from matplotlib.ticker import PercentFormatter
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.concentration import concentration
+from balance_analysis.analysis.cuts import settled
 from balance_analysis.analysis.totals import make_groups
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
@@ -117,6 +118,8 @@ def plot_concentration(
     others: dict[str, dict[str, object]] = {"lorenz": {"freq": freq}, "largest": {"when": when}}
     _check(kind, n, others.get(kind))
     told: Any = {"opening": opening, "known": known}
+    if kind == "lorenz" and known is None:  # which asks more than once what the table tells
+        data = settled(data)
     steps, interval = open_figure(data, **told, start=start, end=end)
     unit = axes.unit_of(data, steps.accounts, assets)
     ax = axes.new_axes(ax, size=(7, 4.5) if kind == "lorenz" else (10, 4.5))

@@ -149,7 +149,8 @@ def _draw_bars(
 ) -> list[Artist]:
     starts, ends = (found[name].to_numpy("M8[us]").view(np.int64) for name in ("start", "end"))
     amounts = [unit.scale(found[name].array) for name in ("inflow", "outflow", "net")]
-    places = thin(starts, *amounts, columns=count_columns(ax) // 4)
+    is_unknown = np.isnan(amounts[0])
+    places = thin(starts, *amounts, columns=count_columns(ax) // 4, is_fresh=is_unknown)
     left, right = to_dates(starts[places]), to_dates(ends[places])
     margin = (right - left) * _GAP / 2
     within = left + margin, right - margin

@@ -75,12 +75,9 @@ def finish(
 
     Parameters
     ----------
-    handles
-        What a legend shows of the data; the first ones where there is no room for all.
-    notes
-        What it shows besides, such as hatches.
-    says
-        What it says above them.
+    handles, notes, says
+        What a legend shows of the data, the first ones where there is no room for all; what it
+        shows besides, such as hatches; and what it says above them.
     ends
         Whether the handles are lines that are named at their ends instead, where there is room.
     """
@@ -107,19 +104,15 @@ class Layout:
 
     Attributes
     ----------
-    ax
-        The Axes.
-    before
-        The locator that the Axes had, such as that of an inset.
+    ax, before
+        The Axes, and the locator that it had, such as that of an inset.
     words
         The title and the label of the y axis, each with its words and size; none for an Axes that
         only lies on another one.
     handles, notes, says, ends
         As for `finish`.
-    x, y
-        The limits without the strips for words.
-    strip
-        The height of the legend, in points.
+    x, y, strip
+        The limits without the strips for words, and the height of the legend, in points.
     """
 
     ax: Axes
@@ -249,13 +242,10 @@ class Layout:
 def _fit_legend(
     labels: Sequence[str], notes: Sequence[str], says: str, width: float, height: float
 ) -> tuple[float, int, int, list[str], str] | None:
-    """Return how a legend has room: labels are counted that have none, and cut that are too long.
+    """Return how a legend has room, or `None`: labels without room are counted, long ones cut.
 
-    Returns
-    -------
-    tuple or None
-        The size of letters, the number of columns, how many labels are shown, all entries, and what
-        stands above them, in lines; `None` where nothing has room.
+    That is the size of letters, the number of columns, how many labels are shown, all entries, and
+    what stands above them, in lines.
     """
     choices = [(size, len(labels), _HIGH) for size in _SIZES]
     choices += [(_SIZES[-1], len(labels), _HIGHEST)]

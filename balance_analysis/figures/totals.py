@@ -12,7 +12,7 @@ from matplotlib.patches import StepPatch
 
 from balance_analysis.analysis.grid import Frequency, make_grid
 from balance_analysis.analysis.steps import Steps, cut
-from balance_analysis.analysis.thinning import sort_keys, thin
+from balance_analysis.analysis.thinning import fresh_of, sort_keys, thin
 from balance_analysis.analysis.totals import Groups, events, make_groups, sum_at
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
@@ -304,7 +304,9 @@ def _change_points(stack: Stack, *, columns: int) -> NDArray[np.int64]:
     if stack.is_stacked:
         tops = tops.cumsum(axis=0)
     parts = tops / np.where(tops[-1], tops[-1], 1) if stack.shares else tops
-    return times[thin(times, *parts, columns=columns)]
+    stretches = np.searchsorted(np.array(stack.interval.gaps).ravel(), times, side="right")
+    is_fresh = np.diff(stretches, prepend=0) > 0
+    return times[thin(times, *parts, columns=columns, is_fresh=is_fresh)]
 
 
 def _sums(stack: Stack, points: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -333,7 +335,8 @@ def _draw_groups(
         levels[:, is_unknown] = np.nan
     drawn: list[Artist] = []
     for number, (level, own, told) in enumerate(zip(levels, stack.styles, styles, strict=True)):
-        places = thin(edges[:-1], np.nan_to_num(level), columns=count_columns(ax))
+        is_fresh, columns = fresh_of(~np.isnan(level)), count_columns(ax)
+        places = thin(edges[:-1], np.nan_to_num(level), columns=columns, is_fresh=is_fresh)
         times = edges[[*places, -1]]
         if stack.is_stacked:
             look = {

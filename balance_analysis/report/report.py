@@ -52,8 +52,8 @@ def write_report(
     largest, and says so.
 
     A source is reported on as it is: what is missing, unproven or not known in it stands at the
-    top, and what may have changed there is unknown. An archive is verified, for which all of its
-    files are read.
+    top, and what may have changed there is unknown. Where a sum has more than 38 digits, the page
+    says so instead of that view. An archive is verified, for which all of its files are read.
 
     Parameters
     ----------
@@ -82,8 +82,6 @@ def write_report(
         If there is no archive, or it can't be read.
     CheckError
         If two rows of one account and timestamp differ in balance.
-    OverflowError
-        If a sum has more than 38 digits.
     ValueError, TypeError
         If an account is not in the data, an option is malformed, or `start` is not before the end;
         or if the file would lie in an archive, or replace that of `assets`.

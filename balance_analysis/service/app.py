@@ -22,15 +22,16 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from balance_analysis.archive.cache import LruCache
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.snapshot import with_snapshot
 from balance_analysis.errors import ArchiveError
 from balance_analysis.explorer.page import POLICY, static_files
 from balance_analysis.explorer.query import VIEWS
-from balance_analysis.explorer.source import ArchiveSource
+from balance_analysis.explorer.source import KEPT_BYTES, ArchiveSource
 from balance_analysis.explorer.views import Explorer
 from balance_analysis.service.changes import Changes
-from balance_analysis.service.coverage import View, unavailable
+from balance_analysis.service.coverage import block_headers, unavailable
 from balance_analysis.service.errors import Code, RefusedError
 from balance_analysis.service.explore import answer_view
 from balance_analysis.service.guards import (
@@ -117,8 +118,9 @@ def create_app(
     origins = [*allow_origins] if allow_origins else [] if is_private else ["*"]
     named = hosts_of(origins)
     archive.status(count_accounts=False)
-    changes = Changes(archive, strict_coverage=strict_coverage)
-    metrics, explorer = Metrics(), Explorer(ArchiveSource(archive))
+    cache = LruCache(KEPT_BYTES)
+    changes = Changes(archive, strict_coverage=strict_coverage, cache=cache)
+    metrics, explorer = Metrics(), Explorer(ArchiveSource(archive, cache=cache), cache=cache)
     pages, views = Turns(timeout, most=MOST_AT_ONCE), Turns(timeout, most=MOST_VIEWS)
 
     def find_page(
@@ -224,13 +226,13 @@ def _limits(archive: Archive) -> Response:
         If the archive holds none, or can't be read.
     """
     try:
-        view, rows = with_snapshot(archive.store, lambda x: (View(x, ()), read_limits(x)))
-    except (ArchiveError, OSError, ValueError) as error:
+        snapshot, rows = with_snapshot(archive.store, lambda now: (now, read_limits(now)))
+    except (ArchiveError, OSError) as error:
         raise unavailable(error) from error
     if not rows.num_rows:
         raise RefusedError("the archive holds no network limits", code=Code.NOT_FOUND)
     body = msgspec.json.encode({"limits": _fields(rows.slice(rows.num_rows - 1))})
-    return Response(body, media_type="application/json", headers=view.headers())
+    return Response(body, media_type="application/json", headers=block_headers(snapshot))
 
 
 def _fields(row: pa.Table) -> dict[str, Any]:

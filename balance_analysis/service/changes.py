@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -17,27 +16,34 @@ import pyarrow as pa
 from starlette.responses import Response
 
 from balance_analysis.archive.datafile import Predicate
+from balance_analysis.archive.snapshot import with_snapshot
+from balance_analysis.errors import ArchiveError
 from balance_analysis.explorer.source import go_on
 from balance_analysis.filters import Filters
 from balance_analysis.schema import ARROW_SCHEMA
-from balance_analysis.service.coverage import ALWAYS, Catalog, headers_of, unavailable
+from balance_analysis.service.coverage import (
+    ALWAYS,
+    block_headers,
+    headers_of,
+    parts_of,
+    unavailable,
+)
 from balance_analysis.service.errors import Code, RefusedError
 from balance_analysis.service.listing import ServedPage, encode_cursor, foreign, in_order, render
 from balance_analysis.service.parameters import AFTER, BEFORE, Query, read_parameters
-from balance_analysis.service.reader import Nearest, Reader, StaleError
+from balance_analysis.service.reader import Nearest, Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Executor
 
+    from balance_analysis.archive.cache import LruCache
     from balance_analysis.archive.scan import File
+    from balance_analysis.archive.snapshot import Snapshot
     from balance_analysis.archives import Archive
-    from balance_analysis.service.coverage import View
     from balance_analysis.service.listing import ListedRows, Place
     from balance_analysis.spans import Span
 
-_PAUSES: Final = (0.05, 0.1, 0.2, 0.4, None)
-"""Seconds until a page is looked for again while files are replaced under it."""
 
 _AHEAD: Final = 8
 """The most files that are read at once for one page."""
@@ -53,10 +59,14 @@ class Changes:
     strict_coverage
         Whether to refuse a request that reaches outside of what the archive vouches for, rather
         than to answer it with a warning.
+    cache
+        Where to keep what was read last, in bytes; by default one of its own.
     """
 
-    def __init__(self, archive: Archive, *, strict_coverage: bool = False) -> None:
-        self._catalog, self._reader = Catalog(archive.store), Reader(archive.store)
+    def __init__(
+        self, archive: Archive, *, strict_coverage: bool = False, cache: LruCache | None = None
+    ) -> None:
+        self._store, self._reader = archive.store, Reader(archive.store, cache=cache)
         self._strict = strict_coverage
 
     def answer(
@@ -83,38 +93,37 @@ class Changes:
             If the request is wrong, reaches outside of the coverage though that is refused, or the
             archive can't be read.
         """
-        failure: StaleError | None = None
-        for pause in _PAUSES:
+
+        def read(snapshot: Snapshot) -> Response:
             check()
-            try:
-                finder = Finder(self._catalog.view(), self._reader, check, pool)
-                return self._answer(items, finder)
-            except StaleError as error:
-                failure = error
-                time.sleep(pause or 0)
-        raise unavailable(failure)
+            return self._answer(items, Finder(snapshot, self._reader, check, pool))
+
+        try:
+            return with_snapshot(self._store, read)
+        except (ArchiveError, OSError) as error:
+            raise unavailable(error) from error
 
     def _answer(self, items: Sequence[tuple[str, str]], finder: Finder) -> Response:
         query = read_parameters(items, is_known_type=finder.has_account_type)
-        lacking = headers_of(finder.view, query)
+        lacking = headers_of(finder.snapshot, query)
         if lacking and self._strict:
             words = lacking["Warning"].partition('"')[2].rstrip('"')
             raise RefusedError(
                 f"the archive does not vouch for all of this: {words}", code=Code.OUT_OF_RANGE
             )
         body = render(finder.page(query))
-        headers = finder.view.headers() | lacking
+        headers = block_headers(finder.snapshot) | lacking
         return Response(body, media_type="application/json", headers=headers)
 
 
 @dataclass(frozen=True, slots=True)
 class Finder:
-    """Finds rows in an archive at one moment.
+    """Finds rows in one state of an archive.
 
     Attributes
     ----------
-    view
-        The archive.
+    snapshot
+        The state.
     reader
         Of its files.
     check
@@ -123,7 +132,7 @@ class Finder:
         Where files are read side by side.
     """
 
-    view: View
+    snapshot: Snapshot
     reader: Reader
     check: Callable[[], None]
     pool: Executor | None
@@ -135,8 +144,8 @@ class Finder:
         ------
         RefusedError
             If the cursor marks no row of the archive.
-        StaleError
-            If a file has been replaced meanwhile.
+        SnapshotGoneError
+            If a file was replaced meanwhile.
         """
         cursor, filters = query.cursor, query.filters
         start = ALWAYS[0] if query.start is None else query.start
@@ -186,7 +195,7 @@ class Finder:
         if cursor is not None:
             block = cursor.time
             start, end = (start, min(end, block + 1)) if descending else (max(start, block), end)
-        parts = self.view.parts(start, end, descending=descending)
+        parts = parts_of(self.snapshot, start, end, descending=descending)
 
         allowed = filters.allowed()
 

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import bisect
 import logging
-import threading
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from balance_analysis.archive.snapshot import read_snapshot
-from balance_analysis.errors import ArchiveError
 from balance_analysis.schema import from_microseconds
 from balance_analysis.service.errors import Code, RefusedError
 from balance_analysis.spans import clipped
@@ -23,11 +20,9 @@ from balance_analysis.text import list_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.manifest import About
     from balance_analysis.archive.scan import File
     from balance_analysis.archive.snapshot import Snapshot
-    from balance_analysis.archive.store import Store
     from balance_analysis.filters import Filters
     from balance_analysis.service.parameters import Query
     from balance_analysis.spans import Span
@@ -43,75 +38,39 @@ _MOST: Final = 50
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """An archive at one moment: its state, and its files in time order."""
+def parts_of(
+    snapshot: Snapshot, start: int, end: int, *, descending: bool
+) -> Iterator[tuple[File, Span]]:
+    """Yield the files that may have rows in the covered parts of [start, end), in time order.
 
-    snapshot: Snapshot
-    files: tuple[File, ...]
-
-    @property
-    def about(self) -> About:
-        """What it is bound to."""
-        return self.snapshot.about
-
-    @property
-    def coverage(self) -> Coverage:
-        """What it knows."""
-        return self.snapshot.coverage
-
-    def parts(self, start: int, end: int, *, descending: bool) -> Iterator[tuple[File, Span]]:
-        """Yield the files that may have rows in the covered parts of [start, end), in time order.
-
-        Each comes with the part of it that is asked for.
-        """
-        low = bisect.bisect_right(self.files, start, key=lambda file: file.stop)
-        high = bisect.bisect_left(self.files, end, key=lambda file: file.begin)
-        step = -1 if descending else 1
-        for file in self.files[low:high][::step]:
-            for begin, stop in clipped(file.spans[::step], start, end):
-                if any(note.first < stop and note.last >= begin for note in file.notes):
-                    yield file, (begin, stop)
-
-    def headers(self) -> dict[str, str]:
-        """Return the headers that tell up to where the archive knows, where it does.
-
-        `X-Block-Timestamp` is the end of the coverage in nanoseconds, and `X-Block-Height` the last
-        block that the node held which was asked for its last part.
-        """
-        headers = {}
-        for newest in self.coverage.intervals[-1:]:
-            headers["X-Block-Timestamp"] = str(newest.end * 1000)
-            if newest.block_height is not None:
-                headers["X-Block-Height"] = str(newest.block_height)
-        return headers
+    Each comes with the part of it that is asked for.
+    """
+    files, step = _files_of(snapshot), -1 if descending else 1
+    low = bisect.bisect_right(files, start, key=lambda file: file.stop)
+    high = bisect.bisect_left(files, end, key=lambda file: file.begin)
+    for file in files[low:high][::step]:
+        for begin, stop in clipped(file.spans[::step], start, end):
+            if any(note.first < stop and note.last >= begin for note in file.notes):
+                yield file, (begin, stop)
 
 
-class Catalog:
-    """Tells what an archive holds, from any number of threads."""
+@lru_cache(maxsize=4)
+def _files_of(snapshot: Snapshot) -> list[File]:
+    return snapshot.files(*ALWAYS)
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._lock = threading.Lock()
-        self._view: View | None = None
 
-    def view(self) -> View:
-        """Return what the archive holds now.
+def block_headers(snapshot: Snapshot) -> dict[str, str]:
+    """Return the headers that tell up to where the archive knows, where it does.
 
-        Raises
-        ------
-        RefusedError
-            If the archive is not there, or is damaged.
-        """
-        try:
-            snapshot = read_snapshot(self._store)
-            with self._lock:
-                if self._view is None or snapshot != self._view.snapshot:
-                    files = sorted(snapshot.files(), key=lambda file: file.begin)
-                    self._view = View(snapshot, tuple(files))
-                return self._view
-        except (ArchiveError, OSError, ValueError) as error:
-            raise unavailable(error) from error
+    `X-Block-Timestamp` is the end of the coverage in nanoseconds, and `X-Block-Height` the last
+    block that the node held which was asked for its last part.
+    """
+    headers = {}
+    for newest in snapshot.coverage.intervals[-1:]:
+        headers["X-Block-Timestamp"] = str(newest.end * 1000)
+        if newest.block_height is not None:
+            headers["X-Block-Height"] = str(newest.block_height)
+    return headers
 
 
 def unavailable(error: Exception | None) -> RefusedError:
@@ -124,7 +83,7 @@ def unavailable(error: Exception | None) -> RefusedError:
     )
 
 
-def headers_of(view: View, query: Query) -> dict[str, str]:
+def headers_of(snapshot: Snapshot, query: Query) -> dict[str, str]:
     """Return the headers that tell what may be missing in an answer; none where it is whole.
 
     `Warning` says it in words. `X-Incomplete` has all stretches of the range that may lack rows,
@@ -132,24 +91,24 @@ def headers_of(view: View, query: Query) -> dict[str, str]:
     """
     if query.filters is None:
         return {}
-    found = [*_times(view, query), *_accounts(view.about, query.filters)]
+    found = [*_times(snapshot, query), *_accounts(snapshot.about, query.filters)]
     if not found:
         return {}
     words = list_text(found, SHOWN, sep="; ", rest="and {} more")
-    stretches = ", ".join(f"{a * 1000}-{b * 1000}" for a, b in _incomplete(view, query))
+    stretches = ", ".join(f"{a * 1000}-{b * 1000}" for a, b in _incomplete(snapshot, query))
     return {"Warning": f'199 - "{words}"', "X-Incomplete": stretches}
 
 
-def _incomplete(view: View, query: Query) -> list[Span]:
-    start, end = _range(view, query)
-    stretches = _without_margin(view.coverage.missing(start, end), start, end)
-    if query.filters is not None and any(_accounts(view.about, query.filters)):
+def _incomplete(snapshot: Snapshot, query: Query) -> list[Span]:
+    start, end = _range(snapshot, query)
+    stretches = _without_margin(snapshot.coverage.missing(start, end), start, end)
+    if query.filters is not None and any(_accounts(snapshot.about, query.filters)):
         stretches = [(start, end)] if start < end else []
     return stretches if len(stretches) <= _MOST else [(stretches[0][0], stretches[-1][1])]
 
 
-def _range(view: View, query: Query) -> Span:
-    first, last = view.coverage.bounds(proven=False)
+def _range(snapshot: Snapshot, query: Query) -> Span:
+    first, last = snapshot.coverage.bounds(proven=False)
     return first if query.start is None else query.start, last if query.end is None else query.end
 
 
@@ -162,8 +121,8 @@ def _without_margin(stretches: list[Span], start: int, end: int) -> list[Span]:
     return stretches[1:] if is_margin else stretches
 
 
-def _times(view: View, query: Query) -> Iterator[str]:
-    coverage, (start, end) = view.coverage, _range(view, query)
+def _times(snapshot: Snapshot, query: Query) -> Iterator[str]:
+    coverage, (start, end) = snapshot.coverage, _range(snapshot, query)
     if query.start is not None and query.end is not None and start >= end:
         return
     if not coverage.intervals:

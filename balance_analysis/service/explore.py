@@ -8,7 +8,7 @@ import pyarrow as pa
 from starlette.responses import Response
 
 from balance_analysis.analysis.steps import in_one_thread
-from balance_analysis.errors import BalanceAnalysisError
+from balance_analysis.errors import BalanceAnalysisError, SnapshotGoneError
 from balance_analysis.explorer.query import read_query
 from balance_analysis.explorer.source import TooLargeError
 from balance_analysis.service.coverage import unavailable
@@ -31,7 +31,8 @@ def answer_view(
     Raises
     ------
     RefusedError
-        If a parameter is wrong, the view needs too many rows, or the archive can't be read.
+        If a parameter is wrong, the view needs too many rows, the state that it is asked of is
+        gone, or the archive can't be read.
     """
     try:
         query = read_query(view, [(name, text) for name, text in items if name != "pretty"])
@@ -41,6 +42,12 @@ def answer_view(
         check()
         with in_one_thread():  # the other processors are for pages
             content = explorer.encode(view, query, check=check)
+    except SnapshotGoneError as error:
+        raise RefusedError(
+            "the archive has changed, and this state of it is gone: ask /explore/about for the "
+            "current one",
+            code=Code.ABORTED,
+        ) from error
     except (TooLargeError, OverflowError) as error:
         raise RefusedError(str(error), code=Code.OUT_OF_RANGE) from error
     except (BalanceAnalysisError, OSError) as error:

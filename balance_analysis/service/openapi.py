@@ -39,6 +39,7 @@ _MEANINGS: Final = {
     "text": "Part of an id or of a type, whatever its case.",
     "width": "How many points across the chart has.",
     "page": "Which page, from 0.",
+    "version": "The state to answer from, as `about` tells it; by default the current one.",
 }
 _EXAMPLES: Final = {
     CHANGES: "?pagination.first=5&pagination.newestFirst=false"
@@ -59,7 +60,7 @@ def _view(name: str) -> dict[str, Any]:
     """Return the operation of a view of the explorer."""
     about, parameters = VIEWS[name]
     answer = {"$ref": "#/components/schemas/View"}
-    refused = ("400", "403", "405", "414", "416", "429", "500", "503", "504")
+    refused = ("400", "403", "405", "409", "414", "416", "429", "500", "503", "504")
     return {
         "operationId": f"explore{name.capitalize()}",
         "summary": f"Explore: {name}",

@@ -7,26 +7,16 @@ for one page will ask for the next.
 
 from __future__ import annotations
 
-import hashlib
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
-from balance_analysis.archive.datafile import (
-    DataFile,
-    Footer,
-    OtherFileError,
-    Predicate,
-    check_footer,
-    read_footer,
-    times_of,
-)
-from balance_analysis.errors import ArchiveError
+from balance_analysis.archive.cache import LruCache
+from balance_analysis.archive.datafile import DataFile, Footer, Predicate, times_of
+from balance_analysis.archive.scan import opened
 from balance_analysis.schema import ARROW_SCHEMA
 
 if TYPE_CHECKING:
@@ -36,8 +26,8 @@ if TYPE_CHECKING:
     from balance_analysis.archive.store import Store
     from balance_analysis.spans import Span
 
-_FOOTERS: Final = 2000
-"""Footers that are kept, some 30 KB each."""
+_FOOTER_BYTES: Final = 30_000
+"""What a footer takes, about."""
 
 _FEW: Final = 2
 """So many row groups are read at once, whole: looking first would take longer."""
@@ -48,12 +38,8 @@ _AT_ONCE: Final = 32
 _WHOLE_AT_ONCE: Final = 4
 """Files that are read whole at once: each takes three times its rows' memory."""
 
-_KEPT_BYTES: Final = 96_000_000
+KEPT_BYTES: Final = 200_000_000
 KEPT_ROWS: Final = 1_000_000
-
-
-class StaleError(Exception):
-    """A file is not what the coverage said: it has been replaced since, or is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +99,17 @@ class Reader:
     ----------
     store
         The archive's files.
+    cache
+        Where to keep what was read last, in bytes; by default one of its own.
     kept_rows
         Files of more rows are not read whole and kept, but read anew for each page, in parts.
     """
 
-    def __init__(self, store: Store, *, kept_rows: int = KEPT_ROWS) -> None:
+    def __init__(
+        self, store: Store, *, cache: LruCache | None = None, kept_rows: int = KEPT_ROWS
+    ) -> None:
         self._store, self._kept_rows = store, kept_rows
-        self._parse = lru_cache(maxsize=_FOOTERS)(Footer)
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[str, pa.Table] = OrderedDict()
+        self._kept = LruCache(KEPT_BYTES) if cache is None else cache
         # So that many who ask for the same file at once read it once.
         self._turns = [threading.Lock() for _ in range(_WHOLE_AT_ONCE)]
 
@@ -141,42 +129,32 @@ class Reader:
 
         Raises
         ------
-        StaleError
-            If the file is not what the coverage said.
+        SnapshotGoneError
+            If the file was replaced since.
+        ArchiveError
+            If it is damaged.
         """
-        try:
-            is_small = max(note.rows for note in file.notes) <= self._kept_rows
-            if is_small and predicate.spans and not predicate.allowed:
-                return nearest.within(self._whole(file), predicate.spans[0])
-            with self._store.open(file.name) as source:
-                footer = check_footer(source, file.notes, self._parse)
-                return _part(DataFile(source, footer), predicate, nearest, check)
-        except (pa.ArrowException, OSError, ArchiveError) as error:
-            raise StaleError(f"{file}: {error}") from error
+        is_small = max(note.rows for note in file.notes) <= self._kept_rows
+        if is_small and predicate.spans and not predicate.allowed:
+            return nearest.within(self._whole(file), predicate.spans[0])
+        with opened(self._store, file, self._parse) as data:
+            return _part(data, predicate, nearest, check)
+
+    def _parse(self, content: bytes) -> Footer:
+        footer: Footer = self._kept.get(content, lambda: (Footer(content), _FOOTER_BYTES))
+        return footer
 
     def _whole(self, file: File) -> pa.Table:
-        """Return all rows of a file in time order; its bytes must be what is noted."""
-        with self._store.open(file.name) as source:
-            size = source.size()
-        digest = next((note.sha256 for note in file.notes if note.size == size), "")
-        with self._turns[hash(digest) % len(self._turns)]:
-            with self._lock:
-                if digest in self._kept:
-                    self._kept.move_to_end(digest)
-                    return self._kept[digest]
-            content = self._store.read(file.name) or b""
-            digest = hashlib.sha256(content).hexdigest()
-            if digest not in {note.sha256 for note in file.notes}:
-                raise OtherFileError("it has other content than was written")
-            source = pa.BufferReader(content)
-            rows = DataFile(source, Footer(read_footer(source))).read(use_threads=True)
-            rows = rows.cast(ARROW_SCHEMA).unify_dictionaries()
+        """Return all rows of a file in time order."""
+
+        def read() -> tuple[pa.Table, int]:
+            with opened(self._store, file, self._parse) as data:
+                rows = data.read(use_threads=True).cast(ARROW_SCHEMA).unify_dictionaries()
             rows = rows.take(pa.array(np.argsort(times_of(rows)))).combine_chunks()
-            with self._lock:
-                self._kept[digest] = rows
-                while sum(kept.nbytes for kept in self._kept.values()) > _KEPT_BYTES:
-                    self._kept.popitem(last=False)
-            return rows
+            return rows, rows.nbytes
+
+        with self._turns[hash(file.name) % len(self._turns)]:
+            return self._kept.get((file.name, file.notes), read)
 
 
 def _part(

@@ -57,6 +57,7 @@ FUNCTIONS = {
     "flow pictures": lambda table, **how: ba.plot_flows(only_vote(table), **how),
     "balance pictures": lambda table, **how: ba.plot_balances(only_vote(table), **how),
     "total pictures": lambda table, **how: ba.plot_totals(only_vote(table), **how),
+    "pictures of holders": lambda table, **how: ba.plot_concentration(only_vote(table), **how),
     "activity pictures": ba.plot_activity,
 }
 SELECTIONS = {

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.analysis.grid import count_before, make_grid, to_instants
+from balance_analysis.analysis.grid import count_before, fitting_grid, make_grid, to_instants
 
-HOUR = 3_600_000_000
+MINUTE = 60_000_000
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
 EXTREMES = np.array([np.iinfo(np.int64).min, np.iinfo(np.int64).max])
 
 moments = st.integers(-(2**60), 2**60)
@@ -221,3 +223,42 @@ def test_days_after_a_skipped_midnight_begin_at_midnight(zone, start, offset, wi
     found = grid(rows, tz=zone, start=start if with_start else None)
     clocks = [str(moment.time()) for moment in bounds(found)["start"]]
     assert clocks == ["01:00:00", "00:00:00", "00:00:00"]
+
+
+@given(
+    st.integers(1_500_000_000, 1_700_000_000),
+    st.floats(0, 10),
+    st.sampled_from((0, HOUR, DAY)),
+    st.sampled_from((4, 30, 300)),
+)
+def test_periods_that_fit_a_range_are_those_of_the_calendar(second, size, unit, most):
+    start = second * 1_000_000 // max(unit, 1) * max(unit, 1)
+    end = start + max(int(MINUTE * 10**size) // max(unit, 1), 1) * max(unit, 1)
+    name, grid = fitting_grid(start, end, most)
+    edges = grid.edges.tolist()
+    assert edges == sorted({*edges, start, end})
+    assert grid.points.tolist() == edges[:-1]
+    assert (edges[0], edges[-1]) == (start, end)
+    inner = pd.to_datetime(edges[1:-1], unit="us", utc=True)
+    assert len(inner) <= most or name == "year"
+    begins = {
+        "week": inner.day_of_week == 0,
+        "month": inner.day == 1,
+        "quarter": (inner.day == 1) & (inner.month % 3 == 1),
+        "year": inner.day_of_year == 1,
+    }
+    if name in begins:
+        assert (begins[name] & (inner == inner.normalize())).all()
+    lengths = set(np.diff(edges[1:-1]).tolist())
+    fixed = {"minute": MINUTE, "5 minutes": 5 * MINUTE, "hour": HOUR, "4 hours": 4 * HOUR}
+    if name in fixed:
+        assert lengths <= {fixed[name]}
+        assert not any(edge % fixed[name] for edge in edges[1:-1])
+    # A shorter one would have been too many; one that is as short as a minute may be few.
+    assert name == "minute" or len(inner) > most // 8 - 1
+
+
+def test_a_range_of_the_far_future_has_periods_as_well():
+    last = 253_402_214_400_000_000
+    _, grid = fitting_grid(last - 3 * HOUR, last, 100)
+    assert grid.edges[[0, -1]].tolist() == [last - 3 * HOUR, last]

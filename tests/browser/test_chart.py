@@ -142,12 +142,23 @@ def test_times_stand_at_whole_units_of_the_calendar_and_apart(page, length, firs
         ([None, None], {}, []),
         ([0, 0], {"log": True}, []),
         ([0, 1], {"levels": ["no", "yes"]}, ["no", "yes"]),
+        (
+            [1e-20, 1],
+            {"log": True, "style": "percent"},
+            ["1E-18%", "1E-13%", "1E-8%", "0.001%", "100%"],
+        ),
         ([0.25, 0.5], {"style": "percent"}, ["25%", "30%", "35%", "40%", "45%", "50%"]),
     ],
 )
 def test_values_have_round_ticks(page, values, options, ticks):
     found = draw(page, {"times": [BEGIN, BEGIN + DAY // 2], "values": values}, **options)
     assert found["ticks"] == ticks
+
+
+def test_a_scale_with_both_signs_has_ticks_that_stand_apart(page):
+    periods = {"times": [BEGIN, BEGIN + DAY // 2], "ends": [BEGIN + DAY // 2, BEGIN + DAY]}
+    found = draw(page, {**periods, "values": [4e9, -2e6]}, bars=True, log=True)
+    assert found["ticks"] == ["-1M", "0", "1M", "100M", "10B"]
 
 
 def test_bars_fill_their_periods_from_0_up_and_down(page):

@@ -15,6 +15,7 @@ import balance_analysis as ba
 from balance_analysis.archive.manifest import About, write_about
 from balance_analysis.archive.store import Store
 from balance_analysis.filters import Filters
+from balance_analysis.known import note_known
 from balance_analysis.report.report import write_report
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.service.app import create_app
@@ -287,6 +288,29 @@ def test_hovering_tells_exact_balances_and_how_they_are_known(open_page, demo):
     assert readout(page)[1][0][0] == "unknown"
 
 
+def test_nothing_is_carried_into_what_is_not_known(open_page, tmp_path):
+    key = ("VOTE", "ACCOUNT_TYPE_GENERAL", party(1), "")
+    table = table_of([(*key, START, 5), (*key, START + DAY, 7), (*key, START + 6 * DAY, 9)])
+    note_known(table, [(START, START + 2 * DAY), (START + 4 * DAY, START + 8 * DAY)])
+    write_report(table, tmp_path / "report.html", end=from_microseconds(START + 10 * DAY))
+    page = open_page((tmp_path / "report.html").as_uri())
+    box = page.locator("#chart .plot").bounding_box()
+    told = []
+    for day in (0.5, 1.5, 2.5, 5, 7, 9):
+        page.mouse.move(box["x"] + box["width"] * day / 10, box["y"] + 50)
+        told += [tuple(row) for row in readout(page)[1]]
+    since = [f"{from_microseconds(START + day * DAY):%Y-%m-%d %H:%M:%S}" for day in range(9)]
+    gone = ("unknown", f"since {since[2]}")
+    assert told == [
+        ("5", f"carried since {since[0]}"),
+        ("7", f"carried since {since[1]}"),
+        gone,
+        gone,
+        ("9", f"carried since {since[6]}"),
+        ("unknown", f"since {since[8]}"),
+    ]
+
+
 def test_hovering_over_thinned_steps_tells_the_very_row_at_that_time(open_page, thick):
     url, archive = thick
     page = open_page(url)
@@ -415,6 +439,17 @@ def test_a_download_has_the_cells_that_write_table_writes(open_page, tmp_path):
             )
 
     assert cells(waited.value.path()) == cells(tmp_path / "held.csv")
+
+
+def test_a_view_of_sums_that_pass_38_digits_says_so_and_the_others_are_there(open_page, tmp_path):
+    rows = [("BIG", "ACCOUNT_TYPE_GENERAL", party(n), "", START, LARGEST) for n in range(3)]
+    write_report(table_of(rows), tmp_path / "report.html")
+    page = open_page(f"{(tmp_path / 'report.html').as_uri()}#tab=totals")
+    assert "more than 38 digits" in page.locator("#panel [role=alert]").inner_text()
+    assert f"{LARGEST:,}" in page.locator("#readout").inner_text()
+    page.get_by_role("tab", name="Account").click()
+    settle(page)
+    assert page.locator("#panel td").count() > 0
 
 
 def test_balances_of_38_digits_are_shown_whole(open_page, frozen):
@@ -592,3 +627,17 @@ def test_a_report_of_a_table_with_many_accounts_stays_below_8_screens(open_page,
     assert column(page, 1)[0] == f"general · 000000…{1479:04x}"
     assert page.get_by_text("21 to 40 of 1,500").is_visible()
     assert page.evaluate("document.documentElement.scrollHeight") < 8 * 900
+
+
+def test_a_page_whose_state_is_gone_begins_anew_with_the_current_one(open_page, demo):
+    page, asked = open_page(demo), []
+    page.on("request", lambda request: asked.append(request.url))
+    page.route("**/explore/movers*", lambda route: route.fulfill(status=409, json={}), times=1)
+    with page.expect_request("**/explore/about*"):
+        page.get_by_role("tab", name="Movers").click()
+    settle(page)
+    assert column(page, 4, "Movers")
+    version = page.request.get(f"{demo}/explore/version").json()["version"]
+    views = [url for url in asked if re.search("/explore/(?!about|version)", url)]
+    assert views
+    assert {parse_qs(url.partition("?")[2])["version"][0] for url in views} == {version}

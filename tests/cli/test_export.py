@@ -349,7 +349,7 @@ def test_status_of_an_archive_with_gaps_ends_with_3_when_asked(node, tmp_path):
 def test_what_a_node_had_forgotten_before_the_beginning_is_unproven_too(node, tmp_path):
     asked = (node.url, tmp_path / "a", "--since", "2023-01-01", "--until", "2023-05-01")
     said = run("export", *asked, code=3).stderr
-    assert "is known: 2023-01-01T00:00Z to 2023-04-28T20:00Z is unproven" in said
+    assert "all of the interval: 2023-01-01T00:00Z to 2023-04-28T20:00Z is unproven" in said
     run("export", *asked)
     found = run("status", tmp_path / "a", "--fail-on-gaps", code=3)
     assert re.search(r"^unproven +2023-01-01T", found.stdout, re.MULTILINE)
@@ -393,10 +393,10 @@ def test_a_fetch_from_a_node_that_may_lack_rows_ends_with_3_and_is_told_when_it_
     said = f"{START * 1000}-{(START + DAY) * 1000}"
     with node_of(ROWS, extra_headers={"X-Incomplete": said}) as node:
         arguments = ("-o", tmp_path / "x.parquet", "--since", "2023-04-28")
-        assert "holds what there is" in run("fetch", node.url, *arguments, code=3).stderr
+        assert "x.parquet is incomplete" in run("fetch", node.url, *arguments, code=3).stderr
     for command in ("summary", "series"):
         said = run(command, tmp_path / "x.parquet").stderr
-        assert "every change is known from 2023-04-28T00:00Z to 2023-04-28T20:00Z" in said
+        assert "has every change only from 2023-04-28T00:00Z to 2023-04-28T20:00Z" in said
         assert "2023-04-29T20:00Z to " in said
 
 
@@ -427,7 +427,7 @@ def test_verify_names_a_damaged_file_and_repair_mends_it(node, tmp_path):
     content = damaged.read_bytes()
     damaged.write_bytes(content[:-9])
     assert damaged.parent.name in run("verify", tmp_path / "a", code=5).stdout
-    assert "gone, or not as written" in run("status", tmp_path / "a", code=5).stderr
+    assert "1 file damaged or gone" in run("status", tmp_path / "a", code=5).stderr
     tell, mend = printed_commands(run("export", node.url, tmp_path / "a", code=5).stderr)
     run(*tell, code=5)
     said = run(*mend).stderr

@@ -110,7 +110,7 @@ def test_a_damaged_archive_is_told_with_what_mends_it(tmp_path):
     damaged = min((tmp_path / "a" / "changes").rglob("*.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-9])
     said = run("import", tmp_path / "a", tmp_path / "segments", code=5).stderr
-    assert "1 file gone, or not as written" in said
+    assert "1 file damaged or gone" in said
     tell, mend = printed_commands(said)
     assert tell == ["verify", str(tmp_path / "a")]
     # No node was asked so far: segments are no address.

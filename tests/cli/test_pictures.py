@@ -233,7 +233,7 @@ def test_pictures_go_by_what_a_file_knows(kind, archive, drawn, tmp_path):
     ba.write_parquet(table, tmp_path / "x.parquet")
     options = ("--freq", "1D") if kind == "concentration" else ()
     said = draw("plot", tmp_path / "x.parquet", "--kind", kind, "-o", tmp_path / "x.png", *options)
-    assert "x.parquet: every change is known from 2" in said
+    assert "x.parquet has every change only from 2" in said
     legend = drawn[-1].axes[0].get_legend()
     assert any("changes may be missing" in text.get_text() for text in legend.get_texts())
 

@@ -287,6 +287,12 @@ def test_a_figure_that_has_no_room_for_the_words_above_its_legend_still_names_it
     assert others == "and 5 others"
 
 
+def test_a_label_that_is_too_long_is_cut_and_not_left_out():
+    ax = PLOTS["largest"](TABLES["a month"], axes_of((3.3, 2.5)))
+    check_layout(ax)
+    assert [entry[-1] for entry in entries(ax)[:2]] == ["…", "…"]
+
+
 def test_limits_and_legends_that_a_caller_sets_stay():
     ax = ba.plot_totals(TABLES["a day"], ax=axes_of((6, 4)))
     ax.set_ylim(0, 7)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.analysis.thinning import thin
+from balance_analysis.analysis.thinning import fresh_of, thin
 from tests.analysis.tables import START
 from tests.figures.drawn import GENERAL
 
@@ -48,6 +48,38 @@ def test_a_column_keeps_its_first_lowest_highest_and_last_level(function, column
             assert {members[0], members[-1]} <= kept
             assert min(inside) == min(level[members])
             assert max(inside) == max(level[members])
+
+
+@given(step_functions(), st.integers(1, 20), st.data())
+@settings(max_examples=50)
+def test_each_side_of_a_gap_keeps_its_own_lowest_and_highest_level(function, columns, data):
+    times, levels = function
+    known = st.lists(st.booleans() | st.just(True), min_size=len(times), max_size=len(times))
+    is_fresh = fresh_of(np.array(data.draw(known)))
+    kept = set(thin(times, *levels, columns=columns, is_fresh=is_fresh).tolist())
+    sides = list(zip(columns_of(times, columns), np.cumsum(is_fresh), strict=True))
+    for side in set(sides):
+        members = [n for n, each in enumerate(sides) if each == side]
+        assert {members[0], members[-1]} <= kept
+        for level in levels:
+            inside = [level[n] for n in members if n in kept]
+            assert {min(inside), max(inside)} == {min(level[members]), max(level[members])}
+
+
+def test_a_picture_shows_the_lowest_balance_before_a_gap_and_where_it_begins(tmp_path):
+    count, middle = 40_000, START + 20_000 * SECOND
+    table = noisy(count)
+    table["timestamp"] = pd.to_datetime(
+        [START + n * SECOND for n in range(count)], unit="us", utc=True
+    )
+    table.loc[19_990, "balance"] = -7
+    known = [(START, middle), (middle + 100 * SECOND, START + count * SECOND)]
+    moments = [tuple(pd.Timestamp(bound, unit="us", tz="UTC") for bound in span) for span in known]
+    (line,) = ba.plot_balances(table, known=moments).lines
+    levels = line.get_ydata()
+    assert np.nanmin(levels) == -7
+    assert np.isnan(levels).any()
+    plt.close("all")
 
 
 def noisy(count, *, seed=7):

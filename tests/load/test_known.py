@@ -7,7 +7,6 @@ import pickle
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.cli.output import PARTIAL
 from balance_analysis.demo import serve_sample
 from balance_analysis.known import known_of, lacking
 from balance_analysis.load.to_parquet import load_to_parquet
@@ -307,7 +306,7 @@ def test_fetch_ends_with_3_where_not_all_is_known(rows, head, code, tmp_path):
         done = run(
             "fetch", node.url, "-o", path, "--since", bounds[0], "--until", bounds[1], code=code
         )
-    assert ("not all of what was asked for is known" in done.stderr) == (code == PARTIAL)
+    assert ("the node doesn't know all of the interval" in done.stderr) == (code == 3)
     assert lines_of_table(ba.read_parquet(path)) == lines_of_rows(rows)
 
 

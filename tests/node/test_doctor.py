@@ -271,6 +271,14 @@ def test_a_filter_without_effect_is_a_warning(wire, name):
     assert {key for key, how in found.value.items() if how == "ignored"} == {name}
 
 
+def test_a_filter_that_can_t_leave_anything_out_is_not_judged():
+    rows = [dataclasses.replace(row, asset_id=ROWS[0].asset_id) for row in ROWS]
+    rows = list({(row.account, row.timestamp_ns): row for row in rows}.values())
+    found = diagnose(rows, ignores=("filter.assetId",))["filters"]
+    assert found.verdict == "ok"
+    assert "asset_id" not in found.value
+
+
 def test_a_filter_that_leaves_too_little_is_a_warning():
     def shorten(answer, request):
         if request.get("filter.assetId"):

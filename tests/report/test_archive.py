@@ -7,11 +7,14 @@ import shutil
 import pytest
 
 from balance_analysis import Archive
+from balance_analysis.explorer.query import write_key
 from balance_analysis.report.report import write_report
 from balance_analysis.schema import from_microseconds, to_microseconds
 from balance_analysis.text import range_text
 from tests.archive.exporting import DAY, HOUR, node_of, run_export, spread_history
 from tests.report.reading import as_dicts, read_page
+from tests.service.archives import Stretch, write_archive
+from tests.service.rows import ASSETS, BASE, PARTIES, TYPES, Row
 
 START = to_microseconds("2023-04-03")
 END = START + 5 * DAY
@@ -111,3 +114,18 @@ def test_two_archives_of_the_same_content_give_the_same_bytes(folder, tmp_path, 
         write_report(Archive("mainnet"), "report.html")
         pages.append((tmp_path / place / "report.html").read_bytes())
     assert pages[0] == pages[1]
+
+
+def test_a_frozen_line_ends_where_knowledge_does_before_the_end_of_the_archive(tmp_path):
+    known, row = BASE + 3 * DAY, Row(ASSETS[0], TYPES[0], PARTIES[0], "", BASE + DAY, 7)
+    stretches = [Stretch(BASE, known), Stretch(known, BASE + 9 * DAY, proven=False)]
+    archive = write_archive(tmp_path / "archive", [row], stretches=stretches)
+    write_report(archive, tmp_path / "r.html")
+    page = read_page(tmp_path / "r.html")
+    (line,) = page.view("series", write_key(row[:4]))["series"]
+    drawn = list(zip(line["times"], line["balances"], strict=True))
+    assert page.bounds() == (BASE, BASE + 9 * DAY)
+    assert drawn == [(row.time, "7"), (known, None)]
+    periods = as_dicts(page.view("account", write_key(row[:4]), *page.bounds())["periods"])
+    flowed = {one["start"]: (one["inflow"], one["changes"]) for one in periods}
+    assert (flowed[BASE + DAY + 4 * HOUR], flowed[BASE + 4 * DAY]) == (("0", 0), (None, None))

@@ -22,7 +22,7 @@ from balance_analysis.report import report
 from balance_analysis.report.report import write_report
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.text import range_text
-from tests.analysis.tables import DAY, GENERAL, HOUR, MARGIN, OTHER, START, table_of
+from tests.analysis.tables import DAY, GENERAL, HOUR, LARGEST, MARGIN, OTHER, START, table_of
 from tests.report.reading import as_dicts, read_page
 
 SCRIPT = "<script>alert(1)</script>"
@@ -183,6 +183,25 @@ def test_ids_with_line_breaks_have_views_of_their_own(tmp_path):
             assert [one["balance"] for one in as_dicts(view["holders"])] == [str(n)]
         totals = as_dicts(page.view("totals", asset, START, end)["totals"])
         assert {one["total"] for one in totals} == {str(n)}
+
+
+def test_of_sums_that_pass_38_digits_only_the_views_of_their_asset_are_refused(tmp_path):
+    general, end = "ACCOUNT_TYPE_GENERAL", START + 8 * HOUR
+    rows = [("BIG", general, f"p{n}", "", START, LARGEST) for n in range(3)]
+    rows += [("FLAPS", general, "p", "", START + n * HOUR, (n % 2) * LARGEST) for n in range(8)]
+    rows += [("FLAPS", general, "calm", "", START, 7), ("VOTE", general, "p", "", START, 5)]
+    page = read_page(write(table_of(rows), tmp_path, end=from_microseconds(end)))
+    refused = [key for key, view in page.frozen["views"].items() if view and "refused" in view]
+    told = {key: view for key, view in page.frozen["views"].items() if key not in refused}
+    assert "38 digits" in page.view("totals", "BIG", START, end)["refused"]
+    flapping = write_key(("FLAPS", general, "p", ""))
+    assert "38 digits" in page.view("account", flapping, START, end)["refused"]
+    assert page.summary(("FLAPS", general, "calm", ""))["closing"] == "7"
+    assert all('"BIG"' in key or '"FLAPS"' in key or flapping in key for key in refused)
+    for account in {tuple(row[:4]) for row in rows}:
+        assert page.view("series", write_key(account))["series"][0]["rows"] > 0
+    assert told[write_view("holders", "VOTE")]["holders"]["rows"]
+    assert told[write_view("totals", "VOTE", START, end)]["totals"]["rows"]
 
 
 def test_the_same_rows_in_another_order_give_the_same_bytes(table, tmp_path):

@@ -43,6 +43,7 @@ class Stretch(NamedTuple):
     start: int
     end: int
     proven: bool = True
+    source: str = SOURCE
 
 
 WHOLE = (Stretch(START, END),)
@@ -111,7 +112,7 @@ def commit(writer, rows, stretch):
             # As no two runs begin at the same moment.
             asked_at = f"2023-06-01T00:00:00.{next(_MADE):06}+00:00"
             end = min(stop, stretch.end)
-            interval = Interval(since, end, stretch.proven, SOURCE, HEIGHT, asked_at)
+            interval = Interval(since, end, stretch.proven, stretch.source, HEIGHT, asked_at)
             table = to_table([*_rows(known), *part])
             writer.commit(period, table, [interval])
             since = interval.end

@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance_analysis.archive import datafile
+from balance_analysis.archive.cache import LruCache
 from balance_analysis.archive.datafile import Predicate
 from balance_analysis.archive.scan import File
 from balance_analysis.archive.store import Store
+from balance_analysis.errors import ArchiveError
 from balance_analysis.schema import ARROW_SCHEMA
-from balance_analysis.service.reader import Nearest, Reader, StaleError
+from balance_analysis.service.reader import Nearest, Reader
 from tests.service.rows import (
     ASSETS,
     BASE,
@@ -61,6 +63,16 @@ def some_ids(draw):
         name: st.lists(st.sampled_from(values[name]), min_size=1, max_size=2) for name in values
     }
     return {name: draw(some[name]) for name in filtered}
+
+
+class CountingStore(Store):
+    """Files, and how many were opened."""
+
+    opened = 0
+
+    def open(self, name):
+        self.opened += 1
+        return super().open(name)
 
 
 @KEPT
@@ -124,9 +136,9 @@ def test_a_file_that_is_not_what_was_noted_is_never_read_as_if_it_were(tmp_path,
         path.unlink()
     else:
         path.write_bytes(others[damage])
-        # What is kept was read from the right file, and its like is not read again.
-        reader = Reader(Store(tmp_path))
-    with pytest.raises(StaleError, match=NAME):
+    # What is kept was read from the right file, and its like is not read again.
+    reader = Reader(Store(tmp_path))
+    with pytest.raises(ArchiveError):
         read(reader, file, nearest, allowed=allowed)
     path.write_bytes(content)
     assert read(reader, file, nearest, allowed=allowed) == before
@@ -136,9 +148,10 @@ def test_a_file_that_is_being_replaced_is_read_as_it_was_or_as_it_will_be(tmp_pa
     old, new = block_of(4), block_of(7)
     notes = tuple(write(tmp_path, rows, 3).notes[0] for rows in (old, new))
     file = replace(write(tmp_path, old, 3), notes=notes)
-    reader, nearest = Reader(Store(tmp_path)), Nearest(99, descending=True)
+    nearest = Nearest(99, descending=True)
     for rows in (old, new):
         write(tmp_path, rows, 3)
+        reader = Reader(Store(tmp_path))
         for allowed in ({"party_id": [row.party_id for row in new]}, {}):
             assert read(reader, file, nearest, allowed=allowed) == lines(to_table(rows))
 
@@ -154,11 +167,13 @@ def test_reading_stops_when_it_has_taken_too_long(tmp_path):
         read(Reader(Store(tmp_path)), file, nearest, allowed=allowed, check=check)
 
 
-def test_of_files_that_were_read_whole_the_last_are_kept_as_far_as_memory_goes(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr("balance_analysis.service.reader._KEPT_BYTES", 1)
-    file, reader = write(tmp_path, block_of(4), 2), Reader(Store(tmp_path))
-    for _ in range(2):
-        assert len(read(reader, file, Nearest(9, descending=True))) == 4
-    assert not reader._kept
+@pytest.mark.parametrize("room", [1, 10**9])
+def test_of_files_that_were_read_whole_the_last_are_kept_as_far_as_memory_goes(tmp_path, room):
+    reader, files = Reader(store := CountingStore(tmp_path), cache=LruCache(room)), []
+    for count in (4, 5):
+        file = write(tmp_path, block_of(count), 2)
+        files.append(replace(file, name=f"{count}.parquet"))
+        (tmp_path / NAME).rename(tmp_path / files[-1].name)
+    for file in files * 2:
+        assert len(read(reader, file, Nearest(9, descending=True))) == file.notes[0].rows
+    assert store.opened == (4 if room == 1 else 2)

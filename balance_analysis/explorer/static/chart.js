@@ -45,11 +45,11 @@ const timeText = (time, step) => {
   return step >= DAY || time % DAY === 0 ? `${date.getUTCDate()} ${month}` : moment(time).slice(11, step < 60e6 ? undefined : 16);
 };
 
-/** Return round numbers of a range: evenly spaced, or powers of 10, of a scale with both signs those around 0. */
-const round = (min, max, log, isSigned) => {
+/** Return round numbers of a range: evenly spaced, or powers of 10, of a scale with both signs 0 and those above a unit. */
+const round = (min, max, log, isSigned, unit) => {
   const even = roundUp((max - min) / 7);
   if (!log) return Array.from({ length: 9 }, (_, n) => (Math.ceil(min / even) + n) * even).filter((each) => each <= max);
-  const low = isSigned ? 0 : Math.floor(Math.log10(min)), high = Math.floor(Math.log10(Math.max(-min, max)));
+  const low = isSigned ? Math.round(Math.log10(unit)) : Math.floor(Math.log10(min)), high = Math.floor(Math.log10(Math.max(-min, max)));
   const step = Math.max(1, Math.ceil((high - low) / 4)), of = high - low < 3 && !isSigned ? [1, 2, 5] : [1];
   const places = Array.from({ length: 6 }, (_, n) => low + (n + (isSigned ? 1 : 0)) * step);
   const found = places.flatMap((place) => of.map((each) => each * 10 ** place));
@@ -59,9 +59,10 @@ const round = (min, max, log, isSigned) => {
 /** Write ticks with as many digits as tell them apart. */
 const numbers = (ticks, style) => {
   const most = Math.max(...ticks.map(Math.abs)), digits = Math.ceil(Math.log10(most / (ticks[1] - ticks[0]))) + 1 || 0;
-  const { format } = new Intl.NumberFormat("en", { style, notation: most < 1e15 ? "compact" : "scientific",
-    maximumSignificantDigits: Math.min(Math.max(3, digits), 15) });
-  return ticks.map((tick) => (tick === 0 ? "0" : format(tick)));
+  const [short, long] = ["compact", "scientific"].map((notation) =>
+    new Intl.NumberFormat("en", { style, notation, maximumSignificantDigits: Math.min(Math.max(3, digits), 15) }));
+  const isLong = (tick) => most >= 1e15 || Math.abs(tick) < 1e-6;
+  return ticks.map((tick) => (tick === 0 ? "0" : (isLong(tick) ? long : short).format(tick)));
 };
 
 /** Return the ticks of values, how these are written, and where a value stands, from 0 to 1. */
@@ -71,17 +72,14 @@ const scaleOf = (values, { log, bars, levels, style }) => {
   for (const value of values) [low, high] = [Math.min(low, value), Math.max(high, value)];
   if (low > high || (bars && low === high)) return { ticks: [], texts: [], part: () => 0 };
   const unit = 10 ** Math.max(0, Math.floor(Math.log10(Math.max(-low, high))) - 5); // about 0, a scale with both signs is even
-  const bend = !log ? (value) => value : bars ? (value) => Math.asinh(value / unit) : Math.log10;
-  if (log && !bars) {
-    low = 10 ** Math.floor(Math.log10(low));
-    high = Math.max(10 * low, 10 ** Math.ceil(Math.log10(high)));
-  } else {
-    const room = 0.08 * (high - low || Math.abs(high) || 1);
-    low -= low >= 0 && low < room ? low : room;
-    high += high <= 0 && high > -room ? -high : room;
-  }
-  const ticks = round(low, high, log, bars);
-  return { ticks, texts: numbers(ticks, style), part: (value) => (bend(value) - bend(low)) / (bend(high) - bend(low)) };
+  const both = [(value) => Math.asinh(value / unit), (place) => Math.sinh(place) * unit];
+  const [bend, back] = !log ? [(value) => value, (place) => place] : bars ? both : [Math.log10, (place) => 10 ** place];
+  let [from, to] = [low, high].map(bend);
+  const room = 0.08 * (to - from || Math.abs(to) || 1);
+  if (log && !bars) [from, to] = [Math.floor(from), Math.max(Math.floor(from) + 1, Math.ceil(to))];
+  else [from, to] = [from - (from >= 0 && from < room ? from : room), to + (to <= 0 && to > -room ? -to : room)];
+  const ticks = round(back(from), back(to), log, bars, unit);
+  return { ticks, texts: numbers(ticks, style), part: (value) => (bend(value) - from) / (to - from) };
 };
 
 /** Return steps as a path. Of all that falls into half a pixel it has the lowest, the highest and the last: more can't be seen. */

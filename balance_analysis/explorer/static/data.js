@@ -16,6 +16,7 @@ export const thaw = async () => {
 export const told = () => frozen ?? { said: "", first: [] };
 
 const asked = new Map();
+let version = null; // of the data that the page shows: all of it is of one state
 
 /** Return a view; parameters are names and values, in the order that the view tells them. The last one asked for as something counts. */
 export const get = async (view, parameters = [], as = view) => {
@@ -28,10 +29,13 @@ export const get = async (view, parameters = [], as = view) => {
   asked.get(as)?.abort();
   const turn = new AbortController();
   asked.set(as, turn);
-  const answer = await fetch(`explore/${view}?${new URLSearchParams(parameters)}`, { signal: turn.signal }).catch((error) => {
+  const state = version && !["about", "version"].includes(view) ? [["version", version]] : [];
+  const answer = await fetch(`explore/${view}?${new URLSearchParams([...parameters, ...state])}`, { signal: turn.signal }).catch((error) => {
     throw error.name === "AbortError" ? error : new Error("The service doesn't answer.");
   });
   const body = await answer.json().catch(() => null);
+  if (answer.status === 409) return new Promise(() => location.reload()); // that state is gone
   if (!answer.ok) throw new Error(body?.details?.[0]?.inner ?? `The service answered ${answer.status}.`);
+  if (view === "about") ({ version } = body);
   return body;
 };

@@ -1,0 +1,404 @@
+"""What the page gets is what the library computes from `Archive.read`, in any archive."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+from itertools import pairwise
+
+import pandas as pd
+import pytest
+
+import balance_analysis as ba
+from balance_analysis import Archive
+from balance_analysis.archive.commit import Writer
+from balance_analysis.archive.store import Store
+from balance_analysis.explorer.query import write_key
+from balance_analysis.schema import from_microseconds
+from balance_analysis.segments.chain import source_text
+from balance_analysis.service.app import create_app
+from tests.explorer.test_views import check, told
+from tests.report.reading import as_dicts
+from tests.service.archives import Stretch, commit, write_archive
+from tests.service.conftest import InProcess, read_error
+from tests.service.rows import ASSETS, HOUR, PARTIES, TYPES, Row
+
+DAY = 24 * HOUR
+BEGIN = 1_675_555_200_000_000
+LONGEST = {"hour": 50 * HOUR, "day": 50 * DAY, "month": 1300 * DAY}
+ARCHIVES = 20
+
+
+def make_archive(folder, seed):
+    """Return an archive with gaps and unproven stretches, some at its end."""
+    rng = random.Random(seed)
+    partition = rng.choice(list(LONGEST))
+    unit = rng.choice((1, HOUR, DAY))
+    length = rng.randrange(2 * unit, LONGEST[partition])
+    begin = (BEGIN + rng.randrange(500 * DAY)) // unit * unit
+    cuts = {begin + rng.randrange(1, length // unit) * unit for _ in range(rng.randrange(5))}
+    kinds = ["proven", "proven", "proven", "unproven", "gap"]
+    stretches = [
+        Stretch(start, end, kind == "proven")
+        for start, end in pairwise(sorted({begin, *cuts, begin + length // unit * unit}))
+        if (kind := rng.choice(kinds)) != "gap"
+    ] or [Stretch(begin, begin + length)]
+    if rng.random() < 0.3:
+        stretches[0] = stretches[0]._replace(proven=True, source=source_text("chain", 1, 99))
+    accounts = [
+        (ASSETS[rng.random() < 0.3], rng.choice(TYPES), rng.choice(PARTIES), "") for _ in range(6)
+    ]
+    times = [moment(rng, stretches) for _ in range(rng.randrange(60))]
+    rows = {(account, time) for time in times for account in rng.sample(accounts, 2)}
+    rows = [Row(*account, time, balance(rng)) for account, time in sorted(rows)]
+    stretches = rng.sample(stretches, len(stretches))
+    return write_archive(folder, rows, stretches=stretches, partition=partition)
+
+
+def moment(rng, stretches):
+    """Return a moment in a stretch, maybe its first or last, or a midnight."""
+    start, end, *_ = rng.choice(stretches)
+    found = rng.choice((start, end - 1, rng.randrange(start, end)))
+    midnight = found // DAY * DAY
+    return midnight if rng.random() < 0.2 and start <= midnight else found
+
+
+def balance(rng):
+    return rng.choice((0, rng.randrange(5), rng.randrange(10**36)))
+
+
+class Page:
+    """What a page asks of a service."""
+
+    def __init__(self, service):
+        self._service = service
+
+    def __call__(self, view, **query):
+        accounts = query.pop("accounts", ())
+        items = [("account", write_key(account)) for account in accounts]
+        items += [(name, str(value)) for name, value in query.items() if value is not None]
+        answer = self._service.get(items, path=f"/explore/{view}")
+        assert answer.status == 200, answer.body
+        return json.loads(answer.body)
+
+
+class Library:
+    """The same of the library, of all rows up to a moment."""
+
+    def __init__(self, archive, asset, end):
+        self.rows = archive.read(asset_id=f"id:{asset}", end=from_microseconds(end), partial=True)
+
+    def of(self, account):
+        picked = self.rows[list(ba.ACCOUNT_KEY)].astype("str") == list(account)
+        rows = self.rows[picked.all(axis=1)].reset_index(drop=True)
+        for name in ba.ACCOUNT_KEY:
+            rows[name] = rows[name].cat.remove_unused_categories()
+        return rows
+
+
+def check_archive(archive, service, seed):
+    rng, page = random.Random(-seed), Page(service)
+    about = page("about")
+    coverage = archive.coverage()
+    bounds = [int(x.value) // 1000 for x in (coverage["start"].min(), coverage["end"].max())]
+    assert [about["start"], about["end"]] == bounds
+    lacking = coverage[coverage["state"] != "complete"]
+    gaps = [
+        (x.value // 1000, y.value // 1000)
+        for x, y in zip(lacking["start"], lacking["end"], strict=True)
+    ]
+    assert about["gaps"] == merged(gaps)
+    check(page("notes")["coverage"], coverage)
+    for asset in about["assets"]:
+        check_holders(archive, page, asset["id"], about, rng)
+        for span in (bounds, ranges(rng, *bounds)):
+            check_range(archive, page, asset["id"], span, rng)
+
+
+def merged(gaps):
+    found = []
+    for start, end in gaps:
+        if found and found[-1][1] == start:
+            found[-1][1] = end
+        else:
+            found.append([start, end])
+    return found
+
+
+def ranges(rng, start, end):
+    unit = rng.choice((1, HOUR, DAY))
+    found = sorted(rng.randrange(start, end) // unit * unit for _ in range(2))
+    low = max(found[0], start)
+    return low, max(found[1], low + 1)
+
+
+def check_holders(archive, page, asset, about, rng):
+    first, last = about["start"], about["end"]
+    for at in (None, rng.randrange(first, last), rng.choice((last, last + 40 * DAY, first))):
+        found = page("holders", asset=asset, at=at)
+        when = from_microseconds(last - 1 if at is None else at)
+        rows = archive.read(asset_id=f"id:{asset}", end=when + pd.Timedelta("1us"), partial=True)
+        shares = ba.share(rows, when)
+        expected = dict(
+            zip(
+                keys_of(shares),
+                zip(told(shares, "balance"), told(shares, "share"), strict=True),
+                strict=True,
+            )
+        )
+        assert {row[0]: (row[1], row[2]) for row in found["holders"]["rows"]} == expected
+        check(found["concentration"], ba.concentration(rows, when))
+        held = archive.balance_at(when, asset_id=f"id:{asset}", partial=True)
+        assert dict(zip(keys_of(held), told(held, "balance"), strict=True)) == {
+            key: level for key, (level, _) in expected.items()
+        }
+    listed = page("accounts", asset=asset)["accounts"]["rows"]
+    held = archive.balance_at(from_microseconds(last - 1), asset_id=f"id:{asset}", partial=True)
+    assert dict(listed) == dict(zip(keys_of(held), told(held, "balance"), strict=True))
+
+
+def keys_of(frame):
+    accounts = frame[list(ba.ACCOUNT_KEY)].astype("str").itertuples(index=False)
+    return [write_key(tuple(account)) for account in accounts]
+
+
+def check_range(archive, page, asset, span, rng):
+    start, end = span
+    library = Library(archive, asset, end)
+    query = {"asset": asset, "start": start, "end": end}
+    bounds = {"start": from_microseconds(start), "end": from_microseconds(end)}
+    check_totals(as_dicts(page("totals", **query)["totals"]), library.rows, start)
+    check_flows(page("flows", **query)["flows"], library.rows, "asset_id", span, rng)
+    moved = ba.top_movers(library.rows, **bounds, n=100)
+    movers = page("movers", **query)["movers"]
+    check(movers, moved)
+    assert [row[0] for row in movers["rows"]] == keys_of(moved)
+    keys = library.rows[list(ba.ACCOUNT_KEY)].astype("str").drop_duplicates()
+    accounts = [tuple(account) for account in keys.itertuples(index=False)]
+    del query["asset"]
+    found = page("series", accounts=accounts[:8], width=4000, **query)["series"]
+    for account, line in zip(accounts, found, strict=False):
+        check_line(line, library.of(account), start, end)
+    for account in rng.sample(accounts, min(len(accounts), 2)):
+        rows = library.of(account)
+        told_of = page("account", accounts=[account], **query)
+        check(told_of["summary"], ba.summarize_accounts(rows, **bounds))
+        check_flows(told_of["periods"], rows, list(ba.ACCOUNT_KEY), span, rng)
+        check_averages(as_dicts(told_of["periods"]), rows, rng)
+        listing = page("rows", accounts=[account], **query)
+        changed = ba.deltas(rows).assign(depth=ba.drawdown(rows)["depth"])
+        shown = changed[changed["timestamp"] >= bounds["start"]].iloc[::-1]
+        assert listing["count"] == len(shown)
+        check(listing["rows"], shown)
+
+
+def check_totals(found, rows, start):
+    moments = sorted({one["timestamp"] for one in found})
+    expected = {}
+    if moments:
+        assert moments[0] == start
+        held = ba.balance_at(rows, [from_microseconds(moment) for moment in moments])
+        for kind, time, level in zip(
+            held["account_type"], told(held, "timestamp"), told(held, "balance"), strict=True
+        ):
+            expected.setdefault((kind, time), []).append(level)
+    for one in found:
+        levels = expected.pop((one["account_type"], one["timestamp"]))
+        known = [int(level) for level in levels if level is not None]
+        assert one["total"] == (str(sum(known)) if known else None)
+        assert (one["known"], one["unknown"]) == (len(known), len(levels) - len(known))
+    assert not expected
+
+
+def check_flows(sheet, rows, by, span, rng):
+    """Every period is there, with 0 where nothing happened and null where that is not known."""
+    found = as_dicts(sheet)
+    if rows.empty:
+        return
+    edges = [span[0], *(one["end"] for one in found)]
+    assert [(one["start"], one["end"]) for one in found] == list(pairwise(edges))
+    assert edges[-1] == span[1]
+    for one in rng.sample(found, min(len(found), 3)):
+        how = {"freq": None, "by": by, **{x: from_microseconds(one[x]) for x in ("start", "end")}}
+        wide = ba.flows(rows, **how, layout="wide")
+        quiet = told(wide, wide.columns[0])
+        flowed = ba.flows(rows, **how)
+        for value in ("inflow", "outflow", "net", "changes", "unknown"):
+            (expected,) = quiet if flowed.empty else told(flowed, value)
+            assert one[value] == expected or int(one[value]) == int(expected), (one, value)
+
+
+def check_averages(found, rows, rng):
+    for one in rng.sample(found, min(len(found), 3)):
+        period = {name: from_microseconds(one[name]) for name in ("start", "end")}
+        assert [one["average"]] == told(ba.time_weighted_average(rows, **period), "average")
+
+
+def check_line(line, rows, start, end):
+    """At each moment of a range, a chart shows what `balance_at` tells."""
+    changes = [time for time in told(rows, "timestamp") if start <= time < end]
+    edges = [x for span in known_of(rows) for x in span]
+    moments = {start, end - 1, *changes, *(x + off for x in edges for off in (-1, 0))}
+    moments = sorted(moment for moment in moments if start <= moment < end)
+    steps = list(zip(line["times"], line["balances"], strict=True))
+    held = ba.balance_at(rows, [from_microseconds(moment) for moment in moments])
+    drawn = [
+        next((level for time, level in reversed(steps) if time <= moment), None)
+        for moment in moments
+    ]
+    assert drawn == told(held, "balance")
+
+
+def known_of(rows):
+    known = rows.attrs["balance_analysis"]["known"]
+    return [[pd.Timestamp(x).value // 1000 for x in span] for span in known]
+
+
+def try_archive(folder, seed):
+    archive = make_archive(folder, seed)
+    with asyncio.Runner() as runner:
+        check_archive(archive, InProcess(runner, create_app(archive)), seed)
+
+
+@pytest.mark.parametrize("seed", range(ARCHIVES))
+def test_every_view_of_an_archive_is_what_the_library_computes(tmp_path, seed):
+    try_archive(tmp_path / "archive", seed)
+
+
+class BusyStore(Store):
+    """Files between any two reads of which somebody may write."""
+
+    def __init__(self, uri):
+        super().__init__(uri)
+        self.left = -1
+
+    def read(self, name):
+        self.happen()
+        return super().read(name)
+
+    def open(self, name):
+        self.happen()
+        return super().open(name)
+
+    def happen(self):
+        self.left -= 1
+        if self.left == -1:
+            self.write_more()
+
+
+MIDDLE, LAST = BEGIN + 10 * DAY, BEGIN + 20 * DAY
+GROWING = [
+    Row(ASSETS[0], TYPES[0], party, "", BEGIN + day * DAY, 100 * day + n)
+    for day in range(1, 20)
+    for n, party in enumerate(PARTIES)
+]
+NOTED = write_key(GROWING[0][:4])
+
+
+@pytest.fixture(params=["day", "month"])
+def growing(request, tmp_path):
+    """An archive of ten days, and what writes ten more."""
+    stretches = [Stretch(BEGIN, MIDDLE)]
+    rows = [row for row in GROWING if row.time < MIDDLE]
+    archive = write_archive(
+        tmp_path / "archive", rows, stretches=stretches, partition=request.param
+    )
+
+    def write_more():
+        commit(Writer(Archive(archive.uri).store), GROWING, Stretch(MIDDLE, LAST))
+
+    return archive, write_more
+
+
+def served(archive):
+    """A function that asks a service which has answered nothing yet."""
+    app = create_app(archive)
+
+    def get(view, **query):
+        with asyncio.Runner() as runner:
+            return InProcess(runner, app).get(list(query.items()), path=f"/explore/{view}")
+
+    return get
+
+
+QUERIES = [
+    ("accounts", {"asset": ASSETS[0]}),
+    ("holders", {"asset": ASSETS[0]}),
+    ("totals", {"asset": ASSETS[0]}),
+    ("flows", {"asset": ASSETS[0]}),
+    ("movers", {"asset": ASSETS[0]}),
+    ("series", {"account": NOTED}),
+    ("account", {"account": NOTED}),
+    ("rows", {"account": NOTED}),
+    ("notes", {}),
+]
+
+
+@pytest.mark.parametrize(("view", "query"), QUERIES)
+def test_a_view_is_of_the_state_that_it_names_whatever_was_written_since(growing, view, query):
+    archive, write_more = growing
+    get, before = served(archive), served(archive)(view, **query)
+    version = get("about").json()["version"]
+    write_more()
+    assert get(view, version=version, **query).body == before.body
+    assert get(view, **query).body == served(archive)(view, **query).body != before.body
+
+
+@pytest.mark.parametrize(("view", "query"), QUERIES[:-1])
+def test_an_answer_never_mixes_two_states(growing, tmp_path, view, query):
+    archive, write_more = growing
+    shutil.copytree(archive.uri, tmp_path / "older")
+    write_more()
+    either = {served(one)(view, **query).body for one in (archive, Archive(tmp_path / "older"))}
+    assert len(either) == 2
+    for place in range(30):
+        folder = tmp_path / f"busy{place}"
+        shutil.copytree(tmp_path / "older", folder)
+        busy = Archive(folder)
+        busy.store = BusyStore(folder)
+        get = served(busy)
+        busy.store.write_more = lambda folder=folder: commit(
+            Writer(Store(folder)), GROWING, Stretch(MIDDLE, LAST)
+        )
+        busy.store.left = place
+        assert get(view, **query).body in either
+        if busy.store.left >= 0:
+            return
+    pytest.fail("it reads without an end")
+
+
+def test_a_state_that_is_gone_is_told_as_that(growing):
+    archive, _ = growing
+    get = served(archive)
+    refused = get("holders", version="0123456789abcdef")
+    assert refused.status == 409
+    code, text = read_error(refused.json())
+    assert (code, text.endswith("ask /explore/about for the current one")) == (10, True)
+
+
+def test_a_state_whose_files_were_replaced_by_others_is_gone(tmp_path):
+    """What is not proven may have had other rows: of that state nothing is told any more."""
+    first = Stretch(BEGIN, MIDDLE, proven=False)
+    rows = [row for row in GROWING if row.time < MIDDLE and row.party_id == PARTIES[0]]
+    archive = write_archive(tmp_path / "a", rows, stretches=[first], partition="month")
+    get = served(archive)
+    version = get("about").json()["version"]
+    commit(Writer(archive.store), [row for row in GROWING if row not in rows], first)
+    commit(Writer(archive.store), [], Stretch(BEGIN, MIDDLE))
+    refused = get("rows", account=NOTED, version=version)
+    assert refused.status == 409
+    assert get("rows", account=NOTED).status == 200
+
+
+@pytest.mark.parametrize("bounds", [(LAST, LAST + DAY), (BEGIN - 9, BEGIN), (7, 5)])
+def test_of_a_range_beyond_the_archive_nothing_is_known(growing, bounds):
+    archive, _ = growing
+    query = {"asset": ASSETS[0], **dict(zip(("start", "end"), bounds, strict=True))}
+    get = served(archive)
+    flows = as_dicts(get("flows", **query).json()["flows"])
+    assert {(one["inflow"], one["net"], one["changes"]) for one in flows} <= {(None, None, None)}
+    totals = as_dicts(get("totals", **query).json()["totals"])
+    assert {one["total"] for one in totals} <= {None}
+    assert get("movers", **query).json()["movers"]["rows"] == []
