@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.accounts import accounts_of, merged
 from balance_analysis.archive.coverage import to_json
-from balance_analysis.archive.datafile import NO_ROWS, encode_rows
+from balance_analysis.archive.datafile import NO_ROWS, decode_rows, encode_rows
 from balance_analysis.archive.limits import (
     encode_limits,
     is_noted,
@@ -239,7 +238,7 @@ def read_noted(store: Store, name: str, note: FileNote | None) -> pa.Table:
             f"{store.uri}/{name} {found}: put back a copy of it, or mend the archive with "
             f"`{export_command(store, '--repair')}`"
         )
-    return pq.read_table(pa.BufferReader(content)).cast(ARROW_SCHEMA)
+    return decode_rows(content)
 
 
 def within(rows: pa.Table, start: int, end: int) -> pa.Table:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.int128 import sum_words, to_balances, words_of
@@ -25,7 +24,8 @@ from balance_analysis.analysis.totals import (
     sums_frame,
 )
 from balance_analysis.archive.slices import FILE_KEY
-from balance_analysis.files.atomic import PathLike, make_note, replacing
+from balance_analysis.files.arrow import make_note, parquet_writer
+from balance_analysis.files.atomic import PathLike, replacing
 from balance_analysis.frame import to_plain_arrow
 from balance_analysis.rows import account_numbers
 
@@ -122,7 +122,7 @@ def write_frames(frames: Iterable[pd.DataFrame], path: PathLike, *, is_by_accoun
                 rows = rows.take(pa.array(order))
             if writer is None:
                 schema = rows.schema.with_metadata(make_note({"kind": "analysis"}))
-                writer = pq.ParquetWriter(temporary, schema, compression="zstd")
+                writer = parquet_writer(temporary, schema)
                 stack.enter_context(writer)
             writer.write_table(rows)
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from balance_analysis import defaults
 from balance_analysis.archive import layout
@@ -28,7 +27,7 @@ from balance_analysis.archive.coverage import (
     contradictions,
     to_json,
 )
-from balance_analysis.archive.datafile import NO_ROWS, encode_rows, read_footer
+from balance_analysis.archive.datafile import NO_ROWS, Footer, decode_rows, encode_rows, read_footer
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import read_about
 from balance_analysis.archive.runs import Run, iter_reports, reported
@@ -41,7 +40,6 @@ from balance_analysis.load.request import make_request
 from balance_analysis.maintenance.verify import verify_store
 from balance_analysis.maintenance.verify_file import FileToCheck, check_file
 from balance_analysis.node.client import check_client
-from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.spans import clipped, joined
 from balance_analysis.text import moment_text
 
@@ -350,8 +348,7 @@ def _sound_files(store: Store, partition: Partition) -> Iterator[tuple[str, File
 def _note(content: bytes) -> FileNote | None:
     """Return what a file is; `None` where it can't be read, or is not what was written."""
     try:
-        rows = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
-        again, note = encode_rows(rows.cast(ARROW_SCHEMA))
+        again, note = encode_rows(decode_rows(content))
     except (pa.ArrowException, OSError, ValueError, KeyError):
         return None
     # The same rows give the same bytes, unless another release wrote them, of pyarrow or of this
@@ -364,7 +361,7 @@ def _note(content: bytes) -> FileNote | None:
 
 
 def _writer_of(content: bytes) -> str:
-    told = pq.read_metadata(pa.BufferReader(content))
+    told = Footer(read_footer(pa.BufferReader(content))).metadata
     codecs = {told.row_group(0).column(at).compression for at in range(told.num_columns)}
     return f"{told.created_by} {sorted(codecs)}"
 

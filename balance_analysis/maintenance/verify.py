@@ -12,14 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from balance_analysis import defaults
 from balance_analysis.archive import layout, manifest
 from balance_analysis.archive.accounts import merged
 from balance_analysis.archive.blocks import blocks_files, read_blocks_file
 from balance_analysis.archive.coverage import contradictions
-from balance_analysis.archive.datafile import wrong_schema
+from balance_analysis.archive.datafile import decode_rows
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.lock import writer_of
 from balance_analysis.archive.snapshot import read_snapshot, with_snapshot
@@ -32,6 +31,7 @@ from balance_analysis.maintenance.verify_file import (
     FileToCheck,
     check_file,
     read_written,
+    unreadable,
 )
 from balance_analysis.maintenance.verify_node import verify_against
 from balance_analysis.maintenance.verify_segments import verify_segments
@@ -246,13 +246,11 @@ class _Verification:
         self.balances = [merged(self.balances)]
         expected = canonical(self.balances[0].select(COLUMNS))
         try:
-            rows = pq.ParquetFile(pa.BufferReader(content)).read()
+            rows = decode_rows(content)
         except (pa.ArrowException, OSError) as error:
-            return f"can't be read: {error}"
-        wrong = wrong_schema(rows.schema)
-        if wrong is None and not canonical(rows).equals(expected):
-            wrong = f"is not what the rows before {moment_text(moment)} make"
-        return wrong or ""
+            return unreadable(error)
+        is_right = canonical(rows).equals(expected)
+        return "" if is_right else f"is not what the rows before {moment_text(moment)} make"
 
     def _check_others(self) -> None:
         """Read the files that have no rows."""

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.accounts import ACCOUNTS, accounts_of
-from balance_analysis.archive.datafile import numbers_of, wrong_schema
+from balance_analysis.archive.datafile import OtherFileError, decode_rows, numbers_of
 from balance_analysis.archive.manifest import check_seen
 from balance_analysis.archive.slices import FILE_ORDER
 from balance_analysis.errors import ArchiveError
@@ -77,13 +76,9 @@ def check_file(file: FileToCheck) -> CheckedFile:
         check_seen(file.store, layout.ABOUT)
         return CheckedFile(wrong, 0, NOBODY)
     try:
-        parquet = pq.ParquetFile(pa.BufferReader(content))
-        other = wrong_schema(parquet.schema_arrow)
-        if other is not None:
-            return CheckedFile(other, 0, NOBODY)
-        rows = canonical(parquet.read(), sort=False)
+        rows = canonical(decode_rows(content), sort=False)
     except (pa.ArrowException, OSError) as error:
-        return CheckedFile(f"can't be read: {error}", 0, NOBODY)
+        return CheckedFile(unreadable(error), 0, NOBODY)
     accounts = numbers_of(rows)
     wrong = "; ".join(_findings(file, accounts, rows["timestamp"].cast(pa.int64()).to_numpy()))
     return CheckedFile(wrong, rows.num_rows, NOBODY if wrong else accounts_of(rows))
@@ -103,6 +98,11 @@ def read_written(store: Store, name: str, note: FileNote) -> tuple[bytes, str]:
     if digest != note.sha256:
         return b"", f"is not what was written: its SHA-256 is {digest}, not {note.sha256}"
     return content, ""
+
+
+def unreadable(error: Exception) -> str:
+    """Return how a file is wrong that can't be read, or has other columns than a table."""
+    return str(error) if isinstance(error, OtherFileError) else f"can't be read: {error}"
 
 
 def _findings(
