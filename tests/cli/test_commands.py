@@ -109,12 +109,12 @@ def test_summary_prints_the_most_active_accounts(tmp_path):
     assert len(lines) == 11
     assert "9 most active of 686" in lines[-1]
     assert max(map(len, lines)) <= 80
-    place = lines[0].index("changes") + len("changes")
+    place = lines[0].index("rows") + len("rows")
     shown = [int(line[:place].split()[-1].replace(",", "")) for line in lines[1:-1]]
-    assert shown == [*accounts["changes"].nlargest(9)]
+    assert shown == [*accounts["rows"].nlargest(9)]
     wide = run("summary", SAMPLE, "--limit", 5, "--wide").stdout.splitlines()
     assert wide[0].split() == [*accounts]
-    first = accounts.nlargest(1, "changes").iloc[0]
+    first = accounts.nlargest(1, "rows").iloc[0]
     assert {first["party_id"], str(first["maximum"])} < {*wide[1].split()}
 
 
