@@ -141,8 +141,9 @@ def test_a_summary_of_any_accounts_fits_80_columns(ids, symbol, balance):
         header, *lines = run("summary", path, "--assets", assets).stdout.splitlines()
     assert max(map(len, [header, *lines])) <= 80
     assert {"asset", "type", "party", "market", "closing"} <= {*header.split()}
+    names = header.replace("last seen", "last-seen").split()
     for line in lines:
-        shown = line.split()[header.split().index("closing") - len(header.split())]
+        shown = line.split()[names.index("closing") - len(names)]
         assert float(shown.replace(",", "")) == pytest.approx(balance, rel=1e-3)
 
 
