@@ -30,7 +30,7 @@ from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
 from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -49,6 +49,8 @@ MOST_ROWS: Final = 3_000_000
 
 KEPT_BYTES: Final = 200_000_000
 """Of what was read or answered last, so much is kept for the next question."""
+
+_BYTES_A_COUNT: Final = 200
 
 _DAY: Final = 86_400_000_000
 
@@ -211,8 +213,9 @@ class TableSource:
 
     def asset_ids(self) -> list[str]:
         """Return assets: see `State`."""
-        frames = [frame for frame in (self._table, self._opening) if frame is not None]
-        return _ranked(frame["asset_id"].value_counts().to_dict() for frame in frames)
+        ranked = _ranked([_count_assets(self._table["asset_id"])])
+        quiet = [] if self._opening is None else sorted({*self._opening["asset_id"]} - {*ranked})
+        return [*ranked, *quiet]
 
     def notes(self) -> dict[str, pd.DataFrame]:
         """Return notes: see `State`."""
@@ -330,17 +333,16 @@ class ArchiveState:
     def asset_ids(self) -> list[str]:
         """Return assets: see `State`."""
 
-        def count(file: File) -> list[dict[str, int]]:
-            parts = self._iter_rows(file, Predicate(spans=file.bounds), ["asset_id"])
-            return [part["asset_id"].to_pandas().value_counts().to_dict() for part in parts]
+        def count(file: File) -> Counter[str]:
+            def read() -> tuple[Counter[str], int]:
+                parts = self._iter_rows(file, Predicate(spans=file.bounds), ["asset_id"])
+                found = sum((_count_assets(x["asset_id"].to_pandas()) for x in parts), Counter())
+                return found, _BYTES_A_COUNT * (1 + len(found))
 
-        def read() -> tuple[list[str], int]:
-            files = self._snapshot.files_since(self.end, self.end)
-            found = _ranked(itertools.chain.from_iterable(map_parallel(count, files)))
-            return found, sum(map(len, found))
+            counts: Counter[str] = self._cache.get(("assets", file), read)
+            return counts
 
-        found: list[str] = self._cache.get(("assets", self._snapshot), read)
-        return found
+        return _ranked(map_parallel(count, self._snapshot.files()))
 
     def notes(self) -> dict[str, pd.DataFrame]:
         """Return notes: see `State`."""
@@ -365,11 +367,14 @@ def _ends(rows: pa.Table, edges: NDArray[np.int64]) -> pa.Table:
     return rows.filter(pa.array(first_and_last(account_heads(rows), times_of(rows), edges)))
 
 
-def _ranked(counts: Iterable[Mapping[Any, int]]) -> list[str]:
-    """Return assets that are counted, those first that have most."""
-    total: Counter[str] = Counter()
-    for each in counts:
-        total.update({str(asset): count for asset, count in each.items() if count})
+def _count_assets(ids: pd.Series[Any]) -> Counter[str]:
+    """Return how many rows each asset has."""
+    return Counter({str(asset): n for asset, n in ids.value_counts().items() if n})
+
+
+def _ranked(counts: Iterable[Counter[str]]) -> list[str]:
+    """Return assets that are counted, those first that have most rows."""
+    total = sum(counts, Counter[str]())
     return sorted(total, key=lambda asset: (-total[asset], asset))
 
 

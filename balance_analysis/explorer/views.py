@@ -314,7 +314,7 @@ def _cut(look: Look, query: Query) -> Look:
 
 
 def _asset_ids(state: State) -> list[str]:
-    """Return the assets: those that have a name first, then those of most accounts."""
+    """Return the assets: those that have a name first, then those of most rows."""
     assets = state.assets
     return sorted(state.asset_ids(), key=lambda asset: asset not in assets)
 
