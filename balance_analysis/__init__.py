@@ -26,5 +26,5 @@ _import, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 def __getattr__(name: str) -> object:
     value = _import(name)
     if "pandas" in sys.modules:
-        importlib.import_module("balance_analysis.accessor")
+        importlib.import_module("balance_analysis.frame")
     return value

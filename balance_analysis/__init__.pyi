@@ -9,9 +9,9 @@ from .analysis.statistics import drawdown, ohlc, time_weighted_average
 from .analysis.summary import summarize_accounts
 from .analysis.totals import totals
 from .analysis.units import to_integers, to_units
-from .archive.archive import Archive
 from .archive.runs import Run
 from .archive.status import ArchiveStatus, VerifyReport
+from .archives import Archive
 from .assets import Asset, Assets, read_assets
 from .errors import (
     ArchiveDamagedError,

@@ -1,17 +1,18 @@
 """The functions over a table as methods of one: `table.balances.at(...)`.
 
-pandas knows the accessor once this module has been imported: whatever makes a table imports it, and
-for a caller's own frames the package's door does, when a name of it is used beside pandas.
+It knows the functions by their names alone, and finds them at the package's door when they are
+called. `frame`, which makes tables, gives them the accessor; for a caller's own frames the door
+imports that, when a name of it is used beside pandas.
 """
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Final
 
-import pandas as pd
-
-import balance_analysis as ba
 from balance_analysis.assets import assets_of
 from balance_analysis.known import known_of
 from balance_analysis.presentation import Frame, facts_html
@@ -20,6 +21,8 @@ from balance_analysis.text import count_text, list_text, range_text, spans_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pandas as pd
 
 KINDS: Final = {
     "levels": "at series summarize totals time_weighted_average ohlc drawdown",
@@ -48,7 +51,6 @@ METHODS: Final = {
 """Of each method the function that it is."""
 
 
-@pd.api.extensions.register_dataframe_accessor("balances")
 class BalancesAccessor:
     """Every function that takes a table first, as a method; see the functions.
 
@@ -83,13 +85,14 @@ class BalancesAccessor:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a function of this package
         if name not in METHODS:
             raise AttributeError(f".balances has no {name!r}; it has {', '.join(METHODS)}")
-        return MethodType(getattr(ba, METHODS[name]), self._table)
+        return MethodType(getattr(sys.modules[__package__], METHODS[name]), self._table)
 
     def explore(self, **options: Any) -> Frame:  # noqa: ANN401 - those of write_report
         """Show the table in a notebook as a page to explore: `write_report`, with its options."""
-        from balance_analysis.report.report import make_report  # noqa: PLC0415 - seldom needed
-
-        return Frame(make_report(self._table, **options))
+        with TemporaryDirectory() as folder:
+            page = Path(folder, "report.html")
+            self.write_report(page, **options)
+            return Frame(page.read_text(encoding="utf-8"))
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *METHODS]

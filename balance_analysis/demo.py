@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import pyarrow.parquet as pq
-
 from balance_analysis.analysis.summary import summarize_accounts
-from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
 from balance_analysis.archive.manifest import About, write_about, write_archive_assets
+from balance_analysis.archives import Archive
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import CheckError
 from balance_analysis.figures.balances import plot_balances
 from balance_analysis.files.atomic import check_outside, replacing
 from balance_analysis.files.parquet import (
     read_network_limits,
+    read_parquet,
     write_network_limits,
     write_parquet,
 )
 from balance_analysis.filters import Filters
+from balance_analysis.frame import to_arrow
 from balance_analysis.ingest.export import export
 from balance_analysis.ingest.imports import import_segments
 from balance_analysis.node.client import Client
@@ -105,7 +105,7 @@ def sample_archive() -> Iterator[Archive]:
         writer = Writer(archive.store)
         writer.commit(
             SAMPLE_START[:7],
-            pq.read_table(sample_data() / "changes.parquet"),
+            to_arrow(read_parquet(sample_data() / "changes.parquet")),
             [
                 Interval(
                     to_microseconds(SAMPLE_START),

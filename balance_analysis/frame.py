@@ -6,13 +6,13 @@ Everything that is called a *table* in this package is what `to_frame` returns.
 from __future__ import annotations
 
 from decimal import Decimal
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from balance_analysis.accessor import BalancesAccessor
 from balance_analysis.errors import check_type
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, BALANCE_DIGITS, COLUMNS, ID_TYPE
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 BALANCE_DTYPE: Final = pd.ArrowDtype(pa.decimal128(BALANCE_DIGITS, 0))
 TIMESTAMP_DTYPE: Final = pd.DatetimeTZDtype("us", "UTC")
 
-# A table has its methods from the start. What they are stands above this module.
-import_module("balance_analysis.accessor")
+pd.api.extensions.register_dataframe_accessor("balances")(BalancesAccessor)
 
 
 def to_arrow(table: pd.DataFrame) -> pa.Table:

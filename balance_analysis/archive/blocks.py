@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
 from balance_analysis.errors import ArchiveDamagedError
-from balance_analysis.files.atomic import DAMAGES, make_note, read_note
+from balance_analysis.files.arrow import encode_parquet, make_note, open_parquet, read_note
+from balance_analysis.files.atomic import DAMAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -87,16 +87,13 @@ def _keep(
     rows = pa.table(columns, schema=_SCHEMA)
     notes = sorted({*imported, *segments}, key=lambda each: (each.first, each.digest))
     note = make_note({"segments": [asdict(each) for each in notes]})
-    sink = pa.BufferOutputStream()
-    pq.write_table(
+    content = encode_parquet(
         rows.replace_schema_metadata(note),
-        sink,
-        compression="zstd",
         use_dictionary=False,
         column_encoding=dict.fromkeys(_SCHEMA.names, "DELTA_BINARY_PACKED"),
         write_page_checksum=True,
     )
-    store.write(layout.blocks_file(period), sink.getvalue().to_pybytes())
+    store.write(layout.blocks_file(period), content)
 
 
 def read_blocks_file(store: Store, name: str) -> tuple[pa.Table, list[Imported]]:
@@ -105,7 +102,7 @@ def read_blocks_file(store: Store, name: str) -> tuple[pa.Table, list[Imported]]
     if content is None:
         return _SCHEMA.empty_table(), []
     try:
-        file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+        file = open_parquet(content)
         note = read_note(file)
         return file.read().cast(_SCHEMA), [Imported(**each) for each in note["segments"]]
     except (*DAMAGES, KeyError, TypeError, json.JSONDecodeError) as error:

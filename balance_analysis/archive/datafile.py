@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from balance_analysis.archive.coverage import FileNote
-from balance_analysis.archive.slices import ALL, FILE_KEY, FILE_ORDER, Slice
-from balance_analysis.files.atomic import make_note
+from balance_analysis.archive.key_ranges import ALL, FILE_KEY, FILE_ORDER, KeyRange
+from balance_analysis.files.arrow import make_note
 from balance_analysis.rows import account_numbers, canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, to_microseconds
 
@@ -78,6 +78,21 @@ def encode_rows(rows: pa.Table) -> tuple[bytes, FileNote]:
     footer = Footer(read_footer(pa.BufferReader(content))).digest
     first, last = int(times.min()), int(times.max())
     return content, FileNote(ordered.num_rows, len(content), digest, first, last, footer)
+
+
+def decode_rows(content: bytes) -> pa.Table:
+    """Return the rows of a file's content, as they stand.
+
+    Raises
+    ------
+    OtherFileError, OSError, pyarrow.ArrowException
+        If they are damaged, or the columns are not a table's.
+    """
+    source = pa.BufferReader(content)
+    footer = Footer(read_footer(source))
+    if wrong := wrong_schema(footer.metadata.schema.to_arrow_schema()):
+        raise OtherFileError(wrong)
+    return DataFile(source, footer).read(use_threads=True)
 
 
 def numbers_of(rows: pa.Table, names: Sequence[str] = FILE_KEY) -> NDArray[np.int64]:
@@ -207,7 +222,7 @@ class Predicate:
 
     allowed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     spans: tuple[Span, ...] | None = None
-    part: Slice = ALL
+    part: KeyRange = ALL
 
     @property
     def columns(self) -> set[str]:

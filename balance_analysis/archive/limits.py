@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from balance_analysis.archive.coverage import LimitsNote
 from balance_analysis.archive.manifest import export_command, gone
 from balance_analysis.archive.snapshot import read_snapshot
 from balance_analysis.errors import ArchiveDamagedError
+from balance_analysis.files.arrow import encode_parquet, open_parquet
 from balance_analysis.files.atomic import DAMAGES
 from balance_analysis.schema import NetworkLimits
 
@@ -59,7 +59,7 @@ def read_limits(snapshot: Snapshot) -> pa.Table:
     wrong = "is gone" if content is None else "is not noted, or not what was written"
     if content is not None and any(is_noted(content, note) for note in notes):
         try:
-            rows = pq.read_table(pa.BufferReader(content)).cast(_SCHEMA)
+            rows = open_parquet(content).read().cast(_SCHEMA)
         except DAMAGES as error:
             wrong = f"is damaged: {error}"
         else:
@@ -134,9 +134,7 @@ def to_timeline(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 def encode_limits(rows: pa.Table) -> tuple[bytes, LimitsNote]:
     """Return snapshots as the content of their file, and what is noted of it."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(rows, sink, compression="zstd")
-    content = sink.getvalue().to_pybytes()
+    content = encode_parquet(rows)
     return content, note_limits(rows, content)
 
 

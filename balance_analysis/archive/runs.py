@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.store import Store
     from balance_analysis.rows import BadRow
     from balance_analysis.schema import NetworkLimits
-    from balance_analysis.spans import Stretch
+    from balance_analysis.spans import Moments
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -95,8 +95,8 @@ class Run:
     """
 
     id: str = field(default_factory=new_id)
-    spans: list[Stretch] = field(default_factory=list)
-    committed: list[Stretch] = field(default_factory=list)
+    spans: list[Moments] = field(default_factory=list)
+    committed: list[Moments] = field(default_factory=list)
     rows: int = 0
     conflicts: list[pa.Table] = field(default_factory=list)
     bad_rows: dict[BadRow, None] = field(default_factory=dict)
@@ -145,7 +145,7 @@ class Run:
         return facts_html("An export", facts.items())
 
 
-def _lines(spans: Iterable[Stretch]) -> str:
+def _lines(spans: Iterable[Moments]) -> str:
     """Return intervals for a person, one a line."""
     return "\n".join(range_text(*span) for span in spans) or "nothing"
 

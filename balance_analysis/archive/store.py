@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -21,8 +21,21 @@ from balance_analysis.files.atomic import PathLike, flush, replacing_file
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+
+class Stored(Protocol):
+    """An archive, as far as its files go: what fills or mends it takes nothing else of it."""
+
+    store: Store
+
+
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _LEFTOVER: Final = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")
+
+
+def to_store(archive: Stored | PathLike) -> Store:
+    """Return the files of an archive that may be named by its path or address."""
+    store: Any = getattr(archive, "store", archive)
+    return store if isinstance(store, Store) else Store(store)
 
 
 class Store:

@@ -19,7 +19,7 @@ from balance_analysis.text import list_text, moment_text, spans_text, without_cr
 if TYPE_CHECKING:
     import pandas as pd
 
-    from balance_analysis.archive.archive import Archive
+    from balance_analysis.archives import Archive
     from balance_analysis.assets import Assets
     from balance_analysis.cli.output import Messages
     from balance_analysis.filters import Filters

@@ -34,8 +34,8 @@ _WIDTHS: Final = {"asset": 11, "type": 19}
 _LONGEST: Final = 12
 """Characters of an amount in a narrow table; a longer one is rounded to four digits."""
 
-_ORDER: Final = ("rows", "changes", "minimum", "maximum", "closing", "balance", "last seen")
-SUMMARY: Final = ("closing", "changes", "last seen", "maximum", "minimum", "rows")
+_ORDER: Final = ("rows", "minimum", "maximum", "closing", "balance", "last seen")
+SUMMARY: Final = ("closing", "rows", "last seen", "maximum", "minimum")
 """What a summary shows of an account, the most important first."""
 
 _Output = Annotated[
@@ -193,8 +193,7 @@ def list_accounts(
 
 
 def _most_active(accounts: pd.DataFrame, limit: int) -> pd.DataFrame:
-    shown = "changes" if "changes" in accounts else "rows"
-    found = accounts.sort_values(shown, ascending=False, kind="stable")
+    found = accounts.sort_values("rows", ascending=False, kind="stable")
     return found.head(limit) if limit else found
 
 
@@ -228,7 +227,7 @@ def print_accounts(
         column = shown[name.replace(" ", "_")]
         if name == "last seen":
             columns[name] = list(column.dt.strftime("%Y-%m-%d").fillna("quiet"))
-        elif name in ("rows", "changes"):
+        elif name == "rows":
             columns[name] = list(map("{:,}".format, column))
         else:
             columns[name] = [_amount(*each) for each in zip(column, known, strict=True)]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.int128 import sum_words, to_balances, words_of
@@ -24,8 +23,9 @@ from balance_analysis.analysis.totals import (
     sum_at_changes,
     sums_frame,
 )
-from balance_analysis.archive.slices import FILE_KEY
-from balance_analysis.files.atomic import PathLike, make_note, replacing
+from balance_analysis.archive.key_ranges import FILE_KEY
+from balance_analysis.files.arrow import make_note, parquet_writer
+from balance_analysis.files.atomic import PathLike, replacing
 from balance_analysis.frame import to_plain_arrow
 from balance_analysis.rows import account_numbers
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.grid import Grid
-    from balance_analysis.archive.slices import Slice
+    from balance_analysis.archive.key_ranges import KeyRange
 
 
-def own(result: Any, part: Slice) -> Any:  # noqa: ANN401 - a frame, or partial totals
+def own(result: Any, part: KeyRange) -> Any:  # noqa: ANN401 - a frame, or partial totals
     """Return what of a result lies in a slice's time."""
     if part.since is None and part.until is None:
         return result
@@ -122,7 +122,7 @@ def write_frames(frames: Iterable[pd.DataFrame], path: PathLike, *, is_by_accoun
                 rows = rows.take(pa.array(order))
             if writer is None:
                 schema = rows.schema.with_metadata(make_note({"kind": "analysis"}))
-                writer = pq.ParquetWriter(temporary, schema, compression="zstd")
+                writer = parquet_writer(temporary, schema)
                 stack.enter_context(writer)
             writer.write_table(rows)
 

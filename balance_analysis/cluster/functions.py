@@ -10,7 +10,7 @@ from balance_analysis.analysis import flows as changes
 from balance_analysis.analysis import statistics, summary
 from balance_analysis.analysis.balances import balance_series
 from balance_analysis.analysis.totals import group_names
-from balance_analysis.archive.archive import Archive
+from balance_analysis.archive.store import Store
 from balance_analysis.cluster.combine import Totals, add_flows
 from balance_analysis.cluster.tasks import make_job, running, takes_options
 from balance_analysis.maintenance import verify as verifying
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.analysis.grid import Frequency, Zone
     from balance_analysis.archive.status import VerifyReport
+    from balance_analysis.archives import Archive
     from balance_analysis.cluster.tasks import Options
     from balance_analysis.files.atomic import PathLike
     from balance_analysis.load.request import Report
@@ -295,7 +296,7 @@ def verify(
     """
     folder = archive.store.folder
     with running(client) as pool:
-        anywhere = archive if folder is None else Archive(folder.absolute())
+        anywhere = archive.store if folder is None else Store(folder.absolute())
         return verifying.verify(
             anywhere,
             against=against,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import numpy as np
@@ -32,16 +30,19 @@ from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
 from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.scan import File
     from balance_analysis.archive.snapshot import Snapshot
+    from balance_analysis.archives import Archive
     from balance_analysis.assets import Assets, AssetsLike
     from balance_analysis.known import Known
     from balance_analysis.spans import Span
+
+    Edges = NDArray[np.int64] | None
+    Check = Callable[[], None]
 
 MOST_ROWS: Final = 3_000_000
 """Rows that are in memory for one view: some 200 MB."""
@@ -49,12 +50,14 @@ MOST_ROWS: Final = 3_000_000
 KEPT_BYTES: Final = 200_000_000
 """Of what was read or answered last, so much is kept for the next question."""
 
+_BYTES_A_COUNT: Final = 200
+
 _DAY: Final = 86_400_000_000
 
 _PART_ROWS: Final = 2_000_000
 """Rows of all assets in the files of a part of a view."""
 
-_SNAPSHOTS: Final = 8
+_STATES: Final = 8
 """So many states can be asked about, the newest of those that were."""
 
 _FILES: Final = 16
@@ -80,36 +83,28 @@ def go_on() -> None:
 
 
 class State(Protocol):
-    """What a source holds at one moment, which never changes."""
+    """What a source holds at one moment, which never changes.
 
-    @property
-    def version(self) -> str:
-        """Another one as soon as the source holds something else."""
+    Attributes
+    ----------
+    version
+        Another one as soon as the source holds something else.
+    start, end
+        Its interval, half-open, microseconds; the same where it holds nothing.
+    known
+        The stretches of it in which every change is known; `None` where nothing says.
+    assets
+        What assets are called.
+    """
 
-    @property
-    def start(self) -> int:
-        """Where its interval begins, microseconds."""
-
-    @property
-    def end(self) -> int:
-        """Where it ends, half-open; where it holds nothing, that is its start."""
-
-    @property
-    def known(self) -> Known | None:
-        """The stretches of it in which every change is known; `None` where nothing says."""
-
-    @property
-    def assets(self) -> Assets:
-        """What assets are called."""
+    version: str
+    start: int
+    end: int
+    known: Known | None
+    assets: Assets
 
     def rows(
-        self,
-        filters: Filters,
-        start: int,
-        end: int,
-        *,
-        edges: NDArray[np.int64] | None = None,
-        check: Callable[[], None] = go_on,
+        self, filters: Filters, start: int, end: int, *, edges: Edges = None, check: Check = go_on
     ) -> History:
         """Return the balance changes of some accounts in [start, end), microseconds.
 
@@ -132,9 +127,7 @@ class State(Protocol):
 class Source(Protocol):
     """Where an explorer's rows come from."""
 
-    @property
-    def name(self) -> str:
-        """What it is called."""
+    name: str
 
     def look(self, version: str, read: Callable[[State], T]) -> T:
         """Return what is read of the state of this version, or of the current one where it is "".
@@ -149,8 +142,6 @@ class Source(Protocol):
 class TableSource:
     """A table of balance changes, and what its accounts held before: a source in its one state."""
 
-    version: str = "0"
-
     def __init__(
         self,
         table: pd.DataFrame,
@@ -161,7 +152,7 @@ class TableSource:
         assets: AssetsLike | None = None,
         notes: dict[str, pd.DataFrame] | None = None,
     ) -> None:
-        self.name: str = name
+        self.name, self.version = name, "0"
         self.start, self.end = bounds
         self.assets: Assets = assets_of(table, assets)
         self._opening, self._notes, self._kept = opening, notes or {}, LruCache(1)
@@ -180,13 +171,7 @@ class TableSource:
         return read(self)
 
     def rows(
-        self,
-        filters: Filters,
-        start: int,
-        end: int,
-        *,
-        edges: NDArray[np.int64] | None = None,
-        check: Callable[[], None] = go_on,
+        self, filters: Filters, start: int, end: int, *, edges: Edges = None, check: Check = go_on
     ) -> History:
         """Return rows: see `State`. They are all there, and those asked for last are kept."""
         del edges
@@ -228,8 +213,9 @@ class TableSource:
 
     def asset_ids(self) -> list[str]:
         """Return assets: see `State`."""
-        frames = [frame for frame in (self._table, self._opening) if frame is not None]
-        return _ranked(frame["asset_id"].value_counts().to_dict() for frame in frames)
+        ranked = _ranked([_count_assets(self._table["asset_id"])])
+        quiet = [] if self._opening is None else sorted({*self._opening["asset_id"]} - {*ranked})
+        return [*ranked, *quiet]
 
     def notes(self) -> dict[str, pd.DataFrame]:
         """Return notes: see `State`."""
@@ -252,24 +238,26 @@ class ArchiveSource:
         self.name: str = (
             without_credentials(archive.uri).rstrip("/").rpartition("/")[2] or "archive"
         )
-        self.cache: LruCache = LruCache(KEPT_BYTES) if cache is None else cache
-        self._seen = LruCache(_SNAPSHOTS)
+        self._cache: LruCache = LruCache(KEPT_BYTES) if cache is None else cache
+        self._seen = LruCache(_STATES)
 
     def look(self, version: str, read: Callable[[State], T]) -> T:
         """Return what is read of a state: see `Source`."""
         if not version:
             return with_snapshot(self._store, lambda now: read(self._state(now)))
         found = self._seen.peek(version)
-        if found is None and (found := read_snapshot(self._store)).version != version:
+        if found is None and (found := self._state(read_snapshot(self._store))).version != version:
             raise SnapshotGoneError(self._store.uri, version)
-        return read(self._state(found))
+        return read(found)
 
     def _state(self, snapshot: Snapshot) -> ArchiveState:
-        self._seen.put(snapshot.version, snapshot, 1)
-        return ArchiveState(snapshot, self.cache)
+        def make() -> tuple[ArchiveState, int]:
+            return ArchiveState(snapshot, self._cache), 1
+
+        state: ArchiveState = self._seen.get(snapshot.version, make)
+        return state
 
 
-@dataclass(frozen=True)
 class ArchiveState:
     """An archive in one state.
 
@@ -277,45 +265,18 @@ class ArchiveState:
     files that were read last is kept, so that they are read once for any number of views.
     """
 
-    snapshot: Snapshot
-    cache: LruCache
-
-    @property
-    def version(self) -> str:
-        """What the state is called."""
-        return self.snapshot.version
-
-    @property
-    def start(self) -> int:
-        """Where its interval begins."""
-        return self.snapshot.coverage.bounds(proven=False)[0]
-
-    @property
-    def end(self) -> int:
-        """Where it ends."""
-        return self.snapshot.coverage.bounds(proven=False)[1]
-
-    @cached_property
-    def known(self) -> Known:
-        """What is known of it: see `State`."""
-        return self.snapshot.known
-
-    @property
-    def assets(self) -> Assets:
-        """What assets are called."""
-        return read_archive_assets(self.snapshot.store)
+    def __init__(self, snapshot: Snapshot, cache: LruCache) -> None:
+        self._snapshot, self._cache = snapshot, cache
+        self.version: str = snapshot.version
+        self.start, self.end = snapshot.coverage.bounds(proven=False)
+        self.known: Known | None = snapshot.known
+        self.assets: Assets = read_archive_assets(snapshot.store)
 
     def rows(
-        self,
-        filters: Filters,
-        start: int,
-        end: int,
-        *,
-        edges: NDArray[np.int64] | None = None,
-        check: Callable[[], None] = go_on,
+        self, filters: Filters, start: int, end: int, *, edges: Edges = None, check: Check = go_on
     ) -> History:
         """Return rows: see `State`."""
-        files = self.snapshot.files_since(start, end)
+        files = self._snapshot.files_since(start, end)
 
         def read(file: File) -> pa.Table:
             check()
@@ -333,14 +294,12 @@ class ArchiveState:
                 )
         # An account's rows stand in time order, in each file and from file to file.
         table = frame_of(canonical(_joined(parts), is_by_time=True))
-        self.snapshot.note_known(table)
+        self._snapshot.note_known(table)
         return table, None
 
-    def _read(
-        self, file: File, filters: Filters, check: Callable[[], None], *, ends: bool = False
-    ) -> pa.Table:
+    def _read(self, file: File, filters: Filters, check: Check, *, ends: bool = False) -> pa.Table:
         """Return rows of a file; where the ends of its days are enough, maybe only these."""
-        kept, asked = self.cache.peek(file), Predicate(filters.allowed(), file.bounds)
+        kept, asked = self._cache.peek(file), Predicate(filters.allowed(), file.bounds)
         if kept is None and not filters.party_ids:
             # All of the file has to be read, so that its ends cost little more.
             days, found, rows = np.arange(file.begin, file.stop, _DAY), [], []
@@ -350,7 +309,7 @@ class ArchiveState:
                 if not ends:
                     rows.append(asked.select(part))
             kept = _joined(found)
-            self.cache.put(file, kept, kept.nbytes)
+            self._cache.put(file, kept, kept.nbytes)
             if not ends:
                 return _joined(rows)
         if kept is not None and ends:
@@ -360,12 +319,12 @@ class ArchiveState:
     def _iter_rows(
         self, file: File, predicate: Predicate, columns: Sequence[str] = COLUMNS
     ) -> Iterator[pa.Table]:
-        with opened(self.snapshot.store, file) as data:
+        with opened(self._snapshot.store, file) as data:
             yield from data.rows(predicate, columns, at_once=_GROUPS, use_threads=False)
 
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return edges in parts: see `State`."""
-        files = self.snapshot.files_since(int(edges[0]), int(edges[-1]))
+        files = self._snapshot.files_since(int(edges[0]), int(edges[-1]))
         sizes = np.cumsum([0, *(max(note.rows for note in file.notes) for file in files)])
         parts = sizes[np.searchsorted([file.begin for file in files], edges[:-1])] // _PART_ROWS
         bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(edges) - 1]
@@ -374,22 +333,21 @@ class ArchiveState:
     def asset_ids(self) -> list[str]:
         """Return assets: see `State`."""
 
-        def count(file: File) -> list[dict[str, int]]:
-            parts = self._iter_rows(file, Predicate(spans=file.bounds), ["asset_id"])
-            return [part["asset_id"].to_pandas().value_counts().to_dict() for part in parts]
+        def count(file: File) -> Counter[str]:
+            def read() -> tuple[Counter[str], int]:
+                parts = self._iter_rows(file, Predicate(spans=file.bounds), ["asset_id"])
+                found = sum((_count_assets(x["asset_id"].to_pandas()) for x in parts), Counter())
+                return found, _BYTES_A_COUNT * (1 + len(found))
 
-        def read() -> tuple[list[str], int]:
-            files = self.snapshot.files_since(self.end, self.end)
-            found = _ranked(itertools.chain.from_iterable(map_parallel(count, files)))
-            return found, sum(map(len, found))
+            counts: Counter[str] = self._cache.get(("assets", file), read)
+            return counts
 
-        found: list[str] = self.cache.get(("assets", self.snapshot), read)
-        return found
+        return _ranked(map_parallel(count, self._snapshot.files()))
 
     def notes(self) -> dict[str, pd.DataFrame]:
         """Return notes: see `State`."""
-        limits = limits_frame(self.snapshot)
-        return {"coverage": self.snapshot.coverage.to_frame(), "limits": limits}
+        limits = limits_frame(self._snapshot)
+        return {"coverage": self._snapshot.coverage.to_frame(), "limits": limits}
 
 
 def _joined(parts: Iterable[pa.Table]) -> pa.Table:
@@ -409,11 +367,14 @@ def _ends(rows: pa.Table, edges: NDArray[np.int64]) -> pa.Table:
     return rows.filter(pa.array(first_and_last(account_heads(rows), times_of(rows), edges)))
 
 
-def _ranked(counts: Iterable[Mapping[Any, int]]) -> list[str]:
-    """Return assets that are counted, those first that have most."""
-    total: Counter[str] = Counter()
-    for each in counts:
-        total.update({str(asset): count for asset, count in each.items() if count})
+def _count_assets(ids: pd.Series[Any]) -> Counter[str]:
+    """Return how many rows each asset has."""
+    return Counter({str(asset): n for asset, n in ids.value_counts().items() if n})
+
+
+def _ranked(counts: Iterable[Counter[str]]) -> list[str]:
+    """Return assets that are counted, those first that have most rows."""
+    total = sum(counts, Counter[str]())
     return sorted(total, key=lambda asset: (-total[asset], asset))
 
 

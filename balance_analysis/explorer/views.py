@@ -31,12 +31,12 @@ from balance_analysis.spans import between
 from balance_analysis.text import type_label
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.steps import Steps
-    from balance_analysis.explorer.source import History, Key, Source, State
+    from balance_analysis.explorer.source import Check, Edges, History, Key, Source, State
 
 MOST_LISTED: Final = 5000
 """Rows of a table that an answer has at most; the page says where there are more."""
@@ -63,16 +63,14 @@ class Look:
 
     state: State
     query: Query
-    check: Callable[[], None] = go_on
+    check: Check = go_on
 
     @property
     def filters(self) -> Filters:
         """What the accounts of the asset pass, or of all of them."""
         return Filters(self.query.asset or None)
 
-    def rows(
-        self, filters: Filters, start: int, end: int, *, edges: NDArray[np.int64] | None = None
-    ) -> History:
+    def rows(self, filters: Filters, start: int, end: int, *, edges: Edges = None) -> History:
         """Return rows: see `State`."""
         return self.state.rows(filters, start, end, edges=edges, check=self.check)
 
@@ -100,7 +98,7 @@ class Explorer:
         self._source, self._most = source, most
         self._kept = LruCache(KEPT_BYTES) if cache is None else cache
 
-    def encode(self, view: str, query: Query, *, check: Callable[[], None] = go_on) -> bytes:
+    def encode(self, view: str, query: Query, *, check: Check = go_on) -> bytes:
         """Return one view as JSON; see `answer`. What was asked for last is kept."""
 
         def read(state: State) -> bytes:
@@ -114,9 +112,7 @@ class Explorer:
 
         return self._source.look(query.version, read)
 
-    def answer(
-        self, view: str, query: Query, *, check: Callable[[], None] = go_on
-    ) -> dict[str, Any]:
+    def answer(self, view: str, query: Query, *, check: Check = go_on) -> dict[str, Any]:
         """Return one view, all of it of one state.
 
         Parameters
@@ -318,7 +314,7 @@ def _cut(look: Look, query: Query) -> Look:
 
 
 def _asset_ids(state: State) -> list[str]:
-    """Return the assets: those that have a name first, then those of most accounts."""
+    """Return the assets: those that have a name first, then those of most rows."""
     assets = state.assets
     return sorted(state.asset_ids(), key=lambda asset: asset not in assets)
 

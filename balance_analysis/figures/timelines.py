@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.patches import Patch
 
-from balance_analysis.archive.archive import Archive, to_archive
+from balance_analysis.archives import Archive, to_archive
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
 from balance_analysis.figures.styles import BLUE, ORANGE, VERMILION, looks

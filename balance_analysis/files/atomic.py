@@ -1,34 +1,25 @@
-"""Write files that appear whole or not at all, and that tell what they are.
+"""Write files that appear whole or not at all.
 
-A file is written beside its place, flushed to disk and renamed. Under one key of its metadata a
-Parquet file has a note in JSON.
+A file is written beside its place, flushed to disk and renamed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import secrets
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from balance_analysis.errors import check_type
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    import pyarrow.parquet as pq
-
 ABOUT: Final = "_archive.json"
 """The file that makes a folder an archive."""
-
-METADATA_KEY: Final = b"balance_analysis"
-FORMAT_VERSION: Final = 1
-PARTIAL: Final = "partial"
-"""Where the note in a file says that it holds only a part of a load, and which."""
 
 DAMAGES: Final = (
     *(OSError, ValueError, TypeError, LookupError, ArithmeticError),
@@ -37,20 +28,6 @@ DAMAGES: Final = (
 """What Arrow and the standard library raise on files that were damaged."""
 
 PathLike = str | os.PathLike[str]
-
-
-def make_note(content: dict[str, Any]) -> dict[bytes, str]:
-    """Return what a file's metadata tells of it, as its one key and JSON."""
-    return {METADATA_KEY: json.dumps({"format_version": FORMAT_VERSION, **content}, sort_keys=True)}
-
-
-def read_note(file: pq.ParquetFile) -> dict[str, Any]:
-    """Return what a file's metadata tells of it; nothing of a file of another writer."""
-    try:
-        note = json.loads((file.metadata.metadata or {})[METADATA_KEY])
-    except (KeyError, ValueError, RecursionError):
-        return {}
-    return note if isinstance(note, dict) else {}
 
 
 def check_outside(path: PathLike) -> Path:

@@ -6,22 +6,21 @@ import errno
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from balance_analysis.assets import Assets, AssetsLike, note_assets, told_assets
 from balance_analysis.errors import ArchiveError, check_type
-from balance_analysis.files.atomic import (
-    DAMAGES,
+from balance_analysis.files.arrow import (
     PARTIAL,
-    PathLike,
     make_note,
+    open_parquet,
+    parquet_writer,
     read_note,
-    replacing,
 )
+from balance_analysis.files.atomic import DAMAGES, PathLike, replacing
 from balance_analysis.frame import check_frame, to_arrow, to_frame
 from balance_analysis.row_counts import ROWS_KEY, note_rows
 from balance_analysis.rows import canonical
@@ -33,6 +32,9 @@ from balance_analysis.schema import (
     LIMIT_MOMENTS,
     NetworkLimits,
 )
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
 
 
 def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
@@ -61,8 +63,8 @@ def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
         )
     rows = canonical(to_arrow(table))
     rows = rows.replace_schema_metadata(make_note({"load": table.attrs.get(ATTRS_KEY)}))
-    with replacing(path) as temporary:
-        pq.write_table(rows, temporary, compression="zstd")
+    with replacing(path) as temporary, parquet_writer(temporary, rows.schema) as writer:
+        writer.write_table(rows)
 
 
 def read_parquet(path: PathLike, *, assets: AssetsLike | None = None) -> pd.DataFrame:
@@ -96,7 +98,7 @@ def read_parquet(path: PathLike, *, assets: AssetsLike | None = None) -> pd.Data
         raise IsADirectoryError(errno.EISDIR, said, os.fspath(path))
     with Path(path).open("rb") as source:
         try:
-            file = pq.ParquetFile(source)
+            file = open_parquet(source)
         except DAMAGES as error:
             said = "is not a Parquet file of balance changes, or is damaged"
             raise ArchiveError(f"{os.fspath(path)} {said}") from error
@@ -118,7 +120,7 @@ def read_file_assets(path: PathLike) -> Assets:
     """Return the assets that a file of a table tells of; maybe none, as of any other file."""
     try:
         with Path(path).open("rb") as source:
-            return told_assets(read_note(pq.ParquetFile(source)).get("load"))
+            return told_assets(read_note(open_parquet(source)).get("load"))
     except DAMAGES:
         return Assets({})
 
@@ -130,7 +132,7 @@ def _check_whole(note: dict[str, Any], path: PathLike) -> None:
         )
 
 
-def _read_columns(file: pq.ParquetFile, path: PathLike) -> pa.Table:
+def _read_columns(file: ParquetFile, path: PathLike) -> pa.Table:
     missing = sorted(set(COLUMNS) - set(file.schema_arrow.names))
     if missing:
         raise ArchiveError(

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyarrow import csv
 
 from balance_analysis.assets import assets_of
 from balance_analysis.errors import check_type
-from balance_analysis.files.atomic import PathLike, check_output, make_note, replacing
+from balance_analysis.files.arrow import make_note, parquet_writer
+from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.frame import to_amounts, to_plain_arrow
 from balance_analysis.labels import short_keys
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
@@ -154,7 +154,8 @@ def _name(label: Hashable) -> str:
 
 
 def _write_parquet(rows: pa.Table, file: BinaryIO) -> None:
-    pq.write_table(rows, file, compression="zstd")
+    with parquet_writer(file, rows.schema) as writer:
+        writer.write_table(rows)
 
 
 def _write_csv(rows: pa.Table, file: BinaryIO) -> None:

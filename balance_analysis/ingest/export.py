@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, ClassVar, Final, Unpack
 
 from balance_analysis import defaults
 from balance_analysis.archive import manifest
-from balance_analysis.archive.archive import Archive, to_archive
 from balance_analysis.archive.runs import Kind, Run, RunReport
+from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.filters import FilterKeywords, takes_filters
 from balance_analysis.ingest.continuity import Continuity, ask_head, is_finished
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from balance_analysis.archive.commit import Writer
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.layout import Partition
-    from balance_analysis.archive.store import Store
     from balance_analysis.files.atomic import PathLike
     from balance_analysis.node.walk import Step
     from balance_analysis.spans import Span
@@ -49,7 +48,7 @@ _DAY: Final = 86_400_000_000
 @takes_filters
 def export(
     client: Client,
-    archive: Archive | PathLike,
+    archive: Stored | PathLike,
     *,
     start: Instant | None = None,
     end: Instant | None = None,
@@ -139,7 +138,7 @@ def export(
         If `executor` is none.
     """
     check_client(client)
-    store = to_archive(archive).store
+    store = to_store(archive)
     pool = None if executor is None else Pool.of(executor)
     assets = read_assets(filters.get("assets") or {})
     lagging = dt.datetime.now(dt.UTC) - to_duration(lag)

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 
 from balance_analysis import defaults
 from balance_analysis.archive import manifest
-from balance_analysis.archive.archive import Archive, to_archive
 from balance_analysis.archive.blocks import (
     Imported,
     heights_at,
@@ -30,6 +29,7 @@ from balance_analysis.archive.blocks import (
 )
 from balance_analysis.archive.commit import Writer, within
 from balance_analysis.archive.runs import Kind, Run, RunReport
+from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import NetworkMismatchError
 from balance_analysis.filters import FilterKeywords, Filters, takes_filters
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.layout import Partition
-    from balance_analysis.archive.store import Store
     from balance_analysis.files.atomic import PathLike
     from balance_analysis.load.request import OnBadRows, Report
     from balance_analysis.schema import NetworkLimits
@@ -72,7 +71,7 @@ logger: logging.Logger = logging.getLogger("balance_analysis")
 
 @takes_filters
 def import_segments(
-    archive: Archive | PathLike,
+    archive: Stored | PathLike,
     paths: PathLike | Iterable[PathLike],
     *,
     partition: Partition | None = None,
@@ -136,7 +135,7 @@ def import_segments(
     OSError
         If a file can't be written.
     """
-    store = to_archive(archive).store
+    store = to_store(archive)
     pool = None if executor is None else Pool.of(executor)
     stretches = put_in_order(find_segments(paths))
     last = stretches[-1].segments[-1]

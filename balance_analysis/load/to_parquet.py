@@ -16,20 +16,18 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from balance_analysis import defaults
 from balance_analysis.assets import note_assets, read_assets
 from balance_analysis.errors import ArchiveError
-from balance_analysis.files.atomic import (
+from balance_analysis.files.arrow import (
     PARTIAL,
-    PathLike,
-    check_output,
-    flush,
     make_note,
-    name_file,
+    open_parquet,
+    parquet_writer,
     read_note,
 )
+from balance_analysis.files.atomic import PathLike, check_output, flush, name_file
 from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
 from balance_analysis.load.request import OnBadRows, make_request
 from balance_analysis.load.stream import Load
@@ -39,6 +37,8 @@ from balance_analysis.spans import clipped
 from balance_analysis.text import range_text
 
 if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile, ParquetWriter
+
     from balance_analysis.load.request import LoadRequest, Report
     from balance_analysis.node.client import Client
     from balance_analysis.node.walk import Step
@@ -108,7 +108,7 @@ def load_to_parquet(
     try:
         with (
             temporary.open("xb") as sink,
-            pq.ParquetWriter(sink, ARROW_SCHEMA, compression="zstd") as writer,
+            parquet_writer(sink, ARROW_SCHEMA) as writer,
         ):
             written = _Writer(writer)
             try:
@@ -145,7 +145,7 @@ class _Writer:
     All rows before `settled_until` are written: so many `rows`.
     """
 
-    def __init__(self, writer: pq.ParquetWriter) -> None:
+    def __init__(self, writer: ParquetWriter) -> None:
         self._writer = writer
         self._steps: list[Step] = []
         self._waiting = 0
@@ -155,7 +155,7 @@ class _Writer:
 
     def copy(self, side: Path, settled_until: int) -> None:
         """Take over what a side file holds."""
-        with pq.ParquetFile(side) as file:
+        with open_parquet(side) as file:
             for number in range(file.num_row_groups):
                 rows = file.read_row_group(number).cast(ARROW_SCHEMA)
                 times = rows["timestamp"].cast(pa.int64())
@@ -194,7 +194,7 @@ class _Writer:
 def _read_part(path: Path, request: LoadRequest) -> Load:
     """Return a side file as a load to go on with, if it is one of what is asked for."""
     try:
-        with pq.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             load = msgspec.convert(read_note(file)[PARTIAL], Load)
             ((start, settled_until),) = load.settled
             restart, kept = _last_block(file, settled_until)
@@ -245,7 +245,7 @@ def _check_same(path: Path, load: Load, request: LoadRequest) -> None:
         )
 
 
-def _last_block(file: pq.ParquetFile, settled_until: int) -> tuple[int, int]:
+def _last_block(file: ParquetFile, settled_until: int) -> tuple[int, int]:
     """Return the time of the last row, and how many rows stand before it; without rows, the end.
 
     The last block is asked for again, which shows that the node is one of the same network.
@@ -261,7 +261,7 @@ def _last_block(file: pq.ParquetFile, settled_until: int) -> tuple[int, int]:
 def _keep(temporary: Path, side: Path) -> None:
     """Make a file that was not finished the side file, if it holds a readable part of the load."""
     try:
-        with pq.ParquetFile(temporary) as file:
+        with open_parquet(temporary) as file:
             is_part = PARTIAL in read_note(file)
     except (pa.ArrowException, OSError):
         is_part = False

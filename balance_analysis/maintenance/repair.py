@@ -15,11 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from balance_analysis import defaults
 from balance_analysis.archive import layout
-from balance_analysis.archive.archive import Archive, to_archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import (
     Coverage,
@@ -29,11 +27,12 @@ from balance_analysis.archive.coverage import (
     contradictions,
     to_json,
 )
-from balance_analysis.archive.datafile import NO_ROWS, encode_rows, read_footer
+from balance_analysis.archive.datafile import NO_ROWS, Footer, decode_rows, encode_rows, read_footer
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import read_about
 from balance_analysis.archive.runs import Run, RunReport, iter_reports, reported
 from balance_analysis.archive.snapshot import read_snapshot
+from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError
 from balance_analysis.ingest.continuity import Continuity, ask_head
 from balance_analysis.ingest.periods import LoadedPeriod, SpanWriter, load_steps, make_period
@@ -41,7 +40,6 @@ from balance_analysis.load.request import LoadRequest, make_request
 from balance_analysis.maintenance.verify import verify_store
 from balance_analysis.maintenance.verify_file import FileToCheck, check_file
 from balance_analysis.node.client import Client, check_client
-from balance_analysis.schema import ARROW_SCHEMA, Instant
 from balance_analysis.spans import Span, clipped, joined
 from balance_analysis.text import moment_text
 
@@ -50,10 +48,10 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.layout import Partition
     from balance_analysis.archive.status import VerifyReport
-    from balance_analysis.archive.store import Store
     from balance_analysis.files.atomic import PathLike
     from balance_analysis.node.walk import Step
     from balance_analysis.rows import BadRow
+    from balance_analysis.schema import Instant
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -92,7 +90,7 @@ class Repaired:
 
 def repair(
     client: Client,
-    archive: Archive | PathLike,
+    archive: Stored | PathLike,
     *,
     start: Instant | None = None,
     end: Instant | None = None,
@@ -141,7 +139,7 @@ def repair(
         If a file can't be written.
     """
     check_client(client)
-    store, run = to_archive(archive).store, Run()
+    store, run = to_store(archive), Run()
     request = make_request(
         start=start, end=end, page_size=page_size, workers=workers, on_bad_rows="quarantine"
     )
@@ -340,8 +338,7 @@ def _sound_files(store: Store, partition: Partition) -> Iterator[tuple[str, File
 def _note(content: bytes) -> FileNote | None:
     """Return what a file is; `None` where it can't be read, or is not what was written."""
     try:
-        rows = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
-        again, note = encode_rows(rows.cast(ARROW_SCHEMA))
+        again, note = encode_rows(decode_rows(content))
     except (pa.ArrowException, OSError, ValueError, KeyError):
         return None
     # The same rows give the same bytes, unless another release wrote them, of pyarrow or of this
@@ -354,7 +351,7 @@ def _note(content: bytes) -> FileNote | None:
 
 
 def _writer_of(content: bytes) -> str:
-    told = pq.read_metadata(pa.BufferReader(content))
+    told = Footer(read_footer(pa.BufferReader(content))).metadata
     codecs = {told.row_group(0).column(at).compression for at in range(told.num_columns)}
     return f"{told.created_by} {sorted(codecs)}"
 

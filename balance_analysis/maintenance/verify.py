@@ -12,14 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from balance_analysis import defaults
 from balance_analysis.archive import layout, manifest
-from balance_analysis.archive.accounts import merged
+from balance_analysis.archive.accounts import combine_accounts
 from balance_analysis.archive.blocks import blocks_files, read_blocks_file
 from balance_analysis.archive.coverage import contradictions
-from balance_analysis.archive.datafile import wrong_schema
+from balance_analysis.archive.datafile import decode_rows
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.lock import writer_of
 from balance_analysis.archive.snapshot import read_snapshot, with_snapshot
@@ -32,6 +31,7 @@ from balance_analysis.maintenance.verify_file import (
     FileToCheck,
     check_file,
     read_written,
+    unreadable,
 )
 from balance_analysis.maintenance.verify_node import verify_against
 from balance_analysis.maintenance.verify_segments import verify_segments
@@ -41,7 +41,6 @@ from balance_analysis.spans import clipped, joined
 from balance_analysis.text import moment_text, without_credentials
 
 if TYPE_CHECKING:
-    from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.manifest import About
     from balance_analysis.archive.status import Kind
@@ -62,7 +61,7 @@ Look = Callable[
 
 
 def verify(
-    archive: Archive,
+    store: Store,
     *,
     against: Client | None = None,
     segments: PathLike | Iterable[PathLike] | None = None,
@@ -72,13 +71,13 @@ def verify(
     look: Look = map,
 ) -> VerifyReport:
     """Check that an archive is what it says: see `Archive.verify`; `look` looks at the files."""
-    report = verify_store(archive.store, progress=progress, look=look)
+    report = verify_store(store, progress=progress, look=look)
     if any(problem.kind == "coverage" for problem in report.problems):
         return report
     if against is not None:
-        report = verify_against(report, archive, against, sample=sample, seed=seed)
+        report = verify_against(report, store, against, sample=sample, seed=seed)
     if segments is not None:
-        report = verify_segments(report, archive, segments, progress=progress)
+        report = verify_segments(report, store, segments, progress=progress)
     return report
 
 
@@ -223,7 +222,7 @@ class _Verification:
         if not checked.wrong:
             self.balances.append(checked.accounts)
             if sum(part.num_rows for part in self.balances) > _WAITING:
-                self.balances = [merged(self.balances)]
+                self.balances = [combine_accounts(self.balances)]
             return
         self.is_broken = True
         if file.spans:
@@ -244,16 +243,14 @@ class _Verification:
             self._add("checkpoint", wrong, name, self._command("--repair"))
 
     def _compare_checkpoint(self, content: bytes, moment: int) -> str:
-        self.balances = [merged(self.balances)]
+        self.balances = [combine_accounts(self.balances)]
         expected = canonical(self.balances[0].select(COLUMNS))
         try:
-            rows = pq.ParquetFile(pa.BufferReader(content)).read()
+            rows = decode_rows(content)
         except (pa.ArrowException, OSError) as error:
-            return f"can't be read: {error}"
-        wrong = wrong_schema(rows.schema)
-        if wrong is None and not canonical(rows).equals(expected):
-            wrong = f"is not what the rows before {moment_text(moment)} make"
-        return wrong or ""
+            return unreadable(error)
+        is_right = canonical(rows).equals(expected)
+        return "" if is_right else f"is not what the rows before {moment_text(moment)} make"
 
     def _check_others(self) -> None:
         """Read the files that have no rows."""

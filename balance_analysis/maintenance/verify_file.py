@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.accounts import ACCOUNTS, accounts_of
-from balance_analysis.archive.datafile import numbers_of, wrong_schema
+from balance_analysis.archive.datafile import OtherFileError, decode_rows, numbers_of
+from balance_analysis.archive.key_ranges import FILE_ORDER
 from balance_analysis.archive.manifest import check_seen
-from balance_analysis.archive.slices import FILE_ORDER
 from balance_analysis.errors import ArchiveError
 from balance_analysis.rows import canonical
 from balance_analysis.text import range_text
@@ -77,13 +75,9 @@ def check_file(file: FileToCheck) -> CheckedFile:
         check_seen(file.store, layout.ABOUT)
         return CheckedFile(wrong, 0, NOBODY)
     try:
-        parquet = pq.ParquetFile(pa.BufferReader(content))
-        other = wrong_schema(parquet.schema_arrow)
-        if other is not None:
-            return CheckedFile(other, 0, NOBODY)
-        rows = canonical(parquet.read(), sort=False)
+        rows = canonical(decode_rows(content), sort=False)
     except (pa.ArrowException, OSError) as error:
-        return CheckedFile(f"can't be read: {error}", 0, NOBODY)
+        return CheckedFile(unreadable(error), 0, NOBODY)
     accounts = numbers_of(rows)
     wrong = "; ".join(_findings(file, accounts, rows["timestamp"].cast(pa.int64()).to_numpy()))
     return CheckedFile(wrong, rows.num_rows, NOBODY if wrong else accounts_of(rows))
@@ -95,14 +89,12 @@ def read_written(store: Store, name: str, note: FileNote) -> tuple[bytes, str]:
         content = store.read(name)
     except (OSError, ArchiveError) as error:
         return b"", f"can't be read: {error}"
-    if content is None:
-        return b"", "is missing"
-    if len(content) != note.size:
-        return b"", f"is not what was written: it has {len(content)} bytes, not {note.size}"
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != note.sha256:
-        return b"", f"is not what was written: its SHA-256 is {digest}, not {note.sha256}"
-    return content, ""
+    return content or b"", note.mismatch(content)
+
+
+def unreadable(error: Exception) -> str:
+    """Return how a file is wrong that can't be read, or has other columns than a table."""
+    return str(error) if isinstance(error, OtherFileError) else f"can't be read: {error}"
 
 
 def _findings(

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.manifest import export_command
+from balance_analysis.archive.snapshot import read_snapshot, with_snapshot
 from balance_analysis.archive.status import Problem, VerifyReport
 from balance_analysis.errors import ArchiveError
+from balance_analysis.filters import Filters
 from balance_analysis.load.changes import PartialLoad
 from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, check_positive
@@ -23,11 +25,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.layout import Partition
     from balance_analysis.archive.store import Store
-    from balance_analysis.filters import Filters
     from balance_analysis.node.client import Client
     from balance_analysis.spans import Span
 
@@ -39,7 +39,7 @@ _FORGOTTEN: Final = "the node has forgotten rows of it"
 
 
 def verify_against(
-    report: VerifyReport, archive: Archive, client: Client, *, sample: int, seed: int | None
+    report: VerifyReport, store: Store, client: Client, *, sample: int, seed: int | None
 ) -> VerifyReport:
     """Ask a node again for some windows of what is known to be complete, and compare exactly.
 
@@ -57,7 +57,7 @@ def verify_against(
         forgotten, or doesn't hold yet, is told in `not_compared`.
     """
     check_positive("sample", sample)
-    snapshot = archive.snapshot()
+    snapshot = read_snapshot(store)
     about, state = snapshot.about, snapshot.coverage
     known = state.known()
     if not known:
@@ -71,17 +71,17 @@ def verify_against(
     problems, windows = [*report.problems], 0
     rng = random.Random(seed)  # noqa: S311 - nobody is to be kept from guessing
     for window in _windows(state, about.partition, spans, sample, rng):
-        said, why_not = _compare(archive, client, about.filters, window)
+        said, why_not = _compare(store, client, about.filters, window)
         if why_not:
             skipped.append(f"{range_text(*window)}: {why_not}")
             continue
         windows += 1
         if said:
-            problems.append(_problem(archive.store, client.base_url, about.partition, window, said))
+            problems.append(_problem(store, client.base_url, about.partition, window, said))
     return replace(report, problems=tuple(problems), windows=windows, not_compared=tuple(skipped))
 
 
-def _compare(archive: Archive, client: Client, filters: Filters, window: Span) -> tuple[str, str]:
+def _compare(store: Store, client: Client, filters: Filters, window: Span) -> tuple[str, str]:
     """Return what differs in a window, if anything does, and why it can't be compared, if so."""
     load = Load(LoadRequest(*window, filters, _PAGE, 1, "quarantine"), is_part=True)
     loaded = PartialLoad(client, load).finish(progress=False)
@@ -91,7 +91,8 @@ def _compare(archive: Archive, client: Client, filters: Filters, window: Span) -
         return "", "the node says itself that it may lack rows of it"
     start, end = map(from_microseconds, window)
     try:
-        said = difference(archive.read(start=start, end=end), loaded, "the node")
+        held = with_snapshot(store, lambda x: x.read(Filters(), start=start, end=end))
+        said = difference(held, loaded, "the node")
     except ArchiveError as error:
         said = without_credentials(str(error))
     if said and _remembered(client, *window) > window[0]:

@@ -14,8 +14,11 @@ import pyarrow as pa
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.conservation import reconcile
 from balance_analysis.archive import layout
+from balance_analysis.archive.manifest import read_about
+from balance_analysis.archive.snapshot import with_snapshot
 from balance_analysis.archive.status import Problem, VerifyReport
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError
+from balance_analysis.filters import Filters
 from balance_analysis.frame import empty_table, to_frame
 from balance_analysis.known import NOTHING_BEFORE_KEY
 from balance_analysis.load.request import reporting
@@ -39,10 +42,10 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from balance_analysis.archive.archive import Archive
+    from balance_analysis.archive.manifest import About
     from balance_analysis.archive.status import Kind
+    from balance_analysis.archive.store import Store
     from balance_analysis.files.atomic import PathLike
-    from balance_analysis.filters import Filters
     from balance_analysis.load.request import Report
     from balance_analysis.segments.chain import Stretch
     from balance_analysis.spans import Span
@@ -53,7 +56,7 @@ _NOTHING: Final = "the segments contradict themselves or the archive: find out w
 
 def verify_segments(
     report: VerifyReport,
-    archive: Archive,
+    store: Store,
     paths: PathLike | Iterable[PathLike],
     *,
     progress: bool | Report | None = False,
@@ -80,16 +83,16 @@ def verify_segments(
     DecodeError, IncompleteError, NetworkMismatchError, CheckError, FileNotFoundError
         As `read_segments`.
     """
-    stretches, filters = put_in_order(find_segments(paths)), archive.snapshot().about.filters
+    stretches, about = put_in_order(find_segments(paths)), read_about(store)
     skipped = [
         f"blocks {gaps_text([gap])}: no segment has them" for gap in missing_blocks(stretches)
     ]
-    comparison = _Comparison(archive, [*report.problems], [*report.not_compared, *skipped])
+    comparison = _Comparison(store, [*report.problems], [*report.not_compared, *skipped])
     total, done = sum(len(stretch.segments) for stretch in stretches), 0
     with reporting(progress) as show:
         for stretch in stretches:
             comparison.begin(stretch)
-            for count, span, rows, flows in _periods(archive, stretch, filters):
+            for count, span, rows, flows in _periods(stretch, about):
                 comparison.compare(span, rows, flows)
                 done += count
                 show(done / total, comparison.rows)
@@ -102,11 +105,10 @@ def verify_segments(
 
 
 def _periods(
-    archive: Archive, stretch: Stretch, filters: Filters
+    stretch: Stretch, about: About
 ) -> Iterator[tuple[int, Span, pd.DataFrame, pd.DataFrame]]:
     """Yield the segments of about a period together: how many, their time, rows and flows."""
-    partition = archive.snapshot().about.partition
-    accounts = read_accounts(stretch.segments[-1], filters)
+    accounts = read_accounts(stretch.segments[-1], about.filters)
     rows, flows = list[pa.RecordBatch](), list[pa.RecordBatch]()
     start, period, end = 0, "", 0
 
@@ -115,8 +117,8 @@ def _periods(
         table = to_frame(pa.Table.from_batches(rows))
         return len(rows), (start, end), table, moved.rename(columns={"balance": "net"})
 
-    for segment, part in iter_rows(stretch.segments, filters):
-        begins = layout.period_of(int(part.times[0]), partition)
+    for segment, part in iter_rows(stretch.segments, about.filters):
+        begins = layout.period_of(int(part.times[0]), about.partition)
         if rows and begins != period:
             yield whole()
             rows, flows = [], []
@@ -131,8 +133,8 @@ def _periods(
 class _Comparison:
     """What was found out so far, and what accounts held before what is compared next."""
 
-    def __init__(self, archive: Archive, problems: list[Problem], skipped: list[str]) -> None:
-        self.archive, self.problems, self.skipped = archive, problems, skipped
+    def __init__(self, store: Store, problems: list[Problem], skipped: list[str]) -> None:
+        self.store, self.problems, self.skipped = store, problems, skipped
         self.opening: pd.DataFrame | None = None
         self.windows = self.rows = 0
 
@@ -147,7 +149,7 @@ class _Comparison:
         """Compare a stretch of time, which begins where the one before ends."""
         start, end = map(from_microseconds, span)
         try:
-            held = self.archive.read(start=start, end=end)
+            held = with_snapshot(self.store, lambda x: x.read(Filters(), start=start, end=end))
         except IncompleteError:
             self.skipped.append(f"{range_text(*span)}: the archive is not complete there")
             self.opening = None
@@ -161,7 +163,10 @@ class _Comparison:
         if said := "" if held.equals(rows) else difference(held, rows, "the segments"):
             self._add("difference", said, span, _AGAIN)
         if self.opening is None:
-            self.opening = self.archive.opening_balances(at=start, partial=True)
+            before = from_microseconds(span[0] - 1)
+            self.opening = with_snapshot(
+                self.store, lambda x: x.balance_at(Filters(), before, partial=True)
+            )
         try:
             wrong = reconcile(held, flows, opening=self.opening)
         except OverflowError as error:

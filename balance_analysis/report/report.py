@@ -20,7 +20,7 @@ from balance_analysis.text import range_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from balance_analysis.archive.archive import Archive
+    from balance_analysis.archives import Archive
     from balance_analysis.assets import AssetsLike
     from balance_analysis.explorer.source import Key
     from balance_analysis.files.atomic import PathLike

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from balance_analysis.archive.archive import Archive
     from balance_analysis.archive.status import ArchiveStatus
+    from balance_analysis.archives import Archive
     from balance_analysis.service.guards import RateLimit
 
 TIMEOUT: Final = 30.0

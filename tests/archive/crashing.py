@@ -176,7 +176,7 @@ def _install(steps: Steps) -> None:
 
 def _run(order: dict[str, Any], log: int) -> dict[str, Any]:
     """Export in this process, and return how it ended."""
-    from balance_analysis.archive.archive import Archive  # noqa: PLC0415 - only the server exports
+    from balance_analysis import Archive  # noqa: PLC0415 - only the server exports
     from balance_analysis.ingest.imports import import_segments  # noqa: PLC0415
     from tests.archive.exporting import run_export  # noqa: PLC0415
 

@@ -19,7 +19,6 @@ from balance_analysis.archive.manifest import About
 from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.cli import app
-from balance_analysis.files.atomic import METADATA_KEY
 from balance_analysis.filters import Filters
 from balance_analysis.frame import to_arrow
 from balance_analysis.schema import NetworkLimits
@@ -81,7 +80,8 @@ def test_a_damaged_table_is_read_or_told(tmp_path, content):
 
 def test_a_note_nested_too_deep_is_told(tmp_path):
     rows = to_arrow(TABLE)
-    pq.write_table(rows.replace_schema_metadata({METADATA_KEY: "[" * 100_000}), tmp_path / "x")
+    note = {b"balance_analysis": "[" * 100_000}
+    pq.write_table(rows.replace_schema_metadata(note), tmp_path / "x")
     with contextlib.suppress(ba.ArchiveError):
         assert len(ba.read_parquet(tmp_path / "x")) == len(TABLE)
 

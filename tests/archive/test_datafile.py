@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import replace
 
 import duckdb
@@ -22,7 +23,6 @@ from balance_analysis.archive.datafile import (
     encode_rows,
     read_footer,
 )
-from balance_analysis.files.atomic import read_note
 from balance_analysis.frame import to_frame
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
 from tests.loopback import histories, random_history
@@ -217,7 +217,8 @@ def test_duckdb_reads_a_file(tmp_path):
 def test_a_file_tells_its_order_and_what_it_is():
     content, _ = encode_rows(arrow_of(random_history(6, rows=20)))
     with opened(content) as file:
-        assert read_note(file) == {"format_version": 1, "kind": "balance changes"}
+        note = json.loads(file.metadata.metadata[b"balance_analysis"])
+        assert note == {"format_version": 1, "kind": "balance changes"}
         order = file.metadata.row_group(0).sorting_columns
         names = [file.schema_arrow.names[column.column_index] for column in order]
     assert tuple(names) == FILE_ORDER

@@ -13,8 +13,8 @@ import time
 import pytest
 from typer.testing import CliRunner
 
+from balance_analysis import Archive
 from balance_analysis.archive import lock
-from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.lock import one_writer, read_holder
 from balance_analysis.archive.store import Store
 from balance_analysis.cli import app

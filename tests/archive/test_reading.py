@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from balance_analysis import Archive
 from balance_analysis.analysis.balances import balance_at, balance_series
-from balance_analysis.archive.archive import Archive
 from balance_analysis.errors import ArchiveError, IncompleteError
 from balance_analysis.frame import empty_table, to_columns, to_frame
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, ATTRS_KEY, COLUMNS, from_microseconds

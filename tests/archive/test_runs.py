@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from balance_analysis.archive.archive import Archive
+from balance_analysis import Archive
 from balance_analysis.archive.runs import (
     MOST_CONFLICTS,
     RunReport,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from balance_analysis.archive.archive import Archive
+from balance_analysis import Archive
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
 from tests.benchmarks.processes import environment

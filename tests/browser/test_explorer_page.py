@@ -627,3 +627,17 @@ def test_a_report_of_a_table_with_many_accounts_stays_below_8_screens(open_page,
     assert column(page, 1)[0] == f"general · 000000…{1479:04x}"
     assert page.get_by_text("21 to 40 of 1,500").is_visible()
     assert page.evaluate("document.documentElement.scrollHeight") < 8 * 900
+
+
+def test_a_page_whose_state_is_gone_begins_anew_with_the_current_one(open_page, demo):
+    page, asked = open_page(demo), []
+    page.on("request", lambda request: asked.append(request.url))
+    page.route("**/explore/movers*", lambda route: route.fulfill(status=409, json={}), times=1)
+    with page.expect_request("**/explore/about*"):
+        page.get_by_role("tab", name="Movers").click()
+    settle(page)
+    assert column(page, 4, "Movers")
+    version = page.request.get(f"{demo}/explore/version").json()["version"]
+    views = [url for url in asked if re.search("/explore/(?!about|version)", url)]
+    assert views
+    assert {parse_qs(url.partition("?")[2])["version"][0] for url in views} == {version}

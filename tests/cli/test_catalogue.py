@@ -48,6 +48,21 @@ def accounts_of(archive):
     return found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
 
 
+def test_a_summary_and_a_list_of_accounts_count_the_same_rows(archive):
+    first, other = (
+        lines(run(command, archive, "--partial", "--format", "csv"))
+        for command in ("summary", "accounts")
+    )
+    columns = (*ba.ACCOUNT_KEY, "rows")
+    first, other = (
+        sorted([each[name] for name in columns] for each in csv.DictReader(told))
+        for told in (first, other)
+    )
+    assert first == other
+    shown = (lines(run(c, archive, "--partial"))[0] for c in ("summary", "accounts"))
+    assert all("rows" in header and "changes" not in header for header in shown)
+
+
 def test_accounts_fit_80_columns_the_most_active_first(archive):
     told = lines(run("accounts", archive, "--partial", "--limit", "5"))
     assert max(map(len, told)) <= 80

@@ -109,12 +109,12 @@ def test_summary_prints_the_most_active_accounts(tmp_path):
     assert len(lines) == 11
     assert "9 most active of 686" in lines[-1]
     assert max(map(len, lines)) <= 80
-    place = lines[0].index("changes") + len("changes")
+    place = lines[0].index("rows") + len("rows")
     shown = [int(line[:place].split()[-1].replace(",", "")) for line in lines[1:-1]]
-    assert shown == [*accounts["changes"].nlargest(9)]
+    assert shown == [*accounts["rows"].nlargest(9)]
     wide = run("summary", SAMPLE, "--limit", 5, "--wide").stdout.splitlines()
     assert wide[0].split() == [*accounts]
-    first = accounts.nlargest(1, "changes").iloc[0]
+    first = accounts.nlargest(1, "rows").iloc[0]
     assert {first["party_id"], str(first["maximum"])} < {*wide[1].split()}
 
 
@@ -141,8 +141,9 @@ def test_a_summary_of_any_accounts_fits_80_columns(ids, symbol, balance):
         header, *lines = run("summary", path, "--assets", assets).stdout.splitlines()
     assert max(map(len, [header, *lines])) <= 80
     assert {"asset", "type", "party", "market", "closing"} <= {*header.split()}
+    names = header.replace("last seen", "last-seen").split()
     for line in lines:
-        shown = line.split()[header.split().index("closing") - len(header.split())]
+        shown = line.split()[names.index("closing") - len(names)]
         assert float(shown.replace(",", "")) == pytest.approx(balance, rel=1e-3)
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from balance_analysis import Archive
 from balance_analysis.archive import layout
-from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.coverage import Coverage, Interval, to_json
 from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.archive.manifest import About, write_about

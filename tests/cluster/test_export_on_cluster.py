@@ -14,7 +14,7 @@ import time
 import pytest
 from distributed import Client
 
-from balance_analysis.archive.archive import Archive
+from balance_analysis import Archive
 from balance_analysis.archive.layout import STAGED
 from balance_analysis.errors import RequestError
 from tests.archive.exporting import (

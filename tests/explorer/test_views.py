@@ -141,6 +141,15 @@ def test_of_an_archive_with_a_gap_every_range_is_told_as_the_library_does(
         check_asset(explorer, asset["id"], rows, start, end)
 
 
+def test_a_page_opens_on_the_asset_of_most_rows_wherever_they_come_from(archive, gapped):
+    for each in (archive, gapped):
+        table = each.read(partial=True)
+        ranked = table["asset_id"].astype("str").value_counts()
+        for source in (ArchiveSource(each), source_of(table)):
+            shown = [ranked[one["id"]] for one in ask(Explorer(source), "about")["assets"]]
+            assert shown == sorted(ranked, reverse=True)
+
+
 @pytest.mark.parametrize("at", [None, 1_681_300_000_000_000])
 def test_holders_and_concentration_are_the_library_s(archive, explorer, at):
     asset = ask(explorer, "about")["assets"][0]["id"]

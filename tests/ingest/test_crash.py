@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from balance_analysis.archive.archive import Archive
+from balance_analysis import Archive
 from balance_analysis.archive.manifest import read_about
 from balance_analysis.errors import ArchiveError
 from balance_analysis.schema import to_microseconds

@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 import requests
 
-from balance_analysis.archive.archive import Archive
+from balance_analysis import Archive
 from balance_analysis.demo import sample_archive
 from balance_analysis.errors import IncompleteError, RequestError
 from balance_analysis.ingest.export import export

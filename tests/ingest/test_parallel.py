@@ -18,7 +18,7 @@ import stamina
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis.archive.archive import Archive
+from balance_analysis import Archive
 from balance_analysis.archive.layout import STAGED, staged_file
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError, DecodeError, RequestError

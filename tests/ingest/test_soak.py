@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import stamina
 
-from balance_analysis.archive.archive import Archive
+from balance_analysis import Archive
 from balance_analysis.errors import BalanceAnalysisError
 from tests.archive.exporting import (
     DAY,

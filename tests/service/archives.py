@@ -8,9 +8,9 @@ from unittest.mock import patch
 
 from hypothesis import strategies as st
 
+from balance_analysis import Archive
 from balance_analysis.archive import datafile as rowfiles
 from balance_analysis.archive import layout
-from balance_analysis.archive.archive import Archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
 from balance_analysis.archive.manifest import About, write_about

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import requests
 
-from balance_analysis.archive.archive import Archive
+from balance_analysis import Archive
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
 from tests.service.archives import write_archive

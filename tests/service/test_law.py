@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis.archive.archive import Archive
+from balance_analysis import Archive
 from balance_analysis.errors import RequestError
 from balance_analysis.ingest.export import export
 from balance_analysis.known import lacking

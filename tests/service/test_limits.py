@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis.archive.archive import Archive
+from balance_analysis import Archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.node.client import Client
 from balance_analysis.node.limits import load_network_limits

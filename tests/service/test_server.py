@@ -205,7 +205,7 @@ def test_the_server_listens_on_ipv6_too(app):
 
 FEW_FILES = """
 import resource, sys
-from balance_analysis.archive.archive import Archive
+from balance_analysis import Archive
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve_until_told
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.archive.archive import Archive
+from balance_analysis import Archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.store import Store
 from balance_analysis.explorer.query import write_key

@@ -7,7 +7,7 @@ import threading
 import pytest
 import requests
 
-from balance_analysis.archive.archive import Archive
+from balance_analysis import Archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.load.changes import load_balance_changes
 from balance_analysis.maintenance.repair import repair

@@ -1,13 +1,12 @@
-"""A folder of Parquet that knows what it holds.
+"""An archive as it is used: read as of one state, and proven.
 
-Readers go by the coverage, which is written last, so they see the state before a commit or the one
-after it, never half of one.
+What it reads is a snapshot's to tell (`archive`), what proves it that of `maintenance`. Those who
+fill and mend one stand below: they take its files alone.
 """
 
 from __future__ import annotations
 
 import copy
-from importlib import import_module
 from typing import TYPE_CHECKING, Unpack
 
 from balance_analysis import defaults
@@ -29,7 +28,7 @@ from balance_analysis.schema import ATTRS_KEY, COLUMNS, from_microseconds, to_mi
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import dask.dataframe as dd
     import pandas as pd
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.status import ArchiveStatus, VerifyReport
     from balance_analysis.assets import Assets
     from balance_analysis.files.atomic import PathLike
+    from balance_analysis.filters import Filters
     from balance_analysis.load.request import Report
     from balance_analysis.node.client import Client
     from balance_analysis.schema import Instant
@@ -155,13 +155,8 @@ class Archive:
             is not before `end`.
         """
         check_columns(columns, (*COLUMNS, BLOCK_HEIGHT))
-        accounts = make_archive_filters(self.store, filters)
-        table = with_snapshot(
-            self._state, lambda x: x.read(accounts, columns, start=start, end=end, partial=partial)
-        )
-        if {*COLUMNS} <= {*columns}:
-            self._note_assets(table, filters)
-        return table
+        bounds = {"start": start, "end": end}
+        return self._ask(lambda x, only: x.read(only, columns, **bounds, partial=partial), filters)
 
     @takes_filters
     def iter_batches(
@@ -184,8 +179,7 @@ class Archive:
             `schema.ARROW_SCHEMA`, or these columns of it.
         """
         check_columns(columns)
-        scan = self.scan(start=start, end=end, partial=partial, **filters)
-        return scan.iter_batches(columns)
+        return self.scan(start=start, end=end, partial=partial, **filters).iter_batches(columns)
 
     @takes_filters
     def scan(
@@ -226,8 +220,7 @@ class Archive:
             the functions of `cluster`. `to_parquet` wants `schema=None`.
         """
         check_columns(columns)
-        scan = self.scan(start=start, end=end, partial=partial, **filters)
-        return dask_frame(scan, columns)
+        return dask_frame(self.scan(start=start, end=end, partial=partial, **filters), columns)
 
     @takes_filters
     def balance_at(
@@ -263,9 +256,7 @@ class Archive:
         IncompleteError, ValueError
             If a row before `when` may be missing, unless `partial`; as `read`.
         """
-        accounts = make_archive_filters(self.store, filters)
-        held = with_snapshot(self._state, lambda x: x.balance_at(accounts, when, partial=partial))
-        self._note_assets(held, filters)
+        held = self._ask(lambda x, only: x.balance_at(only, when, partial=partial), filters)
         return in_units(held, units, held)
 
     def opening_balances(
@@ -291,9 +282,7 @@ class Archive:
             UTC]), `rows` (int64, its balance changes) and `balance` (decimal128(38, 0), at the end
             of the coverage; NA where it may have changed since it was last seen).
         """
-        filters = make_archive_filters(self.store, given)
-        found = with_snapshot(self._state, lambda x: x.accounts(filters, partial=partial))
-        self._note_assets(found, given)
+        found = self._ask(lambda x, only: x.accounts(only, partial=partial), given)
         return in_units(found, units, found)
 
     @takes_filters
@@ -384,14 +373,24 @@ class Archive:
         RequestError, DecodeError, IncompleteError, CheckError, ValueError
             As `load_balance_changes`, if a node is asked, or `read_segments`, if these are read.
         """
-        # What proves an archive stands above it, as it asks nodes too, and reads it by this class.
-        prove = import_module("balance_analysis.maintenance.verify").verify
-        asked = {"against": against, "segments": segments, "sample": sample, "seed": seed}
-        report: VerifyReport = prove(self, **asked, progress=progress)
-        return report
+        from balance_analysis.maintenance.verify import verify  # noqa: PLC0415 - it asks nodes
 
-    def _note_assets(self, frame: pd.DataFrame, filters: FilterKeywords) -> None:
-        """Note the assets that are given, or else the archive's own, in a frame's attrs."""
-        given = filters.get("assets")
+        return verify(
+            self.store,
+            against=against,
+            segments=segments,
+            sample=sample,
+            seed=seed,
+            progress=progress,
+        )
+
+    def _ask(
+        self, read: Callable[[Snapshot, Filters], pd.DataFrame], given: FilterKeywords
+    ) -> pd.DataFrame:
+        """Return what a state tells of some accounts; its attrs tell the assets, given or kept."""
+        filters = make_archive_filters(self.store, given)
+        frame = with_snapshot(self._state, lambda snapshot: read(snapshot, filters))
+        assets = given.get("assets")
         told = frame.attrs.get(ATTRS_KEY, {})
-        frame.attrs[ATTRS_KEY] = note_assets(told, self.assets() if given is None else given)
+        frame.attrs[ATTRS_KEY] = note_assets(told, self.assets() if assets is None else assets)
+        return frame
