@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from balance_analysis import defaults
 from balance_analysis.archive import layout, manifest
-from balance_analysis.archive.accounts import merged
+from balance_analysis.archive.accounts import combine_accounts
 from balance_analysis.archive.blocks import blocks_files, read_blocks_file
 from balance_analysis.archive.coverage import contradictions
 from balance_analysis.archive.datafile import decode_rows
@@ -222,7 +222,7 @@ class _Verification:
         if not checked.wrong:
             self.balances.append(checked.accounts)
             if sum(part.num_rows for part in self.balances) > _WAITING:
-                self.balances = [merged(self.balances)]
+                self.balances = [combine_accounts(self.balances)]
             return
         self.is_broken = True
         if file.spans:
@@ -243,7 +243,7 @@ class _Verification:
             self._add("checkpoint", wrong, name, self._command("--repair"))
 
     def _compare_checkpoint(self, content: bytes, moment: int) -> str:
-        self.balances = [merged(self.balances)]
+        self.balances = [combine_accounts(self.balances)]
         expected = canonical(self.balances[0].select(COLUMNS))
         try:
             rows = decode_rows(content)

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from balance_analysis.service.parameters import Query
     from balance_analysis.spans import Span
 
-ALWAYS: Final = (-(1 << 62), 1 << 62)
-
 SHOWN: Final = 3
 """Stretches that are named; of more, how many."""
 
@@ -56,7 +54,7 @@ def parts_of(
 
 @lru_cache(maxsize=4)
 def _files_of(snapshot: Snapshot) -> list[File]:
-    return snapshot.files(*ALWAYS)
+    return snapshot.files()
 
 
 def block_headers(snapshot: Snapshot) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from balance_analysis import Archive
-from balance_analysis.archive.coverage import from_json, sealed
+from balance_analysis.archive.coverage import from_json, with_checksum
 from balance_analysis.ingest.export import export
 from balance_analysis.load.changes import load_balance_changes
 from balance_analysis.node.client import Client
@@ -113,7 +113,7 @@ def edit_coverage(folder: Path, edit: Callable[[dict[str, Any]], object]) -> Non
     content = json.loads((folder / "_coverage.json").read_bytes())
     del content["sha256"]
     edit(content)
-    (folder / "_coverage.json").write_bytes(sealed(content))
+    (folder / "_coverage.json").write_bytes(with_checksum(content))
 
 
 def make_old(folder: Path) -> Path:

@@ -801,7 +801,7 @@ def last_file(folder):
     ("harm", "said"),
     [
         (lambda path: path.write_bytes(path.read_bytes()[:-1]), "is not what was written"),
-        (lambda path: path.unlink(), "is gone"),
+        (lambda path: path.unlink(), "is missing"),
         (
             lambda path: shutil.copy(min(path.parents[1].glob("*/*.parquet")), path),
             "is not what was written",
