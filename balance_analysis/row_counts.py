@@ -8,8 +8,8 @@ opens one compares. The note is one text, which pandas copies for nothing.
 from __future__ import annotations
 
 import base64
-from functools import lru_cache, reduce
-from typing import TYPE_CHECKING, Any, Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -78,6 +78,23 @@ def lost_rows(told: object, accounts: pd.DataFrame, counts: NDArray[np.int64]) -
     return f"{count_text(int(lost.sum()), 'row')} of {count_text(len(lost), 'account')}"
 
 
+def deselected(told: object, accounts: pd.DataFrame, others: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return which of other accounts had rows in a table that was selected from, and have none now.
+
+    Parameters
+    ----------
+    told
+        What the attrs of the table of `accounts` tell.
+    accounts, others
+        Accounts, ids as text or categories of it.
+    """
+    note = told.get(ROWS_KEY) if isinstance(told, dict) else None
+    if not isinstance(note, str):
+        return np.zeros(len(others), bool)
+    asked = _digests_of(others.astype("category"))
+    return np.isin(asked, _read(note)[0] & ~_MASK) & ~np.isin(asked, _digests_of(accounts))
+
+
 @lru_cache(maxsize=8)
 def _read(note: str) -> tuple[NDArray[np.uint64], int]:
     """Return the words of a note, ascending, one at least, and how many rows they count."""
@@ -90,13 +107,18 @@ def _read(note: str) -> tuple[NDArray[np.uint64], int]:
 
 def _words(accounts: pd.DataFrame, counts: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return accounts with how many rows each has, ascending."""
-    mixed: Any = np.zeros(len(accounts), np.uint64)
+    words: NDArray[np.uint64] = _digests_of(accounts) | (counts.astype(np.uint64) & _MASK)
+    words.sort()
+    return words
+
+
+def _digests_of(accounts: pd.DataFrame) -> NDArray[np.uint64]:
+    """Return a digest of each account, as it stands in words."""
+    mixed = np.zeros(len(accounts), np.uint64)
     for name in ACCOUNT_KEY:
         ids = accounts[name].array
         mixed = _mix(mixed, _digests(ids.categories)[ids.codes])
-    words: NDArray[np.uint64] = (mixed & ~_MASK) | (counts.astype(np.uint64) & _MASK)
-    words.sort()
-    return words
+    return mixed & ~_MASK
 
 
 def _digests(ids: pd.Index) -> NDArray[np.uint64]:
@@ -112,7 +134,11 @@ def _digests(ids: pd.Index) -> NDArray[np.uint64]:
         texts = held.reshape(shape)
     else:
         texts[np.arange(shape[1]) < sizes[:, None]] = held
-    return reduce(_mix, texts.view("<u8").T, sizes.astype(np.uint64))
+    mixed = sizes.astype(np.uint64)
+    for place, words in enumerate(texts.view("<u8").T):
+        # What a text is filled up with depends on the others.
+        mixed = np.where(sizes > 8 * place, _mix(mixed, words), mixed)
+    return mixed
 
 
 def _mix(digests: NDArray[np.uint64], words: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -26,7 +26,7 @@ from balance_analysis.analysis.steps import ALWAYS, BLOCK, NEVER, Steps, map_par
 from balance_analysis.errors import CheckError
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_amounts
 from balance_analysis.known import has_nothing_before, known_of, to_known
-from balance_analysis.row_counts import lost_rows
+from balance_analysis.row_counts import deselected, lost_rows
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ATTRS_KEY,
@@ -109,6 +109,9 @@ def make_history(
     rows, steps = _read_table(table)
     spans = _known_now(table, steps) if known is None else to_known(known)
     if opening is not None:
+        check_opening(opening)
+        gone = deselected(table.attrs.get(ATTRS_KEY), steps.accounts, opening[ACCOUNT_KEY])
+        opening = opening[~gone]
         steps = _with_opening(steps, opening)
     until = _nothing_until(table, opening, spans)
     if _moment_of(opening, spans) <= until:
