@@ -74,7 +74,7 @@ History = tuple[pd.DataFrame, pd.DataFrame | None]
 T = TypeVar("T")
 
 
-class TooLargeError(Exception):
+class ViewTooLargeError(Exception):
     """A view needs more rows than fit; the message says what to ask for instead."""
 
 
@@ -289,7 +289,7 @@ class ArchiveState:
         for place in range(0, len(files), _FILES):
             parts += map_parallel(read, files[place : place + _FILES])
             if sum(part.num_rows for part in parts) > MOST_ROWS:
-                raise TooLargeError(
+                raise ViewTooLargeError(
                     f"this view needs more than {MOST_ROWS:,} rows: choose a shorter range"
                 )
         # An account's rows stand in time order, in each file and from file to file.

@@ -29,7 +29,7 @@ from balance_analysis.service.coverage import (
 )
 from balance_analysis.service.errors import Code, RefusedError
 from balance_analysis.service.listing import ServedPage, encode_cursor, foreign, in_order, render
-from balance_analysis.service.parameters import AFTER, BEFORE, Query, read_parameters
+from balance_analysis.service.parameters import AFTER, BEFORE, ChangesQuery, read_parameters
 from balance_analysis.service.reader import Nearest, Reader
 from balance_analysis.spans import EVER
 
@@ -137,7 +137,7 @@ class Finder:
     check: Callable[[], None]
     pool: Executor | None
 
-    def page(self, query: Query) -> ServedPage:
+    def page(self, query: ChangesQuery) -> ServedPage:
         """Return one page of the rows that are asked for.
 
         Raises
