@@ -31,15 +31,15 @@ from balance_analysis.archive.key_ranges import ALL, FILE_KEY, KeyRange
 from balance_analysis.archive.manifest import check_seen, gone, noted_now
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_columns
-from balance_analysis.known import note_known
-from balance_analysis.merge import merge, sort_parts
+from balance_analysis.known import Known, note_known
+from balance_analysis.merge import Part, merge, sort_parts
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
     COLUMNS,
     from_microseconds,
 )
-from balance_analysis.spans import EVER, clipped
+from balance_analysis.spans import EVER, Span, clipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -49,9 +49,6 @@ if TYPE_CHECKING:
     from balance_analysis.archive.coverage import FileNote
     from balance_analysis.archive.store import Store
     from balance_analysis.filters import Filters
-    from balance_analysis.known import Known
-    from balance_analysis.merge import Part
-    from balance_analysis.spans import Span
 
 _FILES: Final = 8
 """How many files are read one after the other, while others read others."""

@@ -22,16 +22,23 @@ from balance_analysis.archive.blocks import BLOCK_HEIGHT, add_heights
 from balance_analysis.archive.cache import LruCache
 from balance_analysis.archive.datafile import times_of
 from balance_analysis.archive.key_ranges import FILE_KEY
-from balance_analysis.archive.manifest import gone, lost_files, noted_files, to_about, to_coverage
+from balance_analysis.archive.manifest import (
+    About,
+    gone,
+    lost_files,
+    noted_files,
+    to_about,
+    to_coverage,
+)
 from balance_analysis.archive.scan import File, Scan, read_frame
 from balance_analysis.errors import IncompleteError, SnapshotGoneError
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of
-from balance_analysis.known import note_known
+from balance_analysis.known import Known, note_known
 from balance_analysis.row_counts import note_rows
 from balance_analysis.rows import canonical
-from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, to_bounds, to_microseconds
-from balance_analysis.spans import EVER, clipped, joined
+from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, Instant, to_bounds, to_microseconds
+from balance_analysis.spans import EVER, Span, clipped, joined
 from balance_analysis.text import moment_text, range_text, spans_text
 
 if TYPE_CHECKING:
@@ -40,11 +47,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.archive.manifest import About
     from balance_analysis.archive.store import Store
-    from balance_analysis.known import Known
-    from balance_analysis.schema import Instant
-    from balance_analysis.spans import Span
 
 TAKE: Final = "`partial` takes what there is"
 

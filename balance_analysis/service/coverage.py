@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from balance_analysis.schema import from_microseconds
 from balance_analysis.service.errors import Code, RefusedError
-from balance_analysis.spans import clipped
+from balance_analysis.spans import Span, clipped
 from balance_analysis.text import list_text
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from balance_analysis.archive.snapshot import Snapshot
     from balance_analysis.filters import Filters
     from balance_analysis.service.parameters import Query
-    from balance_analysis.spans import Span
 
 SHOWN: Final = 3
 """Stretches that are named; of more, how many."""
