@@ -55,7 +55,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
+def deferred_signals() -> Iterator[None]:
     """Let Ctrl-C and SIGTERM wait for the end of the block.
 
     Python runs handlers in the main thread alone, between any two steps of it: an exception that

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.commit import uninterrupted
+from balance_analysis.archive.commit import deferred_signals
 from balance_analysis.archive.limits import snapshot
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError
 from balance_analysis.presentation import facts_html
@@ -118,6 +118,15 @@ class Run:
         """Note that [start, end) is in the archive."""
         stretch = from_microseconds(start), from_microseconds(end)
         self.committed = joined([*self.committed, stretch])
+
+    @contextlib.contextmanager
+    def noting_damage(self, name: str) -> Iterator[None]:
+        """Note that a file beside the rows is damaged; that doesn't fail a run."""
+        try:
+            yield
+        except ArchiveError as error:
+            self.damaged.append(name)
+            logger.warning("%s", error)
 
     def _repr_html_(self) -> str:
         facts = {
@@ -271,7 +280,7 @@ def _end(store: Store, state: Coverage, run: Run, report: RunReport) -> None:
     report.conflicting_rows = [_as_text(row) for row in islice(rows, MOST_CONFLICTS)]
     report.source, report.block_height = run.source, run.block_height
     report.coverage_end = _end_of(state)
-    with uninterrupted():
+    with deferred_signals():
         keep_bad_rows(store, run)
         _write(store, report)
         _forget_reports(store)
