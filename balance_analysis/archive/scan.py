@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     import dask.dataframe as dd
 
-    from balance_analysis.archive.coverage import FileNote
+    from balance_analysis.archive.coverage import FileEntry
     from balance_analysis.archive.store import Store
     from balance_analysis.filters import Filters
 
@@ -78,7 +78,7 @@ class File:
     """
 
     name: str
-    notes: tuple[FileNote, ...]
+    notes: tuple[FileEntry, ...]
     begin: int
     stop: int
     spans: tuple[Span, ...]

@@ -23,7 +23,7 @@ from balance_analysis.archive.cache import LruCache
 from balance_analysis.archive.datafile import times_of
 from balance_analysis.archive.key_ranges import FILE_KEY
 from balance_analysis.archive.manifest import (
-    About,
+    ArchiveSpec,
     gone,
     lost_files,
     noted_files,
@@ -77,7 +77,7 @@ class Snapshot:
     """
 
     store: Store = field(compare=False)
-    about: About = field(compare=False)
+    about: ArchiveSpec = field(compare=False)
     coverage: Coverage = field(compare=False)
     version: str
 
@@ -271,7 +271,7 @@ def read_snapshot(store: Store) -> Snapshot:
     about, coverage = store.read(layout.ABOUT), store.read(layout.COVERAGE)
     version = hashlib.sha256((about or b"") + b"\0" + (coverage or b"")).hexdigest()[:16]
 
-    def parse() -> tuple[tuple[About, Coverage], int]:
+    def parse() -> tuple[tuple[ArchiveSpec, Coverage], int]:
         bound = to_about(store, about)
         state = to_coverage(store, coverage)
         return (bound, state), len(state.files) + 1

@@ -41,7 +41,7 @@ from balance_analysis.spans import Span, clipped, joined
 from balance_analysis.text import moment_text, without_credentials
 
 if TYPE_CHECKING:
-    from balance_analysis.archive.manifest import About
+    from balance_analysis.archive.manifest import ArchiveSpec
     from balance_analysis.files.atomic import PathLike
     from balance_analysis.node.client import Client
 
@@ -134,7 +134,7 @@ class _Verification:
     """
 
     store: Store
-    about: About
+    about: ArchiveSpec
     state: Coverage
     is_writer: bool
     problems: list[Problem] = field(default_factory=list)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.conservation import reconcile
 from balance_analysis.archive import layout
-from balance_analysis.archive.manifest import About, read_about
+from balance_analysis.archive.manifest import ArchiveSpec, read_about
 from balance_analysis.archive.snapshot import with_snapshot
 from balance_analysis.archive.status import Kind, Problem, VerifyReport
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError
@@ -101,7 +101,7 @@ def verify_segments(
 
 
 def _periods(
-    stretch: Stretch, about: About
+    stretch: Stretch, about: ArchiveSpec
 ) -> Iterator[tuple[int, Span, pd.DataFrame, pd.DataFrame]]:
     """Yield the segments of about a period together: how many, their time, rows and flows."""
     accounts = read_accounts(stretch.segments[-1], about.filters)

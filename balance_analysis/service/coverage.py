@@ -20,7 +20,7 @@ from balance_analysis.text import list_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from balance_analysis.archive.manifest import About
+    from balance_analysis.archive.manifest import ArchiveSpec
     from balance_analysis.archive.scan import File
     from balance_analysis.archive.snapshot import Snapshot
     from balance_analysis.filters import Filters
@@ -137,7 +137,7 @@ def _times(snapshot: Snapshot, query: Query) -> Iterator[str]:
                 yield f"{words}: {_iso(begin)} to {_iso(stop)}"
 
 
-def _accounts(about: About, filters: Filters) -> Iterator[str]:
+def _accounts(about: ArchiveSpec, filters: Filters) -> Iterator[str]:
     asked = filters.allowed()
     for name, bound in about.filters.allowed().items():
         if not asked.get(name) or not {*asked[name]} <= {*bound}:
