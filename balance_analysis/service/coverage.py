@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Final
 
 from balance_analysis.schema import from_microseconds
 from balance_analysis.service.errors import Code, RefusedError
-from balance_analysis.spans import clipped
+from balance_analysis.spans import Span, clipped
 from balance_analysis.text import list_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from balance_analysis.archive.manifest import About
+    from balance_analysis.archive.manifest import ArchiveSpec
     from balance_analysis.archive.scan import File
     from balance_analysis.archive.snapshot import Snapshot
     from balance_analysis.filters import Filters
     from balance_analysis.service.parameters import ChangesQuery
-    from balance_analysis.spans import Span
 
 SHOWN: Final = 3
 """Stretches that are named; of more, how many."""
@@ -138,7 +137,7 @@ def _times(snapshot: Snapshot, query: ChangesQuery) -> Iterator[str]:
                 yield f"{words}: {_iso(begin)} to {_iso(stop)}"
 
 
-def _accounts(about: About, filters: Filters) -> Iterator[str]:
+def _accounts(about: ArchiveSpec, filters: Filters) -> Iterator[str]:
     asked = filters.allowed()
     for name, bound in about.filters.allowed().items():
         if not asked.get(name) or not {*asked[name]} <= {*bound}:
