@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
-from balance_analysis.archive.manifest import About, write_about, write_archive_assets
+from balance_analysis.archive.manifest import ArchiveSpec, write_about, write_archive_assets
 from balance_analysis.archives import Archive
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import CheckError
@@ -30,7 +30,7 @@ from balance_analysis.ingest.export import export
 from balance_analysis.ingest.imports import import_segments
 from balance_analysis.node.client import Client
 from balance_analysis.node.limits import load_network_limits
-from balance_analysis.schema import to_microseconds
+from balance_analysis.schema import NetworkLimits, to_microseconds
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from balance_analysis.archive.status import ArchiveStatus, VerifyReport
-    from balance_analysis.schema import NetworkLimits
 
 PAGE_SIZE: Final = 2000
 """Small enough that the sample's pages cut blocks."""
@@ -101,7 +100,7 @@ def sample_archive() -> Iterator[Archive]:
     with tempfile.TemporaryDirectory(prefix="balance-analysis-") as folder:
         archive = Archive(Path(folder, "Sample data"))
         limits = read_network_limits(sample_data() / "network_limits.json")
-        write_about(archive.store, About(Filters(), "month"))
+        write_about(archive.store, ArchiveSpec(Filters(), "month"))
         writer = Writer(archive.store)
         writer.commit(
             SAMPLE_START[:7],

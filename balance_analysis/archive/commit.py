@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import FrameType
 
-    from balance_analysis.archive.coverage import Coverage, FileNote, Interval
-    from balance_analysis.archive.manifest import About
+    from balance_analysis.archive.coverage import Coverage, FileEntry, Interval
+    from balance_analysis.archive.manifest import ArchiveSpec
     from balance_analysis.archive.store import Store
     from balance_analysis.schema import NetworkLimits
 
@@ -90,7 +90,7 @@ class Writer:
     def __init__(self, store: Store) -> None:
         self._store = store
         snapshot = read_snapshot(store)
-        self.about: About = snapshot.about
+        self.about: ArchiveSpec = snapshot.about
         self.state: Coverage = snapshot.coverage
 
     def recover(self) -> None:
@@ -157,7 +157,7 @@ class Writer:
     def put(
         self,
         period: str,
-        note: FileNote | None,
+        note: FileEntry | None,
         intervals: Sequence[Interval],
         put_file: Callable[[str], None],
     ) -> None:
@@ -222,7 +222,7 @@ class Writer:
                 yield within(self.rows_of(period), start, end)
 
 
-def read_noted(store: Store, name: str, note: FileNote | None) -> pa.Table:
+def read_noted(store: Store, name: str, note: FileEntry | None) -> pa.Table:
     """Return the rows of a file, or ArchiveError if it is not what is noted; none without note."""
     if note is None:
         return NO_ROWS

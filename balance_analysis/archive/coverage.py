@@ -15,18 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pandas as pd
 
-from balance_analysis.archive.layout import changes_file, is_period, period_named
+from balance_analysis.archive.layout import Partition, changes_file, is_period, period_named
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.segments.chain import FIRST_BLOCK, blocks_of, source_text
-from balance_analysis.spans import between, joined
+from balance_analysis.spans import Span, between, joined
 from balance_analysis.text import EPOCH, exact_text, range_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from balance_analysis.archive.layout import Partition
     from balance_analysis.known import Known
-    from balance_analysis.spans import Span
 
 VERSION: Final = 2
 """What is written. Version 1, which is read as well, has digests of whole files of rows alone."""
@@ -60,7 +58,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class FileNote:
+class FileEntry:
     """What a file must be.
 
     `first` and `last` are the timestamps of its first and last row, microseconds; `footer` is the
@@ -105,7 +103,7 @@ class Pending:
     """A period's file that is about to be replaced, and the coverage from then on."""
 
     period: str
-    file: FileNote
+    file: FileEntry
     intervals: tuple[Interval, ...]
 
 
@@ -118,8 +116,8 @@ class Coverage:
     """
 
     intervals: tuple[Interval, ...] = ()
-    files: dict[str, FileNote] = field(default_factory=dict)
-    checkpoints: dict[int, FileNote] = field(default_factory=dict)
+    files: dict[str, FileEntry] = field(default_factory=dict)
+    checkpoints: dict[int, FileEntry] = field(default_factory=dict)
     limits: LimitsNote | None = None
     pending: Pending | None = None
     pending_limits: LimitsNote | None = None
@@ -134,14 +132,14 @@ class Coverage:
         """How many distinct snapshots of the network's limits there are."""
         return 0 if self.limits is None else self.limits.snapshots
 
-    def notes(self, period: str) -> tuple[FileNote, ...]:
+    def notes(self, period: str) -> tuple[FileEntry, ...]:
         """Return what a period's file may be: as it was noted, or as it is being replaced."""
         noted = [self.files[period]] if period in self.files else []
         if self.pending is not None and self.pending.period == period:
             noted.append(self.pending.file)
         return tuple(noted)
 
-    def announce(self, period: str, file: FileNote, intervals: Sequence[Interval]) -> Coverage:
+    def announce(self, period: str, file: FileEntry, intervals: Sequence[Interval]) -> Coverage:
         """Return this state, about to hold a file and intervals."""
         return replace(self, pending=Pending(period, file, self.covers(intervals).intervals))
 

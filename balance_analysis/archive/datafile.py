@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from balance_analysis.archive.coverage import FileNote
+from balance_analysis.archive.coverage import FileEntry
 from balance_analysis.archive.key_ranges import ALL, FILE_KEY, FILE_ORDER, KeyRange
 from balance_analysis.files.arrow import make_note
 from balance_analysis.rows import account_numbers, canonical
@@ -47,7 +47,7 @@ _LEVELS: Final = dict.fromkeys(["party_id", "timestamp", "balance"], 6)
 _SORTING: Final = [pq.SortingColumn(ARROW_SCHEMA.get_field_index(name)) for name in FILE_ORDER]
 
 
-def encode_rows(rows: pa.Table) -> tuple[bytes, FileNote]:
+def encode_rows(rows: pa.Table) -> tuple[bytes, FileEntry]:
     """Return rows as the content of a file, and what is noted of it.
 
     Parameters
@@ -77,7 +77,7 @@ def encode_rows(rows: pa.Table) -> tuple[bytes, FileNote]:
     digest = hashlib.sha256(content).hexdigest()
     footer = Footer(read_footer(pa.BufferReader(content))).digest
     first, last = int(times.min()), int(times.max())
-    return content, FileNote(ordered.num_rows, len(content), digest, first, last, footer)
+    return content, FileEntry(ordered.num_rows, len(content), digest, first, last, footer)
 
 
 def decode_rows(content: bytes) -> pa.Table:
@@ -159,7 +159,7 @@ class Footer:
 
 def check_footer(
     source: pa.NativeFile,
-    notes: Iterable[FileNote],
+    notes: Iterable[FileEntry],
     parse: Callable[[bytes], Footer] = Footer,
 ) -> Footer:
     """Return the footer of a file of rows, which must be that of one of the notes.

@@ -7,23 +7,18 @@ import json
 import platform
 import shlex
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.coverage import Coverage, from_json, to_json
-from balance_analysis.archive.store import is_leftover
+from balance_analysis.archive.coverage import Coverage, FileEntry, from_json, to_json
+from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, SnapshotGoneError
-from balance_analysis.filters import Filters, make_filters
+from balance_analysis.filters import FilterKeywords, Filters, make_filters
 from balance_analysis.schema import from_microseconds
 from balance_analysis.text import without_credentials
-
-if TYPE_CHECKING:
-    from balance_analysis.archive.coverage import FileNote
-    from balance_analysis.archive.store import Store
-    from balance_analysis.filters import FilterKeywords
 
 FORMAT_VERSION: Final = 2
 """What is made. An archive keeps its version for life; in version 1, what holds no rows has names
@@ -36,7 +31,7 @@ _EQUAL: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ArchiveSpec:
     """What an archive is bound to, from its first run on: which accounts, and a file's period."""
 
     filters: Filters
@@ -87,7 +82,7 @@ def check_seen(store: Store, name: str) -> None:
         )
 
 
-def read_about(store: Store) -> About:
+def read_about(store: Store) -> ArchiveSpec:
     """Return what an archive is bound to.
 
     Raises
@@ -98,7 +93,7 @@ def read_about(store: Store) -> About:
     return to_about(store, store.read(layout.ABOUT))
 
 
-def to_about(store: Store, content: bytes | None) -> About:
+def to_about(store: Store, content: bytes | None) -> ArchiveSpec:
     """Return what an archive is bound to, as its file tells: see `read_about`."""
     where = f"{store.uri}/{layout.ABOUT}"
     if content is None:
@@ -116,7 +111,7 @@ def to_about(store: Store, content: bytes | None) -> About:
             )
         query = {each.name: told["query"][each.name] for each in fields(Filters)}
         how = {"partition": told["partition"], "version": told["format_version"]}
-        return msgspec.convert({"filters": query, **how}, About)
+        return msgspec.convert({"filters": query, **how}, ArchiveSpec)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArchiveDamagedError(f"{where} is damaged ({error!r}): {_EQUAL}") from error
 
@@ -151,7 +146,7 @@ def check_empty(store: Store) -> None:
         )
 
 
-def check_bound(store: Store, about: About) -> bool:
+def check_bound(store: Store, about: ArchiveSpec) -> bool:
     """Return whether there is no archive yet; raise ArchiveError if it is bound to something else.
 
     It raises as well where an archive can't be made, as there are other files.
@@ -168,7 +163,7 @@ def check_bound(store: Store, about: About) -> bool:
     return False
 
 
-def write_about(store: Store, about: About) -> None:
+def write_about(store: Store, about: ArchiveSpec) -> None:
     """Make an empty archive; where other files are, raise ArchiveError."""
     check_empty(store)
     content = {
@@ -261,7 +256,7 @@ def make_archive_filters(store: Store, given: FilterKeywords) -> Filters:
     return make_filters(**filters)
 
 
-def noted_files(about: About, state: Coverage) -> dict[str, tuple[FileNote, ...]]:
+def noted_files(about: ArchiveSpec, state: Coverage) -> dict[str, tuple[FileEntry, ...]]:
     """Return what each file of rows may be, by its name; see `Coverage.notes`."""
     periods = [*state.files, *([state.pending.period] if state.pending else [])]
     files = {layout.changes_file(p, about.partition): state.notes(p) for p in periods}
@@ -275,13 +270,13 @@ def gone(store: Store, name: str) -> SnapshotGoneError:
     )
 
 
-def noted_now(store: Store) -> dict[str, tuple[FileNote, ...]]:
+def noted_now(store: Store) -> dict[str, tuple[FileEntry, ...]]:
     """Return what each file of rows may be by now."""
     about = read_about(store)
     return noted_files(about, to_coverage(store, store.read(layout.COVERAGE)))
 
 
-def lost_files(store: Store, about: About, state: Coverage) -> list[str]:
+def lost_files(store: Store, about: ArchiveSpec, state: Coverage) -> list[str]:
     """Return the files that are gone, or of another size than what was written.
 
     A look at names and sizes alone, which costs one listing; `verify` reads them.

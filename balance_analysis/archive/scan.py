@@ -31,27 +31,24 @@ from balance_analysis.archive.key_ranges import ALL, FILE_KEY, KeyRange
 from balance_analysis.archive.manifest import check_seen, gone, noted_now
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_columns
-from balance_analysis.known import note_known
-from balance_analysis.merge import merge, sort_parts
+from balance_analysis.known import Known, note_known
+from balance_analysis.merge import Part, merge, sort_parts
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
     COLUMNS,
     from_microseconds,
 )
-from balance_analysis.spans import EVER, clipped
+from balance_analysis.spans import EVER, Span, clipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import dask.dataframe as dd
 
-    from balance_analysis.archive.coverage import FileNote
+    from balance_analysis.archive.coverage import FileEntry
     from balance_analysis.archive.store import Store
     from balance_analysis.filters import Filters
-    from balance_analysis.known import Known
-    from balance_analysis.merge import Part
-    from balance_analysis.spans import Span
 
 _FILES: Final = 8
 """How many files are read one after the other, while others read others."""
@@ -81,7 +78,7 @@ class File:
     """
 
     name: str
-    notes: tuple[FileNote, ...]
+    notes: tuple[FileEntry, ...]
     begin: int
     stop: int
     spans: tuple[Span, ...]

@@ -22,16 +22,23 @@ from balance_analysis.archive.blocks import BLOCK_HEIGHT, add_heights
 from balance_analysis.archive.cache import LruCache
 from balance_analysis.archive.datafile import times_of
 from balance_analysis.archive.key_ranges import FILE_KEY
-from balance_analysis.archive.manifest import gone, lost_files, noted_files, to_about, to_coverage
+from balance_analysis.archive.manifest import (
+    ArchiveSpec,
+    gone,
+    lost_files,
+    noted_files,
+    to_about,
+    to_coverage,
+)
 from balance_analysis.archive.scan import File, Scan, read_frame
 from balance_analysis.errors import IncompleteError, SnapshotGoneError
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of
-from balance_analysis.known import note_known
+from balance_analysis.known import Known, note_known
 from balance_analysis.row_counts import note_rows
 from balance_analysis.rows import canonical
-from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, to_bounds, to_microseconds
-from balance_analysis.spans import EVER, clipped, joined
+from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, Instant, to_bounds, to_microseconds
+from balance_analysis.spans import EVER, Span, clipped, joined
 from balance_analysis.text import moment_text, range_text, spans_text
 
 if TYPE_CHECKING:
@@ -40,11 +47,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.archive.manifest import About
     from balance_analysis.archive.store import Store
-    from balance_analysis.known import Known
-    from balance_analysis.schema import Instant
-    from balance_analysis.spans import Span
 
 TAKE: Final = "`partial` takes what there is"
 
@@ -74,7 +77,7 @@ class Snapshot:
     """
 
     store: Store = field(compare=False)
-    about: About = field(compare=False)
+    about: ArchiveSpec = field(compare=False)
     coverage: Coverage = field(compare=False)
     version: str
 
@@ -268,7 +271,7 @@ def read_snapshot(store: Store) -> Snapshot:
     about, coverage = store.read(layout.ABOUT), store.read(layout.COVERAGE)
     version = hashlib.sha256((about or b"") + b"\0" + (coverage or b"")).hexdigest()[:16]
 
-    def parse() -> tuple[tuple[About, Coverage], int]:
+    def parse() -> tuple[tuple[ArchiveSpec, Coverage], int]:
         bound = to_about(store, about)
         state = to_coverage(store, coverage)
         return (bound, state), len(state.files) + 1

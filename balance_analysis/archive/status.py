@@ -27,7 +27,7 @@ from balance_analysis.text import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from balance_analysis.archive.manifest import About
+    from balance_analysis.archive.manifest import ArchiveSpec
     from balance_analysis.archive.snapshot import Snapshot
 
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
@@ -72,7 +72,7 @@ class ArchiveStatus(Record):
     """
 
     uri: str
-    about: About
+    about: ArchiveSpec
     complete: tuple[Moments, ...]
     gaps: tuple[Moments, ...]
     unproven: tuple[Moments, ...]

@@ -7,7 +7,7 @@ import itertools
 import os
 import sys
 from bisect import bisect_left
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
@@ -27,23 +27,20 @@ from balance_analysis.archive.accounts import accounts_of, combine_accounts
 from balance_analysis.archive.datafile import times_of
 from balance_analysis.archive.key_ranges import FILE_KEY, KeyRange, cut, cut_by_time
 from balance_analysis.archive.scan import Scan
-from balance_analysis.archives import to_archive
+from balance_analysis.archives import Archive, to_archive
 from balance_analysis.cluster.combine import in_order, own, write_frames
 from balance_analysis.files.atomic import PathLike, check_output
 from balance_analysis.filters import FilterKeywords, with_keywords
 from balance_analysis.ingest.executor import Pool
-from balance_analysis.load.request import check_positive, reporting
+from balance_analysis.load.request import Report, check_positive, reporting
 from balance_analysis.schema import ACCOUNT_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from concurrent.futures import Executor
 
     from distributed import Client
     from numpy.typing import NDArray
 
-    from balance_analysis.archives import Archive
-    from balance_analysis.load.request import Report
 
 ROWS: Final = 3_000_000
 """How many rows a task has: with what is made of them, a worker needs a gigabyte."""

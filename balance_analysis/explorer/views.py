@@ -124,7 +124,7 @@ class Explorer:
 
         Raises
         ------
-        TooLargeError
+        ViewTooLargeError
             If it needs too many rows.
         SnapshotGoneError
             If the state that it is asked of is gone.

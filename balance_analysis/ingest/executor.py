@@ -27,7 +27,7 @@ from balance_analysis.ingest.periods import LoadedPeriod, SpanWriter, make_perio
 from balance_analysis.node.walk import Step
 
 if TYPE_CHECKING:
-    from balance_analysis.archive.coverage import FileNote
+    from balance_analysis.archive.coverage import FileEntry
     from balance_analysis.archive.store import Store
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
@@ -215,7 +215,7 @@ class PeriodTask:
     store: Store
     mark: str
     file: str
-    note: FileNote | None
+    note: FileEntry | None
 
     def __str__(self) -> str:
         return f"the period {self.period}"

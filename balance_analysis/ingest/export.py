@@ -160,7 +160,7 @@ def export(
         settle=to_duration(settle),
         fill_gaps=fill_gaps,
     )
-    about = manifest.About(request.filters.sorted(), manifest.partition_of(store, partition))
+    about = manifest.ArchiveSpec(request.filters.sorted(), manifest.partition_of(store, partition))
     return fill(
         store,
         about,

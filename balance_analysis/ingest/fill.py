@@ -68,7 +68,7 @@ class RowSource(Protocol):
 
 def fill(
     store: Store,
-    about: manifest.About,
+    about: manifest.ArchiveSpec,
     source: RowSource,
     *,
     pool: Pool | None,

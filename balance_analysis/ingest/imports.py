@@ -142,7 +142,7 @@ def import_segments(
     given = read_assets(filters.get("assets") or {})
     filters["assets"] = read_segment_assets(last).updated(given)
     wanted = manifest.make_archive_filters(store, filters).sorted()
-    about = manifest.About(wanted, manifest.partition_of(store, partition))
+    about = manifest.ArchiveSpec(wanted, manifest.partition_of(store, partition))
     source = _Segments(
         store=store,
         partition=about.partition,

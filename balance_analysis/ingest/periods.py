@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer, deferred_signals, merge, within
-from balance_analysis.archive.coverage import FileNote, Interval, covered_by
+from balance_analysis.archive.coverage import FileEntry, Interval, covered_by
 from balance_analysis.archive.datafile import NO_ROWS, encode_rows
 from balance_analysis.archive.runs import Run, keep_bad_rows
 from balance_analysis.errors import BalanceAnalysisError, RequestError
@@ -69,7 +69,7 @@ class LoadedPeriod:
 
     start: int
     end: int
-    note: FileNote | None = None
+    note: FileEntry | None = None
     content: bytes | None = None
     added: int = 0
     changed: pa.Table = field(default_factory=lambda: NO_ROWS)

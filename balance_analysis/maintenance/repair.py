@@ -21,7 +21,7 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import (
     Coverage,
-    FileNote,
+    FileEntry,
     Interval,
     LimitsNote,
     contradictions,
@@ -292,7 +292,7 @@ class _Repair:
         return joined(clipped(spans, *layout.bounds_of(period, partition)))
 
 
-def _extent(note: FileNote | None) -> tuple[int, int, int] | None:
+def _extent(note: FileEntry | None) -> tuple[int, int, int] | None:
     return None if note is None else (note.rows, note.first, note.last)
 
 
@@ -320,7 +320,7 @@ def _rebuild_coverage(store: Store) -> bool:
     return True
 
 
-def _sound_files(store: Store, partition: Partition) -> Iterator[tuple[str, FileNote]]:
+def _sound_files(store: Store, partition: Partition) -> Iterator[tuple[str, FileEntry]]:
     for name in store.names(layout.CHANGES):
         period = layout.period_named(name, partition)
         if period is None:
@@ -335,7 +335,7 @@ def _sound_files(store: Store, partition: Partition) -> Iterator[tuple[str, File
         logger.warning("%s/%s is left out: it %s", store.uri, name, wrong)
 
 
-def _note(content: bytes) -> FileNote | None:
+def _note(content: bytes) -> FileEntry | None:
     """Return what a file is; `None` where it can't be read, or is not what was written."""
     try:
         again, note = encode_rows(decode_rows(content))
@@ -356,7 +356,7 @@ def _writer_of(content: bytes) -> str:
     return f"{told.created_by} {sorted(codecs)}"
 
 
-def _intervals(files: dict[str, FileNote], partition: Partition) -> list[Interval]:
+def _intervals(files: dict[str, FileEntry], partition: Partition) -> list[Interval]:
     """Return what the files reach over, those of neighbouring periods as one."""
     asked_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     intervals: list[Interval] = []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from balance_analysis.archive.coverage import FileNote
+    from balance_analysis.archive.coverage import FileEntry
     from balance_analysis.archive.store import Store
     from balance_analysis.spans import Span
 
@@ -35,7 +35,7 @@ class FileToCheck:
 
     store: Store
     name: str
-    note: FileNote
+    note: FileEntry
     period: Span
     spans: list[Span]
 
@@ -83,7 +83,7 @@ def check_file(file: FileToCheck) -> CheckedFile:
     return CheckedFile(wrong, rows.num_rows, NOBODY if wrong else accounts_of(rows))
 
 
-def read_written(store: Store, name: str, note: FileNote) -> tuple[bytes, str]:
+def read_written(store: Store, name: str, note: FileEntry) -> tuple[bytes, str]:
     """Return a file's content, and how it is not what was written; nothing where it is."""
     try:
         content = store.read(name)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from starlette.responses import Response
 
 from balance_analysis.archive.datafile import Predicate
-from balance_analysis.archive.snapshot import with_snapshot
+from balance_analysis.archive.snapshot import Snapshot, with_snapshot
 from balance_analysis.errors import ArchiveError
 from balance_analysis.explorer.source import go_on
 from balance_analysis.filters import Filters
@@ -28,10 +28,18 @@ from balance_analysis.service.coverage import (
     unavailable,
 )
 from balance_analysis.service.errors import Code, RefusedError
-from balance_analysis.service.listing import ServedPage, encode_cursor, foreign, in_order, render
-from balance_analysis.service.parameters import AFTER, BEFORE, Query, read_parameters
+from balance_analysis.service.listing import (
+    ListedRows,
+    Place,
+    ServedPage,
+    encode_cursor,
+    foreign,
+    in_order,
+    render,
+)
+from balance_analysis.service.parameters import AFTER, BEFORE, ChangesQuery, read_parameters
 from balance_analysis.service.reader import Nearest, Reader
-from balance_analysis.spans import EVER
+from balance_analysis.spans import EVER, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,10 +47,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.cache import LruCache
     from balance_analysis.archive.scan import File
-    from balance_analysis.archive.snapshot import Snapshot
     from balance_analysis.archives import Archive
-    from balance_analysis.service.listing import ListedRows, Place
-    from balance_analysis.spans import Span
 
 
 _AHEAD: Final = 8
@@ -137,7 +142,7 @@ class Finder:
     check: Callable[[], None]
     pool: Executor | None
 
-    def page(self, query: Query) -> ServedPage:
+    def page(self, query: ChangesQuery) -> ServedPage:
         """Return one page of the rows that are asked for.
 
         Raises

@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Final
 
 from balance_analysis.schema import from_microseconds
 from balance_analysis.service.errors import Code, RefusedError
-from balance_analysis.spans import clipped
+from balance_analysis.spans import Span, clipped
 from balance_analysis.text import list_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from balance_analysis.archive.manifest import About
+    from balance_analysis.archive.manifest import ArchiveSpec
     from balance_analysis.archive.scan import File
     from balance_analysis.archive.snapshot import Snapshot
     from balance_analysis.filters import Filters
-    from balance_analysis.service.parameters import Query
-    from balance_analysis.spans import Span
+    from balance_analysis.service.parameters import ChangesQuery
 
 SHOWN: Final = 3
 """Stretches that are named; of more, how many."""
@@ -81,7 +80,7 @@ def unavailable(error: Exception | None) -> RefusedError:
     )
 
 
-def headers_of(snapshot: Snapshot, query: Query) -> dict[str, str]:
+def headers_of(snapshot: Snapshot, query: ChangesQuery) -> dict[str, str]:
     """Return the headers that tell what may be missing in an answer; none where it is whole.
 
     `Warning` says it in words. `X-Incomplete` has all stretches of the range that may lack rows,
@@ -97,7 +96,7 @@ def headers_of(snapshot: Snapshot, query: Query) -> dict[str, str]:
     return {"Warning": f'199 - "{words}"', "X-Incomplete": stretches}
 
 
-def _incomplete(snapshot: Snapshot, query: Query) -> list[Span]:
+def _incomplete(snapshot: Snapshot, query: ChangesQuery) -> list[Span]:
     start, end = _range(snapshot, query)
     stretches = _without_margin(snapshot.coverage.missing(start, end), start, end)
     if query.filters is not None and any(_accounts(snapshot.about, query.filters)):
@@ -105,7 +104,7 @@ def _incomplete(snapshot: Snapshot, query: Query) -> list[Span]:
     return stretches if len(stretches) <= _MOST else [(stretches[0][0], stretches[-1][1])]
 
 
-def _range(snapshot: Snapshot, query: Query) -> Span:
+def _range(snapshot: Snapshot, query: ChangesQuery) -> Span:
     first, last = snapshot.coverage.bounds(proven=False)
     return first if query.start is None else query.start, last if query.end is None else query.end
 
@@ -119,7 +118,7 @@ def _without_margin(stretches: list[Span], start: int, end: int) -> list[Span]:
     return stretches[1:] if is_margin else stretches
 
 
-def _times(snapshot: Snapshot, query: Query) -> Iterator[str]:
+def _times(snapshot: Snapshot, query: ChangesQuery) -> Iterator[str]:
     coverage, (start, end) = snapshot.coverage, _range(snapshot, query)
     if query.start is not None and query.end is not None and start >= end:
         return
@@ -138,7 +137,7 @@ def _times(snapshot: Snapshot, query: Query) -> Iterator[str]:
                 yield f"{words}: {_iso(begin)} to {_iso(stop)}"
 
 
-def _accounts(about: About, filters: Filters) -> Iterator[str]:
+def _accounts(about: ArchiveSpec, filters: Filters) -> Iterator[str]:
     asked = filters.allowed()
     for name, bound in about.filters.allowed().items():
         if not asked.get(name) or not {*asked[name]} <= {*bound}:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.errors import BalanceAnalysisError, SnapshotGoneError
 from balance_analysis.explorer.query import read_query
-from balance_analysis.explorer.source import TooLargeError
+from balance_analysis.explorer.source import ViewTooLargeError
 from balance_analysis.service.coverage import unavailable
 from balance_analysis.service.errors import Code, RefusedError
 
@@ -48,7 +48,7 @@ def answer_view(
             "current one",
             code=Code.ABORTED,
         ) from error
-    except (TooLargeError, OverflowError) as error:
+    except (ViewTooLargeError, OverflowError) as error:
         raise RefusedError(str(error), code=Code.OUT_OF_RANGE) from error
     except (BalanceAnalysisError, OSError) as error:
         raise unavailable(error) from error

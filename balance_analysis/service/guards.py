@@ -1,12 +1,11 @@
 """What stands between the network and the application.
 
 It refuses what would cost too much, answers every refusal and error with the interface's error
-body, hands answers over piece by piece to readers that may be slow, and counts and logs requests.
+body, and counts and logs requests.
 """
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import logging
 import re
@@ -35,7 +34,6 @@ LONGEST_URL: Final = 8192
 """Bytes of path and query: loads by this package split what would be longer."""
 
 MOST_AT_ONCE: Final = 256
-SENDING: Final = 120.0
 MOST_ADDRESSES: Final = 10_000
 """So many are remembered; who has been quiet for longest is forgotten first."""
 
@@ -43,7 +41,6 @@ RATE_HEADERS: Final = tuple(f"Ratelimit-{name}" for name in ("Limit", "Remaining
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _PREFIX: Final = "balance_analysis_service_"
-_PIECE: Final = 1 << 16
 _HOST: Final = re.compile(r"(\[[^]]*\]|[^:]*)(?::[0-9]*)?")
 """A name or an address, in brackets if it is of IPv6, and a port."""
 
@@ -202,8 +199,6 @@ class Guards:
         lead here, by what is called DNS rebinding, still sends that name.
     paths
         Those that are counted each by itself.
-    sending
-        Seconds in which an answer must be taken by its reader.
     """
 
     def __init__(
@@ -214,24 +209,23 @@ class Guards:
         limiter: RateLimiter | None,
         paths: Collection[str],
         hosts: Collection[str] | None = None,
-        sending: float = SENDING,
     ) -> None:
         self._app, self._metrics, self._limiter = app, metrics, limiter
-        self._paths, self._hosts, self._sending = frozenset(paths), hosts, sending
-        self._under_way: set[object] = set()
+        self._paths, self._hosts = frozenset(paths), hosts
+        self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, sending = time.monotonic(), _Sending(send, self._sending)
-        self._under_way.add(sending)
+        began, sending = time.monotonic(), _Sending(send)
+        self._under_way += 1
         self._metrics.in_flight.inc()
         try:
             await self._answer(scope, receive, sending)
         finally:
-            self._under_way.discard(sending)
+            self._under_way -= 1
             seconds = time.monotonic() - began
             path = scope["path"] if scope["path"] in self._paths else "other"
             self._metrics.in_flight.dec()
@@ -249,22 +243,19 @@ class Guards:
             if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 logger.warning("%s: %s", error, error.__cause__ or _shown(scope))
             await Indented(error.response())(scope, receive, sending)
-        except Exception as error:
-            if sending.status and isinstance(error, TimeoutError):
-                logger.warning("%s is too slow to read an answer: cut off", _address(scope))
-            else:
-                logger.exception("unexpected error: %s", _shown(scope))
+        except Exception:
+            logger.exception("unexpected error: %s", _shown(scope))
             if sending.status:
                 raise
             text = "unexpected error: the log of the service has it"
-            error = RefusedError(text, code=Code.INTERNAL)
-            await Indented(error.response())(scope, receive, sending)
+            refusal = RefusedError(text, code=Code.INTERNAL)
+            await Indented(refusal.response())(scope, receive, sending)
 
     def _check(self, scope: Scope, headers: dict[str, str]) -> None:
         """Raise if a request is for another host, or too much: of one address, or too long."""
         if self._hosts is not None:
             _check_host(Headers(scope=scope).get("host", ""), self._hosts)
-        if len(self._under_way) > MOST_AT_ONCE:
+        if self._under_way > MOST_AT_ONCE:
             raise RefusedError(
                 "too many requests under way: ask again in a moment", code=Code.UNAVAILABLE
             )
@@ -321,30 +312,18 @@ class Indented:
 
 
 class _Sending:
-    """Where an answer goes: its headers on top of all answers', its body in pieces.
+    """Where an answer goes, with the headers that all answers have on top."""
 
-    A server takes a piece at once and the next one when the reader has made room, so of an answer
-    that nobody reads it holds a piece or two.
-    """
-
-    def __init__(self, send: Send, seconds: float) -> None:
+    def __init__(self, send: Send) -> None:
         self.headers = {"X-Content-Type-Options": "nosniff"}
         self.status = 0
-        self._send, self._seconds = send, seconds
-        self._until = 0.0
+        self._send = send
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            self._until = asyncio.get_running_loop().time() + self._seconds
             MutableHeaders(scope=message).update(self.headers)
-        body = message.get("body", b"")
-        last = max(0, len(body) - 1) // _PIECE * _PIECE
-        async with asyncio.timeout_at(self._until):
-            for begin in range(0, last, _PIECE):
-                piece = body[begin : begin + _PIECE]
-                await self._send({"type": message["type"], "body": piece, "more_body": True})
-            await self._send({**message, "body": body[last:]} if last else message)
+        await self._send(message)
 
 
 def _check_host(host: str, others: Collection[str]) -> None:

@@ -59,7 +59,7 @@ _BOOLEANS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class ChangesQuery:
     """What a request asks for.
 
     Attributes
@@ -90,7 +90,7 @@ class Query:
 
 def read_parameters(
     items: Iterable[tuple[str, str]], *, is_known_type: Callable[[str], bool]
-) -> Query:
+) -> ChangesQuery:
     """Return what a request asks for.
 
     Parameters
@@ -113,7 +113,7 @@ def read_parameters(
         raise RefusedError(f"{AFTER} and {BEFORE} exclude each other: send one of them")
     backward = first is None and (last is not None or before is not None)
     name, cursor = (BEFORE, before) if backward else (AFTER, after)
-    return Query(
+    return ChangesQuery(
         filters,
         _microseconds(values, START),
         _microseconds(values, END),

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
 
-IDLE: Final = 30.0
-"""Seconds for a request to arrive, and for what is left of an answer to be taken."""
+UNREAD: Final = 60_000
+"""Milliseconds in which a reader takes nothing of an answer; then its connection is cut off."""
 
 PATIENCE: Final = 3
 """Seconds that answers under way are given when the process is told to end."""
@@ -149,13 +149,10 @@ class ServerConnection(H11Protocol):
         if len(self.connections) > most_connections():
             # This one is among them: where all others are busy, it is the one that goes.
             held: set[ServerConnection] = self.connections  # type: ignore[assignment]
-            oldest = min(filter(ServerConnection.is_idle, held), key=ServerConnection.rank)
+            idle = (each for each in held if each.cycle is None or each.cycle.response_complete)
+            oldest = min(idle, key=ServerConnection.rank)
             self.connections.discard(oldest)
             oldest.transport.abort()
-
-    def is_idle(self) -> bool:
-        """Return whether no request is under way."""
-        return self.cycle is None or self.cycle.response_complete
 
     def rank(self) -> tuple[bool, float]:
         """Return what sorts the oldest first, and those behind that still take an answer."""
@@ -163,7 +160,7 @@ class ServerConnection(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """A server that tells when it is up, leaves signals alone, and cuts off who does nothing.
+    """A server that tells when it is up, leaves signals alone, and ends in time.
 
     Parameters
     ----------
@@ -190,7 +187,6 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._on_up = on_up
-        self._idle: dict[ServerConnection, float] = {}
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -204,33 +200,22 @@ class Server(uvicorn.Server):
             listener.listen(_QUEUE)
         self._on_up()
 
-    async def on_tick(self, counter: int) -> bool:
-        """Cut off connections on which no request has been under way for long."""
-        self.cut_off_idle(time.monotonic())
-        return await super().on_tick(counter)
-
     def cut_off(self) -> None:
         """End at once: no answer is waited for."""
         self.force_exit = True
         # From Python 3.12 on a closed server waits until its last connection has gone.
-        for each in list(self.server_state.connections):
-            each.transport.abort()
-
-    def cut_off_idle(self, now: float) -> None:
-        """Cut them off, now and then."""
-        held: set[ServerConnection] = self.server_state.connections  # type: ignore[assignment]
-        self._idle = {each: self._idle.get(each, now) for each in held if each.is_idle()}
-        for each, since in self._idle.items():
-            if now - since > IDLE:
-                each.transport.abort()
+        self._abort_connections()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End, without those who don't take their answers."""
         await super().shutdown(sockets)
-        for each in list(self.server_state.connections):
-            each.transport.abort()
+        self._abort_connections()
         # Connections are closed in the loop's next round.
         await asyncio.sleep(0)
+
+    def _abort_connections(self) -> None:
+        for each in list(self.server_state.connections):
+            each.transport.abort()
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -241,6 +226,8 @@ def _listen(host: str, port: int) -> socket.socket:
         why = str(error.strerror).partition(" (")[0]
         text = f"{host}, port {port} can't be listened on: {why}; choose another"
         raise OSError(error.errno, text) from error
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit it
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD)
     # asyncio turns off Nagle's delay, 40 ms an answer, only where the protocol is named.
     return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=listener.detach())
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from balance_analysis.archive.coverage import (
     Coverage,
-    FileNote,
+    FileEntry,
     Interval,
     LimitsNote,
     Pending,
@@ -23,7 +23,7 @@ from balance_analysis.archive.coverage import (
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 
 LENGTH = 24
-NOTE = FileNote(rows=3, size=900, sha256="ab" * 32, first=2, last=1_680_307_200_000_001)
+NOTE = FileEntry(rows=3, size=900, sha256="ab" * 32, first=2, last=1_680_307_200_000_001)
 
 
 @st.composite
@@ -40,7 +40,7 @@ def intervals(draw):
 
 
 NOTES = st.builds(
-    FileNote, *[st.integers(0, 9)] * 2, st.just("cd" * 32), *[st.integers(0, 2**51)] * 2
+    FileEntry, *[st.integers(0, 9)] * 2, st.just("cd" * 32), *[st.integers(0, 2**51)] * 2
 )
 MANY = st.lists(intervals(), max_size=7)
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import balance_analysis as ba
 from balance_analysis.archive.coverage import Coverage, LimitsNote
 from balance_analysis.archive.limits import encode_limits, read_limits, to_timeline, with_limits
-from balance_analysis.archive.manifest import About
+from balance_analysis.archive.manifest import ArchiveSpec
 from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.cli import app
@@ -105,7 +105,7 @@ def test_a_damaged_snapshot_is_read_or_told(tmp_path, content):
 @given(data=st.data())
 def test_the_damaged_limits_of_an_archive_are_read_or_told(tmp_path, data):
     whole, _ = encode_limits(with_limits(to_timeline([]), LIMITS))
-    about = About(Filters(), "day")
+    about = ArchiveSpec(Filters(), "day")
     (tmp_path / about.limits).write_bytes(data.draw(damaged(whole)))
     without_digest = Coverage(limits=LimitsNote(1))
     with contextlib.suppress(ba.ArchiveError):

@@ -20,7 +20,7 @@ from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
 from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.manifest import About, write_about
+from balance_analysis.archive.manifest import ArchiveSpec, write_about
 from balance_analysis.archive.runs import RunReport
 from balance_analysis.filters import Filters
 from balance_analysis.schema import from_microseconds
@@ -108,7 +108,7 @@ def test_gaps_and_unproven_parts_and_who_was_asked_last_are_told_and_what_touche
 
 
 def test_an_archive_of_nothing_is_older_than_any_age(tmp_path):
-    write_about(ba.Archive(tmp_path).store, About(Filters(), "day"))
+    write_about(ba.Archive(tmp_path).store, ArchiveSpec(Filters(), "day"))
     found = status(tmp_path)
     assert (found.complete, found.age, found.accounts) == ((), None, 0)
     assert (found.asked_at, found.source, found.last_run) == (None, None, None)

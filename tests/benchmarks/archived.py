@@ -22,7 +22,7 @@ import balance_analysis as ba
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
-from balance_analysis.archive.manifest import About, write_about
+from balance_analysis.archive.manifest import ArchiveSpec, write_about
 from balance_analysis.archive.store import Store
 from balance_analysis.filters import Filters
 from balance_analysis.frame import to_arrow, to_frame
@@ -44,7 +44,7 @@ def make_archive(folder: Path, rows: int, accounts: int) -> str:
     order = np.argsort(times, kind="stable")
     bounds = np.searchsorted(times[order], SINCE + np.arange(DAYS + 1) * DAY)
     store = Store(folder / ARCHIVE)
-    write_about(store, About(Filters(), "day"))
+    write_about(store, ArchiveSpec(Filters(), "day"))
     writer = Writer(store)
     (folder / PLAIN).mkdir()
     for day in range(DAYS):

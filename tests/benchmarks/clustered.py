@@ -22,7 +22,7 @@ from balance_analysis import cluster
 from balance_analysis.archive import layout
 from balance_analysis.archive.coverage import Coverage, Interval, to_json
 from balance_analysis.archive.datafile import encode_rows
-from balance_analysis.archive.manifest import About, write_about
+from balance_analysis.archive.manifest import ArchiveSpec, write_about
 from balance_analysis.archive.store import Store
 from balance_analysis.filters import Filters
 from balance_analysis.frame import to_arrow
@@ -44,7 +44,7 @@ WORKS: Final[dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, A
 def make_archive(folder: Path, rows: int, accounts: int, days: int = 100) -> None:
     """Write an archive of so many days, every ten of which have the same rows, later."""
     store = Store(folder)
-    write_about(store, About(Filters(), "day"))
+    write_about(store, ArchiveSpec(Filters(), "day"))
     files = {}
     for first in range(0, days, STRETCH):
         table = to_arrow(make_table(rows * STRETCH // days, accounts))

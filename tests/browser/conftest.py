@@ -13,7 +13,7 @@ import pytest
 import balance_analysis as ba
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
-from balance_analysis.archive.manifest import About, write_about
+from balance_analysis.archive.manifest import ArchiveSpec, write_about
 from balance_analysis.demo import sample_archive, sample_data
 from balance_analysis.filters import Filters
 from balance_analysis.report.report import write_report
@@ -81,7 +81,7 @@ def thick(tmp_path_factory):
     rows = [(*key, begin + n * 60_000_000, n * 7919 % 10_007) for n in range(many)]
     ba.write_parquet(table_of(rows), folder / "rows.parquet")
     archive = ba.Archive(folder / "archive")
-    write_about(archive.store, About(Filters(), "month"))
+    write_about(archive.store, ArchiveSpec(Filters(), "month"))
     writer, limits = (
         Writer(archive.store),
         ba.read_network_limits(sample_data() / "network_limits.json"),

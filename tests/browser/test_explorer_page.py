@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.archive.manifest import About, write_about
+from balance_analysis.archive.manifest import ArchiveSpec, write_about
 from balance_analysis.archive.store import Store
 from balance_analysis.filters import Filters
 from balance_analysis.known import note_known
@@ -520,7 +520,7 @@ def test_a_gap_is_said_at_the_top_where_a_view_touches_it_and_a_new_export_offer
 
 
 def test_an_empty_archive_says_so(open_page, seen, tmp_path):
-    write_about(Store(tmp_path), About(Filters(), "day"))
+    write_about(Store(tmp_path), ArchiveSpec(Filters(), "day"))
     with serve(create_app(ba.Archive(tmp_path))) as url:
         page = open_page(url)
         assert "nothing in it yet" in page.locator("#interval").inner_text()

@@ -16,7 +16,7 @@ from balance_analysis import Archive
 from balance_analysis.archive import layout
 from balance_analysis.archive.coverage import Coverage, Interval, to_json
 from balance_analysis.archive.datafile import encode_rows
-from balance_analysis.archive.manifest import About, write_about
+from balance_analysis.archive.manifest import ArchiveSpec, write_about
 from balance_analysis.archive.store import Store
 from balance_analysis.filters import Filters
 from balance_analysis.frame import to_arrow
@@ -41,7 +41,7 @@ def write_archive(
     `unproven` is a stretch of it, as parts of the whole, that is not proven to be complete.
     """
     store = Store(folder)
-    write_about(store, About(Filters(), partition))
+    write_about(store, ArchiveSpec(Filters(), partition))
     rows = to_arrow(table)
     times = rows["timestamp"].cast(pa.int64())
     first, last = (pc.min(times).as_py(), pc.max(times).as_py()) if len(table) else (START, START)

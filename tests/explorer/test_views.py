@@ -309,7 +309,7 @@ def test_accounts_stand_the_largest_first_then_those_of_which_nothing_is_known(l
 def test_a_view_of_too_many_rows_is_refused(archive, monkeypatch):
     monkeypatch.setattr(sources, "MOST_ROWS", 1000)
     explorer = Explorer(ArchiveSource(archive))
-    with pytest.raises(sources.TooLargeError, match="choose a shorter range"):
+    with pytest.raises(sources.ViewTooLargeError, match="choose a shorter range"):
         explorer.answer("totals", Query(ask(explorer, "about")["assets"][1]["id"]))
 
 

@@ -13,7 +13,7 @@ from balance_analysis.archive import datafile as rowfiles
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
-from balance_analysis.archive.manifest import About, write_about
+from balance_analysis.archive.manifest import ArchiveSpec, write_about
 from balance_analysis.filters import Filters
 from tests.service.rows import (
     ACCOUNTS,
@@ -91,7 +91,7 @@ def write_archive(folder, rows=(), *, row_group=rowfiles.ROW_GROUP, **held):
 def _write(folder, held):
     archive = Archive(folder)
     values = {name: found[0] if name == "asset_id" else found for name, found in held.bound}
-    write_about(archive.store, About(Filters(**values).sorted(), held.partition))
+    write_about(archive.store, ArchiveSpec(Filters(**values).sorted(), held.partition))
     writer = Writer(archive.store)
     for stretch in held.stretches:
         commit(writer, held.rows, stretch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import threading
@@ -19,7 +18,7 @@ from starlette.responses import Response
 from balance_analysis.service import guards
 from balance_analysis.service.app import AT_ONCE, create_app
 from balance_analysis.service.changes import Changes
-from balance_analysis.service.guards import LONGEST_URL, Guards, Metrics, RateLimit, RateLimiter
+from balance_analysis.service.guards import LONGEST_URL, RateLimit, RateLimiter
 from balance_analysis.service.openapi import CHANGES, LIMITS
 from balance_analysis.service.server import serve
 from tests.service.archives import write_archive
@@ -356,47 +355,6 @@ def test_more_requests_under_way_than_there_is_room_for_are_refused(monkeypatch,
     monkeypatch.setattr(guards, "MOST_AT_ONCE", 0)
     with serve(create_app(archive)) as url:
         assert refused(ask(url)) == (503, 14)
-
-
-# Slow readers
-
-
-def _guarded(body, taken, *, sending=5.0):
-    """The sizes of the pieces in which an answer is handed over; `taken` waits for a reader."""
-    sizes = []
-
-    async def app(scope, receive, send):
-        await Response(body)(scope, receive, send)
-
-    async def send(message):
-        if message["type"] == "http.response.body":
-            sizes.append((len(message.get("body", b"")), message.get("more_body", False)))
-            await taken()
-
-    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
-    guarded = Guards(app, metrics=Metrics(), limiter=None, paths=(), sending=sending)
-    asyncio.run(guarded(scope, None, send))
-    return sizes
-
-
-@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 300_000])
-def test_an_answer_is_handed_over_in_pieces(size):
-    async def taken():
-        pass
-
-    sizes = _guarded(b"x" * size, taken)
-    assert sum(length for length, _ in sizes) == size
-    assert max(length for length, _ in sizes) <= 65_536
-    assert [more for _, more in sizes] == [True] * (len(sizes) - 1) + [False]
-
-
-def test_a_reader_that_takes_too_long_is_given_up(caplog):
-    async def taken():
-        await asyncio.Event().wait()
-
-    with pytest.raises(TimeoutError):
-        _guarded(b"x" * 1_000_000, taken, sending=0.01)
-    assert "too slow to read an answer" in caplog.text
 
 
 # What it tells

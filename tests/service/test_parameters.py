@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from balance_analysis.filters import Filters
 from balance_analysis.service.errors import RefusedError
-from balance_analysis.service.parameters import Query, read_parameters
+from balance_analysis.service.parameters import ChangesQuery, read_parameters
 
 PARTY, MARKET = "ab" * 32, "cd" * 32
 
@@ -43,7 +43,7 @@ ASKED = [
     ("dateRange.startTimestamp", "1000000"),
     ("dateRange.endTimestamp", "2000000"),
 ]
-UNDERSTOOD = Query(
+UNDERSTOOD = ChangesQuery(
     Filters("any text", (PARTY, "network"), (MARKET,), ("ACCOUNT_TYPE_BOND",)),
     1000,
     2000,
@@ -64,7 +64,7 @@ def refusal(items):
 
 
 def test_nothing_asks_for_the_newest_thousand_rows_of_all():
-    assert read([]) == Query(Filters(), size=1000, newest_first=True)
+    assert read([]) == ChangesQuery(Filters(), size=1000, newest_first=True)
 
 
 @given(data=st.data())

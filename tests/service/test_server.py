@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from unittest.mock import Mock
 
 import pytest
 import requests
@@ -20,7 +19,7 @@ import requests
 from balance_analysis.service import server
 from balance_analysis.service.app import create_app
 from balance_analysis.service.openapi import CHANGES
-from balance_analysis.service.server import Server, serve
+from balance_analysis.service.server import serve
 from tests.service.archives import write_archive
 from tests.service.rows import block_of
 from tests.service.rules import ordered
@@ -135,17 +134,20 @@ def test_a_client_that_does_not_read_is_cut_off(app, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_connections_on_which_nothing_goes_on_are_cut_off(app):
-    watching = Server(app, 1, lambda: None)
-    idle, busy = Mock(), Mock()
-    watching.server_state.connections = {idle, busy}
-    for now in (0, 20, 30, 45):
-        busy.is_idle.return_value = now not in (20, 30)
-        watching.cut_off_idle(now)
-        assert idle.transport.abort.called == (now > 30)
-        assert not busy.transport.abort.called
-    watching.cut_off_idle(76)
-    assert busy.transport.abort.called
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux cuts them off")
+def test_who_takes_nothing_of_an_answer_is_cut_off_meanwhile(app, monkeypatch):
+    monkeypatch.setattr(server, "UNREAD", 200)
+    with serve(app) as url, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(_address(url))
+        request = f"GET {CHANGES}?pagination.first=5000 HTTP/1.1\r\nHost: [::1]\r\n\r\n"
+        client.sendall(request.encode() * 8)
+        line = "balance_analysis_service_in_flight 1.0"
+        while line not in requests.get(f"{url}/metrics", timeout=10).text.splitlines():
+            pass
+        received = iter(lambda: client.recv(1 << 20), b"")
+        with pytest.raises(ConnectionError):
+            b"".join(received)
 
 
 def test_a_slow_reader_gets_all_and_keeps_nobody_waiting(app):
