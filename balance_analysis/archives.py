@@ -254,15 +254,22 @@ class Archive:
         held = self._ask(lambda x, only: x.balance_at(only, when, partial=partial), filters)
         return in_units(held, units, held)
 
+    @takes_filters
     def opening_balances(
-        self, *, at: Instant, partial: bool = False, units: Units | None = None
+        self,
+        *,
+        at: Instant,
+        partial: bool = False,
+        units: Units | None = None,
+        **filters: Unpack[FilterKeywords],
     ) -> pd.DataFrame:
         """Return what every account held before a moment: the `opening` of a table from there on.
 
-        As `balance_at`, but a row at exactly `at` doesn't count.
+        As `balance_at`, but a row at exactly `at` doesn't count. Give the filters of the table:
+        an account of the opening without a row in the table counts as quiet.
         """
         before = from_microseconds(to_microseconds(at) - 1)
-        return self.balance_at(before, partial=partial, units=units)
+        return self.balance_at(before, partial=partial, units=units, **filters)
 
     @takes_filters
     def accounts(

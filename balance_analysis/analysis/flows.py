@@ -169,8 +169,9 @@ def flows(
 
         Wide: the index is the `start` of every period of the interval (datetime64[us, tz]); the
         columns are the groups, with the levels `by`. Each cell is `value`: what the long layout
-        has, else 0 where it is known that nothing happened, and NA where that is not known. Counts
-        are Int64.
+        has, else 0 where it is known that nothing happened, and NA where that is not known. Where
+        all that happened is unknown, as on the day of an account's first row, amounts are NA too.
+        Counts are Int64.
 
     Raises
     ------
@@ -218,7 +219,8 @@ def sum_flows(history: History, by: str | Sequence[str], *, full: bool = False) 
     """Return `flows` of a table that is open, in the long layout.
 
     If it is `full`, there is a row for each group and period: where the table has no row, amounts
-    and counts (Int64) are 0 if it is known that nothing happened, else NA.
+    and counts (Int64) are 0 if it is known that nothing happened, else NA. Where all that happened
+    is unknown, amounts are NA.
     """
     grid, groups = history.grid, make_groups(history.steps.accounts, by)
     found = account_flows(history.steps, grid)
@@ -237,7 +239,10 @@ def sum_flows(history: History, by: str | Sequence[str], *, full: bool = False) 
         lacks = ~is_whole[period]
         lacks[cells] = False
         counts = {what: pd.arrays.IntegerArray(found[what], lacks) for what in COUNTS}
-    amounts = {what: int128.to_balances(found[what], is_whole[period]) for what in AMOUNTS}
+    told = is_whole[period]
+    if full:
+        told &= (found["unknown"] == 0) | (found["changes"] != 0)
+    amounts = {what: int128.to_balances(found[what], told) for what in AMOUNTS}
     columns = {**groups.columns(group), **grid.bounds(period), **amounts, **counts}
     return pd.DataFrame(columns, copy=False)
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from balance_analysis.schema import ATTRS_KEY
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -27,10 +29,14 @@ def make_note(content: dict[str, Any]) -> dict[bytes, str]:
 
 
 def read_note(file: pq.ParquetFile) -> dict[str, Any]:
-    """Return what a file's metadata tells of it; nothing of a file of another writer."""
+    """Return what a file's metadata tells of it: ours, or as `load` the attrs that pandas wrote."""
+    told = file.metadata.metadata or {}
     try:
-        note = json.loads((file.metadata.metadata or {})[METADATA_KEY])
-    except (KeyError, ValueError, RecursionError):
+        if METADATA_KEY in told:
+            note = json.loads(told[METADATA_KEY])
+        else:
+            note = {"load": json.loads(told[b"PANDAS_ATTRS"])[ATTRS_KEY]}
+    except (KeyError, ValueError, TypeError, RecursionError):
         return {}
     return note if isinstance(note, dict) else {}
 
