@@ -10,7 +10,7 @@ import copy
 from typing import TYPE_CHECKING, Unpack
 
 from balance_analysis import defaults
-from balance_analysis.analysis.units import in_units
+from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.archive.accounts import count_by
 from balance_analysis.archive.blocks import BLOCK_HEIGHT, read_blocks_frame
 from balance_analysis.archive.limits import limits_frame
@@ -18,13 +18,13 @@ from balance_analysis.archive.manifest import make_archive_filters, read_archive
 from balance_analysis.archive.scan import Scan, check_columns, dask_frame
 from balance_analysis.archive.snapshot import Snapshot, with_snapshot
 from balance_analysis.archive.sql import connect
-from balance_analysis.archive.status import read_status
+from balance_analysis.archive.status import ArchiveStatus, VerifyReport, read_status
 from balance_analysis.archive.store import Store
-from balance_analysis.assets import note_assets
+from balance_analysis.assets import Assets, note_assets
 from balance_analysis.errors import ArchiveError
-from balance_analysis.filters import FilterKeywords, takes_filters
+from balance_analysis.filters import FilterKeywords, Filters, takes_filters
 from balance_analysis.presentation import facts_html
-from balance_analysis.schema import ATTRS_KEY, COLUMNS, from_microseconds, to_microseconds
+from balance_analysis.schema import ATTRS_KEY, COLUMNS, Instant, from_microseconds, to_microseconds
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -35,14 +35,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
-    from balance_analysis.analysis.units import Units
-    from balance_analysis.archive.status import ArchiveStatus, VerifyReport
-    from balance_analysis.assets import Assets
     from balance_analysis.files.atomic import PathLike
-    from balance_analysis.filters import Filters
     from balance_analysis.load.request import Report
     from balance_analysis.node.client import Client
-    from balance_analysis.schema import Instant
 
 
 def to_archive(archive: Archive | PathLike) -> Archive:

@@ -13,7 +13,7 @@ import json
 import os
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
@@ -26,8 +26,6 @@ from balance_analysis.schema import ATTRS_KEY
 from balance_analysis.text import short_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pandas as pd
 
 ASSETS_KEY: Final = "assets"

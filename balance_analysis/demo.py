@@ -30,7 +30,7 @@ from balance_analysis.ingest.export import export
 from balance_analysis.ingest.imports import import_segments
 from balance_analysis.node.client import Client
 from balance_analysis.node.limits import load_network_limits
-from balance_analysis.schema import to_microseconds
+from balance_analysis.schema import NetworkLimits, to_microseconds
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from balance_analysis.archive.status import ArchiveStatus, VerifyReport
-    from balance_analysis.schema import NetworkLimits
 
 PAGE_SIZE: Final = 2000
 """Small enough that the sample's pages cut blocks."""

@@ -10,7 +10,7 @@ import difflib
 import functools
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
@@ -19,8 +19,6 @@ from balance_analysis.assets import AssetsLike, read_assets
 from balance_analysis.schema import ACCOUNT_TYPES, NAMED_ASSETS, NETWORK_PARTY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
     import pandas as pd
 
 F = TypeVar("F", bound="Callable[..., Any]")

@@ -7,19 +7,16 @@ draws goes by it: in a stretch that is not known, a balance may have changed wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from balance_analysis.schema import ATTRS_KEY, Instant, to_microseconds
-from balance_analysis.spans import between, joined
+from balance_analysis.spans import Span, between, joined
 from balance_analysis.text import iso_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pandas as pd
 
-    from balance_analysis.spans import Span
 
 KNOWN_KEY: Final = "known"
 """Where `attrs[ATTRS_KEY]` has the known intervals: [start, end) as ISO 8601 in UTC, ascending."""

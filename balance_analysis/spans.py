@@ -12,7 +12,7 @@ Span = tuple[int, int]
 EVER: Final = (-(1 << 62), 1 << 62)
 """All time, and more than there is of it."""
 
-Stretch = tuple[dt.datetime, dt.datetime]
+Moments = tuple[dt.datetime, dt.datetime]
 """The same for people: moments in UTC."""
 
 _Moment = TypeVar("_Moment", int, dt.datetime)

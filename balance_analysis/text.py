@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from balance_analysis.spans import Span, Stretch
+    from balance_analysis.spans import Moments, Span
 
 EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _USER: Final = re.compile(r"(?<=://)[^/\s?#]*@")
@@ -66,7 +66,7 @@ def range_text(start: dt.datetime | int, end: dt.datetime | int) -> str:
     return f"{moment_text(start)} to {moment_text(end)}"
 
 
-def spans_text(spans: Sequence[Span | Stretch]) -> str:
+def spans_text(spans: Sequence[Span | Moments]) -> str:
     """Return spans for a person: the first few, and how many more."""
     return list_text([range_text(*span) for span in spans], rest="and {} more")
 

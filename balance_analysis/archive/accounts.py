@@ -61,18 +61,18 @@ def uncounted(accounts: pa.Table) -> pa.Table:
     return pa.table(columns, schema=accounts.schema)
 
 
-def merged(parts: Iterable[pa.Table]) -> pa.Table:
+def combine_accounts(parts: Iterable[pa.Table]) -> pa.Table:
     """Return each account once, in the order of files, of accounts of files in time order."""
     total, waiting, size = ACCOUNTS.empty_table(), [], 0
     for part in parts:
         waiting.append(part)
         size += part.num_rows
         if size > max(_WAITING, total.num_rows):
-            total, waiting, size = _merged([total, *waiting]), [], 0
-    return _merged([total, *waiting])
+            total, waiting, size = _combine([total, *waiting]), [], 0
+    return _combine([total, *waiting])
 
 
-def _merged(parts: Sequence[pa.Table]) -> pa.Table:
+def _combine(parts: Sequence[pa.Table]) -> pa.Table:
     seen = pa.concat_tables(parts)
     lasts = canonical(seen.select(COLUMNS), sort=False)
     numbers = numbers_of(lasts)

@@ -8,7 +8,6 @@ finds the old file, and forgets what was announced; or the new one, and takes it
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import signal
 import threading
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.accounts import accounts_of, merged
+from balance_analysis.archive.accounts import accounts_of, combine_accounts
 from balance_analysis.archive.coverage import to_json
 from balance_analysis.archive.datafile import NO_ROWS, decode_rows, encode_rows
 from balance_analysis.archive.limits import (
@@ -56,7 +55,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
+def deferred_signals() -> Iterator[None]:
     """Let Ctrl-C and SIGTERM wait for the end of the block.
 
     Python runs handlers in the main thread alone, between any two steps of it: an exception that
@@ -100,7 +99,7 @@ class Writer:
         state, pending, limits = self.state, self.state.pending, self.state.pending_limits
         if pending is not None:
             found = self._store.read(layout.changes_file(pending.period, self.about.partition))
-            is_done = found is not None and _is(found, pending.file)
+            is_done = not pending.file.mismatch(found)
             state = state.settle() if is_done else replace(state, pending=None)
         if limits is not None:
             found = self._store.read(self.about.limits)
@@ -207,7 +206,7 @@ class Writer:
             name, note = self.about.checkpoint_file(before), self.state.checkpoints.get(before)
             with contextlib.suppress(ArchiveDamagedError):
                 known, since = read_noted(self._store, name, note), before
-        seen = merged(map(accounts_of, chain([known], self._between(since, moment))))
+        seen = combine_accounts(map(accounts_of, chain([known], self._between(since, moment))))
         if not seen.num_rows:
             return
         rows = seen.select(COLUMNS).cast(ARROW_SCHEMA)
@@ -223,19 +222,15 @@ class Writer:
                 yield within(self.rows_of(period), start, end)
 
 
-def _is(content: bytes, note: FileNote) -> bool:
-    return hashlib.sha256(content).hexdigest() == note.sha256
-
-
 def read_noted(store: Store, name: str, note: FileNote | None) -> pa.Table:
     """Return the rows of a file, or ArchiveError if it is not what is noted; none without note."""
     if note is None:
         return NO_ROWS
     content = store.read(name)
-    if content is None or not _is(content, note):
-        found = "is gone" if content is None else "is not what was written"
+    wrong = note.mismatch(content)
+    if content is None or wrong:
         raise ArchiveDamagedError(
-            f"{store.uri}/{name} {found}: put back a copy of it, or mend the archive with "
+            f"{store.uri}/{name} {wrong}: put back a copy of it, or mend the archive with "
             f"`{export_command(store, '--repair')}`"
         )
     return decode_rows(content)

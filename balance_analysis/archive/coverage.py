@@ -15,18 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pandas as pd
 
-from balance_analysis.archive.layout import changes_file, is_period, period_named
+from balance_analysis.archive.layout import Partition, changes_file, is_period, period_named
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.segments.chain import FIRST_BLOCK, blocks_of, source_text
-from balance_analysis.spans import between, joined
+from balance_analysis.spans import Span, between, joined
 from balance_analysis.text import EPOCH, exact_text, range_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from balance_analysis.archive.layout import Partition
     from balance_analysis.known import Known
-    from balance_analysis.spans import Span
 
 VERSION: Final = 2
 """What is written. Version 1, which is read as well, has digests of whole files of rows alone."""
@@ -74,6 +72,17 @@ class FileNote:
     first: int
     last: int
     footer: str | None = field(default=None, compare=False)
+
+    def mismatch(self, content: bytes | None) -> str:
+        """Return how a file's content is not what was written; nothing where it is."""
+        if content is None:
+            return "is missing"
+        if len(content) != self.size:
+            return f"is not what was written: it has {len(content)} bytes, not {self.size}"
+        digest = hashlib.sha256(content).hexdigest()
+        if digest != self.sha256:
+            return f"is not what was written: its SHA-256 is {digest}, not {self.sha256}"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +275,7 @@ def to_json(coverage: Coverage) -> bytes:
     """Return a state as the content of its file."""
     content = _changed(msgspec.to_builtins(coverage), exact_text)
     content["checkpoints"] = {exact_text(m): note for m, note in content["checkpoints"].items()}
-    return sealed({"version": VERSION, **content})
+    return with_checksum({"version": VERSION, **content})
 
 
 def _changed(value: Any, change: Callable[[Any], object]) -> Any:  # noqa: ANN401 - as in JSON
@@ -279,7 +288,7 @@ def _changed(value: Any, change: Callable[[Any], object]) -> Any:  # noqa: ANN40
     return [_changed(e, change) for e in value] if isinstance(value, list | tuple) else value
 
 
-def sealed(content: dict[str, Any]) -> bytes:
+def with_checksum(content: dict[str, Any]) -> bytes:
     """Return what stands in the file: content with its own digest."""
     told = {**content, _DIGEST: _digest(content)}
     return msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n"

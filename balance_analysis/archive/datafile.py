@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from balance_analysis.archive.coverage import FileNote
-from balance_analysis.archive.slices import ALL, FILE_KEY, FILE_ORDER, Slice
+from balance_analysis.archive.key_ranges import ALL, FILE_KEY, FILE_ORDER, KeyRange
 from balance_analysis.files.arrow import make_note
 from balance_analysis.rows import account_numbers, canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, to_microseconds
@@ -222,7 +222,7 @@ class Predicate:
 
     allowed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     spans: tuple[Span, ...] | None = None
-    part: Slice = ALL
+    part: KeyRange = ALL
 
     @property
     def columns(self) -> set[str]:

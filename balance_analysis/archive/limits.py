@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.archive.coverage import LimitsNote
+from balance_analysis.archive.coverage import Coverage, LimitsNote
 from balance_analysis.archive.manifest import export_command, gone
-from balance_analysis.archive.snapshot import read_snapshot
+from balance_analysis.archive.snapshot import Snapshot, read_snapshot
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.files.arrow import encode_parquet, open_parquet
 from balance_analysis.files.atomic import DAMAGES
@@ -21,8 +21,6 @@ from balance_analysis.schema import NetworkLimits
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.archive.snapshot import Snapshot
 
 _FLAGS: Final = tuple(f.name for f in fields(NetworkLimits) if f.type == "bool")
 _MOMENT: Final = pa.timestamp("ns", "UTC")

@@ -7,23 +7,18 @@ import json
 import platform
 import shlex
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.coverage import Coverage, from_json, to_json
-from balance_analysis.archive.store import is_leftover
+from balance_analysis.archive.coverage import Coverage, FileNote, from_json, to_json
+from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, SnapshotGoneError
-from balance_analysis.filters import Filters, make_filters
+from balance_analysis.filters import FilterKeywords, Filters, make_filters
 from balance_analysis.schema import from_microseconds
 from balance_analysis.text import without_credentials
-
-if TYPE_CHECKING:
-    from balance_analysis.archive.coverage import FileNote
-    from balance_analysis.archive.store import Store
-    from balance_analysis.filters import FilterKeywords
 
 FORMAT_VERSION: Final = 2
 """What is made. An archive keeps its version for life; in version 1, what holds no rows has names

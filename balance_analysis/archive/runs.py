@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.commit import uninterrupted
+from balance_analysis.archive.commit import deferred_signals
 from balance_analysis.archive.limits import snapshot
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError
 from balance_analysis.presentation import facts_html
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from balance_analysis.archive.store import Store
     from balance_analysis.rows import BadRow
     from balance_analysis.schema import NetworkLimits
-    from balance_analysis.spans import Stretch
+    from balance_analysis.spans import Moments
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -95,8 +95,8 @@ class Run:
     """
 
     id: str = field(default_factory=new_id)
-    spans: list[Stretch] = field(default_factory=list)
-    committed: list[Stretch] = field(default_factory=list)
+    spans: list[Moments] = field(default_factory=list)
+    committed: list[Moments] = field(default_factory=list)
     rows: int = 0
     conflicts: list[pa.Table] = field(default_factory=list)
     bad_rows: dict[BadRow, None] = field(default_factory=dict)
@@ -119,6 +119,15 @@ class Run:
         stretch = from_microseconds(start), from_microseconds(end)
         self.committed = joined([*self.committed, stretch])
 
+    @contextlib.contextmanager
+    def noting_damage(self, name: str) -> Iterator[None]:
+        """Note that a file beside the rows is damaged; that doesn't fail a run."""
+        try:
+            yield
+        except ArchiveError as error:
+            self.damaged.append(name)
+            logger.warning("%s", error)
+
     def _repr_html_(self) -> str:
         facts = {
             "run": self.id,
@@ -136,7 +145,7 @@ class Run:
         return facts_html("An export", facts.items())
 
 
-def _lines(spans: Iterable[Stretch]) -> str:
+def _lines(spans: Iterable[Moments]) -> str:
     """Return intervals for a person, one a line."""
     return "\n".join(range_text(*span) for span in spans) or "nothing"
 
@@ -271,7 +280,7 @@ def _end(store: Store, state: Coverage, run: Run, report: RunReport) -> None:
     report.conflicting_rows = [_as_text(row) for row in islice(rows, MOST_CONFLICTS)]
     report.source, report.block_height = run.source, run.block_height
     report.coverage_end = _end_of(state)
-    with uninterrupted():
+    with deferred_signals():
         keep_bad_rows(store, run)
         _write(store, report)
         _forget_reports(store)

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.archive import layout
-from balance_analysis.archive.accounts import accounts_of, merged
+from balance_analysis.archive.accounts import accounts_of, combine_accounts
 from balance_analysis.archive.datafile import (
     DataFile,
     Footer,
@@ -27,19 +27,19 @@ from balance_analysis.archive.datafile import (
     check_footer,
     times_of,
 )
+from balance_analysis.archive.key_ranges import ALL, FILE_KEY, KeyRange
 from balance_analysis.archive.manifest import check_seen, gone, noted_now
-from balance_analysis.archive.slices import ALL, FILE_KEY, Slice
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_columns
-from balance_analysis.known import note_known
-from balance_analysis.merge import merge, sort_parts
+from balance_analysis.known import Known, note_known
+from balance_analysis.merge import Part, merge, sort_parts
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
     COLUMNS,
     from_microseconds,
 )
-from balance_analysis.spans import EVER, clipped
+from balance_analysis.spans import EVER, Span, clipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -49,9 +49,6 @@ if TYPE_CHECKING:
     from balance_analysis.archive.coverage import FileNote
     from balance_analysis.archive.store import Store
     from balance_analysis.filters import Filters
-    from balance_analysis.known import Known
-    from balance_analysis.merge import Part
-    from balance_analysis.spans import Span
 
 _FILES: Final = 8
 """How many files are read one after the other, while others read others."""
@@ -143,7 +140,7 @@ class Scan:
         self,
         file: File,
         columns: Sequence[str] = COLUMNS,
-        part: Slice = ALL,
+        part: KeyRange = ALL,
         *,
         use_threads: bool = False,
     ) -> Iterator[pa.Table]:
@@ -184,16 +181,18 @@ class Scan:
         return ends
 
     def accounts(self, columns: Sequence[str] = FILE_KEY) -> pa.Table:
-        """Return the accounts of all files, and what columns tell of them: see `merged`.
+        """Return the accounts of all files, and what columns tell of them: see `combine_accounts`.
 
         Raises
         ------
         ArchiveError
             If a file can't be read.
         """
-        return merged(accounts_of(rows) for file in self.files for rows in self.rows(file, columns))
+        return combine_accounts(
+            accounts_of(rows) for file in self.files for rows in self.rows(file, columns)
+        )
 
-    def read(self, part: Slice = ALL) -> pd.DataFrame:
+    def read(self, part: KeyRange = ALL) -> pd.DataFrame:
         """Return the rows as a table, of all accounts or of a slice.
 
         Of a part of an account's time there are the row before it and the one behind it as well:
@@ -225,7 +224,7 @@ class Scan:
         return self.store.uri, self.filters, self.files, self.known
 
 
-def _end_of(scan: Scan, part: Slice, *, is_last: bool) -> list[pa.Table]:
+def _end_of(scan: Scan, part: KeyRange, *, is_last: bool) -> list[pa.Table]:
     """Return the last row of an account that is asked for, or the first, if there is any."""
     for file in reversed(scan.files) if is_last else scan.files:
         found = [rows for rows in scan.rows(file, part=part) if rows.num_rows]

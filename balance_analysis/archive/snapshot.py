@@ -17,21 +17,28 @@ import pyarrow.compute as pc
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.grid import to_times
 from balance_analysis.archive import layout
-from balance_analysis.archive.accounts import merged, uncounted
+from balance_analysis.archive.accounts import combine_accounts, uncounted
 from balance_analysis.archive.blocks import BLOCK_HEIGHT, add_heights
 from balance_analysis.archive.cache import LruCache
 from balance_analysis.archive.datafile import times_of
-from balance_analysis.archive.manifest import gone, lost_files, noted_files, to_about, to_coverage
+from balance_analysis.archive.key_ranges import FILE_KEY
+from balance_analysis.archive.manifest import (
+    About,
+    gone,
+    lost_files,
+    noted_files,
+    to_about,
+    to_coverage,
+)
 from balance_analysis.archive.scan import File, Scan, read_frame
-from balance_analysis.archive.slices import FILE_KEY
 from balance_analysis.errors import IncompleteError, SnapshotGoneError
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of
-from balance_analysis.known import note_known
+from balance_analysis.known import Known, note_known
 from balance_analysis.row_counts import note_rows
 from balance_analysis.rows import canonical
-from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, to_bounds, to_microseconds
-from balance_analysis.spans import EVER, clipped, joined
+from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, Instant, to_bounds, to_microseconds
+from balance_analysis.spans import EVER, Span, clipped, joined
 from balance_analysis.text import moment_text, range_text, spans_text
 
 if TYPE_CHECKING:
@@ -40,11 +47,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.archive.manifest import About
     from balance_analysis.archive.store import Store
-    from balance_analysis.known import Known
-    from balance_analysis.schema import Instant
-    from balance_analysis.spans import Span
 
 TAKE: Final = "`partial` takes what there is"
 
@@ -204,7 +207,7 @@ class Snapshot:
         if not partial:
             # A row at that very instant would count.
             self.check_complete(min(self.coverage.bounds()[0], moment), moment + 1)
-        seen = merged(self._look(filters, self.files_since(moment, moment + 1), COLUMNS))
+        seen = combine_accounts(self._look(filters, self.files_since(moment, moment + 1), COLUMNS))
         # Of what an account held before, nothing is asked: its last row is enough.
         table = frame_of(canonical(seen.select(COLUMNS)))
         self.note_known(table)
@@ -223,13 +226,13 @@ class Snapshot:
         # What accounts held before the checkpoint, that tells; its rows were counted before.
         parts = self._look(filters, earlier, [*FILE_KEY, "timestamp"])
         parts += map(uncounted, self._look(filters, [held] if held else [], COLUMNS))
-        seen = merged([*parts, *self._look(filters, later, COLUMNS)])
+        seen = combine_accounts([*parts, *self._look(filters, later, COLUMNS)])
         return _frame(seen.filter(pc.greater(seen["rows"], 0)), self.known_since(span[1]))
 
     def count_accounts(self) -> int:
         """Return how many accounts have a row, by the last checkpoint and the files since."""
         files = self.files_since(EVER[1], EVER[1])
-        return int(merged(self._look(Filters(), files, FILE_KEY)).num_rows)
+        return int(combine_accounts(self._look(Filters(), files, FILE_KEY)).num_rows)
 
     def _look(
         self, filters: Filters, files: Sequence[File], columns: Sequence[str]

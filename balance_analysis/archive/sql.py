@@ -14,7 +14,7 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, from_microseconds
-from balance_analysis.spans import EVER, joined
+from balance_analysis.spans import EVER, Span, joined
 from balance_analysis.text import exact_text, list_text
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.snapshot import Snapshot
     from balance_analysis.archive.store import Store
-    from balance_analysis.spans import Span
 
 _MOMENT: Final = ARROW_SCHEMA.field("timestamp").with_name("moment")
 _COLUMNS: Final = {"changes": ARROW_SCHEMA, "checkpoints": pa.schema([_MOMENT, *ARROW_SCHEMA])}

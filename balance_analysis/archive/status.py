@@ -11,7 +11,7 @@ from balance_analysis.archive.lock import writer_of
 from balance_analysis.archive.runs import RunReport, iter_reports
 from balance_analysis.presentation import Record
 from balance_analysis.schema import from_microseconds
-from balance_analysis.spans import Span, Stretch, joined
+from balance_analysis.spans import Moments, Span, joined
 from balance_analysis.text import (
     Duration,
     count_text,
@@ -73,9 +73,9 @@ class ArchiveStatus(Record):
 
     uri: str
     about: About
-    complete: tuple[Stretch, ...]
-    gaps: tuple[Stretch, ...]
-    unproven: tuple[Stretch, ...]
+    complete: tuple[Moments, ...]
+    gaps: tuple[Moments, ...]
+    unproven: tuple[Moments, ...]
     rows: int
     accounts: int | None
     files: int
@@ -171,7 +171,7 @@ def read_status(
     )
 
 
-def _stretches(spans: Iterable[Span]) -> tuple[Stretch, ...]:
+def _stretches(spans: Iterable[Span]) -> tuple[Moments, ...]:
     return tuple((from_microseconds(start), from_microseconds(end)) for start, end in spans)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from balance_analysis.presentation import Record
-    from balance_analysis.spans import Stretch
+    from balance_analysis.spans import Moments
 
 DISK: Final = 74
 LOCKED: Final = 75
@@ -104,7 +104,7 @@ def print_record(record: Record, form: str) -> None:
     echo(record.to_json() if form == "json" else str(record))
 
 
-def print_spans(spans: Sequence[Stretch]) -> None:
+def print_spans(spans: Sequence[Moments]) -> None:
     """Print intervals, a line each."""
     columns = {
         "start": [moment_text(start) for start, _ in spans],

@@ -23,7 +23,7 @@ from balance_analysis.analysis.totals import (
     sum_at_changes,
     sums_frame,
 )
-from balance_analysis.archive.slices import FILE_KEY
+from balance_analysis.archive.key_ranges import FILE_KEY, KeyRange
 from balance_analysis.files.arrow import make_note, parquet_writer
 from balance_analysis.files.atomic import PathLike, replacing
 from balance_analysis.frame import to_plain_arrow
@@ -35,10 +35,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from balance_analysis.analysis.grid import Grid
-    from balance_analysis.archive.slices import Slice
 
 
-def own(result: Any, part: Slice) -> Any:  # noqa: ANN401 - a frame, or partial totals
+def own(result: Any, part: KeyRange) -> Any:  # noqa: ANN401 - a frame, or partial totals
     """Return what of a result lies in a slice's time."""
     if part.since is None and part.until is None:
         return result

@@ -12,9 +12,9 @@ from balance_analysis.analysis.balances import balance_series
 from balance_analysis.analysis.totals import group_names
 from balance_analysis.archive.store import Store
 from balance_analysis.cluster.combine import Totals, add_flows
-from balance_analysis.cluster.tasks import make_job, running, takes_options
+from balance_analysis.cluster.tasks import Options, make_job, running, takes_options
 from balance_analysis.maintenance import verify as verifying
-from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
+from balance_analysis.schema import ACCOUNT_KEY, Instant, from_microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
     from balance_analysis.analysis.grid import Frequency, Zone
     from balance_analysis.archive.status import VerifyReport
     from balance_analysis.archives import Archive
-    from balance_analysis.cluster.tasks import Options
     from balance_analysis.files.atomic import PathLike
     from balance_analysis.load.request import Report
     from balance_analysis.node.client import Client as Node
-    from balance_analysis.schema import Instant
 
 
 @takes_options

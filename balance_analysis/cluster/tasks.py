@@ -7,7 +7,7 @@ import itertools
 import os
 import sys
 from bisect import bisect_left
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
@@ -23,27 +23,24 @@ from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.grid import check_cells, make_grid, memory
 from balance_analysis.analysis.history import check_opening
 from balance_analysis.analysis.steps import in_one_thread
-from balance_analysis.archive.accounts import accounts_of, merged
+from balance_analysis.archive.accounts import accounts_of, combine_accounts
 from balance_analysis.archive.datafile import times_of
+from balance_analysis.archive.key_ranges import FILE_KEY, KeyRange, cut, cut_by_time
 from balance_analysis.archive.scan import Scan
-from balance_analysis.archive.slices import FILE_KEY, Slice, cut, cut_by_time
-from balance_analysis.archives import to_archive
+from balance_analysis.archives import Archive, to_archive
 from balance_analysis.cluster.combine import in_order, own, write_frames
 from balance_analysis.files.atomic import PathLike, check_output
 from balance_analysis.filters import FilterKeywords, with_keywords
 from balance_analysis.ingest.executor import Pool
-from balance_analysis.load.request import check_positive, reporting
+from balance_analysis.load.request import Report, check_positive, reporting
 from balance_analysis.schema import ACCOUNT_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from concurrent.futures import Executor
 
     from distributed import Client
     from numpy.typing import NDArray
 
-    from balance_analysis.archives import Archive
-    from balance_analysis.load.request import Report
 
 ROWS: Final = 3_000_000
 """How many rows a task has: with what is made of them, a worker needs a gigabyte."""
@@ -102,7 +99,7 @@ def takes_options(function: F) -> F:
 class Share:
     """What a task gets: a slice of the accounts, and what these held before the rows."""
 
-    part: Slice
+    part: KeyRange
     opening: pd.DataFrame | None
 
     def __str__(self) -> str:
@@ -118,7 +115,7 @@ def _work(scan: Scan, function: Callable[..., T], share: Share) -> tuple[int, T]
         return size, own(result, share.part)
 
 
-def _count(scan: Scan, parts: list[Slice], moments: NDArray[np.int64]) -> NDArray[np.int64]:
+def _count(scan: Scan, parts: list[KeyRange], moments: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many rows each of some slices has before, between and behind moments."""
     counts = np.zeros((len(parts), len(moments) + 1), np.int64)
     for file, (row, part) in itertools.product(scan.files, enumerate(parts)):
@@ -180,7 +177,9 @@ class Job:
         texts = None if self.opening is None else check_opening(self.opening)[list(FILE_KEY)]
         with running(self.client) as pool, reporting(self.progress) as show:
             found = pool.map(Scan.accounts, self.scan.split(_FILES))
-            counts = merged(itertools.chain(found, [] if texts is None else [_once(texts)]))
+            counts = combine_accounts(
+                itertools.chain(found, [] if texts is None else [_once(texts)])
+            )
             if is_kept:
                 check_cells(counts.num_rows, cells)
             parts = self._parts(pool, counts, cells, moments)
@@ -193,7 +192,7 @@ class Job:
 
     def _parts(
         self, pool: Pool, counts: pa.Table, cells: int, moments: NDArray[np.int64]
-    ) -> list[Slice]:
+    ) -> list[KeyRange]:
         """Return slices of accounts; one that has too many rows is cut by time."""
         most = self.rows_per_task
         slices = cut(counts, rows=most, accounts=_CELLS * most / max(cells, 1))
@@ -232,14 +231,14 @@ class Job:
         write_frames([frame], self.to, is_by_account=False)
         return None
 
-    def _shares(self, parts: Sequence[Slice], texts: pd.DataFrame | None) -> list[Share]:
+    def _shares(self, parts: Sequence[KeyRange], texts: pd.DataFrame | None) -> list[Share]:
         """Return slices, each with what its accounts, whose ids are given as text, held before."""
         opening = self.opening
         if opening is None or texts is None:
             return [Share(part, None) for part in parts]
         keys = sorted(zip(texts.itertuples(index=False, name=None), range(len(texts)), strict=True))
 
-        def share(part: Slice) -> Share:
+        def share(part: KeyRange) -> Share:
             first, stop = (
                 len(keys) if key is None else bisect_left(keys, key, key=itemgetter(0))
                 for key in (part.low, part.high)

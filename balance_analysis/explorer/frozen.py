@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from balance_analysis.explorer.query import Query, write_key, write_view
-from balance_analysis.explorer.sheets import Sheets
-from balance_analysis.explorer.source import keys_of
+from balance_analysis.explorer.sheets import Sheet, Sheets
+from balance_analysis.explorer.source import Key, TableSource, keys_of
 from balance_analysis.explorer.views import (
     PAGE,
     ROW_COLUMNS,
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from balance_analysis.explorer.sheets import Sheet
-    from balance_analysis.explorer.source import Key, TableSource
 
 _LISTED: Final = 8000
 """Rows of the tables of holders at one moment, of all assets together."""

@@ -18,13 +18,13 @@ from balance_analysis.archive.cache import LruCache
 from balance_analysis.archive.datafile import Predicate, times_of
 from balance_analysis.archive.limits import limits_frame
 from balance_analysis.archive.manifest import read_archive_assets
-from balance_analysis.archive.scan import opened
-from balance_analysis.archive.snapshot import read_snapshot, with_snapshot
-from balance_analysis.assets import assets_of
+from balance_analysis.archive.scan import File, opened
+from balance_analysis.archive.snapshot import Snapshot, read_snapshot, with_snapshot
+from balance_analysis.assets import Assets, AssetsLike, assets_of
 from balance_analysis.errors import SnapshotGoneError
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of
-from balance_analysis.known import known_of
+from balance_analysis.known import Known, known_of
 from balance_analysis.rows import account_heads, canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
 from balance_analysis.text import without_credentials
@@ -34,11 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from balance_analysis.archive.scan import File
-    from balance_analysis.archive.snapshot import Snapshot
     from balance_analysis.archives import Archive
-    from balance_analysis.assets import Assets, AssetsLike
-    from balance_analysis.known import Known
     from balance_analysis.spans import Span
 
     Edges = NDArray[np.int64] | None

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.collections import PolyCollection
 
 from balance_analysis.analysis.flows import sum_flows
-from balance_analysis.analysis.grid import to_period
+from balance_analysis.analysis.grid import Frequency, to_period
 from balance_analysis.analysis.history import History, are_known, make_history
 from balance_analysis.analysis.thinning import thin
 from balance_analysis.figures import axes
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-    from balance_analysis.analysis.grid import Frequency
     from balance_analysis.assets import AssetsLike
     from balance_analysis.known import Stated
     from balance_analysis.schema import Instant

@@ -21,12 +21,12 @@ import pyarrow.compute as pc
 from balance_analysis.archive.commit import within
 from balance_analysis.errors import NetworkMismatchError, RequestError
 from balance_analysis.filters import Filters
-from balance_analysis.load.nodes import FRESH, NodePool, answers, remembered
-from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS
-from balance_analysis.node.exchange import Tally
+from balance_analysis.load.nodes import FRESH, NodePool, NodeState, answers, remembered
+from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client
+from balance_analysis.node.exchange import Answer, Tally
 from balance_analysis.node.limits import decode_limits, network_limits
 from balance_analysis.node.retry import ONCE, Retry
-from balance_analysis.node.window import Window, fetch
+from balance_analysis.node.window import Ask, Window, fetch
 from balance_analysis.node.wire import PageRequest
 from balance_analysis.schema import ACCOUNT_KEY
 from balance_analysis.spans import clipped
@@ -37,11 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from balance_analysis.archive.runs import Run
-    from balance_analysis.load.nodes import NodeState
     from balance_analysis.load.request import LoadRequest
-    from balance_analysis.node.client import Client
-    from balance_analysis.node.exchange import Answer
-    from balance_analysis.node.window import Ask
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 

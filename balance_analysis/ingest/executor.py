@@ -14,29 +14,21 @@ import importlib.metadata
 import logging
 import os
 import queue
-import time
 from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
-from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import read_noted
 from balance_analysis.archive.manifest import check_seen
-from balance_analysis.ingest.periods import LoadedPeriod, load_rows, make_period
-from balance_analysis.load.request import reporting
+from balance_analysis.ingest.periods import LoadedPeriod, SpanWriter, make_period
+from balance_analysis.node.walk import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
-
     from balance_analysis.archive.coverage import FileNote
     from balance_analysis.archive.store import Store
-    from balance_analysis.ingest.periods import Loaded, SpanWriter
-    from balance_analysis.load.request import LoadRequest, Report
-    from balance_analysis.node.client import Client
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -48,6 +40,9 @@ _PACKAGES: Final = ("balance-analysis", "pyarrow")
 
 _AHEAD: Final = 8
 """How many times as many parts as are loaded at once may be done before their turn has come."""
+
+LoadElsewhere = Callable[[int, int], tuple[Sequence[Step], int]]
+"""Returns the steps of [start, end), and how many requests were sent; it pickles."""
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -196,23 +191,6 @@ def _check_workers(cluster: Any) -> None:  # noqa: ANN401 - a distributed.Client
 
 
 @dataclass(frozen=True, slots=True)
-class NodeLoad:
-    """Loads rows from nodes, with a task's share of the request rate; the client is copied."""
-
-    client: Client
-    request: LoadRequest
-    finished: tuple[str, int] | None
-
-    def __call__(self, start: int, end: int) -> Loaded:
-        """Load all of [start, end)."""
-        if self.client.max_requests_per_second is not None:
-            # For the last request of the task before, and the driver's own before it commits.
-            time.sleep(2 / self.client.max_requests_per_second)
-        with copy(self.client) as client:
-            return load_rows(client, replace(self.request, start=start, end=end), self.finished)
-
-
-@dataclass(frozen=True, slots=True)
 class PeriodTask:
     """A period's share of a span, [start, end), which any process can load.
 
@@ -221,7 +199,7 @@ class PeriodTask:
     period
         Which.
     load
-        Loads it; it pickles.
+        Loads it.
     store
         The archive.
     mark
@@ -233,7 +211,7 @@ class PeriodTask:
     period: str
     start: int
     end: int
-    load: Callable[[int, int], Loaded]
+    load: LoadElsewhere
     store: Store
     mark: str
     file: str
@@ -258,33 +236,31 @@ def load_period(task: PeriodTask) -> LoadedPeriod:
     store = task.store
     check_seen(store, task.mark)
     known = read_noted(store, task.file, task.note)
-    steps, rows, requests = task.load(task.start, task.end)
-    part, content = make_period(known, rows, task.start, steps[-1].end)
-    if part.note is not None and part.note != task.note:
-        store.write(layout.staged_file(part.note.sha256), content)
-    return replace(part, steps=tuple(steps), requests=requests)
+    steps, requests = task.load(task.start, task.end)
+    part = make_period(known, steps, task.start, steps[-1].end)
+    if part.note is not None and part.content is not None and part.note != task.note:
+        store.write(layout.staged_file(part.note.sha256), part.content)
+    return replace(part, content=None, requests=requests)
 
 
 def load_on_executor(
-    pool: Pool,
-    load: Callable[[int, int], Loaded],
-    spans: Iterable[tuple[SpanWriter, int]],
-    at_once: int | None = None,
+    pool: Pool, load: LoadElsewhere, spans: Iterable[SpanWriter], at_once: int | None = None
 ) -> Generator[LoadedPeriod]:
-    """Yield the parts of spans, each up to its end, for `take_parts`: all are loaded side by side.
+    """Yield what comes of the periods of spans, in time order: all are loaded side by side.
 
-    A part must have been taken when the next one is asked for.
+    Each must have been taken when the next one is asked for.
     """
     taken = 0
 
     def ready() -> Iterator[PeriodTask | None]:
-        """Yield tasks; `None` as long as the next one's file waits for a part before it."""
+        """Yield tasks; `None` as long as the next one's file waits for a share before it."""
         waits: dict[str, int] = {}
-        for number, (span, period, start, end) in enumerate(_shares(spans), 1):
+        shares = ((span, period) for span in spans for period in span.periods())
+        for number, (span, period) in enumerate(shares, 1):
             while waits.get(period, 0) > taken:
                 yield None
             waits[period] = number
-            yield _task(load, span, period, start, end)
+            yield _task(load, span, period)
 
     with contextlib.closing(pool.map(load_period, ready(), at_once, ahead=_AHEAD)) as parts:
         for part in parts:
@@ -292,39 +268,9 @@ def load_on_executor(
             taken += 1
 
 
-def _shares(spans: Iterable[tuple[SpanWriter, int]]) -> Iterator[tuple[SpanWriter, str, int, int]]:
-    for span, end in spans:
-        start, partition = span.front, span.writer.about.partition
-        for period in layout.periods_between(start, end, partition):
-            begin, stop = layout.bounds_of(period, partition)
-            yield span, period, max(begin, start), min(stop, end)
-
-
-def _task(
-    load: Callable[[int, int], Loaded], span: SpanWriter, period: str, start: int, end: int
-) -> PeriodTask:
-    writer, mark = span.writer, f"{layout.RUNS}{span.run.id}.json"
-    file, note = layout.changes_file(period, writer.about.partition), writer.state.files.get(period)
+def _task(load: LoadElsewhere, span: SpanWriter, period: str) -> PeriodTask:
+    partition, mark = span.writer.about.partition, f"{layout.RUNS}{span.run.id}.json"
+    begin, stop = layout.bounds_of(period, partition)
+    start, end = max(begin, span.start), min(stop, span.end)
+    file, note = layout.changes_file(period, partition), span.writer.state.files.get(period)
     return PeriodTask(period, start, end, load, span.store, mark, file, note)
-
-
-def take_parts(
-    parts: Iterator[LoadedPeriod], span: SpanWriter, end: int, progress: bool | Report | None
-) -> None:
-    """Let the parts of a span, which come next, be taken here."""
-    start, rows, requests = span.front, 0, 0
-    count = len(list(_shares([(span, end)])))
-    with reporting(progress) as report:
-        for part in islice(parts, count):
-            requests += part.requests
-            span.run.requests += part.requests
-            if part.start == span.front:  # or a node that lags ended a part before early
-                span.take(part, partial(_move, span.store, part.note))
-                rows += part.added
-                report((part.end - start) / (end - start), rows)
-    logger.info("%d new rows in %d requests", rows, requests)
-
-
-def _move(store: Store, note: FileNote | None, name: str) -> None:
-    if note is not None:
-        store.move(layout.staged_file(note.sha256), name)

@@ -8,50 +8,39 @@ as it is complete, so what was loaded is never lost.
 from __future__ import annotations
 
 import datetime as dt
-import logging
-from contextlib import ExitStack, closing
+import time
+from contextlib import closing, contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, ClassVar, Final, Unpack
 
 from balance_analysis import defaults
 from balance_analysis.archive import manifest
-from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.coverage import Coverage
-from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.runs import Run, reported
-from balance_analysis.archive.snapshot import read_snapshot
-from balance_analysis.archive.store import to_store
+from balance_analysis.archive.runs import Kind, Run, RunReport
+from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.assets import Assets, read_assets
-from balance_analysis.errors import ArchiveError
 from balance_analysis.filters import FilterKeywords, takes_filters
 from balance_analysis.ingest.continuity import Continuity, ask_head, is_finished
-from balance_analysis.ingest.executor import NodeLoad, Pool, load_on_executor, take_parts
-from balance_analysis.ingest.periods import SpanWriter, until_behind
+from balance_analysis.ingest.executor import Executor, Pool
+from balance_analysis.ingest.fill import fill
+from balance_analysis.ingest.periods import load_steps
 from balance_analysis.load.nodes import NodePool
-from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
-from balance_analysis.load.stream import Load
-from balance_analysis.node.client import check_client
-from balance_analysis.schema import to_microseconds
-from balance_analysis.text import to_duration
+from balance_analysis.load.request import LoadRequest, OnBadRows, Report, make_request
+from balance_analysis.node.client import Client, check_client
+from balance_analysis.schema import Instant, to_microseconds
+from balance_analysis.text import Duration, to_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Iterator, Sequence
 
     from distributed import Client as Cluster
 
+    from balance_analysis.archive.commit import Writer
+    from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.layout import Partition
-    from balance_analysis.archive.runs import RunReport
-    from balance_analysis.archive.store import Store, Stored
     from balance_analysis.files.atomic import PathLike
-    from balance_analysis.ingest.executor import Executor
-    from balance_analysis.ingest.periods import LoadedPeriod
-    from balance_analysis.load.request import Report
-    from balance_analysis.node.client import Client
-    from balance_analysis.schema import Instant
+    from balance_analysis.node.walk import Step
     from balance_analysis.spans import Span
-    from balance_analysis.text import Duration
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 _DAY: Final = 86_400_000_000
 
@@ -161,29 +150,49 @@ def export(
         workers=workers,
         on_bad_rows=on_bad_rows,
     )
-    exporting = _Export(
+    source = _Nodes(
         client=client,
         store=store,
-        about=manifest.About(request.filters.sorted(), manifest.partition_of(store, partition)),
         assets=assets,
         request=request,
         before=to_microseconds(lagging),
         overlap=to_duration(overlap) // dt.timedelta(microseconds=1),
         settle=to_duration(settle),
         fill_gaps=fill_gaps,
+    )
+    about = manifest.About(request.filters.sorted(), manifest.partition_of(store, partition))
+    return fill(
+        store,
+        about,
+        source,
         pool=pool,
         progress=progress,
+        dry_run=dry_run,
+        on_report=on_report,
     )
-    if dry_run:
-        exporting.plan()
-    else:
-        exporting.fill(on_report)
-    return exporting.run
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLoad:
+    """Loads rows from nodes, with a task's share of the request rate; the client is copied."""
+
+    client: Client
+    request: LoadRequest
+    finished: tuple[str, int] | None
+
+    def __call__(self, start: int, end: int) -> tuple[list[Step], int]:
+        """Load all of [start, end)."""
+        if self.client.max_requests_per_second is not None:
+            # For the last request of the task before, and the driver's own before it commits.
+            time.sleep(2 / self.client.max_requests_per_second)
+        run, request = Run(finished=self.finished), replace(self.request, start=start, end=end)
+        with copy(self.client) as client:
+            return list(load_steps(client, request, run)), run.requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Export:
-    """One export: what is asked for, and how.
+class _Nodes:
+    """A node, or several of one network, as a source of rows.
 
     Attributes
     ----------
@@ -195,42 +204,17 @@ class _Export:
 
     client: Client
     store: Store
-    about: manifest.About
     assets: Assets
     request: LoadRequest
     before: int
     overlap: int
     settle: dt.timedelta
     fill_gaps: bool
-    pool: Pool | None
-    progress: bool | Report | None
     run: Run = field(default_factory=Run)
 
-    def plan(self) -> None:
-        """Note what would be asked for."""
-        is_new = manifest.check_bound(self.store, self.about)
-        for span in self._spans(Coverage() if is_new else read_snapshot(self.store).coverage):
-            self.run.asks(*span)
+    kind: ClassVar[Kind] = "export"
 
-    def fill(self, on_report: Callable[[RunReport], object] | None) -> None:
-        """Ask for it, and commit what comes."""
-        manifest.check_bound(self.store, self.about)
-        with one_writer(self.store):
-            spans = None
-            if manifest.check_bound(self.store, self.about):
-                # A node that doesn't answer must not leave an archive that is bound to its query.
-                spans = self._spans(Coverage())
-                manifest.write_about(self.store, self.about)
-            if self.assets:
-                manifest.write_archive_assets(self.store, self.assets)
-            writer = Writer(self.store)
-            with reported(self.store, writer, self.run, on_report):
-                writer.recover()
-                self._fill_all(writer, self._spans(writer.state) if spans is None else spans)
-                lost = manifest.lost_files(self.store, writer.about, writer.state)
-                self.run.damaged += [name for name in lost if name not in self.run.damaged]
-
-    def _spans(self, state: Coverage) -> list[Span]:
+    def spans(self, state: Coverage) -> list[Span]:
         """Return what to ask for, in time order."""
         request = replace(self.request, end=self._end(state))
         nodes = NodePool(self.client, request.on_bad_rows)
@@ -266,59 +250,36 @@ class _Export:
             head += 1
         return min(end, head)
 
-    def _fill_all(self, writer: Writer, spans: list[Span]) -> None:
+    @contextmanager
+    def opened(self, writer: Writer, spans: Sequence[Span]) -> Iterator[Continuity]:
+        """Give what tells whether the node goes on where the archive ends; keep the limits."""
+        if self.assets:
+            manifest.write_archive_assets(self.store, self.assets)
         last = list(writer.state.files)[-1:]
         continuity = Continuity(self.client, self.request, self.run, *map(writer.rows_of, last))
-        with closing(continuity), ExitStack() as stack:
+        with closing(continuity):
             try:
-                writers = [
-                    (SpanWriter(self.store, writer, self.run, continuity, start), end)
-                    for start, end in spans
-                ]
-                parts = None
-                if self.pool is not None:
-                    parts = stack.enter_context(closing(self._load_on(self.pool, writers)))
-                for span, end in writers:
-                    self.run.asks(span.front, end)
-                    with span.finishing():
-                        if parts is None:
-                            self._load(span, end)
-                        else:
-                            take_parts(parts, span, end, self.progress)
-                    span.tell(end)
                 if not spans:
                     continuity.check()
-                writer.checkpoint()
+                yield continuity
             finally:
-                if continuity.is_sure:
-                    self._keep_limits(writer)
+                if continuity.is_sure and self.run.limits is not None:
+                    with self.run.noting_damage(writer.about.limits):
+                        writer.keep_limits(self.run.limits)
 
-    def _load(self, span: SpanWriter, end: int) -> None:
-        load = Load(replace(self.request, start=span.front, end=end), is_part=True)
-        try:
-            for step in until_behind(
-                load.run_in_time_order(self.client, self.progress), self.run.finished
-            ):
-                span.add(step)
-            logger.info("%d rows in %d requests", load.rows, load.cost["requests"])
-        finally:
-            self.run.requests += int(load.cost.get("requests", 0))
+    def steps(self, start: int, end: int, report: Report) -> Iterator[Step]:
+        """Load all of [start, end)."""
+        request = replace(self.request, start=start, end=end)
+        return load_steps(self.client, request, self.run, report)
 
-    def _load_on(self, pool: Pool, spans: list[tuple[SpanWriter, int]]) -> Generator[LoadedPeriod]:
-        load = NodeLoad(self.client.share(pool.width), self.request, self.run.finished)
+    def elsewhere(self, width: int) -> tuple[NodeLoad, int | None]:
+        """Return what loads with a share of the client's rate."""
+        load = NodeLoad(self.client.share(width), self.request, self.run.finished)
         # A cluster may grow meanwhile: where there is a rate to keep, no task waits for that.
-        at_once = None if self.client.max_requests_per_second is None else pool.width
-        return load_on_executor(pool, load, spans, at_once)
+        return load, None if self.client.max_requests_per_second is None else width
 
-    def _keep_limits(self, writer: Writer) -> None:
-        """Note the limits; what is wrong with their file doesn't fail a run."""
-        if self.run.limits is None:
-            return
-        try:
-            writer.keep_limits(self.run.limits)
-        except ArchiveError as error:
-            self.run.damaged.append(writer.about.limits)
-            logger.warning("%s", error)
+    def note_committed(self, until: int) -> None:
+        """Nothing goes by it."""
 
 
 def _spans_beside(

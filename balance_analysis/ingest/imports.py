@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from bisect import bisect_left, bisect_right
+from collections import deque
 from dataclasses import dataclass, field, replace
-from itertools import groupby
-from typing import TYPE_CHECKING, Unpack
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from balance_analysis import defaults
 from balance_analysis.archive import manifest
@@ -23,47 +27,44 @@ from balance_analysis.archive.blocks import (
     read_blocks,
     read_imported,
 )
-from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.coverage import Coverage
-from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.runs import Run, reported
-from balance_analysis.archive.snapshot import read_snapshot
-from balance_analysis.archive.store import to_store
+from balance_analysis.archive.commit import Writer, within
+from balance_analysis.archive.runs import Kind, Run, RunReport
+from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.assets import Assets, read_assets
-from balance_analysis.errors import ArchiveError, NetworkMismatchError
-from balance_analysis.filters import FilterKeywords, takes_filters
-from balance_analysis.ingest.executor import Pool, load_on_executor, take_parts
-from balance_analysis.ingest.periods import SpanWriter
-from balance_analysis.ingest.segments import SegmentsLoad, bounds_of, check_network, step_of
-from balance_analysis.load.request import OnBadRows, reporting
+from balance_analysis.errors import NetworkMismatchError
+from balance_analysis.filters import FilterKeywords, Filters, takes_filters
+from balance_analysis.ingest.continuity import accounts_of
+from balance_analysis.ingest.executor import Executor, Pool
+from balance_analysis.ingest.fill import fill
+from balance_analysis.node.walk import Step
 from balance_analysis.segments.chain import (
     Stretch,
     gaps_text,
     missing_blocks,
     put_in_order,
+    source_text,
 )
-from balance_analysis.segments.rows import raise_bad_row
+from balance_analysis.segments.rows import SegmentRows, raise_bad_row
 from balance_analysis.segments.rows import read_blocks as read_segment_blocks
 from balance_analysis.segments.segment import Segment, find_segments
 from balance_analysis.segments.state import read_segment_assets, read_segment_limits
 from balance_analysis.segments.table import iter_rows
+from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from distributed import Client as Cluster
     from numpy.typing import NDArray
 
+    from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.layout import Partition
-    from balance_analysis.archive.runs import RunReport
-    from balance_analysis.archive.store import Store, Stored
     from balance_analysis.files.atomic import PathLike
-    from balance_analysis.ingest.executor import Executor
-    from balance_analysis.load.request import Report
-    from balance_analysis.node.walk import Step
+    from balance_analysis.load.request import OnBadRows, Report
     from balance_analysis.schema import NetworkLimits
-    from balance_analysis.segments.rows import SegmentRows
     from balance_analysis.spans import Span
+
+_Blocks = tuple["NDArray[np.int64]", "NDArray[np.int64]"]
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -142,71 +143,163 @@ def import_segments(
     filters["assets"] = read_segment_assets(last).updated(given)
     wanted = manifest.make_archive_filters(store, filters).sorted()
     about = manifest.About(wanted, manifest.partition_of(store, partition))
-    importing = _Import(store, about, given, stretches, on_bad_rows, pool, progress)
-    if dry_run:
-        importing.plan()
-    else:
-        importing.fill(on_report)
-    return importing.run
+    source = _Segments(
+        store=store,
+        partition=about.partition,
+        filters=wanted,
+        assets=given,
+        stretches=stretches,
+        limits=read_segment_limits(last, stretches[-1].source),
+        on_bad_rows=on_bad_rows,
+        run=Run(source=stretches[-1].source, block_height=last.last),
+    )
+    return fill(
+        store,
+        about,
+        source,
+        pool=pool,
+        progress=progress,
+        dry_run=dry_run,
+        on_report=on_report,
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Import:
-    """One import: what is taken, and how."""
+class SegmentLoad:
+    """Loads rows from segments: of each span those that follow each other."""
+
+    parts: Mapping[Span, Sequence[Segment]]
+    filters: Filters
+    on_bad_rows: OnBadRows
+
+    def __call__(self, start: int, end: int) -> tuple[list[Step], int]:
+        """Load all of [start, end), which lies in one of the spans."""
+        segments = next(part for (a, b), part in self.parts.items() if a <= start and end <= b)
+        first, last = (
+            min(bisect_left(segments, moment, key=_last_time), len(segments) - 1)
+            for moment in (start, end - 1)
+        )
+        chosen = segments[first : last + 1]
+        return [step for _, step in self.steps(chosen, start, end)], 0
+
+    def steps(
+        self, segments: Sequence[Segment], start: int, end: int
+    ) -> Iterator[tuple[SegmentRows, Step]]:
+        """Yield what segments tell of [start, end), each up to its last block, the last one all."""
+        with contextlib.closing(iter_rows(segments, self.filters)) as rows:
+            for segment, part in rows:
+                if self.on_bad_rows == "raise":
+                    raise_bad_row(segment, part.bad_rows)
+                stop = end if segment is segments[-1] else int(part.times[-1]) + 1
+                source = source_text(segment.chain, segment.begin, segment.last)
+                yield part, Step(
+                    start, stop, (part.rows,), part.bad_rows, 0, 0, None, source, source,
+                    block_height=segment.last,
+                )  # fmt: skip
+                start = stop
+
+
+def _last_time(segment: Segment) -> int:
+    return int(read_segment_blocks(segment).times[-1])
+
+
+@dataclass(slots=True, kw_only=True)
+class _Segments:
+    """Segments as a source of rows.
+
+    Attributes
+    ----------
+    imported
+        The segments that the archive holds, by the digest of their content.
+    load
+        Loads those that it doesn't hold.
+    waiting
+        Those whose blocks are not kept yet, as their rows are not committed.
+    blocks
+        Heights and times of those that were read already, by digest.
+    """
 
     store: Store
-    about: manifest.About
+    partition: Partition
+    filters: Filters
     assets: Assets
     stretches: list[Stretch]
+    limits: list[NetworkLimits]
     on_bad_rows: OnBadRows
-    pool: Pool | None
-    progress: bool | Report | None
-    run: Run = field(default_factory=Run)
+    run: Run
+    imported: dict[str, Imported] = field(default_factory=dict)
+    load: SegmentLoad = field(init=False)
+    waiting: deque[Segment] = field(default_factory=deque)
+    blocks: dict[str, _Blocks] = field(default_factory=dict)
+
+    kind: ClassVar[Kind] = "import"
 
     @property
     def last(self) -> Segment:
         """The last segment, which tells of the network as it was then."""
         return self.stretches[-1].segments[-1]
 
-    def plan(self) -> None:
-        """Note what would be imported."""
-        is_new = manifest.check_bound(self.store, self.about)
-        imported = {} if is_new else read_imported(self.store)
-        state = Coverage() if is_new else read_snapshot(self.store).coverage
-        for part in self._new(imported, state):
-            self.run.asks(*bounds_of(part))
+    def spans(self, state: Coverage) -> list[Span]:
+        """Return the spans of segments that the archive doesn't hold."""
+        self.imported = read_imported(self.store)
+        parts = self._new(state)
+        self.load = SegmentLoad(
+            {self._span_of(part): part for part in parts}, self.filters, self.on_bad_rows
+        )
+        self.waiting.extend(chain.from_iterable(parts))
+        return list(self.load.parts)
 
-    def fill(self, on_report: Callable[[RunReport], object] | None) -> None:
-        """Import them."""
-        # Before anything is written, as what is damaged is refused.
-        limits = read_segment_limits(self.last, self.stretches[-1].source)
-        self.run.source, self.run.block_height = self.stretches[-1].source, self.last.last
-        with one_writer(self.store):
-            if manifest.check_bound(self.store, self.about):
-                manifest.write_about(self.store, self.about)
-            writer = Writer(self.store)
-            with (
-                reported(self.store, writer, self.run, on_report, kind="import"),
-                reporting(self.progress) as report,
-            ):
-                writer.recover()
-                imported = read_imported(self.store)
-                parts = self._new(imported, writer.state)
-                total, done = sum(map(len, parts)), 0
-                for part in parts:
-                    _Part(self, writer, imported, part).fill(
-                        lambda count: report((done + count) / total, self.run.rows)  # noqa: B023
-                    )
-                    done += len(part)
-                writer.checkpoint()
-                self._keep_assets(imported)
-                self._keep_limits(writer, limits)
-                lost = manifest.lost_files(self.store, writer.about, writer.state)
-                self.run.damaged += [name for name in lost if name not in self.run.damaged]
+    @contextlib.contextmanager
+    def opened(self, writer: Writer, spans: Sequence[Span]) -> Iterator[None]:
+        """Check that the archive is of the segments' network; keep their assets and limits."""
+        for span in spans:
+            _check_network(writer, self.load.parts[span], self.filters, span)
+        yield
+        self._keep_assets()
+        self._keep_limits(writer)
         if gaps := missing_blocks(self.stretches):
             logger.warning("no segment has the blocks %s", gaps_text(gaps))
 
-    def _new(self, imported: Mapping[str, Imported], state: Coverage) -> list[list[Segment]]:
+    def steps(self, start: int, end: int, report: Report) -> Iterator[Step]:
+        """Read the segments of a span."""
+        rows, segments = 0, self.load.parts[start, end]
+        for segment, (part, step) in zip(
+            segments, self.load.steps(segments, start, end), strict=True
+        ):
+            self.blocks[segment.digest] = part.heights, part.times
+            yield step
+            rows += step.num_rows
+            report((step.end - start) / (end - start), rows)
+
+    def elsewhere(self, width: int) -> tuple[SegmentLoad, None]:
+        """Return what reads a part of a span."""
+        return self.load, None
+
+    def note_committed(self, until: int) -> None:
+        """Keep the blocks whose rows are committed, and note the segments that are imported."""
+        done = []
+        while self.waiting and (blocks := self._blocks_of(self.waiting[0]))[1][-1] < until:
+            segment = self.waiting.popleft()
+            del self.blocks[segment.digest]
+            done.append((segment, *blocks))
+        if not done:
+            return
+        noted = [
+            Imported(x.digest, x.chain, int(heights[0]), x.last, int(times[0]), int(times[-1]) + 1)
+            for x, heights, times in done
+        ]
+        heights, times = (np.concatenate([each[place] for each in done]) for place in (1, 2))
+        keep_blocks(self.store, self.partition, heights, times, noted)
+        self.imported.update({each.digest: each for each in noted})
+
+    def _blocks_of(self, segment: Segment) -> _Blocks:
+        if segment.digest not in self.blocks:
+            blocks = read_segment_blocks(segment)
+            own = slice(blocks.since, None)
+            self.blocks[segment.digest] = blocks.heights[own], blocks.times[own]
+        return self.blocks[segment.digest]
+
+    def _new(self, state: Coverage) -> list[list[Segment]]:
         """Return the segments that the archive doesn't hold, those together that follow each other.
 
         Raises
@@ -214,7 +307,7 @@ class _Import:
         NetworkMismatchError
             If it holds others, of another chain.
         """
-        for each in imported.values():
+        for each in self.imported.values():
             if each.chain != self.last.chain:
                 raise NetworkMismatchError(
                     f"{self.store.uri} has blocks of the chain {each.chain!r}, and {self.last} is "
@@ -222,7 +315,7 @@ class _Import:
                 )
 
         def is_held(segment: Segment) -> bool:
-            held = imported.get(segment.digest)
+            held = self.imported.get(segment.digest)
             return held is not None and not state.missing(held.begin, held.end)
 
         return [
@@ -232,115 +325,57 @@ class _Import:
             if not held
         ]
 
-    def _keep_assets(self, imported: Mapping[str, Imported]) -> None:
-        kept, told = manifest.read_archive_assets(self.store), read_segment_assets(self.last)
-        newest = max((each.last for each in imported.values()), default=0)
-        both = kept.updated(told) if self.last.last >= newest else told.updated(kept)
-        if both.updated(self.assets) != kept:
-            manifest.write_archive_assets(self.store, both.updated(self.assets))
-
-    def _keep_limits(self, writer: Writer, limits: list[NetworkLimits]) -> None:
-        """Note the limits; what is wrong with their file doesn't fail a run."""
-        times = np.array([each.fetched_at.value // 1000 for each in limits], np.int64)
-        heights = heights_at(read_blocks(self.store), times).to_pylist()
-        changes = [replace(x, block_height=y) for x, y in zip(limits, heights, strict=True)]
-        try:
-            until = int(read_segment_blocks(self.last).times[-1])
-            writer.keep_timeline(changes, until)
-        except ArchiveError as error:
-            self.run.damaged.append(writer.about.limits)
-            logger.warning("%s", error)
-
-
-@dataclass(slots=True)
-class _Part:
-    """Segments of which each follows the other, on their way into the archive.
-
-    Attributes
-    ----------
-    imported
-        The segments that the archive holds; these are added.
-    waiting
-        Those whose blocks are not kept yet, as their rows are not committed.
-    """
-
-    whole: _Import
-    writer: Writer
-    imported: dict[str, Imported]
-    segments: list[Segment]
-    waiting: list[tuple[Segment, NDArray[np.int64], NDArray[np.int64]]] = field(
-        default_factory=list
-    )
-
-    def fill(self, report: Callable[[int], None]) -> None:
-        """Commit their rows, period by period, and keep their blocks."""
-        whole, run = self.whole, self.whole.run
-        start, end = self._bounds(*bounds_of(self.segments))
-        check_network(self.writer, self.segments, whole.about.filters, (start, end))
-        run.asks(start, end)
-        span = SpanWriter(whole.store, self.writer, run, None, start)
-        try:
-            with span.finishing():
-                if whole.pool is None:
-                    self._read(span, end, report)
-                else:
-                    self._read_on(whole.pool, span, end)
-        finally:
-            self._keep_blocks(span.committed)
-
-    def _bounds(self, first: int, last: int) -> Span:
-        """Return the bounds: those of neighbours where the archive holds them."""
-        low, high = self.segments[0].begin, self.segments[-1].last
+    def _span_of(self, segments: Sequence[Segment]) -> Span:
+        """Return the span of segments, up to neighbours that the archive holds."""
+        blocks = read_segment_blocks(segments[0])
+        first, last = int(blocks.times[blocks.since]), _last_time(segments[-1]) + 1
+        low, high = segments[0].begin, segments[-1].last
         ends = [x.end for x in self.imported.values() if x.last == low - 1]
         begins = [x.begin for x in self.imported.values() if x.first == high + 1]
         return max([x for x in ends if x <= first], default=first), min(
             [x for x in begins if x >= last], default=last
         )
 
-    def _read(self, span: SpanWriter, end: int, report: Callable[[int], None]) -> None:
-        """Read them here."""
-        filters = self.whole.about.filters
-        with contextlib.closing(iter_rows(self.segments, filters)) as rows:
-            for count, step in enumerate(self._steps(rows, span.front, end), 1):
-                span.add(step)
-                self._keep_blocks(span.committed)
-                report(count)
+    def _keep_assets(self) -> None:
+        kept, told = manifest.read_archive_assets(self.store), read_segment_assets(self.last)
+        newest = max((each.last for each in self.imported.values()), default=0)
+        both = kept.updated(told) if self.last.last >= newest else told.updated(kept)
+        if both.updated(self.assets) != kept:
+            manifest.write_archive_assets(self.store, both.updated(self.assets))
 
-    def _steps(
-        self, rows: Iterable[tuple[Segment, SegmentRows]], start: int, end: int
-    ) -> Iterator[Step]:
-        for segment, part in rows:
-            if self.whole.on_bad_rows == "raise":
-                raise_bad_row(segment, part.bad_rows)
-            self.waiting.append((segment, part.heights, part.times))
-            stop = end if segment is self.segments[-1] else int(part.times[-1]) + 1
-            yield step_of(segment, part, start, stop)
-            start = stop
+    def _keep_limits(self, writer: Writer) -> None:
+        times = np.array([each.fetched_at.value // 1000 for each in self.limits], np.int64)
+        heights = heights_at(read_blocks(self.store), times).to_pylist()
+        changes = [replace(x, block_height=y) for x, y in zip(self.limits, heights, strict=True)]
+        with self.run.noting_damage(writer.about.limits):
+            writer.keep_timeline(changes, _last_time(self.last))
 
-    def _read_on(self, pool: Pool, span: SpanWriter, end: int) -> None:
-        """Read them on an executor, period by period."""
-        whole = self.whole
-        for segment in self.segments:
-            blocks = read_segment_blocks(segment)
-            since = slice(blocks.since, None)
-            self.waiting.append((segment, blocks.heights[since], blocks.times[since]))
-        stops = [*(int(times[-1]) + 1 for _, _, times in self.waiting[:-1]), end]
-        load = SegmentsLoad(
-            tuple(self.segments), (span.front, *stops), whole.about.filters, whole.on_bad_rows
+
+def _check_network(
+    writer: Writer, segments: Sequence[Segment], filters: Filters, span: Span
+) -> None:
+    """Raise if an archive's last block of the same time is none of the segments'.
+
+    Rows of nodes don't tell their chain; that all accounts of a block are others does.
+
+    Raises
+    ------
+    NetworkMismatchError
+        If it is so.
+    """
+    start, end = span
+    files = writer.state.files.items()
+    periods = [period for period, x in files if x.first < end and x.last >= start]
+    rows = [within(writer.rows_of(period), start, end) for period in periods[-1:]]
+    if not rows or not rows[0].num_rows:
+        return
+    last = pc.max(rows[0]["timestamp"].cast(pa.int64())).as_py()
+    place = bisect_right(segments, last, key=lambda each: int(read_segment_blocks(each).times[0]))
+    segment = segments[max(place - 1, 0)]
+    [(_, part)] = iter_rows([segment], filters)
+    found = within(pa.Table.from_batches([part.rows]), last, last + 1)
+    if not accounts_of(found) & accounts_of(within(rows[0], last, last + 1)):
+        raise NetworkMismatchError(
+            f"the archive has rows of {moment_text(last)}, and {segment} none of these "
+            "accounts then: it is of another network"
         )
-        with contextlib.closing(load_on_executor(pool, load, [(span, end)])) as parts:
-            take_parts(parts, span, end, whole.progress)
-
-    def _keep_blocks(self, committed: int) -> None:
-        """Keep the blocks whose rows are committed, and note the segments that are imported."""
-        done = [each for each in self.waiting if each[2][-1] < committed]
-        if not done:
-            return
-        self.waiting = self.waiting[len(done) :]
-        noted = [
-            Imported(x.digest, x.chain, int(heights[0]), x.last, int(times[0]), int(times[-1]) + 1)
-            for x, heights, times in done
-        ]
-        heights, times = (np.concatenate([each[place] for each in done]) for place in (1, 2))
-        keep_blocks(self.whole.store, self.writer.about.partition, heights, times, noted)
-        self.imported.update({each.digest: each for each in noted})

@@ -1,7 +1,7 @@
-"""Commit a span to an archive, part by part in time order, wherever the parts were loaded.
+"""Commit a span to an archive, period by period in time order, wherever its rows were loaded.
 
-A part is what is known of one period's share of the span. Whoever loads it, in this process or in
-another one, makes it here of the rows; the one writer takes it.
+Whoever loads rows, in this process or in another one, makes of them what becomes of a period; the
+one writer takes it.
 """
 
 from __future__ import annotations
@@ -16,42 +16,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.commit import merge, uninterrupted, within
-from balance_analysis.archive.coverage import Interval, covered_by
+from balance_analysis.archive.commit import Writer, deferred_signals, merge, within
+from balance_analysis.archive.coverage import FileNote, Interval, covered_by
 from balance_analysis.archive.datafile import NO_ROWS, encode_rows
-from balance_analysis.archive.runs import keep_bad_rows
+from balance_analysis.archive.runs import Run, keep_bad_rows
 from balance_analysis.errors import BalanceAnalysisError, RequestError
-from balance_analysis.ingest.continuity import started
+from balance_analysis.ingest.continuity import Continuity, started
 from balance_analysis.load.stream import Load
-from balance_analysis.node.walk import Step
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ARROW_SCHEMA
-from balance_analysis.spans import clipped, joined
+from balance_analysis.spans import Span, clipped, joined
 from balance_analysis.text import moment_text, spans_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from balance_analysis.archive.commit import Writer
-    from balance_analysis.archive.coverage import FileNote
-    from balance_analysis.archive.runs import Run
     from balance_analysis.archive.store import Store
-    from balance_analysis.ingest.continuity import Continuity
-    from balance_analysis.load.request import LoadRequest
+    from balance_analysis.load.request import LoadRequest, Report
     from balance_analysis.node.client import Client
-    from balance_analysis.spans import Span
+    from balance_analysis.node.walk import Step
 
 PATIENCE: Final = 3.0
 """Seconds that a node may take to vouch for what an interrupted run keeps."""
-
-_NEVER: Final = 1 << 62
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPeriod:
-    """What came of a period's share of a span; it pickles, and is small however many rows came.
+    """What came of a period's share of a span; it pickles, and is small where its file is staged.
 
     Attributes
     ----------
@@ -60,6 +53,8 @@ class LoadedPeriod:
     note
         What the period's file is going to be; `None` where there is no row in the share, neither a
         new one nor one that the archive holds.
+    content
+        The file; `None` where it is staged in the archive under the name of its content.
     added
         How many rows more the file has then.
     changed, absent
@@ -69,12 +64,13 @@ class LoadedPeriod:
     steps
         What was asked, without the rows.
     requests
-        How many were sent.
+        How many were sent elsewhere.
     """
 
     start: int
     end: int
     note: FileNote | None = None
+    content: bytes | None = None
     added: int = 0
     changed: pa.Table = field(default_factory=lambda: NO_ROWS)
     absent: pa.Table = field(default_factory=lambda: NO_ROWS)
@@ -83,16 +79,19 @@ class LoadedPeriod:
     requests: int = 0
 
 
-def make_period(known: pa.Table, new: pa.Table, start: int, end: int) -> tuple[LoadedPeriod, bytes]:
-    """Return what becomes of a period's known rows with all of [start, end), and its file."""
+def make_period(known: pa.Table, steps: Sequence[Step], start: int, end: int) -> LoadedPeriod:
+    """Return what becomes of a period's known rows with those of steps in [start, end)."""
+    bare = tuple(replace(step, batches=()).between(start, end) for step in steps)
+    new = pa.Table.from_batches([each for step in steps for each in step.batches], ARROW_SCHEMA)
     new = within(new, start, end)
     if not new.num_rows and not within(known, start, end).num_rows:
-        return LoadedPeriod(start, end), b""
+        return LoadedPeriod(start, end, steps=bare)
     merged = merge(known, new, start, end)
     content, note = encode_rows(merged.rows)
     added = merged.rows.num_rows - known.num_rows
-    part = LoadedPeriod(start, end, note, added, merged.changed, merged.absent, _last_block(new))
-    return part, content
+    return LoadedPeriod(
+        start, end, note, content, added, merged.changed, merged.absent, _last_block(new), bare
+    )
 
 
 def _last_block(rows: pa.Table) -> pa.Table:
@@ -102,22 +101,18 @@ def _last_block(rows: pa.Table) -> pa.Table:
     return canonical(within(rows, latest, latest + 1))
 
 
-Loaded = tuple[list[Step], pa.Table, int]
-"""Steps without their rows, these, and how many requests were sent."""
-
-
-def load_rows(client: Client, request: LoadRequest, finished: tuple[str, int] | None) -> Loaded:
-    """Return the steps of a load without their rows, these, and how many requests were sent."""
-    steps: list[Step] = []
-    batches: list[pa.RecordBatch] = []
+def load_steps(
+    client: Client, request: LoadRequest, run: Run, progress: bool | Report | None = False
+) -> Iterator[Step]:
+    """Yield the steps of a load in time order, up to the first of a node that lags; count them."""
     load = Load(request, is_part=True)
-    for step in until_behind(load.run_in_time_order(client, progress=False), finished):
-        batches += step.batches
-        steps.append(replace(step, batches=()))
-    return steps, pa.Table.from_batches(batches, ARROW_SCHEMA), int(load.cost["requests"])
+    try:
+        yield from _until_behind(load.run_in_time_order(client, progress), run.finished)
+    finally:
+        run.requests += int(load.cost.get("requests", 0))
 
 
-def until_behind(steps: Iterable[Step], finished: tuple[str, int] | None) -> Iterator[Step]:
+def _until_behind(steps: Iterable[Step], finished: tuple[str, int] | None) -> Iterator[Step]:
     """Yield steps in time order, up to the first one of a node that didn't know all of it.
 
     Behind one address there may be nodes of which one lags: that step ends where it does. The last
@@ -128,14 +123,17 @@ def until_behind(steps: Iterable[Step], finished: tuple[str, int] | None) -> Ite
         if known < step.end and (step.address, step.head) == finished:
             known += 1
         if known < step.end:
-            yield step.until(known)
+            yield step.between(step.start, known)
             return
         yield step
 
 
 @dataclass(slots=True)
 class SpanWriter:
-    """One span on its way into the archive, part by part.
+    """One span on its way into the archive, period by period.
+
+    Its rows are loaded here first, or come as periods that were loaded elsewhere; then they are
+    taken; then they are in the archive. Each moment of the span is in one of these states.
 
     Attributes
     ----------
@@ -144,15 +142,15 @@ class SpanWriter:
     continuity
         What tells whether the node is of the same network and has forgotten nothing; `None` where
         rows come from segments, which forget nothing.
-    committed
-        Up to where the span is in the archive.
+    start, end
+        What is wanted, microseconds.
     front
-        Up to where parts were taken: those without rows are committed with the next one that has
-        some, or at the end.
-    end
-        Up to where rows were loaded here.
-    batches, steps
-        The rows that were loaded here and not taken yet, and what is not committed yet.
+        Up to where periods were taken, and where the next one begins.
+    loaded
+        Steps that were loaded here, from `front` on.
+    quiet
+        Steps, up to `front`, of periods without rows: they are committed with the next period that
+        has some, or at the end.
     lacking, forgotten
         Stretches of which a node says that it may lack rows; that it may have forgotten, and that
         nothing else proves.
@@ -165,48 +163,61 @@ class SpanWriter:
     writer: Writer
     run: Run
     continuity: Continuity | None
-    committed: int
+    start: int
+    end: int
     front: int = field(init=False)
-    end: int = field(init=False)
-    batches: list[pa.RecordBatch] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    loaded: list[Step] = field(default_factory=list)
+    quiet: list[Step] = field(default_factory=list)
     lacking: list[Span] = field(default_factory=list)
     forgotten: list[Span] = field(default_factory=list)
     deadline: float | None = None
 
     def __post_init__(self) -> None:
-        self.front = self.end = self.committed
+        self.front = self.start
+
+    @property
+    def committed(self) -> int:
+        """Up to where the span is in the archive."""
+        return self.quiet[0].start if self.quiet else self.front
 
     @property
     def _period(self) -> str:
-        """The period of the next part."""
+        """The next period."""
         return layout.period_of(self.front, self.writer.about.partition)
+
+    def periods(self) -> list[str]:
+        """Return the periods that the span has a share of, in time order."""
+        return [*layout.periods_between(self.start, self.end, self.writer.about.partition)]
 
     def add(self, step: Step) -> None:
         """Take the next step of a load, and each period that is complete with it."""
-        self.batches += step.batches
-        self._note([replace(step, batches=())])
-        self.end = step.end
+        self.loaded.append(step)
         self._take_periods()
 
-    def take(self, part: LoadedPeriod, put_file: Callable[[str], None]) -> None:
-        """Take the part from `front` on; `put_file` puts its file under the name that it gets."""
-        self._note(part.steps)
-        remembered = {} if part.note is None else self._remembered(part.end)
-        with uninterrupted():
+    def take(self, part: LoadedPeriod) -> None:
+        """Take what came of the period from `front` on; commit it, unless it is quiet."""
+        steps = [*self.quiet, *(step for step in part.steps if step.start < step.end)]
+        for step in part.steps:
+            self.lacking += step.incomplete
+            self.run.bad_rows |= dict.fromkeys(step.bad_rows)
+        remembered = {} if part.note is None else self._remembered(steps, part.end)
+        with deferred_signals():
             if part.note is not None:
-                self._commit(part, put_file, remembered)
-            self.front = part.end
+                self._commit(part, steps, remembered)
+                steps = []
+            self.quiet, self.front = steps, part.end
+            self.loaded = [x.between(part.end, x.end) for x in self.loaded if x.end > part.end]
 
     def finish(self) -> None:
         """Take the rest, and commit all."""
         self._take_periods()
-        if self.front < self.end:
-            self._take_rows(self.end)
-        if self.committed < self.front:
-            remembered = self._remembered(self.front)
-            with uninterrupted():
-                self._commit(LoadedPeriod(self.front, self.front), lambda _: None, remembered)
+        if self.loaded:
+            self._take_until(self.loaded[-1].end)
+        if self.quiet:
+            remembered = self._remembered(self.quiet, self.front)
+            with deferred_signals():
+                self._commit(LoadedPeriod(self.front, self.front), self.quiet, remembered)
+                self.quiet = []
 
     @contextlib.contextmanager
     def finishing(self) -> Iterator[None]:
@@ -227,33 +238,31 @@ class SpanWriter:
                 self._keep()
             raise
 
-    def tell(self, wanted: int) -> None:
-        """Tell what of the span, up to where it is wanted, isn't known."""
+    def tell(self) -> None:
+        """Tell what of the span isn't known."""
         if self.lacking:
             lacking = spans_text(joined(self.lacking))
             logger.warning("the node says that it may lack rows of %s", lacking)
         if self.forgotten:
             unproven = spans_text(joined(self.forgotten))
             logger.warning("the node may have forgotten rows of %s: unproven", unproven)
-        if self.committed < wanted:
+        if self.committed < self.end:
             known = moment_text(self.committed)
             logger.warning("a node answered that knows blocks up to %s only", known)
 
-    def _note(self, steps: Iterable[Step]) -> None:
-        for step in steps:
-            self.steps.append(step)
-            self.lacking += step.incomplete
-            self.run.bad_rows |= dict.fromkeys(step.bad_rows)
-
     def _take_periods(self) -> None:
-        while (stop := layout.bounds_of(self._period, self.writer.about.partition)[1]) <= self.end:
-            self._take_rows(stop)
+        """Take each period that is loaded completely."""
+        partition = self.writer.about.partition
+        while self.loaded:
+            _, end = layout.bounds_of(self._period, partition)
+            if end > self.loaded[-1].end:
+                return
+            self._take_until(end)
 
-    def _take_rows(self, end: int) -> None:
-        rows = pa.Table.from_batches(self.batches, ARROW_SCHEMA)
-        part, content = make_period(self.writer.rows_of(self._period), rows, self.front, end)
-        self.take(part, lambda name: self.store.write(name, content))
-        self.batches = within(rows, end, _NEVER).to_batches()
+    def _take_until(self, end: int) -> None:
+        """Take what is loaded of the next period, up to a moment."""
+        steps = [step for step in self.loaded if step.start < end]
+        self.take(make_period(self.writer.rows_of(self._period), steps, self.front, end))
 
     def _keep(self) -> None:
         try:
@@ -262,18 +271,18 @@ class SpanWriter:
             why = str(error) or "the node does not answer"
             logger.warning("the rest that is complete can't be committed: %s", why)
 
-    def _remembered(self, end: int) -> dict[str, int]:
+    def _remembered(self, steps: Sequence[Step], end: int) -> dict[str, int]:
         """Return from when on each node that answered has forgotten nothing up to `end`.
 
-        That is `end` if it can't tell. Not under `uninterrupted`: a node may take long to answer.
+        That is `end` if it can't tell. Not with signals deferred: a node may take long to answer.
         """
-        sources = {step.source for step in self.steps if step.start < end}
+        sources, start = {step.source for step in steps}, steps[0].start
         continuity = self.continuity
         if continuity is None:
-            return dict.fromkeys(sources, self.committed)
+            return dict.fromkeys(sources, start)
 
         def ask() -> dict[str, int]:
-            return {x: continuity.remembered(x, self.committed, end) for x in sources}
+            return {source: continuity.remembered(source, start, end) for source in sources}
 
         if self.deadline is None:
             return ask()
@@ -286,38 +295,43 @@ class SpanWriter:
         return dict.fromkeys(sources, end)
 
     def _commit(
-        self, part: LoadedPeriod, put_file: Callable[[str], None], remembered: dict[str, int]
+        self, part: LoadedPeriod, steps: Sequence[Step], remembered: dict[str, int]
     ) -> None:
+        """Commit a period, and before it quiet ones."""
         run = self.run
         intervals: tuple[Interval, ...] = ()
         doubted: list[Span] = []
-        for step in self.steps:
-            start, end = max(step.start, self.committed), min(step.end, part.end)
-            if start >= end:
-                continue
-            said = Interval(start, end, True, step.address, step.block_height, run.asked_at)
+        for step in steps:
+            said = Interval(
+                step.start, step.end, True, step.address, step.block_height, run.asked_at
+            )
             intervals = covered_by(intervals, said)
-            forgotten = list(clipped([(start, remembered[step.source])], start, end))
-            for begin, stop in (*forgotten, *clipped(step.incomplete, start, end)):
+            forgotten = list(clipped([(step.start, remembered[step.source])], *said.span))
+            for begin, stop in (*forgotten, *clipped(step.incomplete, *said.span)):
                 unproven = replace(said, start=begin, end=stop, proven=False)
                 intervals = covered_by(intervals, unproven)
                 doubted.append((begin, stop))
             for span in forgotten:
                 self.forgotten += self.writer.state.missing(*span)
         # Before the coverage says that nothing is missing.
-        if any(step.bad_rows for step in self.steps):
+        if any(step.bad_rows for step in steps):
             keep_bad_rows(self.store, run)
-        self.writer.put(self._period, part.note, intervals, put_file)
+        self.writer.put(self._period, part.note, intervals, lambda name: self._put(part, name))
         if self.continuity is not None:
             self.continuity.advance(part.last)
         for interval in intervals:
             run.commits(*interval.span)
-        self.committed = part.end
-        self.steps = [step for step in self.steps if step.end > part.end]
         run.rows += part.added
         conflicts = pa.concat_tables([part.changed, _outside(part.absent, doubted)])
         if conflicts.num_rows:
             run.conflicts.append(canonical(conflicts))
+
+    def _put(self, part: LoadedPeriod, name: str) -> None:
+        """Put a period's file under the name that it gets."""
+        if part.content is not None:
+            self.store.write(name, part.content)
+        elif part.note is not None:
+            self.store.move(layout.staged_file(part.note.sha256), name)
 
 
 def _outside(rows: pa.Table, spans: Iterable[Span]) -> pa.Table:

@@ -14,7 +14,7 @@ from balance_analysis import defaults
 from balance_analysis.assets import Assets, note_assets, read_assets
 from balance_analysis.errors import BalanceAnalysisError
 from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
-from balance_analysis.load.request import OnBadRows, make_request
+from balance_analysis.load.request import OnBadRows, Report, make_request
 from balance_analysis.load.stream import Load
 from balance_analysis.rows import PART
 from balance_analysis.schema import ATTRS_KEY, Instant
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from balance_analysis.load.request import Report
     from balance_analysis.merge import Part
     from balance_analysis.node.client import Client
 

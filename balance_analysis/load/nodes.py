@@ -202,7 +202,7 @@ class NodePool:
             if step.known_end == step.end or not self._may_be_behind(step, asked):
                 break
             if step.known_end > step.start:
-                known = step.until(step.known_end)
+                known = step.between(step.start, step.known_end)
                 rest = replace(window, start=known.end, begins_with_row=False)
                 return replace(known, rest=rest)
         if best is None:

@@ -17,21 +17,14 @@ import pyarrow as pa
 from balance_analysis import defaults
 from balance_analysis.filters import make_filters
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE
-from balance_analysis.load.nodes import NodePool, answers
+from balance_analysis.load.nodes import Head, NodePool, answers
 from balance_analysis.load.request import check_positive
 from balance_analysis.node.last_balances import Account, LastBalances, Search
-from balance_analysis.schema import (
-    ACCOUNT_KEY,
-    ACCOUNT_TYPES,
-    ATTRS_KEY,
-    to_microseconds,
-)
+from balance_analysis.schema import ACCOUNT_KEY, ACCOUNT_TYPES, ATTRS_KEY, Instant, to_microseconds
 from balance_analysis.text import iso_text
 
 if TYPE_CHECKING:
-    from balance_analysis.load.nodes import Head
     from balance_analysis.node.client import Client
-    from balance_analysis.schema import Instant
 
 _TYPE_PREFIX: Final = "ACCOUNT_TYPE_"
 

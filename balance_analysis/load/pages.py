@@ -15,7 +15,7 @@ from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
 from balance_analysis.frame import to_frame
 from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import check_positive, make_request
-from balance_analysis.node.client import BALANCE_CHANGES
+from balance_analysis.node.client import BALANCE_CHANGES, Client
 from balance_analysis.node.decode import decode_page, raise_bad_row
 from balance_analysis.node.wire import PageRequest
 from balance_analysis.presentation import facts_html, rows_html
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from balance_analysis.node.client import Client
     from balance_analysis.schema import Instant
 
 _SHOWN: Final = 10

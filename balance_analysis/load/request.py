@@ -6,16 +6,13 @@ import contextlib
 import datetime as dt
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from balance_analysis.filters import Filters
 from balance_analysis.schema import Instant, to_microseconds
 from balance_analysis.text import moment_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 OnBadRows = Literal["raise", "quarantine"]
 

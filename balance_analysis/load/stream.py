@@ -95,9 +95,9 @@ class Load:
 
         A step counts as settled when the next one is asked for.
         """
+        pool, began = NodePool(client, self.request.on_bad_rows), time.monotonic()
         if not self.is_part:
             client.dead.clear()
-        pool, began = NodePool(client, self.request.on_bad_rows), time.monotonic()
         try:
             interval = self.interval = self.interval or pool.interval(self.request)
             parts = self.request.filters.parts()

@@ -29,7 +29,7 @@ from balance_analysis.files.arrow import (
 )
 from balance_analysis.files.atomic import PathLike, check_output, flush, name_file
 from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
-from balance_analysis.load.request import OnBadRows, make_request
+from balance_analysis.load.request import LoadRequest, OnBadRows, Report, make_request
 from balance_analysis.load.stream import Load
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ARROW_SCHEMA, Instant
@@ -39,7 +39,6 @@ from balance_analysis.text import range_text
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile, ParquetWriter
 
-    from balance_analysis.load.request import LoadRequest, Report
     from balance_analysis.node.client import Client
     from balance_analysis.node.walk import Step
 

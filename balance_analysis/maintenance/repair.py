@@ -30,34 +30,28 @@ from balance_analysis.archive.coverage import (
 from balance_analysis.archive.datafile import NO_ROWS, Footer, decode_rows, encode_rows, read_footer
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import read_about
-from balance_analysis.archive.runs import Run, iter_reports, reported
+from balance_analysis.archive.runs import Run, RunReport, iter_reports, reported
 from balance_analysis.archive.snapshot import read_snapshot
-from balance_analysis.archive.store import to_store
+from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError
 from balance_analysis.ingest.continuity import Continuity, ask_head
-from balance_analysis.ingest.periods import SpanWriter, load_rows, make_period
-from balance_analysis.load.request import make_request
+from balance_analysis.ingest.periods import LoadedPeriod, SpanWriter, load_steps, make_period
+from balance_analysis.load.request import LoadRequest, make_request
 from balance_analysis.maintenance.verify import verify_store
 from balance_analysis.maintenance.verify_file import FileToCheck, check_file
-from balance_analysis.node.client import check_client
-from balance_analysis.spans import clipped, joined
+from balance_analysis.node.client import Client, check_client
+from balance_analysis.spans import Span, clipped, joined
 from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from balance_analysis.archive.layout import Partition
-    from balance_analysis.archive.runs import RunReport
     from balance_analysis.archive.status import VerifyReport
-    from balance_analysis.archive.store import Store, Stored
     from balance_analysis.files.atomic import PathLike
-    from balance_analysis.ingest.periods import LoadedPeriod
-    from balance_analysis.load.request import LoadRequest
-    from balance_analysis.node.client import Client
     from balance_analysis.node.walk import Step
     from balance_analysis.rows import BadRow
     from balance_analysis.schema import Instant
-    from balance_analysis.spans import Span
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -228,41 +222,37 @@ class _Repair:
         """Ask for a period again, all that is covered of it, and put its rows in place."""
         name = layout.changes_file(period, self.writer.about.partition)
         note, spans = self.writer.state.files.get(period), self._covered(period)
-        part, content = self._load(period, spans)
+        part = self._load(period, spans)
         if part.note != note:
             self._check_node(period, part, continuity)
             self.changed.append(period)
             logger.warning("%s has other rows than were written", name)
-            span = SpanWriter(self.store, self.writer, self.run, continuity, part.start)
-            span.take(part, lambda name: self.store.write(name, content))
-        elif period in self.damaged and content:
-            self.store.write(name, content)
+            span = (part.start, part.end)
+            SpanWriter(self.store, self.writer, self.run, continuity, *span).take(part)
+        elif period in self.damaged and part.content is not None:
+            self.store.write(name, part.content)
         if part.note != note or period in self.damaged:
             self.rewritten.append(period)
         for each in spans:
             self.run.commits(*each)
         logger.info("%s is whole again", name)
 
-    def _load(self, period: str, spans: list[Span]) -> tuple[LoadedPeriod, bytes]:
-        """Return what a node says now of a period, and the content of its file."""
-        tables: list[pa.Table] = []
+    def _load(self, period: str, spans: list[Span]) -> LoadedPeriod:
+        """Return what a node says now of a period."""
         steps: list[Step] = []
         proven = self._covered(period, is_proven=True)
         for start, end in spans:
             request = replace(self.request, start=start, end=end)
-            found, rows, requests = load_rows(self.client, request, self.run.finished)
-            self.run.requests += requests
+            found = list(load_steps(self.client, request, self.run))
             self.run.asks(start, end)
             if found[-1].end < end:
                 raise self._refusal(period, "doesn't hold all of it yet")
             if any([*clipped(proven, *span)] for step in found for span in step.incomplete):
                 raise self._refusal(period, "says itself that it may lack rows of it")
             self.run.bad_rows |= {bad: None for step in found for bad in step.bad_rows}
-            tables.append(rows)
             steps += found
         # What a wrong file holds is not trusted: these are all of its rows, and none is new.
-        part, content = make_period(NO_ROWS, pa.concat_tables(tables), spans[0][0], spans[-1][1])
-        return replace(part, added=0, steps=tuple(steps)), content
+        return replace(make_period(NO_ROWS, steps, spans[0][0], spans[-1][1]), added=0)
 
     def _check_node(self, period: str, part: LoadedPeriod, continuity: Continuity) -> None:
         """Raise if the node has forgotten rows of a period, or has none that the archive holds."""

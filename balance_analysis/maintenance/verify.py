@@ -15,17 +15,17 @@ import pyarrow as pa
 
 from balance_analysis import defaults
 from balance_analysis.archive import layout, manifest
-from balance_analysis.archive.accounts import merged
+from balance_analysis.archive.accounts import combine_accounts
 from balance_analysis.archive.blocks import blocks_files, read_blocks_file
-from balance_analysis.archive.coverage import contradictions
+from balance_analysis.archive.coverage import Coverage, contradictions
 from balance_analysis.archive.datafile import decode_rows
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.lock import writer_of
 from balance_analysis.archive.snapshot import read_snapshot, with_snapshot
-from balance_analysis.archive.status import Problem, VerifyReport
-from balance_analysis.archive.store import is_leftover
+from balance_analysis.archive.status import Kind, Problem, VerifyReport
+from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.errors import ArchiveError
-from balance_analysis.load.request import reporting
+from balance_analysis.load.request import Report, reporting
 from balance_analysis.maintenance.verify_file import (
     CheckedFile,
     FileToCheck,
@@ -37,18 +37,13 @@ from balance_analysis.maintenance.verify_node import verify_against
 from balance_analysis.maintenance.verify_segments import verify_segments
 from balance_analysis.rows import canonical
 from balance_analysis.schema import COLUMNS
-from balance_analysis.spans import clipped, joined
+from balance_analysis.spans import Span, clipped, joined
 from balance_analysis.text import moment_text, without_credentials
 
 if TYPE_CHECKING:
-    from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.manifest import About
-    from balance_analysis.archive.status import Kind
-    from balance_analysis.archive.store import Store
     from balance_analysis.files.atomic import PathLike
-    from balance_analysis.load.request import Report
     from balance_analysis.node.client import Client
-    from balance_analysis.spans import Span
 
 
 _WAITING: Final = 1 << 20
@@ -222,7 +217,7 @@ class _Verification:
         if not checked.wrong:
             self.balances.append(checked.accounts)
             if sum(part.num_rows for part in self.balances) > _WAITING:
-                self.balances = [merged(self.balances)]
+                self.balances = [combine_accounts(self.balances)]
             return
         self.is_broken = True
         if file.spans:
@@ -243,7 +238,7 @@ class _Verification:
             self._add("checkpoint", wrong, name, self._command("--repair"))
 
     def _compare_checkpoint(self, content: bytes, moment: int) -> str:
-        self.balances = [merged(self.balances)]
+        self.balances = [combine_accounts(self.balances)]
         expected = canonical(self.balances[0].select(COLUMNS))
         try:
             rows = decode_rows(content)

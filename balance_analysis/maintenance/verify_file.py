@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -12,8 +11,8 @@ import pyarrow as pa
 from balance_analysis.archive import layout
 from balance_analysis.archive.accounts import ACCOUNTS, accounts_of
 from balance_analysis.archive.datafile import OtherFileError, decode_rows, numbers_of
+from balance_analysis.archive.key_ranges import FILE_ORDER
 from balance_analysis.archive.manifest import check_seen
-from balance_analysis.archive.slices import FILE_ORDER
 from balance_analysis.errors import ArchiveError
 from balance_analysis.rows import canonical
 from balance_analysis.text import range_text
@@ -90,14 +89,7 @@ def read_written(store: Store, name: str, note: FileNote) -> tuple[bytes, str]:
         content = store.read(name)
     except (OSError, ArchiveError) as error:
         return b"", f"can't be read: {error}"
-    if content is None:
-        return b"", "is missing"
-    if len(content) != note.size:
-        return b"", f"is not what was written: it has {len(content)} bytes, not {note.size}"
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != note.sha256:
-        return b"", f"is not what was written: its SHA-256 is {digest}, not {note.sha256}"
-    return content, ""
+    return content or b"", note.mismatch(content)
 
 
 def unreadable(error: Exception) -> str:

@@ -17,7 +17,7 @@ from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, check_positive
 from balance_analysis.load.stream import Load
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
-from balance_analysis.spans import clipped
+from balance_analysis.spans import Span, clipped
 from balance_analysis.text import list_text, moment_text, range_text, without_credentials
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from balance_analysis.archive.layout import Partition
     from balance_analysis.archive.store import Store
     from balance_analysis.node.client import Client
-    from balance_analysis.spans import Span
 
 _PAGE: Final = 5000
 _FILL: Final = 0.5

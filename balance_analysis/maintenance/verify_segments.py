@@ -14,17 +14,17 @@ import pyarrow as pa
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.conservation import reconcile
 from balance_analysis.archive import layout
-from balance_analysis.archive.manifest import read_about
+from balance_analysis.archive.manifest import About, read_about
 from balance_analysis.archive.snapshot import with_snapshot
-from balance_analysis.archive.status import Problem, VerifyReport
+from balance_analysis.archive.status import Kind, Problem, VerifyReport
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError
 from balance_analysis.filters import Filters
 from balance_analysis.frame import empty_table, to_frame
 from balance_analysis.known import NOTHING_BEFORE_KEY
-from balance_analysis.load.request import reporting
+from balance_analysis.load.request import Report, reporting
 from balance_analysis.maintenance.verify_node import difference
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, FIRST_MOMENT, from_microseconds
-from balance_analysis.segments.chain import gaps_text, missing_blocks, put_in_order
+from balance_analysis.segments.chain import Stretch, gaps_text, missing_blocks, put_in_order
 from balance_analysis.segments.ledger import read_flows
 from balance_analysis.segments.rows import read_accounts
 from balance_analysis.segments.segment import find_segments
@@ -42,12 +42,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from balance_analysis.archive.manifest import About
-    from balance_analysis.archive.status import Kind
     from balance_analysis.archive.store import Store
     from balance_analysis.files.atomic import PathLike
-    from balance_analysis.load.request import Report
-    from balance_analysis.segments.chain import Stretch
     from balance_analysis.spans import Span
 
 _AGAIN: Final = f"remove {layout.BLOCKS} from the archive and import the segments again"

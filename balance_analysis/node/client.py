@@ -14,7 +14,7 @@ import platform
 import re
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -23,16 +23,13 @@ from urllib.parse import unquote, urlencode, urlsplit
 
 from balance_analysis import __version__
 from balance_analysis.errors import RequestError, check_type
-from balance_analysis.node.exchange import LONGEST_WAIT, Get, Tally, exchange, new_session
+from balance_analysis.node.exchange import LONGEST_WAIT, Answer, Get, Tally, exchange, new_session
 from balance_analysis.node.retry import TOO_MANY, Retry
 from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     import requests
 
-    from balance_analysis.node.exchange import Answer
     from balance_analysis.node.wire import Parameters
 
 BALANCE_CHANGES: Final = "/api/v2/balance/changes"

@@ -24,6 +24,7 @@ from balance_analysis.node.walk import find_oldest, settle_block
 from balance_analysis.node.window import (
     EARLIEST,
     LONGEST_WINDOW,
+    Ask,
     Listing,
     Window,
     ask_less,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from decimal import Decimal
 
-    from balance_analysis.node.window import Ask
 
 _DAY: Final = 86_400 * 1_000_000
 _LOOK_BACKS: Final = (_DAY, 8 * _DAY)

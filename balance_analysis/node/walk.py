@@ -82,15 +82,22 @@ class Step:
         """Up to where the node could know the rows: its last block, if that is before the end."""
         return self.end if self.head is None else max(self.start, min(self.end, self.head))
 
-    def until(self, end: int) -> Step:
-        """Return what this step settled before a moment; nothing is left of its window."""
+    def between(self, start: int, end: int) -> Step:
+        """Return what this step settled in [start, end), of its bounds at most."""
+        start, end = max(start, self.start), min(end, self.end)
+        if (start, end) == (self.start, self.end):
+            return self
         rows = pa.Table.from_batches(self.batches, ARROW_SCHEMA)
-        kept = rows.filter(pc.less(rows["timestamp"].cast(pa.int64()), end))
-        bad = tuple(each for each in self.bad_rows if each.time is None or each.time < end)
-        batches = tuple(kept.to_batches())
-        incomplete = tuple(clipped(self.incomplete, self.start, end))
+        times = rows["timestamp"].cast(pa.int64())
+        kept = rows.filter(pc.and_(pc.greater_equal(times, start), pc.less(times, end)))
         return replace(
-            self, end=end, batches=batches, bad_rows=bad, rest=None, incomplete=incomplete
+            self,
+            start=start,
+            end=end,
+            batches=tuple(kept.to_batches()),
+            bad_rows=tuple(x for x in self.bad_rows if x.time is None or start <= x.time < end),
+            rest=None,
+            incomplete=tuple(clipped(self.incomplete, start, end)),
         )
 
 

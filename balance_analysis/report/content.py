@@ -12,11 +12,12 @@ from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.checks import check_table, to_table
 from balance_analysis.analysis.cuts import settled
 from balance_analysis.archive.snapshot import with_snapshot
-from balance_analysis.archives import to_archive
+from balance_analysis.archives import Archive, to_archive
 from balance_analysis.errors import CheckError
 from balance_analysis.known import known_of, note_known
 from balance_analysis.schema import (
     ATTRS_KEY,
+    Instant,
     from_microseconds,
     to_bounds,
     to_microseconds,
@@ -27,9 +28,7 @@ from balance_analysis.text import moment_text, without_credentials
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from balance_analysis.archives import Archive
     from balance_analysis.files.atomic import PathLike
-    from balance_analysis.schema import Instant
 
 
 _MICROSECOND: Final = dt.timedelta(microseconds=1)

@@ -8,24 +8,19 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 from markupsafe import Markup
 
-from balance_analysis.assets import assets_of, read_assets
+from balance_analysis.assets import AssetsLike, assets_of, read_assets
 from balance_analysis.explorer.frozen import freeze
 from balance_analysis.explorer.page import freeze_page
-from balance_analysis.explorer.source import TableSource, keys_of
-from balance_analysis.files.atomic import check_output, replacing
-from balance_analysis.report.content import read_source
-from balance_analysis.schema import ACCOUNT_KEY, to_microseconds
+from balance_analysis.explorer.source import Key, TableSource, keys_of
+from balance_analysis.files.atomic import PathLike, check_output, replacing
+from balance_analysis.report.content import Source, read_source
+from balance_analysis.schema import ACCOUNT_KEY, Instant, to_microseconds
 from balance_analysis.text import range_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from balance_analysis.archives import Archive
-    from balance_analysis.assets import AssetsLike
-    from balance_analysis.explorer.source import Key
-    from balance_analysis.files.atomic import PathLike
-    from balance_analysis.report.content import Source
-    from balance_analysis.schema import Instant
 
 _ROOM: Final = 3_500_000
 """Bytes of packed data that, as text and with the page around it, are less than 5 MB."""

@@ -9,13 +9,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from balance_analysis.errors import CheckError, IncompleteError, NetworkMismatchError
-from balance_analysis.segments.segment import BALANCES, BLOCKS
+from balance_analysis.segments.segment import BALANCES, BLOCKS, Segment
 from balance_analysis.text import list_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from balance_analysis.segments.segment import Segment
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 

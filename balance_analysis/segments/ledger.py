@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -10,12 +10,8 @@ import pyarrow.compute as pc
 
 from balance_analysis.errors import DecodeError
 from balance_analysis.schema import BALANCE_DIGITS
-from balance_analysis.segments.rows import are_balances, batch_of, one_chunk, read_blocks
-from balance_analysis.segments.segment import LEDGER
-
-if TYPE_CHECKING:
-    from balance_analysis.segments.rows import Accounts
-    from balance_analysis.segments.segment import Segment
+from balance_analysis.segments.rows import Accounts, are_balances, batch_of, one_chunk, read_blocks
+from balance_analysis.segments.segment import LEDGER, Segment
 
 _COLUMNS: Final = ("account_from_id", "account_to_id", "quantity", "vega_time")
 

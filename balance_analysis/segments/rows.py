@@ -29,7 +29,7 @@ from balance_analysis.schema import (
     NAMED_ASSETS,
     NETWORK_PARTY,
 )
-from balance_analysis.segments.segment import ACCOUNTS, BALANCES, BLOCKS, LEDGER
+from balance_analysis.segments.segment import ACCOUNTS, BALANCES, BLOCKS, LEDGER, Segment
 from balance_analysis.text import list_text
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from balance_analysis.segments.segment import Segment
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pandas as pd
 
@@ -10,10 +10,7 @@ from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import DecodeError
 from balance_analysis.schema import LIMIT_FLAGS, LIMIT_MOMENTS, NetworkLimits
 from balance_analysis.segments.rows import id_text, moments_of, one_chunk
-from balance_analysis.segments.segment import ASSETS, LIMITS
-
-if TYPE_CHECKING:
-    from balance_analysis.segments.segment import Segment
+from balance_analysis.segments.segment import ASSETS, LIMITS, Segment
 
 _VALUES: Final = {"t": True, "f": False}
 _NOT_SET: Final = pd.Timestamp(0, tz="UTC")

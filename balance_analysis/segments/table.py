@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from balance_analysis.assets import note_assets, read_assets
 from balance_analysis.errors import IncompleteError
-from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
+from balance_analysis.filters import FilterKeywords, Filters, make_filters, takes_filters
 from balance_analysis.frame import to_frame
 from balance_analysis.known import note_known
 from balance_analysis.row_counts import note_rows
 from balance_analysis.schema import ARROW_SCHEMA, ATTRS_KEY
 from balance_analysis.segments.chain import gaps_text, missing_blocks, put_in_order
 from balance_analysis.segments.rows import SegmentRows, raise_bad_row, read_accounts, read_rows
-from balance_analysis.segments.segment import find_segments
+from balance_analysis.segments.segment import Segment, find_segments
 from balance_analysis.segments.state import read_segment_assets
 from balance_analysis.text import iso_text
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from balance_analysis.files.atomic import PathLike
-    from balance_analysis.filters import Filters
-    from balance_analysis.segments.segment import Segment
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 

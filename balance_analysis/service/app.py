@@ -41,6 +41,7 @@ from balance_analysis.service.guards import (
     Guards,
     Indented,
     Metrics,
+    RateLimit,
     RateLimiter,
     hosts_of,
     is_loopback,
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.status import ArchiveStatus
     from balance_analysis.archives import Archive
-    from balance_analysis.service.guards import RateLimit
 
 TIMEOUT: Final = 30.0
 

@@ -16,22 +16,30 @@ import pyarrow as pa
 from starlette.responses import Response
 
 from balance_analysis.archive.datafile import Predicate
-from balance_analysis.archive.snapshot import with_snapshot
+from balance_analysis.archive.snapshot import Snapshot, with_snapshot
 from balance_analysis.errors import ArchiveError
 from balance_analysis.explorer.source import go_on
 from balance_analysis.filters import Filters
 from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.service.coverage import (
-    ALWAYS,
     block_headers,
     headers_of,
     parts_of,
     unavailable,
 )
 from balance_analysis.service.errors import Code, RefusedError
-from balance_analysis.service.listing import ServedPage, encode_cursor, foreign, in_order, render
+from balance_analysis.service.listing import (
+    ListedRows,
+    Place,
+    ServedPage,
+    encode_cursor,
+    foreign,
+    in_order,
+    render,
+)
 from balance_analysis.service.parameters import AFTER, BEFORE, Query, read_parameters
 from balance_analysis.service.reader import Nearest, Reader
+from balance_analysis.spans import EVER, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,10 +47,7 @@ if TYPE_CHECKING:
 
     from balance_analysis.archive.cache import LruCache
     from balance_analysis.archive.scan import File
-    from balance_analysis.archive.snapshot import Snapshot
     from balance_analysis.archives import Archive
-    from balance_analysis.service.listing import ListedRows, Place
-    from balance_analysis.spans import Span
 
 
 _AHEAD: Final = 8
@@ -148,8 +153,8 @@ class Finder:
             If a file was replaced meanwhile.
         """
         cursor, filters = query.cursor, query.filters
-        start = ALWAYS[0] if query.start is None else query.start
-        span = start, ALWAYS[1] if query.end is None else query.end
+        start = EVER[0] if query.start is None else query.start
+        span = start, EVER[1] if query.end is None else query.end
         descending = query.newest_first != query.backward
         found = self._walk(filters, span, cursor, count=query.size + 1, descending=descending)
         beyond, near = np.arange(len(found)), False
@@ -173,7 +178,7 @@ class Finder:
     def has_account_type(self, name: str) -> bool:
         """Return whether any row is of this account type."""
         filters = Filters(account_types=(name,))
-        return len(self._walk(filters, ALWAYS, None, count=1, descending=True)) > 0
+        return len(self._walk(filters, EVER, None, count=1, descending=True)) > 0
 
     def _walk(
         self,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from balance_analysis.schema import from_microseconds
 from balance_analysis.service.errors import Code, RefusedError
-from balance_analysis.spans import clipped
+from balance_analysis.spans import Span, clipped
 from balance_analysis.text import list_text
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from balance_analysis.archive.snapshot import Snapshot
     from balance_analysis.filters import Filters
     from balance_analysis.service.parameters import Query
-    from balance_analysis.spans import Span
-
-ALWAYS: Final = (-(1 << 62), 1 << 62)
 
 SHOWN: Final = 3
 """Stretches that are named; of more, how many."""
@@ -56,7 +53,7 @@ def parts_of(
 
 @lru_cache(maxsize=4)
 def _files_of(snapshot: Snapshot) -> list[File]:
-    return snapshot.files(*ALWAYS)
+    return snapshot.files()
 
 
 def block_headers(snapshot: Snapshot) -> dict[str, str]:

@@ -16,13 +16,12 @@ import pyarrow as pa
 
 from balance_analysis.archive.cache import LruCache
 from balance_analysis.archive.datafile import DataFile, Footer, Predicate, times_of
-from balance_analysis.archive.scan import opened
+from balance_analysis.archive.scan import File, opened
 from balance_analysis.schema import ARROW_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from balance_analysis.archive.scan import File
     from balance_analysis.archive.store import Store
     from balance_analysis.spans import Span
 

@@ -11,11 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from balance_analysis import Archive
-from balance_analysis.archive.coverage import from_json, sealed
-from balance_analysis.ingest.export import export
-from balance_analysis.load.changes import load_balance_changes
-from balance_analysis.node.client import Client
+from balance_analysis import Archive, Client, export, load_balance_changes
+from balance_analysis.archive.coverage import from_json, with_checksum
 from balance_analysis.schema import from_microseconds, to_microseconds
 from tests.loopback import LoopbackNode, random_history
 from tests.node.truth import lines_of_rows, lines_of_table
@@ -25,8 +22,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from balance_analysis import Run
     from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.ingest.export import Run
     from tests.loopback import Row
 
 HOUR = 3_600_000_000
@@ -113,7 +110,7 @@ def edit_coverage(folder: Path, edit: Callable[[dict[str, Any]], object]) -> Non
     content = json.loads((folder / "_coverage.json").read_bytes())
     del content["sha256"]
     edit(content)
-    (folder / "_coverage.json").write_bytes(sealed(content))
+    (folder / "_coverage.json").write_bytes(with_checksum(content))
 
 
 def make_old(folder: Path) -> Path:

@@ -17,8 +17,8 @@ from balance_analysis.archive.coverage import (
     LimitsNote,
     Pending,
     from_json,
-    sealed,
     to_json,
+    with_checksum,
 )
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 
@@ -216,8 +216,8 @@ def changed(edit):
 )
 def test_whatever_is_no_value_of_its_kind_is_damage(edit):
     with pytest.raises(ArchiveDamagedError):
-        from_json(sealed(changed(edit)), "x")
-    assert from_json(sealed(changed(lambda content: content)), "x") == STATE
+        from_json(with_checksum(changed(edit)), "x")
+    assert from_json(with_checksum(changed(lambda content: content)), "x") == STATE
 
 
 def test_who_has_no_digest_is_damaged():

@@ -16,9 +16,9 @@ from balance_analysis import Archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.datafile import (
     DataFile,
+    KeyRange,
     OtherFileError,
     Predicate,
-    Slice,
     check_footer,
     read_footer,
 )
@@ -80,7 +80,7 @@ READS = {
     "all": lambda archive: archive.read(),
     "a party": lambda archive: archive.read(party_ids=PARTY, partial=True),
     "a column": lambda archive: archive.read(columns=["balance"]),
-    "a slice": lambda archive: archive.scan().read(Slice()),
+    "a slice": lambda archive: archive.scan().read(KeyRange()),
     "its counts": lambda archive: archive.scan().accounts(),
     "its extent": lambda archive: archive.scan().extent(),
     "balances": lambda archive: archive.balance_at(from_microseconds(START + 2 * DAY)),

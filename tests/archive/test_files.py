@@ -63,7 +63,8 @@ def test_how_a_table_was_loaded_is_kept_with_it(path):
     table = TABLE.copy()
     table.attrs["balance_analysis"] = {"source": "http://node", "rows": 3}
     write_parquet(table, path)
-    assert read_parquet(path).attrs == table.attrs
+    told = read_parquet(path).attrs["balance_analysis"]
+    assert table.attrs["balance_analysis"].items() < told.items()
 
 
 def test_another_engine_reads_every_digit(path):

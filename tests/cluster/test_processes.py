@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster
 
 import balance_analysis as ba
 from balance_analysis import cluster, errors
-from balance_analysis.archive.slices import Slice
+from balance_analysis.archive.key_ranges import KeyRange
 from balance_analysis.cluster.tasks import running
 from tests.analysis.tables import HOUR, START, many_rows, table_of
 from tests.cluster.archives import assert_same, write_archive
@@ -105,7 +105,7 @@ def test_what_a_task_raises_arrives_with_a_note_of_the_task(client):
         running(client) as runner,
         pytest.raises(ba.CheckError, match="wrong") as failed,
     ):
-        list(runner.map(_refuse, [Slice(("a",), ("b",))]))
+        list(runner.map(_refuse, [KeyRange(("a",), ("b",))]))
     assert failed.value.rows.equals(pd.DataFrame({"a": [1]}))
     assert failed.value.__notes__ == ["in the task of accounts from 'a' before 'b'"]
 

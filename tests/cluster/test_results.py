@@ -14,7 +14,7 @@ import pytest
 
 import balance_analysis as ba
 from balance_analysis import cluster
-from balance_analysis.archive.slices import FILE_KEY, Slice
+from balance_analysis.archive.key_ranges import FILE_KEY, KeyRange
 from balance_analysis.archive.store import Store
 from balance_analysis.cluster.tasks import check_memory
 from balance_analysis.ingest.executor import Pool
@@ -146,7 +146,7 @@ def test_what_was_chosen_stays_what_it_was_while_the_archive_grows(table, tmp_pa
     later = scan.files[-1].spans[-1][1]
     known = table[times < from_microseconds(later)]
     assert len(known) < len(table)
-    assert_same(scan.read(Slice()), ba.to_table(known))
+    assert_same(scan.read(KeyRange()), ba.to_table(known))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_ids_of_the_last_character_there_is_are_accounts_too(tmp_path):
 def test_a_machine_that_does_not_reach_the_archive_says_so(archive, tmp_path):
     elsewhere = replace(archive.scan(), store=Store(tmp_path / "elsewhere"))
     with pytest.raises(ba.ArchiveError, match=f"{platform.node()} does not find .*same path"):
-        elsewhere.read(Slice())
+        elsewhere.read(KeyRange())
     with pytest.raises(ba.ArchiveError, match="does not find"):
         elsewhere.accounts()
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.archive.accounts import merged
+from balance_analysis.archive.accounts import combine_accounts
+from balance_analysis.archive.key_ranges import FILE_KEY, cut
 from balance_analysis.archive.scan import Scan
-from balance_analysis.archive.slices import FILE_KEY, cut
 from balance_analysis.schema import ACCOUNT_KEY
 from tests.analysis.tables import HOUR, many_rows, table_of
 from tests.cluster.archives import write_archive
@@ -64,7 +64,7 @@ def test_counts_of_some_files_add_up_to_those_of_all(tmp_path):
     for size in (1, 2, 100):
         parts = [pickle.loads(pickle.dumps(part)) for part in scan.split(size)]
         assert [file for part in parts for file in part.files] == list(scan.files)
-        found = merged(map(Scan.accounts, parts)).select([*FILE_KEY, "rows"])
+        found = combine_accounts(map(Scan.accounts, parts)).select([*FILE_KEY, "rows"])
         assert found.to_pylist() == counts_of(expected).to_pylist()
 
 

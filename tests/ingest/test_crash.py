@@ -14,9 +14,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from balance_analysis import Archive
+from balance_analysis import Archive, ArchiveError
 from balance_analysis.archive.manifest import read_about
-from balance_analysis.errors import ArchiveError
 from balance_analysis.schema import to_microseconds
 from tests.archive.crashing import Crasher
 from tests.archive.exporting import (

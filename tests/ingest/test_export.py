@@ -16,12 +16,17 @@ import stamina
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis import Archive
-from balance_analysis.archive.runs import Run
-from balance_analysis.errors import ArchiveError, DecodeError, IncompleteError, RequestError
+from balance_analysis import (
+    Archive,
+    ArchiveError,
+    Client,
+    DecodeError,
+    IncompleteError,
+    RequestError,
+    Run,
+    export,
+)
 from balance_analysis.ingest.continuity import is_finished
-from balance_analysis.ingest.export import export
-from balance_analysis.node.client import Client
 from balance_analysis.schema import from_microseconds, to_microseconds
 from tests.archive.exporting import (
     DAY,
@@ -801,7 +806,7 @@ def last_file(folder):
     ("harm", "said"),
     [
         (lambda path: path.write_bytes(path.read_bytes()[:-1]), "is not what was written"),
-        (lambda path: path.unlink(), "is gone"),
+        (lambda path: path.unlink(), "is missing"),
         (
             lambda path: shutil.copy(min(path.parents[1].glob("*/*.parquet")), path),
             "is not what was written",

@@ -11,13 +11,16 @@ from collections import Counter
 import pytest
 import requests
 
-from balance_analysis import Archive
+from balance_analysis import (
+    Archive,
+    Client,
+    IncompleteError,
+    RequestError,
+    export,
+    load_balance_changes,
+)
 from balance_analysis.demo import sample_archive
-from balance_analysis.errors import IncompleteError, RequestError
-from balance_analysis.ingest.export import export
-from balance_analysis.load.changes import load_balance_changes
 from balance_analysis.load.nodes import FRESH
-from balance_analysis.node.client import Client
 from balance_analysis.schema import from_microseconds, to_microseconds
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve

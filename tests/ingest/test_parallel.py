@@ -18,12 +18,9 @@ import stamina
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis import Archive
+from balance_analysis import Archive, ArchiveError, Client, DecodeError, RequestError, export
 from balance_analysis.archive.layout import STAGED, staged_file
 from balance_analysis.archive.store import Store
-from balance_analysis.errors import ArchiveError, DecodeError, RequestError
-from balance_analysis.ingest.export import export
-from balance_analysis.node.client import Client
 from balance_analysis.schema import from_microseconds, to_microseconds
 from balance_analysis.text import range_text
 from tests.archive.crashing import Crasher

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 import stamina
 
-from balance_analysis import Archive
-from balance_analysis.errors import BalanceAnalysisError
+from balance_analysis import Archive, BalanceAnalysisError
 from tests.archive.exporting import (
     DAY,
     HOUR,

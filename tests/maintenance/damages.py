@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import balance_analysis as ba
+from balance_analysis import repair
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.datafile import encode_rows, read_footer
-from balance_analysis.maintenance.repair import repair
 from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
 from tests.archive.exporting import (
     DAY,

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 import balance_analysis as ba
+from balance_analysis import repair
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.maintenance.repair import repair
 from tests.archive.exporting import (
     DAY,
     END,

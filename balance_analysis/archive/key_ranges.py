@@ -27,7 +27,7 @@ Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class KeyRange:
     """Accounts that stand side by side in an archive's files, or a part of one's time.
 
     Attributes
@@ -59,7 +59,7 @@ class Slice:
 
     def rows(self, rows: pa.Table) -> pa.Table:
         """Return those of rows in a file's order that are of these accounts."""
-        if self == Slice():
+        if self == KeyRange():
             return rows
         columns = [rows[name] for name in FILE_KEY]
 
@@ -73,16 +73,16 @@ class Slice:
         return rows.slice(low, high - low)
 
 
-ALL: Final = Slice()
+ALL: Final = KeyRange()
 
 
-def cut(counts: pa.Table, *, rows: int, accounts: float) -> list[Slice]:
+def cut(counts: pa.Table, *, rows: int, accounts: float) -> list[KeyRange]:
     """Return slices of about equal work that are together all accounts.
 
     Parameters
     ----------
     counts
-        What `merged` returns.
+        What `combine_accounts` returns.
     rows, accounts
         How many a slice may have. An account is never split; one that has more rows stands alone.
     """
@@ -94,12 +94,12 @@ def cut(counts: pa.Table, *, rows: int, accounts: float) -> list[Slice]:
     places = {*np.searchsorted(work, ends), *hot, *(hot + 1)} - {0, len(work)}
     keys = counts.select(FILE_KEY).take(pa.array(sorted(places), pa.int64()))
     lows: list[Key] = [(), *zip(*keys.to_pydict().values(), strict=True)]
-    return [Slice(low, high) for low, high in zip(lows, [*lows[1:], None], strict=True)]
+    return [KeyRange(low, high) for low, high in zip(lows, [*lows[1:], None], strict=True)]
 
 
 def cut_by_time(
-    part: Slice, counts: NDArray[np.int64], moments: NDArray[np.int64], *, rows: int
-) -> tuple[list[Slice], int]:
+    part: KeyRange, counts: NDArray[np.int64], moments: NDArray[np.int64], *, rows: int
+) -> tuple[list[KeyRange], int]:
     """Return an account's slice cut at some moments, and how many rows the largest part has.
 
     Parameters
