@@ -9,7 +9,7 @@ import pytest
 from tests.benchmarks import page
 from tests.benchmarks.contestants import LOOP, fetching
 from tests.benchmarks.processes import Cost
-from tests.benchmarks.races import OURS, POLARS, title
+from tests.benchmarks.races import DUCKDB, OURS, POLARS, title
 from tests.benchmarks.report import WHOLE, Report
 from tests.benchmarks.workers import Weight
 
@@ -22,7 +22,7 @@ def report():
         report.add(WHOLE, fetching(4), Cost(seconds, 1.0, 100.0))
         report.add(WHOLE, LOOP, Cost(4 * seconds, 5.0, 300.0))
     report.tell("the service", "first page", 30, 50, 70, unit="ms", most=40)
-    for name in (OURS, POLARS):
+    for name in (OURS, DUCKDB, POLARS):
         report.add(title("deltas"), name, Cost(1.0, 1.0, 100.0))
     report.weights["deltas"] = Weight(50.0, 100.0, 80.0)
     report.growth["rows"] = {"summaries": [(10, 0.1), (100, 1.0), (1000, 10.0)]}
@@ -61,7 +61,7 @@ def test_the_page_tells_ratios_goals_and_what_failed(report):
         "| decode_page, rows a second | >= 1,000,000 | 2,000,000 | 2,000,000 | 2,000,000 | 1 |"
     )
     assert "| archive, bytes a row | <= 10 | 8.00 | 8.00 | 8.00 | 1 |" in lines
-    assert "| deltas | Polars | **1.00** | | | |" in lines
+    assert "| deltas | DuckDB | **1.00** | | | |" in lines
     assert "| test_x.py::test_y | ValueError: no |" in lines
     assert "| summaries | rows | 1.00 |" in lines
 

@@ -49,7 +49,7 @@ RACES[SERIES] |= {
     PANDAS: ("pandas", "series"),
 }
 
-FASTER: Final = {DUCKDB: 4, POLARS: 1.5}
+FASTER: Final = {DUCKDB: 4}
 """How many times as long others shall take, at least, in each work and shape."""
 
 FASTER_THAN_PANDAS: Final = 6
