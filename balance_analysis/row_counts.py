@@ -123,7 +123,9 @@ def _digests_of(accounts: pd.DataFrame) -> NDArray[np.uint64]:
 
 def _digests(ids: pd.Index) -> NDArray[np.uint64]:
     """Return a digest of each text, the same in every process: its bytes, eight at a time."""
-    column = pa.chunked_array([pa.array(ids, pa.large_string())]).combine_chunks()
+    column = pa.chunked_array(
+        [pa.array(ids, pa.large_string())], pa.large_string()
+    ).combine_chunks()
     _, offsets, content = column.buffers()
     bounds = np.frombuffer(offsets, np.int64)[column.offset :][: len(column) + 1]
     sizes = np.diff(bounds)

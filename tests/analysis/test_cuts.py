@@ -179,6 +179,53 @@ def test_any_row_that_is_missing_is_noticed(book, data):
     assert told == [words(sum(lost), len(lost))] * bool(lost)
 
 
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.text(max_size=30), min_size=2, max_size=4, unique=True), st.data())
+def test_a_row_that_is_missing_is_noticed_whatever_other_accounts_were_called(parties, data):
+    rows = [
+        ("VOTE", "ACCOUNT_TYPE_GENERAL", party, "", START + day * DAY, day + place)
+        for place, party in enumerate(parties)
+        for day in range(4)
+    ]
+    table, party = made(rows), data.draw(st.sampled_from(parties))
+    whole = table[table["party_id"] == party]
+    with told_rows() as said:
+        assert ba.balance_at(whole, instant(START + 6 * DAY))["balance"].notna().all()
+        assert not said
+        left = whole[whole["timestamp"] < instant(START + 2 * DAY)]
+        assert ba.balance_at(left, instant(START + 6 * DAY))["balance"].isna().all()
+    assert len(said) == 1
+
+
+@settings(max_examples=20, deadline=None)
+@given(cases(), st.randoms(use_true_random=False))
+def test_an_opening_of_all_accounts_says_nothing_of_those_that_a_selection_left_out(case, rng):
+    rows, _, known = case
+    table = made(rows, known)
+    times = sorted({row[4] for row in rows}) or [START]
+    cut, opening = table.balances.between(instant(times[len(times) // 2]), instant(times[-1] + 1))
+    keys = list(dict.fromkeys(row[:4] for row in records(cut)))
+    chosen = set(rng.sample(keys, rng.randint(0, len(keys))))
+    some = cut[np.array([row[:4] in chosen for row in records(cut)], bool)]
+    at = instant(times[-1])
+    expected = {row[:4]: row[4] for row in records(ba.balance_at(cut, at, opening=opening))}
+    found = {row[:4]: row[4] for row in records(ba.balance_at(some, at, opening=opening))}
+    assert found == {key: held for key, held in expected.items() if key in found}
+    assert found.keys() & {*keys} == chosen
+
+
+def test_what_pandas_wrote_of_a_selection_is_noticed_when_it_is_read(tmp_path):
+    table, path = made(), tmp_path / "x.parquet"
+    table.iloc[::2].to_parquet(path)
+    with told_rows() as said:
+        assert ba.deltas(ba.read_parquet(path))["delta"].isna().all()
+    assert len(said) == 1
+    table[table["account_type"] == GENERAL[1]].to_parquet(path)
+    with told_rows() as said:
+        assert ba.deltas(ba.read_parquet(path))["delta"].notna().sum() == 10
+    assert not said
+
+
 def words(rows, accounts):
     return f"{rows} row{'s' * (rows != 1)} of {accounts} account{'s' * (accounts != 1)}"
 

@@ -283,6 +283,15 @@ def test_balances_late_in_a_month_read_only_its_files_and_the_checkpoint(folder,
     pd.testing.assert_frame_equal(found, known(balance_at(table, moment(END - 1))))
 
 
+def test_opening_balances_take_the_filters_of_the_rows(folder):
+    archive = Archive(folder)
+    whole = archive.opening_balances(at=archive.coverage()["end"].max())
+    kind = whole["account_type"].iloc[0]
+    some = archive.opening_balances(at=archive.coverage()["end"].max(), account_types=kind)
+    assert len(some) == (whole["account_type"] == kind).sum() < len(whole)
+    assert set(some["account_type"]) == {kind}
+
+
 @settings(max_examples=12)
 @given(MOMENTS.filter(lambda at: at > START))
 def test_opening_balances_are_those_right_before_a_moment(folder, table, at):
