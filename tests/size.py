@@ -198,7 +198,7 @@ def measure(code, tests):
         "modules in a circle": len({name for circle in circles(code) for name in circle}),
         "classes of one name in two places": sum(count > 1 for count in classes.values()),
         "modules that use pyarrow.parquet": _users(code, r"\bpq\."),
-        "modules that read the coverage": _users(code, r"\bread_coverage\("),
+        "modules that read the coverage": _users(code, r"(?<!def )\bto_coverage\("),
         "inner names that tests import": sum(
             module.inner for module in tests if module.room != "benchmarks/"
         ),

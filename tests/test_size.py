@@ -98,7 +98,7 @@ def test_tests_are_told_per_line_of_code(tmp_path):
 FILES = {
     "balance_analysis/__init__.py": "",
     "balance_analysis/one.py": "class A:\n    def f(self):\n        return pq.read_table(1)\n",
-    "balance_analysis/two.py": "class A: ...\nclass B: ...\nread_coverage(1)\n",
+    "balance_analysis/two.py": "class A: ...\nclass B: ...\nto_coverage(1)\n",
     "tests/__init__.py": "from balance_analysis.one import A, f\nfrom balance_analysis import ba\n",
     "tests/benchmarks/__init__.py": "import balance_analysis.two\n",
     "pyproject.toml": "[tool.size]\nclasses = 2\nmodules = 3\n",
