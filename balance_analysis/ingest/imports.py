@@ -121,7 +121,8 @@ def import_segments(
     Raises
     ------
     DecodeError
-        If a segment is damaged or lacks a table. What was complete before is committed.
+        If a segment is damaged or lacks a table. What was complete before is committed. The blocks
+        of the first and last segments that follow each other are read before anything is.
     IncompleteError
         If a segment lacks a block, or names another one before it than there is.
     NetworkMismatchError
