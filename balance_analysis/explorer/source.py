@@ -148,8 +148,10 @@ class TableSource:
         assets: AssetsLike | None = None,
         notes: dict[str, pd.DataFrame] | None = None,
     ) -> None:
-        self.name, self.version = name, "0"
-        self.start, self.end = bounds
+        self.name: str = name
+        self.version: str = "0"
+        self.start: int = bounds[0]
+        self.end: int = bounds[1]
         self.assets: Assets = assets_of(table, assets)
         self._opening, self._notes, self._kept = opening, notes or {}, LruCache(1)
         self._table = settled(table)
@@ -264,6 +266,8 @@ class ArchiveState:
     def __init__(self, snapshot: Snapshot, cache: LruCache) -> None:
         self._snapshot, self._cache = snapshot, cache
         self.version: str = snapshot.version
+        self.start: int
+        self.end: int
         self.start, self.end = snapshot.coverage.bounds(proven=False)
         self.known: Known | None = snapshot.known
         self.assets: Assets = read_archive_assets(snapshot.store)
