@@ -26,10 +26,9 @@ from .errors import (
     SnapshotGoneError,
     TooLargeError,
 )
-from .figures.activity import plot_activity
 from .figures.balances import plot_balances, plot_drawdown
+from .figures.changes import plot_activity, plot_flows
 from .figures.concentration import plot_concentration
-from .figures.flows import plot_flows
 from .figures.styles import DARK_STYLE
 from .figures.timelines import plot_coverage, plot_limits
 from .figures.totals import plot_totals

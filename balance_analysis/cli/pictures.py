@@ -182,11 +182,11 @@ def _one_account(rows: Rows, how: dict[str, Any], messages: Messages) -> Rows:
 
 def _fitting_freq(rows: Rows, how: dict[str, Any], messages: Messages) -> str:
     """Return a period of which not too many bars fill the interval."""
-    from balance_analysis.figures.flows import period_name
-    from balance_analysis.figures.times import open_figure
+    from balance_analysis.analysis.history import make_history
+    from balance_analysis.figures.times import period_name
 
-    _, interval = open_figure(rows.table, known=None, **how)
-    seconds = 0 if interval is None else (interval.end - interval.start) / 1_000_000
+    edges = make_history(rows.table, known=None, **how).grid.edges
+    seconds = (edges[-1] - edges[0]) / 1_000_000 if len(edges) else 0
     fitting = (freq for freq, length in _FREQS.items() if seconds <= length * _MOST_BARS)
     freq = next(fitting, "MS")
     messages.say(f"A bar for each {period_name(freq)} (--freq {freq})")

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.downsampling import downsample, sort_keys, starts_of_known
 from balance_analysis.analysis.grid import Frequency, make_grid
 from balance_analysis.analysis.steps import Steps, cut
-from balance_analysis.analysis.totals import Groups, events, make_groups, sum_at
+from balance_analysis.analysis.totals import Groups, events, group_names, make_groups, sum_at
 from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
-from balance_analysis.figures.layout import finish
 from balance_analysis.figures.styles import OTHERS, Style, group_styles, looks
 from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import (
@@ -29,7 +28,6 @@ from balance_analysis.figures.times import (
     draw_area,
     draw_line,
     last_edge,
-    open_figure,
     show_interval,
 )
 from balance_analysis.known import Stated
@@ -128,24 +126,20 @@ def plot_totals(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['margin 7', 'general 5']
     """
-    steps, interval = open_figure(data, opening=opening, known=known, start=start, end=end)
-    unit = axes.unit_of(data, steps.accounts, assets)
-    groups = make_groups(steps.accounts, by)
-    ax = axes.new_axes(ax)
-    ax.set_ylabel("share of the known total" if shares else unit.axis_label("total"))
-    if interval is None:
-        return axes.explain(ax, "no balance changes", title, start=start, end=end)
-    stack = largest_groups(steps, groups, interval, unit, n=MOST_BANDS, shares=shares)
+    names = group_names(by)
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, title)
+    ax = chart.ax if shares else chart.label("total")
+    if chart.interval is None:
+        return chart.explain("no balance changes")
+    stack = largest_groups(chart, chart.interval, names, n=MOST_BANDS, shares=shares)
     drawn, notes, says = draw_stack(ax, stack, style, freq=freq, start=start, end=end)
     if not drawn:
-        words = "nothing is held, so there are no shares" if shares else "no balance is known"
-        return axes.explain(ax, words, title, start=start, end=end)
-    if title is None:
-        keys = [by] if isinstance(by, str) else [*by]
-        told = [_BY[name] for name in keys if name in _BY]
-        measure = "shares" if shares else "total"
-        title = unit.title(" by ".join([measure, " and ".join(told)] if told else [measure]))
-    return finish(ax, title, drawn, notes=[*notes, *shade_limits(ax, limits)], says=says)
+        return chart.explain(
+            "nothing is held, so there are no shares" if shares else "no balance is known"
+        )
+    told = " and ".join(_BY[name] for name in names if name in _BY)
+    words = ("shares" if shares else "total") + f" by {told}" * bool(told)
+    return chart.finish(words, drawn, notes=[*notes, *shade_limits(ax, limits)], says=says)
 
 
 _BY: Final = {"account_type": "account type", "party_id": "party", "market_id": "market"}
@@ -183,14 +177,15 @@ class Stack:
 
 
 def largest_groups(
-    steps: Steps, groups: Groups, interval: Extent, unit: axes.Unit, *, n: int, shares: bool
+    chart: axes.Chart, interval: Extent, by: Sequence[str], *, n: int, shares: bool
 ) -> Stack:
     """Return the groups that hold most on average, the largest first, and all others as one.
 
     Groups that are never large enough to be seen are others. Of groups that never hold anything
     none is drawn, or one where there is no other.
     """
-    changes = _changes(steps, interval)
+    steps = chart.history.steps
+    groups, changes = make_groups(steps.accounts, by), _changes(steps, interval)
     changes["group"] = groups.numbers[changes["number"]]
     by_group = changes.sort_values(["group", "time"]).groupby("group")
     levels = by_group["delta"].cumsum().abs()
@@ -215,7 +210,7 @@ def largest_groups(
         labels.append(count_text(len(rest), "other"))
         styles.append(OTHERS)
     numbers = areas_of[groups.numbers]
-    return Stack(steps, interval, unit, shares, labels, styles, numbers, is_stacked)
+    return Stack(steps, interval, chart.unit, shares, labels, styles, numbers, is_stacked)
 
 
 def _changes(steps: Steps, interval: Extent) -> pd.DataFrame:
