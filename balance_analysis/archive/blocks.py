@@ -60,7 +60,7 @@ def keep_blocks(
     told = list(segments)
     while len(times):
         period = layout.period_of(int(times[0]), partition)
-        stop = layout.bounds_of(period, partition)[1]
+        stop = layout.period_bounds(period, partition)[1]
         size = int(np.searchsorted(times, stop))
         ends = [each for each in told if layout.period_of(each.end - 1, partition) == period]
         _keep(store, period, heights[:size], times[:size], ends)

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.accounts import accounts_of, combine_accounts
+from balance_analysis.archive.accounts import combine_accounts, find_accounts
 from balance_analysis.archive.coverage import Coverage, FileEntry, Interval, to_json
 from balance_analysis.archive.datafile import NO_ROWS, decode_rows, encode_rows
 from balance_analysis.archive.limits import (
@@ -200,7 +200,7 @@ class Writer:
             name, note = self.about.checkpoint_file(before), self.state.checkpoints.get(before)
             with contextlib.suppress(ArchiveDamagedError):
                 known, since = read_noted(self._store, name, note), before
-        seen = combine_accounts(map(accounts_of, chain([known], self._between(since, moment))))
+        seen = combine_accounts(map(find_accounts, chain([known], self._between(since, moment))))
         if not seen.num_rows:
             return
         rows = seen.select(COLUMNS).cast(ARROW_SCHEMA)
@@ -211,7 +211,7 @@ class Writer:
 
     def _between(self, start: int, end: int) -> Iterator[pa.Table]:
         for period in self.state.files:
-            begin, stop = layout.bounds_of(period, self.about.partition)
+            begin, stop = layout.period_bounds(period, self.about.partition)
             if begin < end and stop > start:
                 yield within(self.rows_of(period), start, end)
 

@@ -19,12 +19,9 @@ import pyarrow.compute as pc
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.grid import to_times
 from balance_analysis.archive import layout
-from balance_analysis.archive.accounts import combine_accounts, uncounted
+from balance_analysis.archive.accounts import FILE_KEY, combine_accounts, times_of, uncounted
 from balance_analysis.archive.blocks import BLOCK_HEIGHT, add_heights
-from balance_analysis.archive.cache import LruCache
 from balance_analysis.archive.coverage import Coverage
-from balance_analysis.archive.datafile import times_of
-from balance_analysis.archive.key_ranges import FILE_KEY
 from balance_analysis.archive.manifest import (
     ArchiveSpec,
     gone,
@@ -33,7 +30,7 @@ from balance_analysis.archive.manifest import (
     to_about,
     to_coverage,
 )
-from balance_analysis.archive.scan import File, Scan, read_frame
+from balance_analysis.archive.scan import File, LruCache, Scan, read_frame
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import IncompleteError, SnapshotGoneError
 from balance_analysis.filters import Filters
@@ -98,7 +95,7 @@ class Snapshot:
         covered = joined(interval.span for interval in self.coverage.intervals)
         found, known = [], self.known
         for period in self.coverage.files:
-            begin, stop = layout.bounds_of(period, self.about.partition)
+            begin, stop = layout.period_bounds(period, self.about.partition)
             spans = tuple(clipped(covered, max(begin, start), min(stop, end)))
             if spans:
                 name = layout.changes_file(period, self.about.partition)

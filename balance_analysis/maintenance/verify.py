@@ -186,13 +186,16 @@ class _Verification:
 
     def _file(self, period: str, state: Coverage) -> FileToCheck:
         partition = self.about.partition
-        name, bounds = layout.changes_file(period, partition), layout.bounds_of(period, partition)
+        name, bounds = (
+            layout.changes_file(period, partition),
+            layout.period_bounds(period, partition),
+        )
         covered = self._covered(period, state)
         return FileToCheck(self.store, name, state.files[period], bounds, covered)
 
     def _covered(self, period: str, state: Coverage | None = None) -> list[Span]:
         """Return what of a period is covered."""
-        bounds = layout.bounds_of(period, self.about.partition)
+        bounds = layout.period_bounds(period, self.about.partition)
         return joined(clipped((x.span for x in (state or self.state).intervals), *bounds))
 
     def _looked_again(self, period: str, file: FileToCheck, found: CheckedFile) -> CheckedFile:
