@@ -24,16 +24,15 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.accounts import combine_accounts, find_accounts
 from balance_analysis.archive.coverage import Coverage, FileEntry, Interval, to_json
 from balance_analysis.archive.datafile import NO_ROWS, decode_rows, encode_rows
-from balance_analysis.archive.limits import (
+from balance_analysis.archive.manifest import ArchiveSpec, export_command
+from balance_analysis.archive.network import (
     encode_limits,
-    is_noted,
     note_limits,
     read_limits,
     to_timeline,
     with_limits,
     with_timeline,
 )
-from balance_analysis.archive.manifest import ArchiveSpec, export_command
 from balance_analysis.archive.snapshot import Snapshot, read_snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
@@ -97,7 +96,7 @@ class Writer:
             state = state.settle() if is_done else replace(state, pending=None)
         if limits is not None:
             found = self._store.read(self.about.limits)
-            is_done = found is not None and is_noted(found, limits)
+            is_done = found is not None and limits.matches(found)
             state = replace(state, limits=limits if is_done else state.limits, pending_limits=None)
         if state.limits is not None and state.limits.sha256 is None:
             with contextlib.suppress(ArchiveDamagedError):  # what version 1 noted has no digest

@@ -30,7 +30,7 @@ from balance_analysis.archive.accounts import (
     times_of,
 )
 from balance_analysis.archive.coverage import FileEntry
-from balance_analysis.files.arrow import make_note
+from balance_analysis.files.parquet import make_note
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, to_microseconds
 from balance_analysis.spans import Span

@@ -32,7 +32,7 @@ from balance_analysis.archive.accounts import (
 )
 from balance_analysis.archive.coverage import FileEntry
 from balance_analysis.archive.datafile import DataFile, Footer, Predicate, check_footer
-from balance_analysis.archive.manifest import check_seen, gone, noted_now
+from balance_analysis.archive.manifest import check_not_replaced, check_seen, noted_now
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.filters import Filters
@@ -255,15 +255,11 @@ def opened(
         If it is damaged.
     """
     try:
-        data = _open(store, file, parse)
-        try:
+        with contextlib.closing(_open(store, file, parse)) as data:
             yield data
-        finally:
-            data.close()
     except (pa.ArrowException, OSError) as error:
         check_seen(store, layout.ABOUT)
-        if noted_now(store).get(file.name) != file.notes:
-            raise gone(store, file.name) from error
+        check_not_replaced(store, file.name, file.notes)
         raise ArchiveDamagedError(
             f"{store.uri}/{file.name} can't be read: {error}; verify the archive to see what is "
             "wrong"
@@ -271,18 +267,15 @@ def opened(
 
 
 def _open(store: Store, file: File, parse: Callable[[bytes], Footer]) -> DataFile:
-    notes = file.notes
+    notes: Any = file.notes
     while True:
         try:
-            with contextlib.ExitStack() as stack:
-                source = stack.enter_context(store.open(file.name))
-                found = DataFile(source, check_footer(source, notes, parse))
-                stack.pop_all()
-                return found
+            source = store.open(file.name)
+            return DataFile(source, check_footer(source, notes, parse))
         except (pa.ArrowException, OSError):
             check_seen(store, layout.ABOUT)
             now = noted_now(store).get(file.name)
-            if not file.is_final or now is None or now == notes:
+            if not file.is_final or now in (None, notes):
                 raise
             notes = now
 

@@ -20,11 +20,10 @@ from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.grid import to_times
 from balance_analysis.archive import layout
 from balance_analysis.archive.accounts import FILE_KEY, combine_accounts, times_of, uncounted
-from balance_analysis.archive.blocks import BLOCK_HEIGHT, add_heights
 from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.manifest import (
     ArchiveSpec,
-    gone,
+    check_not_replaced,
     lost_files,
     noted_files,
     to_about,
@@ -182,12 +181,7 @@ class Snapshot:
     ) -> pd.DataFrame:
         """Return balance changes as a table: see `Archive.read`."""
         scan = self.scan(filters, start, end, partial=partial)
-        is_tall = BLOCK_HEIGHT in columns
-        wanted = dict.fromkeys([*columns, *(["timestamp"] if is_tall else [])])
-        table = read_frame(scan, [name for name in wanted if name != BLOCK_HEIGHT])
-        if is_tall:
-            add_heights(self.store, table)
-            table = table[list(columns)]
+        table = read_frame(scan, columns)
         if {*COLUMNS} <= {*columns}:
             note_known(table, scan.known, nothing_before=scan.nothing_before)
             note_rows(table)
@@ -242,11 +236,9 @@ class Snapshot:
             If a run has replaced one of them since.
         """
         lost = lost_files(self.store, self.about, self.coverage)
-        if lost and (now := read_snapshot(self.store)) != self:
-            before, after = (noted_files(each.about, each.coverage) for each in (self, now))
-            for name in lost:
-                if before.get(name) != after.get(name):
-                    raise gone(self.store, name)
+        for name in lost:
+            notes = noted_files(self.about, self.coverage)[name]
+            check_not_replaced(self.store, name, notes)
         return lost
 
 

@@ -27,8 +27,8 @@ from balance_analysis.analysis.totals import (
     sums_frame,
 )
 from balance_analysis.archive.accounts import FILE_KEY, KeyRange
-from balance_analysis.files.arrow import make_note, parquet_writer
 from balance_analysis.files.atomic import PathLike, replacing
+from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.frame import to_plain_arrow
 from balance_analysis.rows import account_numbers
 

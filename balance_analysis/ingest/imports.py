@@ -21,17 +21,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from balance_analysis import defaults
-from balance_analysis.archive import manifest
-from balance_analysis.archive.blocks import (
+from balance_analysis.archive import manifest, network
+from balance_analysis.archive.commit import Writer, within
+from balance_analysis.archive.coverage import Coverage
+from balance_analysis.archive.layout import Partition
+from balance_analysis.archive.network import (
     Imported,
     heights_at,
     keep_blocks,
     read_blocks,
     read_imported,
 )
-from balance_analysis.archive.commit import Writer, within
-from balance_analysis.archive.coverage import Coverage
-from balance_analysis.archive.layout import Partition
 from balance_analysis.archive.runs import Kind, Run, RunReport
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.assets import Assets, read_assets
@@ -141,7 +141,7 @@ def import_segments(
     last = stretches[-1].segments[-1]
     given = read_assets(filters.get("assets") or {})
     filters["assets"] = read_segment_assets(last).updated(given)
-    wanted = manifest.make_archive_filters(store, filters).sorted()
+    wanted = network.make_archive_filters(store, filters).sorted()
     about = manifest.ArchiveSpec(wanted, manifest.partition_of(store, partition))
     source = _Segments(
         store=store,
@@ -337,11 +337,11 @@ class _Segments:
         )
 
     def _keep_assets(self) -> None:
-        kept, told = manifest.read_archive_assets(self.store), read_segment_assets(self.last)
+        kept, told = network.read_archive_assets(self.store), read_segment_assets(self.last)
         newest = max((each.last for each in self.imported.values()), default=0)
         both = kept.updated(told) if self.last.last >= newest else told.updated(kept)
         if both.updated(self.assets) != kept:
-            manifest.write_archive_assets(self.store, both.updated(self.assets))
+            network.write_archive_assets(self.store, both.updated(self.assets))
 
     def _keep_limits(self, writer: Writer) -> None:
         times = np.array([each.fetched_at.value // 1000 for each in self.limits], np.int64)

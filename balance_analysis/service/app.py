@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from balance_analysis.archive.limits import read_limits
+from balance_analysis.archive.network import read_limits
 from balance_analysis.archive.scan import LruCache
 from balance_analysis.archive.snapshot import with_snapshot
 from balance_analysis.errors import ArchiveError
