@@ -46,15 +46,17 @@ from balance_analysis.node.walk import Step
 from balance_analysis.schema import NetworkLimits
 from balance_analysis.segments.chain import (
     Stretch,
-    gaps_text,
+    find_stretches,
     missing_blocks,
-    put_in_order,
     source_text,
 )
-from balance_analysis.segments.rows import SegmentRows, raise_bad_row
-from balance_analysis.segments.rows import read_blocks as read_segment_blocks
-from balance_analysis.segments.segment import Segment, find_segments
-from balance_analysis.segments.state import read_segment_assets, read_segment_limits
+from balance_analysis.segments.content import (
+    SegmentRows,
+    read_segment_assets,
+    read_segment_limits,
+)
+from balance_analysis.segments.content import read_blocks as read_segment_blocks
+from balance_analysis.segments.segment import Segment, heights_text
 from balance_analysis.segments.table import iter_rows
 from balance_analysis.spans import Span
 from balance_analysis.text import moment_text
@@ -137,7 +139,7 @@ def import_segments(
     """
     store = to_store(archive)
     pool = None if executor is None else Pool.of(executor)
-    stretches = put_in_order(find_segments(paths))
+    stretches = find_stretches(paths)
     last = stretches[-1].segments[-1]
     given = read_assets(filters.get("assets") or {})
     filters["assets"] = read_segment_assets(last).updated(given)
@@ -186,10 +188,8 @@ class SegmentLoad:
         self, segments: Sequence[Segment], start: int, end: int
     ) -> Iterator[tuple[SegmentRows, Step]]:
         """Yield what segments tell of [start, end), each up to its last block, the last one all."""
-        with contextlib.closing(iter_rows(segments, self.filters)) as rows:
+        with contextlib.closing(iter_rows(segments, self.filters, self.on_bad_rows)) as rows:
             for segment, part in rows:
-                if self.on_bad_rows == "raise":
-                    raise_bad_row(segment, part.bad_rows)
                 stop = end if segment is segments[-1] else int(part.times[-1]) + 1
                 source = source_text(segment.chain, segment.begin, segment.last)
                 yield part, Step(
@@ -258,7 +258,7 @@ class _Segments:
         self._keep_assets()
         self._keep_limits(writer)
         if gaps := missing_blocks(self.stretches):
-            logger.warning("no segment has the blocks %s", gaps_text(gaps))
+            logger.warning("no segment has the blocks %s", heights_text(gaps))
 
     def steps(self, start: int, end: int, report: Report) -> Iterator[Step]:
         """Read the segments of a span."""
