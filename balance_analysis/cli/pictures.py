@@ -182,10 +182,11 @@ def _one_account(rows: Rows, how: dict[str, Any], messages: Messages) -> Rows:
 
 def _fitting_freq(rows: Rows, how: dict[str, Any], messages: Messages) -> str:
     """Return a period of which not too many bars fill the interval."""
-    from balance_analysis.analysis.history import make_history
+    from balance_analysis.analysis.history import open_history
     from balance_analysis.figures.times import period_name
 
-    edges = make_history(rows.table, known=None, **how).grid.edges
+    history = open_history(rows.table, how["opening"])
+    edges = history.over(start=how["start"], end=how["end"])[1].edges
     seconds = (edges[-1] - edges[0]) / 1_000_000 if len(edges) else 0
     fitting = (freq for freq, length in _FREQS.items() if seconds <= length * _MOST_BARS)
     freq = next(fitting, "MS")

@@ -15,10 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from numpy.typing import ArrayLike, NDArray
 
-from balance_analysis.analysis.grid import Frequency
-from balance_analysis.analysis.history import History, make_history
+from balance_analysis.analysis.grid import Frequency, Grid
+from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.units import to_units
-from balance_analysis.assets import AssetsLike, assets_of
+from balance_analysis.assets import Assets, AssetsLike, read_assets
 from balance_analysis.figures.layout import finish, points_of
 from balance_analysis.figures.times import Extent
 from balance_analysis.known import Stated
@@ -72,19 +73,23 @@ class Chart:
     @cached_property
     def history(self) -> History:
         """What the table tells."""
-        bounds: Any = {"start": self.start, "end": self.end}
-        return make_history(self.data, self.opening, self.known, freq=self.freq, **bounds)
+        return open_history(self.data, self.opening, self.known)
+
+    @cached_property
+    def over(self) -> tuple[Steps, Grid]:
+        """The accounts, as far as they are known, and the periods."""
+        return self.history.over(self.freq, start=self.start, end=self.end)
 
     @cached_property
     def interval(self) -> Extent | None:
-        """What to show of it; `None` where that is nothing.
+        """What to show; `None` where that is nothing.
 
         By default that is from the first row to the end of what is known, else to the last row.
         """
-        grid, known, times = self.history.grid, self.history.known, self.history.steps.extent
-        if not len(grid) or not len(self.history.steps):
+        (steps, grid), known = self.over, self.history.known
+        if not len(grid) or not len(steps):
             return None
-        begin, stop = int(grid.edges[0]), int(grid.edges[-1])
+        begin, stop, times = int(grid.edges[0]), int(grid.edges[-1]), steps.extent
         if self.start is None and len(times) and stop <= times.min():
             return None
         if self.end is not None or (known and known[-1][1] == stop):
@@ -94,11 +99,12 @@ class Chart:
 
     @cached_property
     def unit(self) -> Unit:
-        """In what amounts are drawn, or none is where assets may go together."""
-        accounts = self.history.steps.accounts
-        if self.mixes_assets and accounts["asset_id"].nunique() > 1:
+        """In what amounts are drawn; none where assets may go together, and do."""
+        ids = sorted(self.history.accounts["asset_id"].astype("str").unique())
+        known = self.history.assets if self.assets is None else read_assets(self.assets)
+        if self.mixes_assets and len(ids) > 1:
             return Unit()
-        return unit_of(self.data, accounts, self.assets)
+        return unit_of(ids, known)
 
     @cached_property
     def ax(self) -> Axes:
@@ -107,7 +113,7 @@ class Chart:
 
     def label(self, measure: str) -> Axes:
         """Return the Axes, whose y axis shows amounts of something."""
-        label = self.unit.axis_label(measure)
+        label = self.unit.axis_label(measure)  # which refuses what can't be drawn
         self.ax.set_ylabel(label)
         return self.ax
 
@@ -197,22 +203,14 @@ class Unit:
         return f"{self.label} {words}" if self.asset else words.capitalize()
 
 
-def unit_of(data: pd.DataFrame, accounts: pd.DataFrame, assets: AssetsLike | None) -> Unit:
-    """Return the unit of the one asset that some accounts are of.
-
-    Parameters
-    ----------
-    data
-        The table, whose attrs may tell assets.
-    assets
-        What assets are called instead.
+def unit_of(ids: Sequence[str], known: Assets) -> Unit:
+    """Return the unit of the one asset that is drawn, among those that are known.
 
     Raises
     ------
     ValueError
         If there is more than one: amounts of different assets never share an axis.
     """
-    ids, known = sorted(accounts["asset_id"].astype("str").unique()), assets_of(data, assets)
     if len(ids) > 1:
         raise ValueError(
             f"one plot shows one asset, but the table has {len(ids)}: "

@@ -115,7 +115,7 @@ def plot_balances(
     ('VOTE balance of general · a1', 'balance\n(smallest unit of VOTE)')
     """
     chart = axes.Chart(data, ax, start, end, opening, known, assets, title)
-    ax, steps, interval = chart.label("balance"), chart.history.steps, chart.interval
+    (steps, _), interval, ax = chart.over, chart.interval, chart.label("balance")
     if interval is None:
         return chart.explain("no balance changes")
     maxima, first = _maxima(steps, interval)
@@ -231,7 +231,7 @@ def plot_drawdown(
     'deepest: 2 (25%), 2023-04-03'
     """
     chart = axes.Chart(data, ax, start, end, opening, known, assets, title)
-    steps, interval = chart.history.steps, chart.interval
+    (steps, _), interval = chart.over, chart.interval
     if len(steps) > 1:
         raise ValueError(
             f"plot_drawdown draws one account, but the table has {len(steps):,}; "

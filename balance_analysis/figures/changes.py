@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.downsampling import downsample
 from balance_analysis.analysis.flows import sum_flows
 from balance_analysis.analysis.grid import Frequency
-from balance_analysis.analysis.history import History, are_known
+from balance_analysis.analysis.history import are_known
 from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import points_of
@@ -34,7 +34,7 @@ from balance_analysis.figures.times import (
     show_interval,
     to_dates,
 )
-from balance_analysis.known import Stated
+from balance_analysis.known import Known, Stated
 from balance_analysis.schema import Instant
 from balance_analysis.spans import joined
 from balance_analysis.text import count_text
@@ -150,10 +150,11 @@ def plot_flows(
     """
     measure = "flows" if freq is None else f"flows per {period_name(freq)}"
     chart = axes.Chart(data, ax, start, end, opening, known, assets, title, freq)
-    ax, found = chart.label(measure), sum_flows(chart.history, "asset_id")
+    _, grid = chart.over
+    found, ax = sum_flows(chart.history, grid, "asset_id"), chart.label(measure)
     if found.empty:
         return chart.explain("no balance changes")
-    hatches = show_interval(ax, _whole_periods(chart.history))
+    hatches = show_interval(ax, _whole_periods(grid.edges, chart.history.known))
     drawn = _draw_bars(ax, found, chart.unit, style)
     axes.format_amounts(ax, chart.unit)
     unknown = int(found["unknown"].sum())
@@ -163,9 +164,8 @@ def plot_flows(
     return chart.finish(measure, drawn, notes=notes, says=says)
 
 
-def _whole_periods(history: History) -> Extent:
+def _whole_periods(edges: NDArray[np.int64], known: Known | None) -> Extent:
     """Return what to show: all periods, and as known those of which every part is."""
-    edges, known = history.grid.edges, history.known
     whole = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
     is_known = are_known(known, edges[:-1], edges[1:])
     spans = None if known is None else tuple(joined(compress(whole, is_known)))
@@ -274,7 +274,7 @@ def plot_activity(
         raise ValueError(f"kind must be 'calendar' or 'week', not {kind!r}")
     look: Any = {"size": (10, 3.2), "mixes_assets": True}
     chart = axes.Chart(data, ax, start, end, opening, known, assets, title, **look)
-    interval, times = chart.interval, chart.history.steps.row_times
+    interval, times = chart.interval, chart.over[0].row_times
     if interval is not None:
         times = times[(interval.start <= times) & (times < interval.before)]
     if interval is None or not len(times):

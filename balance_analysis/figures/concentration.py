@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.concentration import concentration
-from balance_analysis.analysis.cuts import settled
 from balance_analysis.analysis.grid import Frequency
 from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
@@ -113,9 +112,6 @@ def plot_concentration(
     """
     others: dict[str, dict[str, object]] = {"lorenz": {"freq": freq}, "largest": {"when": when}}
     _check(kind, n, others.get(kind))
-    told: Any = {"opening": opening, "known": known}
-    if kind == "lorenz" and known is None:  # which asks more than once what the table tells
-        data = settled(data)
     size = (7, 4.5) if kind == "lorenz" else (10, 4.5)
     chart = axes.Chart(data, ax, start, end, opening, known, assets, title, size=size)
     if chart.interval is None:
@@ -126,10 +122,10 @@ def plot_concentration(
     if when is not None:
         instant = named = to_microseconds(when)
     words, moment = f"at {axes.date_text(named)}", from_microseconds(instant)
-    found = concentration(data, moment, n=n, **told).iloc[0]
+    found = concentration(chart.history, moment, n=n).iloc[0]
     if not found["holders"]:
         return axes.explain(chart.ax, f"{NOBODY}\n{words}", title)
-    amounts = held_at(data, moment, **told)["balance"].dropna()
+    amounts = held_at(chart.history, moment)["balance"].dropna()
     held = sorted(int(amount) for amount in amounts if amount > 0)
     curve, says = _draw_lorenz(chart.ax, found, held, n, looks(style, 1)[0])
     title = f"How unevenly {chart.unit.label} is held {words}" if title is None else title
@@ -147,7 +143,6 @@ def _draw_largest(
     drawn, notes, says = draw_stack(chart.ax, stack, style, **points)
     if not drawn:
         return axes.explain(chart.ax, NOBODY, chart.title)
-    chart.ax.set_ylabel("share of the known total")
     count = min(n, len(stack.labels))
     most = f"shares of the {count} that" if count > 1 else "share of the one that"
     return chart.finish(f"{most} held most on average", drawn, notes=notes, says=says)

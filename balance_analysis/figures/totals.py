@@ -184,7 +184,7 @@ def largest_groups(
     Groups that are never large enough to be seen are others. Of groups that never hold anything
     none is drawn, or one where there is no other.
     """
-    steps = chart.history.steps
+    steps, _ = chart.over
     groups, changes = make_groups(steps.accounts, by), _changes(steps, interval)
     changes["group"] = groups.numbers[changes["number"]]
     by_group = changes.sort_values(["group", "time"]).groupby("group")
@@ -265,6 +265,7 @@ def draw_stack(
     named = ({"label": label, **told} for label, told in zip(labels, wanted, strict=True))
     drawn = _draw_groups(ax, stack, edges, amounts, named)
     if shares:
+        ax.set_ylabel("share of the known total")
         axes.format_shares(ax)
     else:
         tops = () if stack.is_stacked else np.nanmax(amounts, axis=1)
