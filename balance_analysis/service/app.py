@@ -28,10 +28,10 @@ from balance_analysis.archive.network import read_limits
 from balance_analysis.archive.scan import LruCache
 from balance_analysis.archive.snapshot import with_snapshot
 from balance_analysis.errors import ArchiveError
+from balance_analysis.explorer.live import Explorer
 from balance_analysis.explorer.page import POLICY, static_files
-from balance_analysis.explorer.query import VIEWS
-from balance_analysis.explorer.source import KEPT_BYTES, ArchiveSource
-from balance_analysis.explorer.views import Explorer
+from balance_analysis.explorer.source import KEPT_BYTES
+from balance_analysis.explorer.wire import VIEWS
 from balance_analysis.service.changes import Changes
 from balance_analysis.service.coverage import block_headers, unavailable
 from balance_analysis.service.errors import Code, RefusedError
@@ -119,7 +119,7 @@ def create_app(
     archive.status(count_accounts=False)
     cache = LruCache(KEPT_BYTES)
     changes = Changes(archive, strict_coverage=strict_coverage, cache=cache)
-    metrics, explorer = Metrics(), Explorer(ArchiveSource(archive, cache=cache), cache=cache)
+    metrics, explorer = Metrics(), Explorer(archive, cache=cache)
     pages, views = Turns(timeout, most=MOST_AT_ONCE), Turns(timeout, most=MOST_VIEWS)
 
     def find_page(

@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.errors import BalanceAnalysisError, SnapshotGoneError
-from balance_analysis.explorer.query import read_query
+from balance_analysis.explorer.live import Explorer
 from balance_analysis.explorer.source import ViewTooLargeError
-from balance_analysis.explorer.views import Explorer
+from balance_analysis.explorer.wire import read_query
 from balance_analysis.service.coverage import unavailable
 from balance_analysis.service.errors import Code, RefusedError
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from html.parser import HTMLParser
 
-from balance_analysis.explorer.query import write_key, write_view
+from balance_analysis.explorer.wire import write_key, write_view
 
 FROZEN = re.compile(r'<script type="application/gzip" id="frozen">([^<]*)</script>')
 

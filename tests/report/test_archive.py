@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from balance_analysis import Archive
-from balance_analysis.explorer.query import write_key
+from balance_analysis.explorer.wire import write_key
 from balance_analysis.report.report import write_report
 from balance_analysis.schema import from_microseconds, to_microseconds
 from balance_analysis.text import range_text

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.explorer.query import write_key, write_view
+from balance_analysis.explorer.wire import write_key, write_view
 from balance_analysis.known import note_known
 from balance_analysis.report import report
 from balance_analysis.report.report import write_report

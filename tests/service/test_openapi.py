@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from openapi_spec_validator import validate
 
 from balance_analysis.demo import sample_archive
-from balance_analysis.explorer.query import VIEWS
+from balance_analysis.explorer.wire import VIEWS
 from balance_analysis.service.app import EXPOSED, create_app
 from balance_analysis.service.guards import LONGEST_URL, RATE_HEADERS
 from balance_analysis.service.openapi import CHANGES, LIMITS, VIEWS_AT, describe

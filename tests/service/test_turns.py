@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from balance_analysis.explorer.views import Explorer
+from balance_analysis.explorer.live import Explorer
 from balance_analysis.service import app as application
 from balance_analysis.service.app import MOST_VIEWS, VIEWS_AT_ONCE, create_app
 from balance_analysis.service.changes import Changes

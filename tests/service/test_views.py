@@ -15,7 +15,7 @@ import balance_analysis as ba
 from balance_analysis import Archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.store import Store
-from balance_analysis.explorer.query import write_key
+from balance_analysis.explorer.wire import write_key
 from balance_analysis.schema import from_microseconds
 from balance_analysis.segments.chain import source_text
 from balance_analysis.service.app import create_app
