@@ -8,6 +8,7 @@ is given a list or an array of numpy's, or asked for one: that takes as long as 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, ID_TYPE
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, BALANCE_DIGITS, COLUMNS, ID_TYPE
 
 PART: Final = 1 << 17
 """Rows of a table to come that are sorted together, at least; fewer at the end."""
@@ -33,6 +34,24 @@ class BadRow:
     raw: str
     reason: str
     time: int | None
+
+
+def are_balances(texts: pa.StringArray) -> pa.BooleanArray:
+    """Return which texts are integers of at most 38 digits."""
+    # Arrow's cast wraps silently past 38 digits (apache/arrow#49817) and takes "1e5".
+    digits = pc.and_(
+        pc.ascii_is_decimal(texts), pc.less_equal(pc.binary_length(texts), BALANCE_DIGITS)
+    )
+    if pc.all(digits, min_count=0).as_py():
+        return digits
+    return pc.match_substring_regex(texts, rf"\A-?[0-9]{{1,{BALANCE_DIGITS}}}\z")
+
+
+def balance_fault(text: str) -> str:
+    """Return what is wrong with a text that is no balance."""
+    if re.fullmatch(r"-?[0-9]+", text, re.ASCII):
+        return f"balance {text!r} has more than {BALANCE_DIGITS} digits"
+    return f"balance {text!r} is not an integer"
 
 
 def to_numbers(column: pa.Array) -> NDArray[Any]:

@@ -26,9 +26,9 @@ from balance_analysis.analysis.totals import (
     sum_at_changes,
     sums_frame,
 )
-from balance_analysis.archive.key_ranges import FILE_KEY, KeyRange
-from balance_analysis.files.arrow import make_note, parquet_writer
+from balance_analysis.archive.accounts import FILE_KEY, KeyRange
 from balance_analysis.files.atomic import PathLike, replacing
+from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.frame import to_plain_arrow
 from balance_analysis.rows import account_numbers
 

@@ -23,7 +23,7 @@ from balance_analysis.analysis.statistics import drawdown, time_weighted_average
 from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.totals import totals
-from balance_analysis.archive.cache import LruCache
+from balance_analysis.archive.scan import LruCache
 from balance_analysis.assets import Asset
 from balance_analysis.explorer.query import Query, write_key
 from balance_analysis.explorer.sheets import Sheets, amounts, to_sheet

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from balance_analysis import ArchiveError
 from balance_analysis.archive import datafile
-from balance_analysis.archive.cache import LruCache
 from balance_analysis.archive.datafile import Predicate
-from balance_analysis.archive.scan import File
+from balance_analysis.archive.scan import File, LruCache
 from balance_analysis.archive.store import Store
 from balance_analysis.service.reader import Nearest, Reader
 from tests.columns import ARROW_SCHEMA
