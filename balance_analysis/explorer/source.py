@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis.downsampling import first_and_last
 from balance_analysis.analysis.history import History, open_history
-from balance_analysis.analysis.steps import map_parallel
+from balance_analysis.analysis.steps import NEVER, map_parallel
 from balance_analysis.archive.accounts import times_of
 from balance_analysis.archive.datafile import Predicate
 from balance_analysis.archive.network import limits_frame, read_archive_assets
@@ -49,6 +49,8 @@ _GROUPS: Final = 8
 """So many row groups of a file are read at once: more don't stay in a processor's cache."""
 
 Edges = NDArray[np.int64] | None
+
+Opening = pd.DataFrame | None
 
 Check = Callable[[], None]
 
@@ -89,21 +91,14 @@ class State(Protocol):
     kept: LruCache
 
     def rows(
-        self,
-        filters: Filters,
-        start: int,
-        end: int,
-        *,
-        edges: Edges = None,
-        opening: pd.DataFrame | None = None,
-        check: Check = go_on,
+        self, filters: Filters, span: Span, *, edges: Edges, opening: Opening, check: Check
     ) -> History:
-        """Return the balance changes of some accounts in [start, end), microseconds.
+        """Return the balance changes of some accounts in a span, microseconds.
 
-        Of each account the last one before `start` is among them; there may be others. With
-        `edges`, ascending, there may be only those that tell the balances at these and just before
-        `end`, and what they moved by in between. Accounts of `opening` are there in any case.
-        `check` is called between files and parts; what it raises ends the reading.
+        Of each account the last one before it is among them; there may be others. With `edges`,
+        ascending, there may be only those that tell the balances at these and just before the end,
+        and what they moved by in between. Accounts of `opening` are there in any case. `check` is
+        called between files and parts; what it raises ends the reading.
         """
 
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -139,19 +134,15 @@ class TableState:
         self._notes = notes or {}
 
     def rows(
-        self,
-        filters: Filters,
-        start: int,
-        end: int,
-        *,
-        edges: Edges = None,
-        opening: pd.DataFrame | None = None,
-        check: Check = go_on,
+        self, filters: Filters, span: Span, *, edges: Edges, opening: Opening, check: Check
     ) -> History:
-        """Return rows: see `State`. Those of all times are there, and the opening is."""
-        del start, end, edges, opening
+        """Return rows: see `State`. Of accounts that are there before the end, all are."""
+        del edges, opening
         check()
-        return self.of(keys_of(filters.select(self.history.accounts)))
+        accounts, steps = self.history.accounts, self.history.steps
+        begins = steps.times[steps.heads]
+        is_there = (begins < span[1]) | (begins == NEVER)
+        return self.of(keys_of(filters.select(accounts[is_there])))
 
     def of(self, accounts: Iterable[Key]) -> History:
         """Return all that is told of some accounts."""
@@ -192,21 +183,14 @@ class ArchiveState:
         self.assets: Assets = read_archive_assets(snapshot.store)
 
     def rows(
-        self,
-        filters: Filters,
-        start: int,
-        end: int,
-        *,
-        edges: Edges = None,
-        opening: pd.DataFrame | None = None,
-        check: Check = go_on,
+        self, filters: Filters, span: Span, *, edges: Edges, opening: Opening, check: Check
     ) -> History:
         """Return rows: see `State`."""
-        files = self._snapshot.files_since(start, end)
+        files = self._snapshot.files_since(*span)
 
         def read(file: File) -> pa.Table:
             check()
-            if file.stop <= start or (edges is not None and _has_days(file, edges)):
+            if file.stop <= span[0] or (edges is not None and _has_days(file, edges)):
                 return self._read(file, filters, check, ends=True)
             rows = self._read(file, filters, check)
             return rows if edges is None else _ends(rows, edges)

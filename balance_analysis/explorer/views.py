@@ -23,7 +23,7 @@ from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.totals import totals
 from balance_analysis.assets import Asset
-from balance_analysis.explorer.source import Check, Edges, State, go_on
+from balance_analysis.explorer.source import Check, Edges, Opening, State, go_on
 from balance_analysis.explorer.wire import (
     Key,
     Query,
@@ -35,7 +35,7 @@ from balance_analysis.explorer.wire import (
 )
 from balance_analysis.filters import Filters
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
-from balance_analysis.spans import between
+from balance_analysis.spans import Span, between
 from balance_analysis.text import type_label
 
 MOST_LISTED: Final = 5000
@@ -76,20 +76,21 @@ class Look:
     check: Check = go_on
     most: int = MOST_LISTED
 
-    def rows(self, start: int, end: int, *, edges: Edges = None, **opening: Any) -> History:  # noqa: ANN401 - see `State`
+    def rows(self, span: Span, *, edges: Edges = None, opening: Opening = None) -> History:
         """Return what is told of all accounts of the asset, or of all: see `State`."""
-        filters = Filters(self.query.asset or None)
-        return self.state.rows(filters, start, end, edges=edges, check=self.check, **opening)
+        filters, check = Filters(self.query.asset or None), self.check
+        return self.state.rows(filters, span, edges=edges, opening=opening, check=check)
 
     def of(self, accounts: Sequence[Key], start: int) -> History:
         """Return what is told from a moment on of some accounts of one asset."""
         assets, kinds, parties, markets = zip(*accounts, strict=True)
         filters = Filters(assets[0], *(tuple(set(ids)) for ids in (parties, markets, kinds)))
-        return self.state.rows(filters, start, self.query.end, check=self.check)
+        span = start, self.query.end
+        return self.state.rows(filters, span, edges=None, opening=None, check=self.check)
 
     def at(self, moment: int) -> History:
         """Return what tells what every account of the asset, or of all, held at a moment."""
-        return self.rows(moment, moment + 1, edges=np.array([moment + 1]))
+        return self.rows((moment, moment + 1), edges=np.array([moment + 1]))
 
     @property
     def last(self) -> int:
@@ -207,7 +208,7 @@ def _steps(look: Look) -> dict[Key, Steps]:
 def _totals(look: Look) -> dict[str, Any]:
     query = look.query
     _, grid = fitting_grid(query.start, query.end, _POINTS)
-    found = totals(look.rows(query.start, query.end, edges=grid.edges), freq=grid)
+    found = totals(look.rows((query.start, query.end), edges=grid.edges), freq=grid)
     names = ["asset_id", "account_type", "timestamp", "total", "known", "unknown"]
     return {"totals": found[names]}
 
@@ -218,7 +219,7 @@ def _flows(look: Look) -> dict[str, Any]:
     accounts: pd.DataFrame | None = None
     # The last part has every account, so that the asset is there in all of them.
     for edges in reversed(look.state.parts(grid.edges)):
-        history = look.rows(int(edges[0]), int(edges[-1]), opening=accounts)
+        history = look.rows((int(edges[0]), int(edges[-1])), opening=accounts)
         accounts = history.accounts.iloc[:1].assign(balance=None)
         part = Grid(edges, edges[:-1], grid.zone)
         found.append(sum_flows(history, part, "asset_id", full=True))
@@ -227,7 +228,7 @@ def _flows(look: Look) -> dict[str, Any]:
 
 def _movers(look: Look) -> dict[str, Any]:
     bounds = look.query.start, look.query.end
-    history = look.rows(*bounds, edges=np.array(bounds))
+    history = look.rows(bounds, edges=np.array(bounds))
     found = top_movers(history, **look.query.bounds, n=MOST_MOVERS)
     return {"movers": _with_keys(found, ("opening", "closing", "net"))}
 

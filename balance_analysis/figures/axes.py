@@ -70,6 +70,10 @@ class Chart:
     size: tuple[float, float] = (10, 4.5)
     mixes_assets: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse what can't be drawn, before a figure is made."""
+        _ = self.unit, self.interval
+
     @cached_property
     def history(self) -> History:
         """What the table tells."""
@@ -113,8 +117,7 @@ class Chart:
 
     def label(self, measure: str) -> Axes:
         """Return the Axes, whose y axis shows amounts of something."""
-        label = self.unit.axis_label(measure)  # which refuses what can't be drawn
-        self.ax.set_ylabel(label)
+        self.ax.set_ylabel(self.unit.axis_label(measure))
         return self.ax
 
     def explain(self, words: str) -> Axes:

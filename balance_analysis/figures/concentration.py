@@ -20,7 +20,6 @@ from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
 from balance_analysis.figures.styles import BLUE, ink, looks
-from balance_analysis.figures.times import Extent
 from balance_analysis.figures.totals import draw_stack, largest_groups
 from balance_analysis.known import Stated
 from balance_analysis.schema import ACCOUNT_KEY, Instant, from_microseconds, to_microseconds
@@ -117,7 +116,13 @@ def plot_concentration(
     if chart.interval is None:
         return chart.explain("no balance changes")
     if kind == "largest":
-        return _draw_largest(chart, chart.interval, n, style, freq=freq, start=start, end=end)
+        stack = largest_groups(chart, chart.interval, ACCOUNT_KEY, n=n, shares=True)
+        drawn, notes, says = draw_stack(stack, style, freq)
+        count = min(n, len(stack.labels))
+        most = f"shares of the {count} that" if count > 1 else "share of the one that"
+        if not drawn:
+            return axes.explain(chart.ax, NOBODY, title)
+        return chart.finish(f"{most} held most on average", drawn, notes=notes, says=says)
     instant, named = chart.interval.before - 1, chart.interval.end
     if when is not None:
         instant = named = to_microseconds(when)
@@ -130,22 +135,6 @@ def plot_concentration(
     curve, says = _draw_lorenz(chart.ax, found, held, n, looks(style, 1)[0])
     title = f"How unevenly {chart.unit.label} is held {words}" if title is None else title
     return finish(chart.ax, title, curve, says=says)
-
-
-def _draw_largest(
-    chart: axes.Chart,
-    interval: Extent,
-    n: int,
-    style: dict[str, Any],
-    **points: Any,  # noqa: ANN401 - of the grid
-) -> Axes:
-    stack = largest_groups(chart, interval, ACCOUNT_KEY, n=n, shares=True)
-    drawn, notes, says = draw_stack(chart.ax, stack, style, **points)
-    if not drawn:
-        return axes.explain(chart.ax, NOBODY, chart.title)
-    count = min(n, len(stack.labels))
-    most = f"shares of the {count} that" if count > 1 else "share of the one that"
-    return chart.finish(f"{most} held most on average", drawn, notes=notes, says=says)
 
 
 def _check(kind: str, n: int, other: dict[str, object] | None) -> None:

@@ -280,10 +280,9 @@ def _width(words: str) -> float:
 
 def _cut(label: str, width: float) -> str:
     """Return a label that is no wider than some letters of one point."""
-    cut = label
-    while _width(cut) > width and len(cut) > 1:
-        cut = f"{cut.removesuffix('…')[:-1]}…"
-    return cut
+    while _width(label) > width and len(label) > 1:
+        label = f"{label.removesuffix('…')[:-1]}…"
+    return label
 
 
 def _broken(words: str, width: float) -> str:
