@@ -11,10 +11,10 @@ import stamina
 
 from balance_analysis import __version__
 from balance_analysis.errors import RequestError, TooLargeError
-from balance_analysis.node.client import BALANCE_CHANGES, PAUSES, Client, Throttle
+from balance_analysis.node.client import BALANCE_CHANGES, Client
 from balance_analysis.node.decode import decode_page
 from balance_analysis.node.exchange import LONGEST_WAIT
-from balance_analysis.node.retry import ATTEMPTS
+from balance_analysis.node.retry import ATTEMPTS, PAUSES, Throttle
 from tests.loopback import Fault, LoopbackNode, random_history
 from tests.node.answers import page_of
 from tests.node.asking import NOWHERE, session_to
@@ -250,7 +250,8 @@ def test_a_node_that_says_1_s_again_and_again_is_asked_again_after_1_s_each_time
         client._throttle = Throttle(0.8, clock=lambda: now[0], sleep=sleep)
         client.get(BALANCE_CHANGES, RANGE, decode_page)
     assert slept == pytest.approx([1.25] * PAUSES)
-    said = [record.getMessage() for record in caplog.records]
+    ours = [record for record in caplog.records if record.name == "balance_analysis"]
+    said = [record.getMessage() for record in ours]
     assert [line.rpartition("; ")[2] for line in said] == ["it is asked again in 1.2 s"] * PAUSES
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, Literal
 
 import pandas as pd
 
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError
 from balance_analysis.node import limits
-from balance_analysis.node.doctor import report
 from balance_analysis.node.doctor.probe import Probe, SentPage, is_refusal
-from balance_analysis.node.doctor.report import Outcome, Verdict
-from balance_analysis.node.walk import USUAL_MAXIMUM
 from balance_analysis.text import count_text, duration_text, iso_text, moment_text
+
+Verdict = Literal["ok", "note", "warning", "unknown"]
+Outcome = tuple[Any, Verdict, str]
 
 _SECOND: Final = 1_000_000
 _DAY: Final = 86_400 * _SECOND
@@ -37,6 +37,11 @@ def failure(ask: Callable[[], object]) -> BalanceAnalysisError | None:
 def _first(*cases: tuple[object, Verdict, str]) -> tuple[Verdict, str]:
     """Return verdict and words of the first case that holds."""
     return next((verdict, text) for holds, verdict, text in cases if holds)
+
+
+def _listed(words: list[str]) -> str:
+    """Return words as a sentence lists them."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def reachable(probe: Probe) -> Outcome:
@@ -97,24 +102,6 @@ def network_limits(probe: Probe) -> Outcome:
     )
 
 
-def page_size(probe: Probe) -> Outcome:
-    """Tell how many rows a page may have, and whether it comes cut."""
-    accepted, refused = probe.page_limits()
-    too_large = USUAL_MAXIMUM + 1 if refused is None and not probe.sends_large_page() else None
-    value = {"accepted": accepted, "refused": refused, "cut_at": probe.cut_at}
-    value["too_large"] = too_large
-    value["most_rows_sent"] = max((page.edges for page in probe.pages), default=0)
-    said = f"The node accepts pages of {accepted:,} rows and refuses those of {refused}"
-    cut = f"The node accepts {accepted:,} rows a page, but silently sends at most {probe.cut_at}."
-    return value, *_first(
-        (probe.cut_at, "warning", cut),
-        (too_large, "note", f"The node accepts any page size, but can't send {too_large} rows."),
-        (not refused, "ok", f"There is no maximum: pages of {accepted:,} rows are accepted."),
-        (accepted < USUAL_MAXIMUM, "note", f"{said}: a load needs more requests."),
-        (True, "ok", f"{said}."),
-    )
-
-
 def cursors(probe: Probe) -> Outcome:
     """Tell whether following the cursors gives every row once."""
     start, end, page = probe.stretch()
@@ -165,7 +152,7 @@ def range_bounds(probe: Probe) -> Outcome:
     unlike = f"Unlike on other nodes, the start is {value['start']} and the end {value['end']}"
     is_usual = value == {"start": "inclusive", "end": "exclusive"}
     return value, *_first(
-        (ignored, "warning", f"The {report.listed(ignored)} of a range has no effect: loads fail."),
+        (ignored, "warning", f"The {_listed(ignored)} of a range has no effect: loads fail."),
         (is_usual, "ok", "A range holds the row at its start and not the one at its end."),
         (True, "note", f"{unlike}: loads allow for it."),
     )
@@ -193,7 +180,7 @@ def timestamps(probe: Probe) -> Outcome:
     units = sorted({unit for page in probe.pages for unit in page.units})
     is_whole = not any(moment % 1000 for page in probe.pages for moment in page.nanoseconds)
     value = {"rows": units, "bounds": probe.unit, "whole_microseconds": is_whole}
-    said = f"Rows come in {report.listed(units)}, not in ns: loads fail on them."
+    said = f"Rows come in {_listed(units)}, not in ns: loads fail on them."
     return value, *_first(
         (probe.unit != "ns", "warning", f"Bounds are in {probe.unit}, not in ns: loads fail."),
         (units != ["ns"], "warning", said),
@@ -217,7 +204,7 @@ def filters(probe: Probe) -> Outcome:
     wrong = ", ".join(f"{name} {how}" for name, how in words.items() if how != "honoured")
     if wrong:
         return value, "warning", f"Not every filter works: {wrong}; select after the load instead."
-    names = report.listed([*words])
+    names = _listed([*words])
     return value, "ok", f"Filters by {names} leave exactly the rows that they should."
 
 
@@ -258,20 +245,7 @@ def rows(probe: Probe) -> Outcome:
     return value, "ok", text
 
 
-def rate_limit(probe: Probe) -> Outcome:
-    """Tell whether it refuses requests as too many."""
-    retries, requests, ended = probe.allowance.retries, probe.allowance.requests, probe.ended
-    is_ended = ended is not None and ended.status is not None
-    unhurried = f"The node refused none of {requests} unhurried requests as too many."
-    return {"refused": retries}, *_first(
-        (is_ended, "warning", report.sentence(str(ended))),
-        (retries, "note", f"The node refused {retries} of {requests} requests as too many."),
-        (True, "ok", unhurried),
-    )
-
-
 CHECKS: Final = (
-    reachable, block, oldest_row, network_limits, page_size, cursors, range_bounds, timestamps,
-    filters, rows, rate_limit,
+    reachable, block, oldest_row, network_limits, cursors, range_bounds, timestamps, filters, rows,
 )  # fmt: skip
 """In the order in which they are looked for: the last are about all answers together."""
