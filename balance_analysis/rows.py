@@ -51,10 +51,12 @@ def are_balances(texts: pa.StringArray) -> pa.BooleanArray:
 
 
 def balance_fault(text: str) -> str:
-    """Return what is wrong with a text that is no balance."""
-    if re.fullmatch(r"-?[0-9]+", text, re.ASCII):
+    """Return what is wrong with a text as a balance; empty if it is one."""
+    if not re.fullmatch(r"-?[0-9]+", text, re.ASCII):
+        return f"balance {text!r} is not an integer"
+    if len(text.removeprefix("-")) > BALANCE_DIGITS:
         return f"balance {text!r} has more than {BALANCE_DIGITS} digits"
-    return f"balance {text!r} is not an integer"
+    return ""
 
 
 def to_numbers(column: pa.Array) -> NDArray[Any]:

@@ -21,9 +21,15 @@ import requests
 
 from balance_analysis import __version__
 from balance_analysis.errors import RequestError, check_type
-from balance_analysis.node.exchange import Answer, Get, RequestStats, exchange, new_session
+from balance_analysis.node.exchange import (
+    Answer,
+    Get,
+    Parameters,
+    RequestStats,
+    exchange,
+    new_session,
+)
 from balance_analysis.node.retry import Retry, Throttle
-from balance_analysis.node.wire import Parameters
 from balance_analysis.text import without_credentials
 
 BALANCE_CHANGES: Final = "/api/v2/balance/changes"
