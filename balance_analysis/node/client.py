@@ -62,8 +62,8 @@ class Client:
         Extra headers of each request, for a node behind a proxy. They win over this package's own,
         a user in the address and a `.netrc`, and don't follow a redirect to another host.
     session
-        The caller's own `requests.Session`, with its proxies, certificates and adapters. It is not
-        closed here. What headers it has of its own, and where these are sent, is up to it.
+        The caller's own `requests.Session`, with its proxies, certificates and adapters. The client
+        doesn't close it, and doesn't change the headers that the session sends on its own.
     max_answer_bytes
         The largest answer, decompressed; a larger one is a `TooLargeError`: a load asks for less.
 
@@ -74,9 +74,10 @@ class Client:
 
     Notes
     -----
-    Behind one address there may be several nodes. Of what they know, the least is believed: each
-    answer tells its last block, and the oldest row is asked for over three fresh connections (as a
-    caller's session makes them). A node that remembers less, met by none of these, is undetectable.
+    Several nodes may stand behind one address. A load then believes the one that knows least: each
+    answer names the node's last block, and the oldest row is asked for over three new connections
+    (as a caller's session makes them). A node that remembers less than these goes unnoticed if none
+    of the three connections reaches it.
 
     Examples
     --------

@@ -12,19 +12,14 @@ from balance_analysis.errors import DecodeError
 from balance_analysis.node.client import NETWORK_LIMITS, Client, check_client
 from balance_analysis.node.decode import check_keys, decode
 from balance_analysis.node.exchange import Answer
-from balance_analysis.schema import NetworkLimits
+from balance_analysis.schema import LIMIT_FLAGS, LIMIT_MOMENTS, NetworkLimits
 
-
-class Limits(msgspec.Struct, rename="camel"):
-    """The network limits; a date is nanoseconds as text."""
-
-    can_propose_market: bool
-    can_propose_asset: bool
-    propose_market_enabled: bool
-    propose_asset_enabled: bool
-    genesis_loaded: bool
-    propose_market_enabled_from: str
-    propose_asset_enabled_from: str
+_Limits: Final = msgspec.defstruct(
+    "_Limits",
+    [*((name, bool) for name in LIMIT_FLAGS), *((name, str) for name in LIMIT_MOMENTS)],
+    rename="camel",
+)
+"""The network limits on the wire; a date is nanoseconds as text."""
 
 
 class NetworkLimitsAnswer(msgspec.Struct):
@@ -83,7 +78,7 @@ def network_limits(answer: Answer[dict[str, Any]], fetched_at: pd.Timestamp) -> 
         If a field is missing or has a wrong type.
     """
     try:
-        limits = msgspec.convert(answer.value, Limits)
+        limits = msgspec.convert(answer.value, _Limits)
     except msgspec.ValidationError as error:
         raise DecodeError(f"network limits: {error}") from error
     names = dict(zip(limits.__struct_fields__, limits.__struct_encode_fields__, strict=True))

@@ -56,9 +56,9 @@ def reachable(probe: Probe) -> Outcome:
 
 def block(probe: Probe) -> Outcome:
     """Tell which block it holds last, and how old that is."""
-    at, height = probe.head
+    at, height = probe.latest_block
     if not at:
-        raise IncompleteError("it doesn't say which block it holds last")
+        raise IncompleteError("the node doesn't say which block it holds last")
     lag = time.time() - at / _SECOND
     value = {"height": height, "time": iso_text(at), "lag_seconds": round(lag, 1)}
     number = "?" if height is None else f"{height:,}"
@@ -83,7 +83,7 @@ def oldest_row(probe: Probe) -> Outcome:
     before = (
         f"{duration_text(dt.timedelta(days))} before the newest" if days else "as is the newest"
     )
-    said = f"The oldest row is of {moment_text(oldest, 'seconds')}, {before}"
+    said = f"The oldest row is from {moment_text(oldest, 'seconds')}, {before}"
     if days > _SHORT_HISTORY_DAYS:
         return iso_text(oldest), "ok", f"{said}."
     pruned = "The node may have pruned older ones, which looks like no changes."
@@ -96,8 +96,8 @@ def network_limits(probe: Probe) -> Outcome:
     if isinstance(error, RequestError) and (error.status != _NOT_FOUND or not is_refusal(error)):
         raise error
     return error is None, *_first(
-        (not error, "ok", "The network limits are there, and as the interface describes."),
-        (isinstance(error, RequestError), "note", "There are none before a node's first block."),
+        (not error, "ok", "The node sends its network limits as the interface describes."),
+        (isinstance(error, RequestError), "note", "A node has no limits before its first block."),
         (True, "warning", f"The network limits can't be read: {error}."),
     )
 
@@ -146,7 +146,7 @@ def _cutting_size(times: list[int]) -> tuple[int, int]:
 def range_bounds(probe: Probe) -> Outcome:
     """Tell whether a range holds the rows on its bounds."""
     if probe.rows().grain > 1 or probe.unit != "ns":
-        raise IncompleteError("rows or bounds are in a unit too coarse to tell what is on a bound")
+        raise IncompleteError("the unit of the rows is too coarse to show what is on a bound")
     value = _try_bounds(probe)
     ignored = [side for side, how in value.items() if how == "ignored"]
     unlike = f"Unlike on other nodes, the start is {value['start']} and the end {value['end']}"
@@ -199,11 +199,12 @@ def filters(probe: Probe) -> Outcome:
         if texts and len(values) > 1:
             value[name] = _try_filter(probe, parameter, field, texts[0])
     if not value:
-        raise IncompleteError("the rows that were looked at have nothing to tell them apart by")
+        raise IncompleteError("all rows have the same ids, so no filter could leave one out")
     words = {name.replace("_", " "): how for name, how in value.items()}
     wrong = ", ".join(f"{name} {how}" for name, how in words.items() if how != "honoured")
     if wrong:
-        return value, "warning", f"Not every filter works: {wrong}; select after the load instead."
+        advice = "Load without it and select from the table."
+        return value, "warning", f"Not every filter works: {wrong}. {advice}"
     names = _listed([*words])
     return value, "ok", f"Filters by {names} leave exactly the rows that they should."
 
@@ -240,7 +241,7 @@ def rows(probe: Probe) -> Outcome:
     if bad:
         return value, "warning", f"{len(bad):,} of {count:,} rows can't be loaded: {bad[0]}."
     if probe.out_of_order:
-        return value, "warning", "Rows came out of order, so missing ones can't be noticed."
+        return value, "warning", "Rows came out of order, so a load can't notice missing ones."
     text = f"Every row sent ({count:,}) is as the interface describes, and they are in order."
     return value, "ok", text
 

@@ -136,11 +136,11 @@ class Probe:
         self._unanswered = Counter[bool]()
 
     @property
-    def head(self) -> tuple[int, int | None]:
+    def latest_block(self) -> tuple[int, int | None]:
         """The latest block's time and height; 0 where no answer tells."""
-        heads = ((answer.block_time or 0, answer.block_height) for answer in self.answers)
-        told = (head for head in heads if _is_time(head[0] * 1000))
-        return max(told, key=lambda head: head[0], default=(0, None))
+        blocks = ((answer.block_time or 0, answer.block_height) for answer in self.answers)
+        possible = (block for block in blocks if _is_time(block[0] * 1000))
+        return max(possible, key=lambda block: block[0], default=(0, None))
 
     @_once
     def limits(self) -> Answer[dict[str, Any]]:
@@ -154,8 +154,8 @@ class Probe:
         They are looked for from the node's last block back, a year at a time: a node may refuse, or
         never answer, a request without a range. In units other than nanoseconds, one year must do.
         """
-        head, _ = self.head
-        end = (head if head >= EARLIEST else time.time_ns() // 1000) + 1
+        latest, _ = self.latest_block
+        end = (latest if latest >= EARLIEST else time.time_ns() // 1000) + 1
         ends = range(end, EARLIEST, -LONGEST_WINDOW)
         windows = [(max(EARLIEST, end - LONGEST_WINDOW), end) for end in ends]
         refusals: dict[str, RequestError] = {}
