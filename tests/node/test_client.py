@@ -46,7 +46,7 @@ NOT_RETRIED = {
     "414": Fault.html(414),
     "501": Fault.code(501, 12),
     "ban of 600 s": Fault.banned(600),
-    "503 for 61 s": Fault.status(503, {"Retry-After": str(LONGEST_WAIT + 1)}),
+    "503 for 61 s": Fault.status(503, {"Retry-After": str(int(LONGEST_WAIT) + 1)}),
     "HTML": Fault.html(200),
     **{f"500 with code {code}": Fault.code(500, code) for code in (3, 5, 6, 7, 9, 11, 12, 16)},
 }
