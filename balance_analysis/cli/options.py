@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from typer import Argument, BadParameter, Option
 
+import balance_analysis as ba
+from balance_analysis import defaults
 from balance_analysis.files.atomic import ABOUT
 from balance_analysis.text import moment_text, to_duration
 
 if TYPE_CHECKING:
+    from balance_analysis.archives import Archive
     from balance_analysis.assets import Assets
+    from balance_analysis.node.client import Client
 
 
 Text = str | None
 Texts = list[str] | None
-TableFormat = Literal["table", "csv", "json", "parquet", "xlsx"]
-ExactFormat = Literal["csv", "json", "parquet", "xlsx"]
-Partition = Literal["day", "month", "hour"]
 PrintFormat = Annotated[Literal["table", "json"], Option("--format", help="How to print.")]
 
 Url = Annotated[str, Argument(metavar="URL", help="The node's address.")]
@@ -37,22 +37,20 @@ UntilLast = Annotated[Text, Option(help="End, exclusive; by default the last row
 Partial = Annotated[
     bool, Option("--partial", help="Take what there is where an archive isn't complete.")
 ]
-Rate = Annotated[float | None, Option(min=0.001, metavar="N", help="At most; by default no bound.")]
-PageSize = Annotated[int, Option(min=1, help="Rows a request.")]
-Workers = Annotated[int, Option(min=1, help="Requests at once.")]
-BadRows = Annotated[
-    Literal["quarantine", "raise"], Option("--on-bad-rows", help="What becomes of them.")
-]
-PartitionIfAny = Annotated[
-    Partition | None, Option(help="What a file holds, chosen by an archive's first run. [day]")
-]
 Scheduler = Annotated[Text, Option(metavar="ADDRESS", help="A Dask cluster: tcp://host:8786.")]
+
+
+def expanded(path: Path | None) -> Path | None:
+    """Return a path in which the home may be written short, as in a file of settings."""
+    return path and path.expanduser()
+
 
 AssetsFile = Annotated[
     Path | None,
     Option(
         metavar="FILE",
         envvar="BALANCE_ANALYSIS_ASSETS",
+        callback=expanded,
         help="Symbols and decimals of assets: .toml, .csv or .json.",
     ),
 ]
@@ -101,7 +99,9 @@ class AccountOptions:
 
     def named(self) -> dict[str, Any]:
         """Return them as the functions of the library take them."""
-        return filters_in(vars(self))
+        lists = ("party_id", "market_id", "account_type")
+        named = {f"{name}s": getattr(self, name) or () for name in lists}
+        return {"asset_id": self.asset_id, "assets": self.assets, **named}
 
     def with_given(self, kept: Assets) -> Assets:
         """Return assets that are known already, with those of `--assets` over them."""
@@ -110,10 +110,42 @@ class AccountOptions:
         return kept if self.assets is None else kept.updated(read_assets(self.assets))
 
 
-def filters_in(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return which accounts options, or settings, ask for, as the library takes it."""
-    lists = {f"{name}s": options[name] or () for name in ("party_id", "market_id", "account_type")}
-    return {"asset_id": options["asset_id"], "assets": options["assets"], **lists}
+@dataclass(frozen=True, kw_only=True)
+class RequestOptions:
+    """The options that say how a node is asked."""
+
+    page_size: Annotated[int, Option(min=1, help="Rows per request.")] = defaults.PAGE_SIZE
+    workers: Annotated[int, Option(min=1, help="Requests at once.")] = defaults.WORKERS
+    max_requests_per_second: Annotated[
+        float | None, Option(min=0.001, metavar="N", help="Send no more; by default no limit.")
+    ] = None
+
+    def client(self, url: str | list[str]) -> Client:
+        """Return a client that keeps to the rate."""
+        return ba.Client(url, max_requests_per_second=self.max_requests_per_second)
+
+    def sizes(self) -> dict[str, Any]:
+        """Return the other options as the functions of the library take them."""
+        return {"page_size": self.page_size, "workers": self.workers}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FillOptions:
+    """The options that say how an archive is filled, from whatever source."""
+
+    partition: Annotated[
+        Literal["day", "month", "hour"] | None,
+        Option(help="How much time one file holds; the first run of an archive decides. [day]"),
+    ] = None
+    on_bad_rows: Annotated[
+        Literal["quarantine", "raise"],
+        Option("--on-bad-rows", help="Set malformed rows aside, or fail."),
+    ] = defaults.ON_BAD_ROWS
+    scheduler: Scheduler = None
+
+    def how(self) -> dict[str, Any]:
+        """Return those that the functions of the library take by the same names."""
+        return {"partition": self.partition, "on_bad_rows": self.on_bad_rows}
 
 
 _KINDS: Final = {
@@ -158,6 +190,12 @@ def check_is(wanted: Literal["node", "archive", "rows"], text: str) -> None:
         tell = "status" if given == "archive" else "summary"
         told = f"`{command_line(tell, text)}` tells what it holds"
     raise ValueError(f"{text} is {_KINDS[given]}, not {_KINDS[wanted]}; {told}")
+
+
+def archive_at(text: str) -> Archive:
+    """Return the archive that an argument names; see `check_is`."""
+    check_is("archive", text)
+    return ba.Archive(text)
 
 
 def interval(since: Text, until: Text) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""Commands that print or write tables: every column and digit, nothing for NA."""
+"""Commands that print or write tables of a file or an archive, or of what SQL asks of one."""
 
 from __future__ import annotations
 
 import datetime as dt
 import io
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +12,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast, get_args
 
-from typer import Option
+from typer import Argument, Option
 
 import balance_analysis as ba
+from balance_analysis.cli import options
 from balance_analysis.cli.app import command
-from balance_analysis.cli.options import ExactFormat, TableFormat, Text, form_option, output_option
 from balance_analysis.cli.output import UNKNOWN, Messages, echo, narrowed, print_table
 from balance_analysis.cli.selection import Selection
 from balance_analysis.files.atomic import check_output
@@ -23,6 +24,7 @@ from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
     from balance_analysis.assets import Asset, Assets
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 _WIDTHS: Final = {"asset": 11, "type": 19}
 """Characters of symbols and types in a narrow table, so that ids and an amount always fit."""
 
+_LONG_ID: Final = re.compile(r"[0-9a-f]{64}")
 _LONGEST: Final = 12
 """Characters of an amount in a narrow table; a longer one is rounded to four digits."""
 
@@ -37,9 +40,11 @@ _ORDER: Final = ("rows", "minimum", "maximum", "closing", "balance", "last seen"
 SUMMARY: Final = ("closing", "rows", "last seen", "maximum", "minimum")
 """What a summary shows of an account, the most important first."""
 
+TableFormat = Literal["table", "csv", "json", "parquet", "xlsx"]
+ExactFormat = Literal["csv", "json", "parquet", "xlsx"]
 _Output = Annotated[
     Path | None,
-    output_option(
+    options.output_option(
         "Write it here: .csv, .json, .parquet or .xlsx. In CSV, text that a spreadsheet would run "
         "(it begins with =, +, -, @, a tab or a line break) has an apostrophe before it."
     ),
@@ -64,7 +69,7 @@ class TableOptions:
     """The options of commands that print a table or write a file."""
 
     output: _Output = None
-    form: Annotated[TableFormat | None, form_option("a table")] = None
+    form: Annotated[TableFormat | None, options.form_option("a table")] = None
     limit: Annotated[int, Option(min=0, help="Rows in a table; 0 for all.")] = 20
     wide: Annotated[
         bool, Option("--wide", help="A table of all columns, whole ids and every digit.")
@@ -95,10 +100,12 @@ def series(
     messages: Messages,
     selection: Selection,
     output: _Output = None,
-    freq: Annotated[Text, Option(help="10min, 1h, 1D, MS ...; by default each change.")] = None,
+    freq: Annotated[
+        options.Text, Option(help="10min, 1h, 1D, MS ...; by default each change.")
+    ] = None,
     layout: _Layout = "long",
     units: Units = False,
-    form: Annotated[ExactFormat | None, form_option("csv")] = None,
+    form: Annotated[ExactFormat | None, options.form_option("csv")] = None,
 ) -> None:
     """Tell what accounts held over time; where it is unknown, nothing stands."""
     chosen = choose_format(form, output, source=selection.file, otherwise="csv")
@@ -110,8 +117,61 @@ def series(
     write_exact(found, chosen, output, messages)
 
 
+@command()
+def accounts(
+    messages: Messages,
+    archive: options.ArchiveAt,
+    filters: options.AccountOptions,
+    listing: TableOptions,
+    partial: options.Partial = False,
+    units: Units = False,
+) -> None:
+    """List the accounts of an archive, the most active first, and what they hold at its end.
+
+    A table is 80 characters wide, amounts in whole units of known assets.
+    """
+    held = options.archive_at(archive)
+    form = listing.chosen(archive)
+    assets = filters.with_given(held.assets())
+    found = held.accounts(partial=partial, **{**filters.named(), "assets": assets})
+    found = found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
+    shown = ("balance", "rows", "last seen")
+    list_accounts(found, shown, listing, form, messages, assets=assets, units=units)
+
+
+@command()
+def sql(
+    messages: Messages,
+    archive: options.ArchiveAt,
+    query: Annotated[
+        str, Argument(metavar="QUERY", help='A SELECT, such as "select * from coverage".')
+    ],
+    listing: TableOptions,
+) -> None:
+    """Ask an archive in SQL: of changes, checkpoints, accounts, coverage and limits; by DuckDB.
+
+    Nothing is written but FILE, and no other file is read.
+    """
+    held, limit = options.archive_at(archive), listing.limit
+    form = listing.chosen(archive)
+    found = _ask(held, query, limit + 1 if form == "table" and limit else None)
+    if form != "table":
+        import pandas as pd
+
+        write_exact(found.to_pandas(types_mapper=pd.ArrowDtype), form, listing.output, messages)
+        return
+    shown = found.slice(0, limit) if limit else found
+    _print_rows(shown, wide=listing.wide)
+    if len(shown) < len(found):
+        echo(f"... the first {limit} rows; --limit 0 shows all, -o FILE writes them")
+
+
 def choose_format(
-    form: TableFormat | None, output: Path | None, *, source: str, otherwise: TableFormat
+    form: TableFormat | None,
+    output: Path | None,
+    *,
+    source: str,
+    otherwise: TableFormat,
 ) -> TableFormat:
     """Return how rows are to be printed or written, checked before any work.
 
@@ -181,14 +241,13 @@ def list_accounts(
     found = ba.to_units(accounts, assets) if units else accounts
     if form != "table":
         write_exact(found, form, listing.output, messages, what="accounts")
-        return
-    if not listing.wide:
+    elif listing.wide:
+        shown = _most_active(found, listing.limit)
+        columns = {str(name): list(map(cell_text, shown[name])) for name in shown}
+        print_table(columns, left=ba.ACCOUNT_KEY)
+        _tell_rest(shown, found)
+    else:
         print_accounts(accounts, first, limit=listing.limit, assets=assets)
-        return
-    shown = _most_active(found, listing.limit)
-    columns = {str(name): list(map(cell_text, shown[name])) for name in shown}
-    print_table(columns, left=ba.ACCOUNT_KEY)
-    _tell_rest(shown, found)
 
 
 def _most_active(accounts: pd.DataFrame, limit: int) -> pd.DataFrame:
@@ -256,3 +315,49 @@ def cell_text(value: Any, missing: str = UNKNOWN) -> str:  # noqa: ANN401 - a ce
     if not isinstance(value, list | dict) and isna(value):
         return missing
     return moment_text(value) if isinstance(value, dt.datetime) else str(value)
+
+
+def _ask(archive: ba.Archive, query: str, most: int | None) -> pa.Table:
+    """Return what a query finds, or the first rows of it.
+
+    Raises
+    ------
+    ValueError
+        If it is no query, or DuckDB is not installed.
+    """
+    from balance_analysis.archive.snapshot import with_snapshot
+    from balance_analysis.archive.sql import connect
+
+    try:
+        connection = with_snapshot(archive.store, lambda now: connect(now, is_locked=True))
+    except ModuleNotFoundError as error:
+        raise ValueError(str(error)) from error
+    import duckdb
+
+    try:
+        statements = connection.extract_statements(query)
+        if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
+            raise ValueError("an archive is only asked: give one SELECT")
+        relation = connection.sql(query)
+        found: pa.Table = (relation if most is None else relation.limit(most)).to_arrow_table()
+    except duckdb.Error as error:
+        raise ValueError(str(error).partition("\n\nLINE")[0]) from error
+    twice = [name for name in found.column_names if found.column_names.count(name) > 1]
+    if twice:
+        raise ValueError(f"two columns are called {twice[0]}; name them with `as`")
+    return found
+
+
+def _print_rows(rows: pa.Table, *, wide: bool) -> None:
+    import pyarrow.types as kinds
+
+    from balance_analysis.text import short_ids
+
+    columns = {}
+    for name in rows.column_names:
+        texts = [cell_text(value, "NULL") for value in rows[name].to_pylist()]
+        short = {} if wide else short_ids(filter(_LONG_ID.fullmatch, texts))
+        columns[name] = [short.get(text, text) for text in texts]
+    numbers = (kinds.is_integer, kinds.is_floating, kinds.is_decimal)
+    left = [field.name for field in rows.schema if not any(is_(field.type) for is_ in numbers)]
+    print_table(columns, left=left)

@@ -10,7 +10,7 @@ import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -116,8 +116,8 @@ def create_app(
     cache = LruCache(KEPT_BYTES)
     changes = Changes(archive, strict_coverage=strict_coverage, cache=cache)
     explorer, metrics = Explorer(ArchiveSource(archive, cache=cache), cache=cache), Metrics()
-    pages = Turns("pages", timeout, at_once=AT_ONCE, most=MOST_AT_ONCE)
-    views = Turns("views", timeout, at_once=VIEWS_AT_ONCE, most=MOST_VIEWS)
+    pages = Turns("pages", timeout, most=MOST_AT_ONCE)
+    views = Turns("views", timeout, most=MOST_VIEWS)
 
     async def balance_changes(request: Request) -> Response:
         items = request.query_params.multi_items()
@@ -161,7 +161,7 @@ def create_app(
             Middleware(Guards, metrics=metrics, limiter=limiter, paths=routes, hosts=hosts),
         ],
         exception_handlers={HTTPException: _refuse},
-        lifespan=_threads(pages, views),
+        lifespan=_with_threads,
     )
     app.router.redirect_slashes = False
     return app
@@ -188,18 +188,15 @@ class Turns:
     Parameters
     ----------
     name
-        What the server calls the threads that do the work.
+        What the server calls the threads that do the work: as many are worked on at once.
     timeout
         Seconds that a question may take, with the time that it waits.
-    at_once
-        How many are worked on.
     most
         How many may wait or be worked on.
     """
 
-    def __init__(self, name: str, timeout: float, *, at_once: int, most: int) -> None:
-        self.name, self.at_once = name, at_once
-        self._timeout, self._most = timeout, most
+    def __init__(self, name: str, timeout: float, *, most: int) -> None:
+        self._name, self._timeout, self._most = name, timeout, most
         self._asked: set[object] = set()
 
     async def answer(
@@ -232,7 +229,7 @@ class Turns:
                 raise _too_long()
 
         # Mounted in another application, it has the threads of the event loop.
-        threads: Executor | None = getattr(request.state, self.name, None)
+        threads: Executor | None = getattr(request.state, self._name, None)
         work = asyncio.get_running_loop().run_in_executor(threads, find, check)
         leaving = asyncio.ensure_future(_has_left(request.receive))
         self._asked.add(is_over)
@@ -263,20 +260,11 @@ def _too_long() -> RefusedError:
     )
 
 
-def _threads(
-    *kinds: Turns,
-) -> Callable[[Starlette], AbstractAsyncContextManager[dict[str, object]]]:
-    """Return what keeps the threads of turns while a server runs."""
-
-    @asynccontextmanager
-    async def keep(_app: Starlette) -> AsyncIterator[dict[str, object]]:
-        with ExitStack() as stack:
-            yield {
-                turns.name: stack.enter_context(ThreadPoolExecutor(turns.at_once))
-                for turns in kinds
-            }
-
-    return keep
+@asynccontextmanager
+async def _with_threads(_app: Starlette) -> AsyncIterator[dict[str, object]]:
+    """Keep the threads that a server has while it runs, by the names of their turns."""
+    with ThreadPoolExecutor(AT_ONCE) as pages, ThreadPoolExecutor(VIEWS_AT_ONCE) as views:
+        yield {"pages": pages, "views": views}
 
 
 def _view(

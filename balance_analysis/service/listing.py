@@ -185,21 +185,9 @@ class ServedPage:
 def render(page: ServedPage) -> bytes:
     """Return the body of an answer."""
     edges, first, last = _edges(page.rows)
-    info = {
-        "hasNextPage": page.has_next,
-        "hasPreviousPage": page.has_previous,
-        "startCursor": first,
-        "endCursor": last,
-    }
-    return b"".join(
-        (
-            b'{"balances":{"edges":[',
-            edges,
-            b'],"pageInfo":',
-            msgspec.json.encode(info),
-            b"}}",
-        )
-    )
+    flags = {"hasNextPage": page.has_next, "hasPreviousPage": page.has_previous}
+    info = msgspec.json.encode({**flags, "startCursor": first, "endCursor": last})
+    return b"".join([b'{"balances":{"edges":[', edges, b'],"pageInfo":', info, b"}}"])
 
 
 def _edges(rows: ListedRows) -> tuple[bytes | pa.Buffer, str, str]:
