@@ -268,7 +268,7 @@ def load_on_executor(
 
 def _task(load: LoadElsewhere, span: SpanWriter, period: str) -> PeriodTask:
     partition, mark = span.writer.about.partition, f"{layout.RUNS}{span.run.id}.json"
-    begin, stop = layout.bounds_of(period, partition)
+    begin, stop = layout.period_bounds(period, partition)
     start, end = max(begin, span.start), min(stop, span.end)
     file, note = layout.changes_file(period, partition), span.writer.state.files.get(period)
     return PeriodTask(period, start, end, load, span.store, mark, file, note)

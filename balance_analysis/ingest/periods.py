@@ -251,7 +251,7 @@ class SpanWriter:
         """Take each period that is loaded completely."""
         partition = self.writer.about.partition
         while self.loaded:
-            _, end = layout.bounds_of(self._period, partition)
+            _, end = layout.period_bounds(self._period, partition)
             if end > self.loaded[-1].end:
                 return
             self._take_until(end)

@@ -29,8 +29,8 @@ from starlette.types import Receive
 
 from balance_analysis import defaults
 from balance_analysis.analysis.steps import in_one_thread
-from balance_analysis.archive.cache import LruCache
-from balance_analysis.archive.limits import read_limits
+from balance_analysis.archive.network import read_limits
+from balance_analysis.archive.scan import LruCache
 from balance_analysis.archive.snapshot import with_snapshot
 from balance_analysis.archive.status import ArchiveStatus
 from balance_analysis.errors import SnapshotGoneError

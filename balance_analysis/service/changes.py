@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
-from balance_analysis.archive.cache import LruCache
 from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.manifest import ArchiveSpec
+from balance_analysis.archive.scan import LruCache
 from balance_analysis.archive.snapshot import Snapshot, with_snapshot
 from balance_analysis.explorer.source import go_on
 from balance_analysis.filters import Filters

@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from balance_analysis.archive.cache import LruCache
+from balance_analysis.archive.scan import LruCache
 from balance_analysis.archive.status import ArchiveStatus
 from balance_analysis.service.errors import Code, RefusedError
 
