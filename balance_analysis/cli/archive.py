@@ -38,17 +38,17 @@ def status(
     messages: Messages,
     archive: options.ArchiveAt,
     max_age: Annotated[
-        options.Text, options.duration_option("Exit 3 if its end lies longer ago.")
+        options.Text, options.duration_option("Exit with 3 if the archive ended longer ago.")
     ] = None,
     fail_on_gaps: Annotated[
         bool,
-        Option("--fail-on-gaps", help="Exit 3 if a part is missing or unproven, the first too."),
+        Option("--fail-on-gaps", help="Exit with 3 if any part is missing or unproven."),
     ] = False,
     form: options.PrintFormat = "table",
 ) -> None:
-    """Tell what an archive holds, and where something is missing; exit 5 if files are.
+    """Show what an archive holds and what is missing; exit with 5 if files are damaged or gone.
 
-    With -q nothing is printed but what is wrong.
+    With -q, only problems are printed.
     """
     oldest = None if max_age is None else to_duration(max_age)
     held = options.archive_at(archive)
@@ -80,10 +80,10 @@ def verify(
     against: Annotated[options.Text, Option(metavar="URL", help="Compare with this node.")] = None,
     segments: Annotated[
         options.Texts,
-        Option(metavar="PATH", help="Compare with these segments, ledger and all; repeatable."),
+        Option(metavar="PATH", help="Compare with these segments and their ledger; repeatable."),
     ] = None,
     sample: Annotated[
-        int, Option(min=1, help="Windows to ask again with --against.")
+        int, Option(min=1, help="How many windows to request with --against.")
     ] = defaults.SAMPLE,
     scheduler: options.Scheduler = None,
     form: options.PrintFormat = "table",
@@ -113,24 +113,24 @@ def serve(
     host: Annotated[str, Option(help="Address to listen on.")] = defaults.HOST,
     port: Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 3008,
     strict_coverage: Annotated[
-        bool, Option("--strict-coverage", help="Refuse what reaches beyond the coverage, with 416.")
+        bool, Option("--strict-coverage", help="Refuse requests beyond the coverage, with 416.")
     ] = False,
     rate_limit: Annotated[
         options.Text,
-        Option(metavar="N|off", help="Requests a second from one address. [20, loopback off]"),
+        Option(metavar="N|off", help="Requests per second from one address. [20; off on loopback]"),
     ] = None,
     timeout: Annotated[
-        str, options.duration_option("How long a question may take before 504.")
+        str, options.duration_option("How long a request may take before it is refused with 504.")
     ] = f"{defaults.TIMEOUT:g}s",
     allow_origin: Annotated[
         options.Texts,
         Option(
             metavar="ORIGIN",
-            help="Origin whose pages may read it, or *; repeatable. [all, loopback none]",
+            help="Origin whose pages may read it, or *; repeatable. [all; none on loopback]",
         ),
     ] = None,
 ) -> None:
-    """Serve an archive as a node does, to any client, and to a browser as a page to explore it."""
+    """Serve an archive like a node, with a page to explore it in a browser."""
     host = host.strip("[]")
     seconds = to_duration(timeout).total_seconds()
     if not seconds:

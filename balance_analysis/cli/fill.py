@@ -39,17 +39,20 @@ def export(
     given: ExportOptions,
     targets: Annotated[
         list[str] | None,
-        Argument(metavar="URL... ARCHIVE", help="Addresses; with --config a NAME."),
+        Argument(
+            metavar="URL... ARCHIVE",
+            help="Addresses of a node, then the archive; or with --config a NAME.",
+        ),
     ] = None,
     config: ConfigFile = None,
     dry_run: Annotated[
-        bool, Option("--dry-run", help="Print the intervals to ask for; write nothing.")
+        bool, Option("--dry-run", help="Print the intervals to request; write nothing.")
     ] = False,
     repair: Annotated[bool, Option("--repair", help="Mend what `verify` finds.")] = False,
 ) -> int:
-    """Bring an archive up to date with a node; the first run makes it.
+    """Bring an archive up to date with a node; the first run creates it.
 
-    It ends with 3 where the node doesn't remember all that a run asks for: that part is unproven.
+    It exits with 3 if the node no longer remembers all of the interval: the rest is unproven.
     """
     messages.is_json = given.log_format == "json"
     urls, folder = given.url or [], given.archive or ""
@@ -212,15 +215,15 @@ def import_(
     messages: Messages,
     archive: options.ArchiveAt,
     segments: Annotated[
-        list[str], Argument(metavar="SEGMENT...", help="Zips, folders of such, or patterns.")
+        list[str], Argument(metavar="SEGMENT...", help="Zip files, folders of them, or patterns.")
     ],
     accounts: options.AccountOptions,
     filling: options.FillOptions,
     dry_run: Annotated[
-        bool, Option("--dry-run", help="Tell what is there and what is new; write nothing.")
+        bool, Option("--dry-run", help="Show what they hold and what is new; write nothing.")
     ] = False,
 ) -> int:
-    """Bring network history segments into an archive; the first run makes it."""
+    """Import network history segments into an archive; the first run creates it."""
     _check_order(archive, segments)
     found, held = ba.diagnose_segments(segments), ba.Archive(archive)
     reports: list[RunReport] = []

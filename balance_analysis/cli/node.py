@@ -24,7 +24,7 @@ from balance_analysis.text import count_text, range_text
 def fetch(
     messages: Messages,
     url: options.Urls,
-    output: Annotated[Path, options.output_option("To write, .parquet.")],
+    output: Annotated[Path, options.output_option("The .parquet file to write.")],
     accounts: options.AccountOptions,
     requests: options.RequestOptions,
     since: options.Since = None,
@@ -33,8 +33,8 @@ def fetch(
         bool,
         Option(
             "--resume",
-            help="Go on with an interrupted fetch over its interval. Leave out --since and "
-            "--until, or repeat them; 7d means what it meant then.",
+            help="Continue an interrupted fetch. Leave out --since and --until, or repeat them; 7d "
+            "still means the 7 days before the first attempt.",
         ),
     ] = False,
 ) -> None:
@@ -48,7 +48,7 @@ def fetch(
     side = partial_path(output)
     check_output(side)
     if side.exists() and not resume:
-        messages.say(f"{side} holds a part of an earlier fetch; --resume goes on with it")
+        messages.say(f"{side} holds part of an earlier fetch; --resume continues it")
     with requests.client(url) as client, _telling_part(side, messages):
         loaded = ba.load_to_parquet(
             client,
@@ -78,7 +78,7 @@ def _telling_part(side: Path, messages: Messages) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, BalanceAnalysisError) as error:
         if side.exists() and not isinstance(error, ArchiveError):
-            messages.say(f"{side} keeps the part that is complete; --resume goes on with it")
+            messages.say(f"{side} keeps the part that is complete; --resume continues it")
         raise
 
 
@@ -86,7 +86,9 @@ def _telling_part(side: Path, messages: Messages) -> Iterator[None]:
 def limits(
     messages: Messages,
     url: options.Url,
-    output: Annotated[Path | None, options.output_option("Write JSON here as well.")] = None,
+    output: Annotated[
+        Path | None, options.output_option("Write them to this JSON file as well.")
+    ] = None,
     form: options.PrintFormat = "table",
 ) -> None:
     """Show the network's limits as they are now."""
@@ -110,7 +112,7 @@ def doctor(
     ],
     form: options.PrintFormat = "table",
 ) -> None:
-    """Tell whether a node can be trusted, in at most 40 requests, or what segments hold."""
+    """Check whether a node can be trusted, in at most 40 requests, or show what segments hold."""
     from balance_analysis.segments.segment import are_segments
 
     report: ba.NodeReport | ba.SegmentsReport
@@ -128,7 +130,7 @@ def demo(
     messages: Messages,
     out: Annotated[Path, Option(help="Folder for the files.")] = Path("demo"),
 ) -> None:
-    """Do the main job on sample data: an embedded node, a load over HTTP, files, plots."""
+    """Try the main job on sample data: an embedded node, a load over HTTP, files and plots."""
     from balance_analysis.demo import run_demo, sample_assets
 
     result = run_demo(out, say=messages.say)

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
 Text = str | None
 Texts = list[str] | None
-PrintFormat = Annotated[Literal["table", "json"], Option("--format", help="How to print.")]
+PrintFormat = Annotated[Literal["table", "json"], Option("--format", help="Format to print.")]
 
 Url = Annotated[str, Argument(metavar="URL", help="The node's address.")]
 Urls = Annotated[list[str], Argument(metavar="URL...", help="Addresses of one node or several.")]
-Source = Annotated[str, Argument(metavar="ARCHIVE_OR_FILE", help="The rows; a file of `fetch`.")]
+Source = Annotated[
+    str, Argument(metavar="ARCHIVE_OR_FILE", help="An archive, or a file that `fetch` wrote.")
+]
 _ARCHIVE: Any = Argument(metavar="ARCHIVE", help="A folder, or an address such as s3://bucket/x.")
 ArchiveAt = Annotated[str, _ARCHIVE]
 ArchiveIfAny = Annotated[Text, _ARCHIVE]
@@ -35,9 +37,11 @@ Since = Annotated[Text, Option(help="Start, inclusive; by default the oldest row
 Until = Annotated[Text, Option(help="End, exclusive; by default now.")]
 UntilLast = Annotated[Text, Option(help="End, exclusive; by default the last row.")]
 Partial = Annotated[
-    bool, Option("--partial", help="Take what there is where an archive isn't complete.")
+    bool, Option("--partial", help="Use what there is, even where an archive is incomplete.")
 ]
-Scheduler = Annotated[Text, Option(metavar="ADDRESS", help="A Dask cluster: tcp://host:8786.")]
+Scheduler = Annotated[
+    Text, Option(metavar="ADDRESS", help="Run on this Dask cluster: tcp://host:8786.")
+]
 
 
 def expanded(path: Path | None) -> Path | None:
@@ -58,14 +62,12 @@ AssetsFile = Annotated[
 
 def output_option(help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
     """Return the option of a file to write."""
-    return Option(
-        "-o", "--output", metavar="FILE", help=f"{help} It replaces a file that is there."
-    )
+    return Option("-o", "--output", metavar="FILE", help=f"{help} An existing file is replaced.")
 
 
 def form_option(default: str) -> Any:  # noqa: ANN401 - as typer's own
     """Return the option of how rows are printed or written."""
-    return Option("--format", help=f"How to print or write; by default {default}, or as FILE.")
+    return Option("--format", help=f"Format; by default {default}, or what the name of FILE says.")
 
 
 def duration_option(help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
@@ -94,7 +96,9 @@ class AccountOptions:
     asset_id: Annotated[Text, id_option("asset", "Only this asset; an id or a symbol.")] = None
     party_id: Annotated[Texts, id_option("party", "Only this party; repeatable.")] = None
     market_id: Annotated[Texts, id_option("market", "Only this market; repeatable.")] = None
-    account_type: Annotated[Texts, Option(help="Only this type, as GENERAL; repeatable.")] = None
+    account_type: Annotated[Texts, Option(help="Only this type, such as GENERAL; repeatable.")] = (
+        None
+    )
     assets: AssetsFile = None
 
     def named(self) -> dict[str, Any]:

@@ -44,21 +44,21 @@ _UNDATED: Final[dict[str, dict[str, Any]]] = {"svg": {"Date": None}, "pdf": {"Cr
 def plot(
     messages: Messages,
     selection: Selection,
-    output: Annotated[Path, options.output_option("To write: .png, .svg or .pdf.")],
+    output: Annotated[Path, options.output_option("The picture to write: .png, .svg or .pdf.")],
     kind: Annotated[PictureKind, Option(help="What to show.")] = "balances",
     freq: Annotated[
         options.Text,
         Option(
             help="Period of flows, totals or the largest holders (concentration), such as 1h, 1D, "
-            "MS; of activity 1h for hours of the week."
+            "MS. For activity, 1h shows the hours of the week."
         ),
     ] = None,
-    title: Annotated[options.Text, Option(help="Instead of one that says what is seen.")] = None,
-    dark: Annotated[bool, Option("--dark", help="Light on dark.")] = False,
+    title: Annotated[options.Text, Option(help="Title, instead of the default one.")] = None,
+    dark: Annotated[bool, Option("--dark", help="Draw light lines on a dark background.")] = False,
 ) -> None:
     """Draw a picture of a file or an archive.
 
-    What the options leave open is chosen, and said.
+    The command chooses what the options leave open, and says what it chose.
     """
     check_output(output, inputs=[selection.file], suffixes=(".png", ".svg", ".pdf"))
     _check_kind(kind, freq, selection)
@@ -94,7 +94,9 @@ def _check_kind(kind: PictureKind, freq: str | None, selection: Selection) -> No
     if kind in _OF_ARCHIVES and selection.filters.allowed():
         raise ValueError(f"--kind {kind} is of all accounts; leave out what selects some")
     if kind in _OF_ARCHIVES and not selection.is_archive:
-        raise ArchiveError(f"{selection.name} is a file; only an archive has {kind} over time")
+        raise ArchiveError(
+            f"{selection.name} is a file; only an archive knows its {kind} over time"
+        )
 
 
 def _plot_archive(kind: PictureKind, selection: Selection, title: str | None) -> Axes:
@@ -159,7 +161,7 @@ def _one_asset(rows: Rows, selection: Selection, messages: Messages) -> Rows:
         inside, what = accounts.drop_duplicates(), "accounts"
     asset = str(inside["asset_id"].value_counts().idxmax())
     name = selection.asset_name(asset)
-    messages.say(f"Asset {name}, which has most {what}; choose with --asset-id")
+    messages.say(f"Showing asset {name}, which has the most {what}; choose another with --asset-id")
     return rows.only(Filters(asset_id=asset))
 
 
@@ -174,7 +176,8 @@ def _one_account(rows: Rows, how: dict[str, Any], messages: Messages) -> Rows:
     place = int(most.argmax())
     label = ba.account_labels(accounts).iloc[place]
     messages.say(
-        f"Account {label}, which held most; choose with --party-id, --market-id and --account-type"
+        f"Showing account {label}, which held the most; choose another with --party-id, "
+        "--market-id and --account-type"
     )
     asset, kind, party, market = accounts.iloc[place][ba.ACCOUNT_KEY]
     return rows.only(Filters(asset, (party,), (market,), (kind,)))
@@ -189,7 +192,7 @@ def _fitting_freq(rows: Rows, how: dict[str, Any], messages: Messages) -> str:
     seconds = 0 if interval is None else (interval.end - interval.start) / 1_000_000
     fitting = (freq for freq, length in _FREQS.items() if seconds <= length * _MOST_BARS)
     freq = next(fitting, "MS")
-    messages.say(f"A bar for each {period_name(freq)} (--freq {freq})")
+    messages.say(f"Showing one bar per {period_name(freq)} (--freq {freq})")
     return freq
 
 
@@ -197,20 +200,20 @@ def _fitting_freq(rows: Rows, how: dict[str, Any], messages: Messages) -> str:
 def report(
     messages: Messages,
     file: options.Source,
-    output: Annotated[Path, options.output_option("The page to write, .html.")],
+    output: Annotated[Path, options.output_option("The .html page to write.")],
     since: options.Since = None,
     until: options.UntilLast = None,
     largest: Annotated[
-        int | None, Option(min=0, help="Accounts of an asset at most; else as many as fit 5 MB.")
+        int | None, Option(min=0, help="Most accounts per asset; by default as many as fit 5 MB.")
     ] = None,
     party_id: Annotated[
-        options.Texts, options.id_option("party", "Begin with its accounts; repeatable.")
+        options.Texts, options.id_option("party", "Show this party first; repeatable.")
     ] = None,
     assets: options.AssetsFile = None,
 ) -> None:
-    """Write a page to explore what a file or an archive holds.
+    """Write an HTML page to explore a file or an archive.
 
-    It tells how complete that is, and needs no network.
+    The page says how complete the data is, and needs no network.
     """
     selection = Selection(file=file, since=since, until=until, party_id=party_id, assets=assets)
     check_output(output, inputs=[file, assets], suffixes=(".html", ".htm"))

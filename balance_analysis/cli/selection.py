@@ -178,10 +178,13 @@ class Selection(options.AccountOptions):
             for (name, given), otherwise in zip(self.bounds.items(), extent, strict=True)
         )
         if between(known, start, end):
-            stretches = f"only from {spans_text(known)}" if known else "at no time"
-            messages.say(
-                f"{self.name} has every change {stretches}; balances at other times are unknown"
-            )
+            lacks = "has no interval in which every change is known; all balances are unknown"
+            if known:
+                lacks = (
+                    f"has every change only from {spans_text(known)}; balances at other times are "
+                    "unknown"
+                )
+            messages.say(f"{self.name} {lacks}")
 
     def _table(self) -> pd.DataFrame:
         return ba.read_parquet(self.file, assets=self.known_assets)

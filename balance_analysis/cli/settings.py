@@ -28,7 +28,8 @@ PREFIX: Final = "BALANCE_ANALYSIS_"
 TABLE: Final = "export"
 
 ConfigFile = Annotated[
-    Path | None, Option(metavar="FILE", help="A TOML file with [export.NAME]; then name that.")
+    Path | None,
+    Option(metavar="FILE", help="A TOML file of settings, as [export.NAME]; then give NAME."),
 ]
 
 
@@ -44,14 +45,16 @@ class ExportOptions(options.FillOptions, options.RequestOptions, options.Account
     until: Annotated[options.Text, Option(help="End, exclusive; by default now, less --lag.")] = (
         None
     )
-    lag: Annotated[str, options.duration_option("How far behind now to end.")] = defaults.LAG
-    overlap: Annotated[str, options.duration_option("How much of the end to ask for again.")] = (
+    lag: Annotated[str, options.duration_option("How far behind the present to stop.")] = (
+        defaults.LAG
+    )
+    overlap: Annotated[str, options.duration_option("How much of the end to request again.")] = (
         defaults.OVERLAP
     )
     settle: Annotated[
         str, options.duration_option("How long the last block must stay the last.")
     ] = defaults.SETTLE
-    fill_gaps: Annotated[bool, Option(help="Ask for what is missing or unproven.")] = False
+    fill_gaps: Annotated[bool, Option(help="Request what is missing or unproven.")] = False
     metrics_file: Annotated[
         Path | None,
         Option(
@@ -61,7 +64,7 @@ class ExportOptions(options.FillOptions, options.RequestOptions, options.Account
         ),
     ] = None
     log_format: Annotated[
-        Literal["text", "json"], Option(is_eager=True, help="How to write to stderr.")
+        Literal["text", "json"], Option(is_eager=True, help="Format of the lines on stderr.")
     ] = "text"
 
 
@@ -132,7 +135,7 @@ def _read_table(config: Path, names: list[str]) -> tuple[str, dict[str, Any]]:
     return f"{config} [{TABLE}.{name}]", table
 
 
-_config = typer.Typer(help="Tell which settings hold, and why.", no_args_is_help=True)
+_config = typer.Typer(help="Show the settings of `export`.", no_args_is_help=True)
 app.add_typer(_config, name="config", rich_help_panel=ARCHIVE)
 
 
@@ -146,7 +149,7 @@ def show(
     config: ConfigFile = None,
     form: options.PrintFormat = "table",
 ) -> None:
-    """Tell each setting of `export` and where it comes from; credentials are not shown."""
+    """Show each setting of `export` and where it comes from, without credentials."""
     if name is not None and config is None:
         raise ValueError(f"--config FILE is missing, which has [export.{name}]")
     root: Any = context.find_root()

@@ -45,14 +45,14 @@ ExactFormat = Literal["csv", "json", "parquet", "xlsx"]
 _Output = Annotated[
     Path | None,
     options.output_option(
-        "Write it here: .csv, .json, .parquet or .xlsx. In CSV, text that a spreadsheet would run "
-        "(it begins with =, +, -, @, a tab or a line break) has an apostrophe before it."
+        "The file to write: .csv, .json, .parquet or .xlsx. In CSV, text that a spreadsheet would "
+        "run (it begins with =, +, -, @, a tab or a line break) gets an apostrophe in front."
     ),
 ]
 _Layout = Annotated[
     Literal["long", "wide"],
     Option(
-        help="long: a row for each account and point, with ids; wide: a column an account, with "
+        help="long: one row per account and moment, with ids; wide: one column per account, with "
         "a short name."
     ),
 ]
@@ -60,7 +60,7 @@ _Layout = Annotated[
 
 Units = Annotated[
     bool,
-    Option("--units", help="Amounts as floats in whole units, not exact in the smallest ones."),
+    Option("--units", help="Amounts as floats in whole units, not exact in the smallest unit."),
 ]
 
 
@@ -70,29 +70,55 @@ class TableOptions:
 
     output: _Output = None
     form: Annotated[TableFormat | None, options.form_option("a table")] = None
-    limit: Annotated[int, Option(min=0, help="Rows in a table; 0 for all.")] = 20
-    wide: Annotated[
-        bool, Option("--wide", help="A table of all columns, whole ids and every digit.")
-    ] = False
+    limit: Annotated[int, Option(min=0, help="Most rows in a table; 0 shows all.")] = 20
+    wide: Annotated[bool, Option("--wide", help="Show all columns, whole ids and every digit.")] = (
+        False
+    )
 
     def chosen(self, source: str) -> TableFormat:
         """Return how rows are to be printed or written; see `choose_format`."""
         return choose_format(self.form, self.output, source=source, otherwise="table")
 
 
-@command()
-def summary(
-    messages: Messages, selection: Selection, listing: TableOptions, units: Units = False
-) -> None:
-    """Summarise the accounts of a file or archive: a row each, in a table the most active.
+@dataclass(frozen=True, kw_only=True)
+class AccountTableOptions(TableOptions):
+    """The options of commands that print a table of accounts, or write it to a file."""
 
-    A table is 80 characters wide: some columns, amounts in whole units of known assets, large ones
-    with four digits (1.234e+22).
+    units: Units = False
+
+    def show(
+        self,
+        accounts: pd.DataFrame,
+        first: Sequence[str],
+        form: TableFormat,
+        messages: Messages,
+        assets: Assets,
+    ) -> None:
+        """Write accounts, or print them: see `print_accounts`, or all of their columns."""
+        if form == "table" and not self.wide:
+            print_accounts(accounts, first, limit=self.limit, assets=assets)
+            return
+        found = ba.to_units(accounts, assets) if self.units else accounts
+        if form != "table":
+            write_exact(found, form, self.output, messages, what="accounts")
+            return
+        shown = _most_active(found, self.limit)
+        columns = {str(name): list(map(cell_text, shown[name])) for name in shown}
+        print_table(columns, left=ba.ACCOUNT_KEY)
+        _tell_rest(shown, found)
+
+
+@command()
+def summary(messages: Messages, selection: Selection, listing: AccountTableOptions) -> None:
+    """Summarise the accounts of a file or an archive, one row per account.
+
+    A printed table has the most active ones. It is 80 characters wide, with some of the columns and
+    amounts in whole units of known assets, large ones with four digits (1.234e+22).
     """
     form, assets = listing.chosen(selection.file), selection.known_assets
     rows = selection.read(messages, into=listing.output)
     found = ba.summarize_accounts(rows.table, **selection.bounds, opening=rows.opening)
-    list_accounts(found, SUMMARY, listing, form, messages, assets=assets, units=units)
+    listing.show(found, SUMMARY, form, messages, assets)
 
 
 @command()
@@ -101,13 +127,13 @@ def series(
     selection: Selection,
     output: _Output = None,
     freq: Annotated[
-        options.Text, Option(help="10min, 1h, 1D, MS ...; by default each change.")
+        options.Text, Option(help="Period: 10min, 1h, 1D, MS ...; by default every change.")
     ] = None,
     layout: _Layout = "long",
     units: Units = False,
     form: Annotated[ExactFormat | None, options.form_option("csv")] = None,
 ) -> None:
-    """Tell what accounts held over time; where it is unknown, nothing stands."""
+    """Show what accounts held over time; unknown balances are empty."""
     chosen = choose_format(form, output, source=selection.file, otherwise="csv")
     rows = selection.read(messages, into=output)
     how: Any = {**selection.bounds, "opening": rows.opening}
@@ -122,21 +148,19 @@ def accounts(
     messages: Messages,
     archive: options.ArchiveAt,
     filters: options.AccountOptions,
-    listing: TableOptions,
+    listing: AccountTableOptions,
     partial: options.Partial = False,
-    units: Units = False,
 ) -> None:
-    """List the accounts of an archive, the most active first, and what they hold at its end.
+    """List the accounts of an archive, the most active first, with what they hold at its end.
 
-    A table is 80 characters wide, amounts in whole units of known assets.
+    A printed table is 80 characters wide, with amounts in whole units of known assets.
     """
     held = options.archive_at(archive)
     form = listing.chosen(archive)
     assets = filters.with_given(held.assets())
     found = held.accounts(partial=partial, **{**filters.named(), "assets": assets})
     found = found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
-    shown = ("balance", "rows", "last seen")
-    list_accounts(found, shown, listing, form, messages, assets=assets, units=units)
+    listing.show(found, ("balance", "rows", "last seen"), form, messages, assets)
 
 
 @command()
@@ -148,9 +172,9 @@ def sql(
     ],
     listing: TableOptions,
 ) -> None:
-    """Ask an archive in SQL: of changes, checkpoints, accounts, coverage and limits; by DuckDB.
+    """Query an archive's changes, checkpoints, accounts, coverage and limits with SQL (DuckDB).
 
-    Nothing is written but FILE, and no other file is read.
+    A query reads nothing but the archive, and writes nothing but FILE.
     """
     held, limit = options.archive_at(archive), listing.limit
     form = listing.chosen(archive)
@@ -225,29 +249,6 @@ def write_exact(
     else:
         sys.stdout.flush()
         WRITERS[form](to_rows(rows), sys.stdout.buffer)
-
-
-def list_accounts(
-    accounts: pd.DataFrame,
-    first: Sequence[str],
-    listing: TableOptions,
-    form: TableFormat,
-    messages: Messages,
-    *,
-    assets: Assets,
-    units: bool,
-) -> None:
-    """Write accounts, or print them: see `print_accounts`, or all of their columns."""
-    found = ba.to_units(accounts, assets) if units else accounts
-    if form != "table":
-        write_exact(found, form, listing.output, messages, what="accounts")
-    elif listing.wide:
-        shown = _most_active(found, listing.limit)
-        columns = {str(name): list(map(cell_text, shown[name])) for name in shown}
-        print_table(columns, left=ba.ACCOUNT_KEY)
-        _tell_rest(shown, found)
-    else:
-        print_accounts(accounts, first, limit=listing.limit, assets=assets)
 
 
 def _most_active(accounts: pd.DataFrame, limit: int) -> pd.DataFrame:
