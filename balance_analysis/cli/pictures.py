@@ -95,7 +95,7 @@ def _check_kind(kind: PictureKind, freq: str | None, selection: Selection) -> No
         raise ValueError(f"--kind {kind} is of all accounts; leave out what selects some")
     if kind in _OF_ARCHIVES and not selection.is_archive:
         raise ArchiveError(
-            f"{selection.name} is a file; only an archive knows its {kind} over time"
+            f"{selection.name} is a file; only an archive has {kind} over time"
         )
 
 
