@@ -65,8 +65,8 @@ def status(
         from balance_analysis.archive.manifest import export_command
 
         mend = export_command(held.store, "--fill-gaps")
-        parts = spans_text(sorted(found.gaps + found.unproven))
-        wrong.append(f"missing or unproven: {parts}; `{mend}` asks a node that still remembers it")
+        lacks = spans_text(sorted(found.gaps + found.unproven))
+        wrong.append(f"missing or unproven: {lacks}; `{mend}` asks a node that still remembers it")
     elif fail_on_gaps and not found.complete:
         wrong.append("no part of it is known to be complete")
     if wrong:

@@ -120,9 +120,9 @@ class Export:
         """Return what was asked for and isn't known to be complete now."""
         from balance_analysis.schema import to_microseconds
 
-        state = self._archive.snapshot().coverage
+        coverage = self._archive.snapshot().coverage
         spans = [(to_microseconds(start), to_microseconds(end)) for start, end in run.spans]
-        return [part for span in spans for part in state.missing(*span)]
+        return [gap for span in spans for gap in coverage.missing(*span)]
 
     def repair(self, client: ba.Client) -> int:
         """Mend the archive."""
@@ -182,10 +182,10 @@ class Export:
         bounds = options.interval(self._settings.since, self._settings.until)
         return {**bounds, **self._settings.sizes(), "on_report": self._keep}
 
-    def _command(self, *words: str) -> str:
+    def _command(self, *arguments: str) -> str:
         from balance_analysis.archive.manifest import export_command
 
-        return export_command(self._archive.store, *words, url=self._url)
+        return export_command(self._archive.store, *arguments, url=self._url)
 
     def _keep(self, report: RunReport) -> None:
         self._report = report

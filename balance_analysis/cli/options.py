@@ -160,9 +160,9 @@ _KINDS: Final = {
 }
 
 
-def command_line(*words: str) -> str:
+def command_line(*arguments: str) -> str:
     """Return a command as it can be pasted."""
-    return shlex.join(["balance-analysis", *words])
+    return shlex.join(["balance-analysis", *arguments])
 
 
 def kind_of(text: str) -> Literal["node", "archive", "file"] | None:

@@ -153,9 +153,9 @@ def show(
     if name is not None and config is None:
         raise ValueError(f"--config FILE is missing, which has [export.{name}]")
     root: Any = context.find_root()
-    words = [] if config is None else [f"--config={config}"]
-    words += [] if name is None else [name]
-    with root.command.commands["export"].make_context("export", words, parent=root) as found:
+    arguments = [] if config is None else [f"--config={config}"]
+    arguments += [] if name is None else [name]
+    with root.command.commands["export"].make_context("export", arguments, parent=root) as found:
         held = found.command.settings.items()
         values = {each: _shown(found.params[each]) for each, _ in held}
         origins = {each: origin(found, option) for each, option in held}

@@ -95,17 +95,17 @@ class AccountTableOptions(TableOptions):
         assets: Assets,
     ) -> None:
         """Write accounts, or print them: see `print_accounts`, or all of their columns."""
-        if form == "table" and not self.wide:
-            print_accounts(accounts, first, limit=self.limit, assets=assets)
-            return
+        # Units that nobody knows are refused, however the accounts are shown.
         found = ba.to_units(accounts, assets) if self.units else accounts
         if form != "table":
             write_exact(found, form, self.output, messages, what="accounts")
-            return
-        shown = _most_active(found, self.limit)
-        columns = {str(name): list(map(cell_text, shown[name])) for name in shown}
-        print_table(columns, left=ba.ACCOUNT_KEY)
-        _tell_rest(shown, found)
+        elif self.wide:
+            shown = _most_active(found, self.limit)
+            columns = {str(name): list(map(cell_text, shown[name])) for name in shown}
+            print_table(columns, left=ba.ACCOUNT_KEY)
+            _tell_rest(shown, found)
+        else:
+            print_accounts(accounts, first, limit=self.limit, assets=assets)
 
 
 @command()
@@ -116,8 +116,8 @@ def summary(messages: Messages, selection: Selection, listing: AccountTableOptio
     amounts in whole units of known assets, large ones with four digits (1.234e+22).
     """
     form, assets = listing.chosen(selection.file), selection.known_assets
-    rows = selection.read(messages, into=listing.output)
-    found = ba.summarize_accounts(rows.table, **selection.bounds, opening=rows.opening)
+    history = selection.read(messages, into=listing.output)
+    found = ba.summarize_accounts(history, **selection.bounds)
     listing.show(found, SUMMARY, form, messages, assets)
 
 
@@ -135,11 +135,10 @@ def series(
 ) -> None:
     """Show what accounts held over time; unknown balances are empty."""
     chosen = choose_format(form, output, source=selection.file, otherwise="csv")
-    rows = selection.read(messages, into=output)
-    how: Any = {**selection.bounds, "opening": rows.opening}
+    history, how = selection.read(messages, into=output), selection.bounds
     if units:
-        how["units"] = selection.known_assets
-    found = ba.balance_series(rows.table, freq=freq, layout=layout, **how)
+        how = {**how, "units": selection.known_assets}
+    found = ba.balance_series(history, freq=freq, layout=layout, **how)
     write_exact(found, chosen, output, messages)
 
 

@@ -268,9 +268,9 @@ class Indented:
             messages.append(message)
 
         await self._app(scope, receive, keep)
-        start, *parts = messages
+        start, *bodies = messages
         headers = MutableHeaders(scope=start)
-        body = b"".join(part.get("body", b"") for part in parts)
+        body = b"".join(each.get("body", b"") for each in bodies)
         if body and headers.get("Content-Type") == "application/json":
             body = msgspec.json.format(body, indent=2) + b"\n"
             headers["Content-Length"] = str(len(body))
