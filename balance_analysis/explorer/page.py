@@ -165,7 +165,7 @@ def _freeze(state: TableState, room: int, first: Sequence[Key], largest: int | N
     rest = len(held) - added
     said = f"This page has the histories of {'all ' * (not rest)}{count_text(added, 'account')}"
     said += f"; those of {rest:,} others are left out." if rest else "."
-    said += " Holders are told at the end, and where each range begins."
+    said += " Holders are shown at the end and at the beginning of each range."
     return packed.close({"said": said, "first": [write_key(account) for account in first]})
 
 
@@ -203,7 +203,7 @@ def _apart(tell: Callable[[list[K]], dict[K, Any]], keys: list[K]) -> dict[K, An
         return tell(keys)
     except OverflowError as error:
         if len(keys) == 1:
-            return {keys[0]: {"refused": f"This part of the data can't be told: {error}"}}
+            return {keys[0]: {"refused": f"This view can't be shown: {error}"}}
         half = len(keys) // 2
         return _apart(tell, keys[:half]) | _apart(tell, keys[half:])
 

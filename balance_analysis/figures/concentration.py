@@ -122,6 +122,7 @@ def plot_concentration(
         most = f"shares of the {count} that" if count > 1 else "share of the one that"
         if not drawn:
             return axes.explain(chart.ax, NOBODY, title)
+        chart.ax.set_ylabel("share of the known total")
         return chart.finish(f"{most} held most on average", drawn, notes=notes, says=says)
     instant, named = chart.interval.before - 1, chart.interval.end
     if when is not None:

@@ -128,7 +128,8 @@ def plot_totals(
     """
     names = group_names(by)
     chart = axes.Chart(data, ax, start, end, opening, known, assets, title)
-    ax = chart.ax if shares else chart.label("total")
+    ax = chart.ax
+    ax.set_ylabel("share of the known total" if shares else chart.unit.axis_label("total"))
     if chart.interval is None:
         return chart.explain("no balance changes")
     stack = largest_groups(chart, chart.interval, names, n=MOST_BANDS, shares=shares)
@@ -255,7 +256,6 @@ def draw_stack(
     named = ({"label": label, **told} for label, told in zip(labels, wanted, strict=True))
     drawn = _draw_groups(stack, edges, amounts, named)
     if shares:
-        ax.set_ylabel("share of the known total")
         axes.format_shares(ax)
     else:
         tops = () if stack.is_stacked else np.nanmax(amounts, axis=1)

@@ -75,8 +75,8 @@ def write_report(
         The accounts that the page begins with: a frame with `ACCOUNT_KEY`, or tuples of it. By
         default the largest.
     largest
-        Of how many accounts of each asset the page has the history at most, by their balance at
-        the end; by default of as many as fit.
+        The most accounts of each asset whose history the page has, those that hold most at the end
+        first; by default as many as fit.
     assets
         What assets are called and how many decimals they have, as `read_assets` takes it; by
         default what the archive or the table tells. Amounts of an asset that it doesn't tell of
@@ -142,8 +142,8 @@ def make_report(
     known = {*keys_of(found.state.history.accounts)} if wanted else set()
     if missing := [account for account in wanted if account not in known]:
         raise ValueError(
-            f"{len(missing)} of the accounts are not in the data, the first {missing[0]!r}: take "
-            f"them, frames or tuples of {ACCOUNT_KEY}, from the summary of this archive or table"
+            f"{len(missing)} of the accounts are not in the data, such as {missing[0]!r}; take "
+            f"accounts, a frame or tuples of {ACCOUNT_KEY}, from the archive's or table's summary"
         )
     return freeze_page(found.state, _head(found), room=_ROOM, first=wanted, largest=largest)
 
@@ -195,7 +195,7 @@ def _of_archive(
         facts=tuple(_facts_of(archive, coverage)),
         is_proven=span is not None,
         checked=(
-            f"the whole archive was read and compared with what it says of itself: "
+            f"the whole archive was read and compared with its own records: "
             f"{verified.files:,} files with {verified.rows:,} rows, and its checkpoints"
         ),
         problems=tuple(f"{found.where}: {found.what}; {found.mend}" for found in verified.problems),
@@ -329,6 +329,6 @@ def _gaps(state: TableState) -> list[Span]:
 def _warnings(found: _Subject) -> Iterator[str]:
     yield from (f"A check failed: {problem}" for problem in found.problems)
     for gap in _gaps(found.state):
-        yield f"{range_text(*gap)} is not known to be complete: rows of it may be missing."
+        yield f"{range_text(*gap)} is not known to be complete: rows may be missing."
     if not found.is_proven:
-        yield "Nothing tells that no rows are missing; a load does, and a filled archive."
+        yield "Nothing proves that no rows are missing. A load or a filled archive would."
