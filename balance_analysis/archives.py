@@ -267,7 +267,7 @@ class Archive:
             If a row before `when` may be missing, unless `partial`; as `read`.
         """
         held = self._ask(lambda x, only: x.balance_at(only, when, partial=partial), filters)
-        return in_units(held, units, held)
+        return in_units(held, units, held.attrs)
 
     @takes_filters
     def opening_balances(
@@ -300,7 +300,7 @@ class Archive:
             of the coverage; NA where it may have changed since it was last seen).
         """
         found = self._ask(lambda x, only: x.accounts(only, partial=partial), given)
-        return in_units(found, units, found)
+        return in_units(found, units, found.attrs)
 
     @takes_filters
     def parties(self, *, partial: bool = False, **filters: Unpack[FilterKeywords]) -> pd.DataFrame:

@@ -26,6 +26,9 @@ PART: Final = 1 << 17
 _ROOM: Final = 1 << 62
 _DIGIT: Final = 16
 
+_FEW: Final = 1 << 22
+"""So many numbers are looked up faster than they are sorted."""
+
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
@@ -85,7 +88,10 @@ def canonical(rows: pa.Table, *, sort: bool = True, is_by_time: bool = False) ->
     order = None
     if sort:
         accounts = account_numbers(codes, [len(distinct) for distinct in values])
-        order = _order(accounts, None if is_by_time else _times(rows["timestamp"]))
+        if is_by_time:
+            order = stable_order(accounts)
+        else:
+            order = by_account_and_time(accounts, _times(rows["timestamp"]))
     done = []
     for code, distinct in zip(codes, values, strict=True):
         indices = from_numbers(code if order is None else code[order], pa.int32())
@@ -111,10 +117,15 @@ def account_numbers(
     return numbers
 
 
-def _ranks(codes: NDArray[np.integer[Any]]) -> tuple[NDArray[Any], int]:
-    """Return codes as places in their order, and how many there are."""
-    distinct, ranks = np.unique(codes, return_inverse=True)
-    return ranks, max(len(distinct), 1)
+def _ranks(numbers: NDArray[np.integer[Any]]) -> tuple[NDArray[Any], int]:
+    """Return numbers, from 0 on, as places in their order, and how many there are."""
+    most = int(numbers.max(initial=0))
+    if most > max(len(numbers), _FEW):
+        distinct, ranks = np.unique(numbers, return_inverse=True)
+        return ranks, len(distinct)
+    is_used = np.zeros(most + 1, bool)
+    is_used[numbers] = True
+    return (np.cumsum(is_used) - 1)[numbers], int(is_used.sum())
 
 
 def account_heads(rows: pa.Table) -> NDArray[np.int64]:
@@ -142,22 +153,15 @@ def has_repeats(rows: pa.RecordBatch) -> bool:
     return bool(np.any(both[1:] == both[:-1]))
 
 
-def _order(accounts: NDArray[np.int64], times: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    if times is None or np.all(times[1:] >= times[:-1]):
-        return stable_order(accounts)
-    return by_account_and_time(accounts, times)
-
-
 def by_account_and_time(accounts: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the order of some rows by account, numbers from 0 on, then time; equal ones stay."""
-    first, since = int(accounts.min(initial=0)), int(times.min(initial=0))
-    room = (int(times.max(initial=0)) - since).bit_length()
-    if ((int(accounts.max(initial=0)) - first) << room) >= _ROOM:
-        order = stable_order(times)
-        return order.take(stable_order(accounts.take(order)))
-    both = (accounts - first) << np.int64(room)
-    both += times - since
-    return stable_order(both)
+    """Return the order of some rows by account, then time; equal ones stay."""
+    ranks, count = _ranks(accounts)
+    since = times.min(initial=np.iinfo(np.int64).max)
+    room = int(times.max(initial=since)) - int(since) + 1
+    if count * room <= _ROOM:
+        return stable_order(ranks * room + (times - since))
+    order = stable_order(times)
+    return order.take(stable_order(ranks.take(order)))
 
 
 def stable_order(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
