@@ -35,7 +35,6 @@ from balance_analysis.errors import IncompleteError, SnapshotGoneError
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of
 from balance_analysis.known import Known, note_known
-from balance_analysis.row_counts import note_rows
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, Instant, to_bounds, to_microseconds
 from balance_analysis.spans import EVER, Span, clipped, joined
@@ -184,7 +183,6 @@ class Snapshot:
         table = read_frame(scan, columns)
         if {*COLUMNS} <= {*columns}:
             note_known(table, scan.known, nothing_before=scan.nothing_before)
-            note_rows(table)
         return table
 
     def balance_at(self, filters: Filters, when: Instant, *, partial: bool) -> pd.DataFrame:
