@@ -271,7 +271,7 @@ def contradictions(state: Coverage, partition: Partition) -> Iterator[str]:
             yield f"{range_text(*after.span)} {what} {range_text(*before.span)}"
     for period in state.files:
         if period_named(changes_file(period, partition), partition) is None:
-            yield f"names a period {period!r}, which is none"
+            yield f"names {period!r} as a period, which it is not"
     if list(state.files) != sorted(state.files):
         yield "names files out of time order"
 
@@ -317,7 +317,7 @@ def from_json(content: bytes, name: str) -> Coverage:
         version = told["version"]
         if type(version) is int and version > VERSION:
             raise ArchiveError(
-                f"{name} is of version {version}, newer than this package knows "
+                f"{name} has version {version}, which is newer than this package reads "
                 f"({VERSION}): update balance-analysis"
             )
         return _parsed(told)
@@ -328,7 +328,7 @@ def from_json(content: bytes, name: str) -> Coverage:
 def _parsed(told: dict[str, Any]) -> Coverage:
     """Return the state that content tells."""
     if told["version"] != 1 and told.pop(_DIGEST, None) != _digest(told):
-        raise ValueError("its own digest is of another content")
+        raise ValueError("its content doesn't match its digest")
     if not told.keys() >= _IN_ALL_VERSIONS:
         raise ValueError(f"it lacks {', '.join(_IN_ALL_VERSIONS - told.keys())}")
     content = _changed(told, _microseconds)

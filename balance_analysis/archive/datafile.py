@@ -287,7 +287,7 @@ class DataFile:
             # The head of a page, which has no checksum, tells how many ids there are.
             for chunk in rows[name].chunks if name in columns else ():
                 if len(chunk) and chunk.indices.to_numpy().max() >= len(chunk.dictionary):
-                    raise OtherFileError(f"its column {name} lacks ids")
+                    raise OtherFileError(f"its column {name} refers to ids that it doesn't have")
         return rows.replace_schema_metadata()
 
     def rows(

@@ -33,8 +33,7 @@ FORMAT_VERSION: Final = 2
 that other engines, pointed at the archive, take as rows."""
 
 _EQUAL: Final = (
-    "put back a copy of it; an export of the same query into an empty folder makes one that is "
-    "equal"
+    "put back a copy of it; an export of the same query into an empty folder writes the same file"
 )
 
 
@@ -85,8 +84,8 @@ def check_seen(store: Store, name: str) -> None:
     """Raise ArchiveError if a file that an archive has is not there, on this machine."""
     if store.read(name) is None:
         raise ArchiveError(
-            f"{platform.node()} does not find {store.uri}/{name}: whoever works on an archive must "
-            "reach it, in an object store or in a folder that has the same path everywhere"
+            f"{platform.node()} does not find {store.uri}/{name}: every machine that works on an "
+            "archive must reach it, in an object store or in a folder with the same path on all"
         )
 
 
@@ -114,8 +113,8 @@ def to_about(store: Store, content: bytes | None) -> ArchiveSpec:
         told = msgspec.json.decode(content)
         if told["format_version"] > FORMAT_VERSION:
             raise ArchiveError(
-                f"{where} is of format {told['format_version']}, newer than this package knows "
-                f"({FORMAT_VERSION}): update balance-analysis"
+                f"{where} has format {told['format_version']}, which is newer than this package "
+                f"reads ({FORMAT_VERSION}): update balance-analysis"
             )
         query = {each.name: told["query"][each.name] for each in fields(Filters)}
         how = {"partition": told["partition"], "version": told["format_version"]}

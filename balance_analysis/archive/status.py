@@ -127,9 +127,9 @@ class ArchiveStatus(Record):
         if self.writing is not None:
             yield "writing", self.writing
         if self.is_interrupted:
-            yield "interrupted", "the last run was cut off; the next one recovers"
+            yield "interrupted", "the last run was cut off; the next one cleans up after it"
         if self.lost:
-            yield "damaged", f"{list_text(self.lost)}: gone, or cut"
+            yield "damaged", f"{list_text(self.lost)}: missing or truncated"
 
 
 def read_status(

@@ -150,7 +150,7 @@ def _compare_window(
     if load.head.lags(window[1] - 1):  # a finished last block ends what is covered
         return comparison.skip(window, "the node doesn't hold all of it yet")
     if load.incomplete:
-        return comparison.skip(window, "the node says itself that it may lack rows of it")
+        return comparison.skip(window, "the node says that it may lack rows of it")
     _, said = comparison.difference(window, loaded, "the node")
     if said and _remembered(client, *window) > window[0]:
         return comparison.skip(window, _FORGOTTEN)

@@ -236,7 +236,7 @@ class _Verification:
             self._add("rows", checked.wrong, file.name, self._command("--repair"), period)
         else:
             covers = self._command("--since", moment_text(file.begin), "--fill-gaps")
-            mend = f"put back a copy of it, or let its time be covered: {covers}"
+            mend = f"put back a copy of it, or cover its time with `{covers}`"
             self._add("rows", checked.wrong, file.name, mend)
 
     def _check_checkpoint(self, moment: int) -> None:
@@ -257,7 +257,7 @@ class _Verification:
         except (pa.ArrowException, OSError) as error:
             return _unreadable(error)
         is_right = canonical(rows).equals(expected)
-        return "" if is_right else f"is not what the rows before {moment_text(moment)} make"
+        return "" if is_right else f"is not what the rows before {moment_text(moment)} add up to"
 
     def _check_others(self) -> None:
         """Read the files that have no rows."""
@@ -313,13 +313,13 @@ class _Verification:
             what = "was left by an interrupted write, or is being written"
             self._add("leftover", what, name, f"{self._command()} removes it")
         elif name.startswith(self.about.checkpoints):
-            what = "is not named by the coverage: an interrupted run left it"
+            what = "is not in the coverage: an interrupted run left it"
             self._add("leftover", what, name, f"{self._command()} writes it anew; else remove it")
         elif period is not None and self._covered(period, self.state):
-            what = "is not named by the coverage, which has its time as complete"
+            what = "is not in the coverage, which says that its time is complete"
             self._add("rows", what, name, self._command("--repair"), period)
         elif name.startswith(layout.CHANGES):
-            what = "is not named by the coverage, but readers of the folder take its rows"
+            what = "is not in the coverage, but engines that read the folder take its rows"
             self._add("stranger", what, name, "move it out of the archive")
         else:
             self._add("stranger", "is no part of an archive", name, "move it elsewhere")

@@ -232,7 +232,7 @@ def test_blanks_and_the_order_of_keys_do_not_matter():
 
 def test_a_newer_version_asks_for_a_newer_package():
     content = to_json(Coverage()).replace(b'"version": 2', b'"version": 3')
-    with pytest.raises(ArchiveError, match="version 3, newer than this package knows"):
+    with pytest.raises(ArchiveError, match="version 3, which is newer than this package reads"):
         from_json(content, "x")
 
 

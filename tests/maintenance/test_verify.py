@@ -197,7 +197,7 @@ def test_a_coverage_that_cannot_be_read_is_named(folder, content):
 def test_a_file_of_no_period_is_named_and_left_out(node, folder):
     edit_coverage(folder, lambda c: c["files"].update({"2023-05": c["files"][SECOND]}))
     problem, *_ = verify(folder).problems
-    assert "names a period '2023-05', which is none" in problem.what
+    assert "names '2023-05' as a period, which it is not" in problem.what
     assert mend(node, folder).left.is_whole
 
 
