@@ -16,15 +16,8 @@ import pyarrow as pa
 
 from balance_analysis import defaults
 from balance_analysis.analysis.units import Units, in_units
+from balance_analysis.archive import network
 from balance_analysis.archive.accounts import count_by
-from balance_analysis.archive.network import (
-    BLOCK_HEIGHT,
-    add_heights,
-    limits_frame,
-    make_archive_filters,
-    read_archive_assets,
-    read_blocks,
-)
 from balance_analysis.archive.scan import Scan, check_columns, dask_frame
 from balance_analysis.archive.snapshot import Snapshot, with_snapshot
 from balance_analysis.archive.sql import connect
@@ -111,7 +104,7 @@ class Archive:
         They are what exports were given as `assets`, and tables that are read have them. If their
         file is damaged, that is an ArchiveDamagedError.
         """
-        return read_archive_assets(self.store)
+        return network.read_archive_assets(self.store)
 
     @takes_filters
     def read(
@@ -154,9 +147,9 @@ class Archive:
             If a filter is malformed, `columns` are not some of the table's, each once, or `start`
             is not before `end`.
         """
-        check_columns(columns, (*COLUMNS, BLOCK_HEIGHT))
-        is_tall = BLOCK_HEIGHT in columns
-        wanted = [name for name in columns if name != BLOCK_HEIGHT]
+        check_columns(columns, (*COLUMNS, network.BLOCK_HEIGHT))
+        is_tall = network.BLOCK_HEIGHT in columns
+        wanted = [name for name in columns if name != network.BLOCK_HEIGHT]
         if is_tall and "timestamp" not in wanted:
             wanted.append("timestamp")
 
@@ -165,7 +158,7 @@ class Archive:
 
         table = self._ask(read, filters)
         if is_tall:
-            add_heights(self.store, table)
+            network.add_heights(self.store, table)
         return table[list(columns)] if is_tall else table
 
     @takes_filters
@@ -201,7 +194,7 @@ class Archive:
         **filters: Unpack[FilterKeywords],
     ) -> Scan:
         """Return what `read` would read, fixed at this moment; it takes and raises the same."""
-        accounts = make_archive_filters(self.store, filters)
+        accounts = network.make_archive_filters(self.store, filters)
         return self.snapshot().scan(accounts, start, end, partial=partial)
 
     @takes_filters
@@ -321,7 +314,7 @@ class Archive:
 
         One row per block, ascending: `height` (int64) and `timestamp` (datetime64[us, UTC]).
         """
-        blocks: pd.DataFrame = read_blocks(self.store).to_pandas()
+        blocks: pd.DataFrame = network.read_blocks(self.store).to_pandas()
         return blocks
 
     def limits(self) -> pd.DataFrame:
@@ -335,7 +328,7 @@ class Archive:
             the fields of `NetworkLimits`; `extra` as JSON. Segments tell each change: there a row
             holds from the time of its block to that of the next change.
         """
-        return with_snapshot(self._state, limits_frame)
+        return with_snapshot(self._state, network.limits_frame)
 
     def connect(self) -> DuckDBPyConnection:
         """Return a DuckDB connection, in UTC, with views of what the archive holds, also in part.
@@ -406,7 +399,7 @@ class Archive:
         self, read: Callable[[Snapshot, Filters], pd.DataFrame], given: FilterKeywords
     ) -> pd.DataFrame:
         """Return what a state tells of some accounts; its attrs tell the assets, given or kept."""
-        filters = make_archive_filters(self.store, given)
+        filters = network.make_archive_filters(self.store, given)
         frame = with_snapshot(self._state, lambda snapshot: read(snapshot, filters))
         assets = given.get("assets")
         metadata = frame.attrs.get(ATTRS_KEY, {})

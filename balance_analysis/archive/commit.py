@@ -20,19 +20,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from balance_analysis.archive import layout
+from balance_analysis.archive import layout, network
 from balance_analysis.archive.accounts import combine_accounts, find_accounts
 from balance_analysis.archive.coverage import Coverage, FileEntry, Interval, to_json
 from balance_analysis.archive.datafile import NO_ROWS, decode_rows, encode_rows
 from balance_analysis.archive.manifest import ArchiveSpec, export_command
-from balance_analysis.archive.network import (
-    encode_limits,
-    note_limits,
-    read_limits,
-    to_timeline,
-    with_limits,
-    with_timeline,
-)
 from balance_analysis.archive.snapshot import Snapshot, read_snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
@@ -100,9 +92,9 @@ class Writer:
             state = replace(state, limits=limits if is_done else state.limits, pending_limits=None)
         if state.limits is not None and state.limits.sha256 is None:
             with contextlib.suppress(ArchiveDamagedError):  # what version 1 noted has no digest
-                rows = self._limits(state)
-                content = self._store.read(self.about.limits)
-                state = replace(state, limits=note_limits(rows, content) if content else None)
+                rows, content = self._limits(state), self._store.read(self.about.limits)
+                note = network.note_limits(rows, content) if content else None
+                state = replace(state, limits=note)
         if state is not self.state:
             self.amend(state)
 
@@ -113,24 +105,24 @@ class Writer:
 
     def keep_limits(self, limits: NetworkLimits) -> None:
         """Note that the network's limits are these now; ArchiveError if their file is damaged."""
-        self._put_limits(with_limits(self._limits(self.state), limits))
+        self._put_limits(network.with_limits(self._limits(self.state), limits))
 
     def keep_timeline(self, changes: Sequence[NetworkLimits], until: int) -> None:
         """Note all changes of the limits up to a moment; ArchiveError if their file is damaged."""
         known = self._limits(self.state)
-        rows = with_timeline(known, changes, until)
+        rows = network.with_timeline(known, changes, until)
         if not rows.equals(known):
             self._put_limits(rows)
 
     def restore_limits(self, seen: Iterable[Mapping[str, Any]]) -> None:
         """Write the file of the limits anew from snapshots: see `to_timeline`."""
-        self._put_limits(to_timeline(seen))
+        self._put_limits(network.to_timeline(seen))
 
     def _limits(self, state: Coverage) -> pa.Table:
-        return read_limits(Snapshot(self._store, self.about, state, ""))
+        return network.read_limits(Snapshot(self._store, self.about, state, ""))
 
     def _put_limits(self, rows: pa.Table) -> None:
-        content, note = encode_limits(rows)
+        content, note = network.encode_limits(rows)
         self.amend(replace(self.state, pending_limits=note))
         self._store.write(self.about.limits, content)
         self.amend(replace(self.state, limits=note, pending_limits=None))

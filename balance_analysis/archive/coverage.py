@@ -295,8 +295,8 @@ def _changed(value: Any, change: Callable[[Any], object]) -> Any:  # noqa: ANN40
 
 def with_checksum(content: dict[str, Any]) -> bytes:
     """Return what stands in the file: content with its own digest."""
-    told = {**content, _DIGEST: _digest(content)}
-    return msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n"
+    signed = {**content, _DIGEST: _digest(content)}
+    return msgspec.json.format(msgspec.json.encode(signed), indent=1) + b"\n"
 
 
 def _digest(content: dict[str, Any]) -> str:
@@ -313,25 +313,25 @@ def from_json(content: bytes, name: str) -> Coverage:
         If it is damaged, or of a newer version.
     """
     try:
-        told = msgspec.json.decode(content)
-        version = told["version"]
+        found = msgspec.json.decode(content)
+        version = found["version"]
         if type(version) is int and version > VERSION:
             raise ArchiveError(
                 f"{name} has version {version}, which is newer than this package reads "
                 f"({VERSION}): update balance-analysis"
             )
-        return _parsed(told)
+        return _parsed(found)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArchiveDamagedError(f"{name} is damaged ({error!r})") from error
 
 
-def _parsed(told: dict[str, Any]) -> Coverage:
+def _parsed(found: dict[str, Any]) -> Coverage:
     """Return the state that content tells."""
-    if told["version"] != 1 and told.pop(_DIGEST, None) != _digest(told):
+    if found["version"] != 1 and found.pop(_DIGEST, None) != _digest(found):
         raise ValueError("its content doesn't match its digest")
-    if not told.keys() >= _IN_ALL_VERSIONS:
-        raise ValueError(f"it lacks {', '.join(_IN_ALL_VERSIONS - told.keys())}")
-    content = _changed(told, _microseconds)
+    if not found.keys() >= _IN_ALL_VERSIONS:
+        raise ValueError(f"it lacks {', '.join(_IN_ALL_VERSIONS - found.keys())}")
+    content = _changed(found, _microseconds)
     checkpoints = {_microseconds(at): note for at, note in content["checkpoints"].items()}
     if isinstance(content.get("limits", 0), int):  # of version 1
         content["limits"] = {"snapshots": content.get("limits", 0)}

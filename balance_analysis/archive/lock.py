@@ -349,9 +349,12 @@ class _Lease:
             if "Body" in answer:
                 answer["Body"] = answer["Body"].read()
         except (BotoCoreError, ClientError) as error:
-            told = getattr(error, "response", {})
-            status = told.get("ResponseMetadata", {}).get("HTTPStatusCode")
-            if status in {_CONFLICT, _FAILED} or told.get("Error", {}).get("Code") == "NoSuchKey":
+            response = getattr(error, "response", {})
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            if (
+                status in {_CONFLICT, _FAILED}
+                or response.get("Error", {}).get("Code") == "NoSuchKey"
+            ):
                 return None
             if status == _NOT_IMPLEMENTED:
                 raise NoLockError("the store has no conditional writes") from error

@@ -110,14 +110,14 @@ def to_about(store: Store, content: bytes | None) -> ArchiveSpec:
             why = "there is no such folder"
         raise ArchiveError(f"{store.uri} is no archive: {why}; export makes one")
     try:
-        told = msgspec.json.decode(content)
-        if told["format_version"] > FORMAT_VERSION:
+        found = msgspec.json.decode(content)
+        if found["format_version"] > FORMAT_VERSION:
             raise ArchiveError(
-                f"{where} has format {told['format_version']}, which is newer than this package "
+                f"{where} has format {found['format_version']}, which is newer than this package "
                 f"reads ({FORMAT_VERSION}): update balance-analysis"
             )
-        query = {each.name: told["query"][each.name] for each in fields(Filters)}
-        how = {"partition": told["partition"], "version": told["format_version"]}
+        query = {each.name: found["query"][each.name] for each in fields(Filters)}
+        how = {"partition": found["partition"], "version": found["format_version"]}
         return msgspec.convert({"filters": query, **how}, ArchiveSpec)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArchiveDamagedError(f"{where} is damaged ({error!r}): {_EQUAL}") from error

@@ -271,8 +271,8 @@ def _end(store: Store, state: Coverage, run: Run, report: RunReport) -> None:
             for name, value in limits_row(run.limits).items()
         }
     report.rows, report.requests, report.bad_rows = run.rows, run.requests, len(run.bad_rows)
-    report.conflicts = sum(part.num_rows for part in run.conflicts)
-    rows = chain.from_iterable(part.slice(0, MOST_CONFLICTS).to_pylist() for part in run.conflicts)
+    report.conflicts = sum(table.num_rows for table in run.conflicts)
+    rows = chain.from_iterable(x.slice(0, MOST_CONFLICTS).to_pylist() for x in run.conflicts)
     report.conflicting_rows = [
         {**row, "timestamp": _iso(row["timestamp"]), "balance": str(row["balance"])}
         for row in islice(rows, MOST_CONFLICTS)

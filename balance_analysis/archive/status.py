@@ -105,8 +105,8 @@ class ArchiveStatus(Record):
         content = asdict(self)
         about, size = content.pop("about"), content.pop("size")
         age = None if self.age is None else self.age.total_seconds()
-        told = {"query": about["filters"], "partition": about["partition"]}
-        return {**content, **told, "bytes": size, "age_seconds": age}
+        bound = {"query": about["filters"], "partition": about["partition"]}
+        return {**content, **bound, "bytes": size, "age_seconds": age}
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         yield "archive", self.uri

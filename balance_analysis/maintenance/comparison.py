@@ -254,15 +254,15 @@ def _periods(
         table = to_frame(pa.Table.from_batches(rows))
         return len(rows), (start, end), table, moved.rename(columns={"balance": "net"})
 
-    for segment, part in iter_rows(stretch.segments, about.filters):
-        begins = layout.period_of(int(part.times[0]), about.partition)
+    for segment, found in iter_rows(stretch.segments, about.filters):
+        begins = layout.period_of(int(found.times[0]), about.partition)
         if rows and begins != period:
             yield whole()
             rows, flows = [], []
         if not rows:
-            start, period = end or int(part.times[0]), begins
-        end = int(part.times[-1]) + 1
-        rows.append(part.rows)
+            start, period = end or int(found.times[0]), begins
+        end = int(found.times[-1]) + 1
+        rows.append(found.rows)
         flows.append(read_flows(segment, accounts))
     yield whole()
 
