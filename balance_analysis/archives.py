@@ -101,8 +101,8 @@ class Archive:
     def assets(self) -> Assets:
         """Return what the assets are called and how many decimals they have; maybe of none.
 
-        They are what exports were given as `assets`, and tables that are read have them. If their
-        file is damaged, that is an ArchiveDamagedError.
+        Exports were given them as `assets`, and tables that are read carry them. A damaged file
+        raises ArchiveDamagedError.
         """
         return network.read_archive_assets(self.store)
 
@@ -136,8 +136,8 @@ class Archive:
         -------
         pandas.DataFrame
             The table, as of `load_balance_changes`; its attrs tell the assets, and which parts of
-            the interval are known: those that are complete. Of fewer columns, rows stand as the
-            files have them: by time of the file, then by party.
+            the interval are known: those that are complete. With fewer columns, rows keep the order
+            of the files: by period, then by party.
 
         Raises
         ------
@@ -219,8 +219,8 @@ class Archive:
             (datetime64[us, UTC]; or month, or hour: what the archive has files of), so divisions
             are known and `.loc["2023-04-01":"2023-04-07"]` reads seven days. Categories are those
             of each partition, unknown to dask until `categorize(columns=ACCOUNT_KEY)` has looked.
-            Of dask's reductions, those of `groupby` know decimals; else use `map_partitions`, or
-            the functions of `cluster`. `to_parquet` wants `schema=None`.
+            dask's reductions of `groupby` handle decimals; for others use `map_partitions`, or the
+            functions of `cluster`. `to_parquet` needs `schema=None`.
         """
         check_columns(columns)
         return dask_frame(self.scan(start=start, end=end, partial=partial, **filters), columns)
@@ -310,7 +310,7 @@ class Archive:
         return count_by(self.accounts(partial=partial, **filters), "market_id")
 
     def blocks(self) -> pd.DataFrame:
-        """Return the network's blocks, as the segments told that were imported; maybe none.
+        """Return the network's blocks that imported segments tell of; maybe none.
 
         One row per block, ascending: `height` (int64) and `timestamp` (datetime64[us, UTC]).
         """
@@ -325,8 +325,8 @@ class Archive:
         pandas.DataFrame
             One row for each distinct snapshot, in the order in which they were seen: `first_seen`
             and `last_seen` (datetime64[us, UTC]), `source` (the node), `block_height` (Int64), and
-            the fields of `NetworkLimits`; `extra` as JSON. Segments tell each change: there a row
-            holds from the time of its block to that of the next change.
+            the fields of `NetworkLimits`; `extra` as JSON. A row from segments, which tell each
+            change, holds from the time of its block to that of the next change.
         """
         return with_snapshot(self._state, network.limits_frame)
 

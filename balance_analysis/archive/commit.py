@@ -28,6 +28,7 @@ from balance_analysis.archive.manifest import ArchiveSpec, export_command
 from balance_analysis.archive.snapshot import Snapshot, read_snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
+from balance_analysis.files.parquet import encode_parquet
 from balance_analysis.frame import to_frame
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, NetworkLimits
@@ -105,7 +106,9 @@ class Writer:
 
     def keep_limits(self, limits: NetworkLimits) -> None:
         """Note that the network's limits are these now; ArchiveError if their file is damaged."""
-        self._put_limits(network.with_limits(self._limits(self.state), limits))
+        self._put_limits(
+            network.to_timeline([*self._limits(self.state).to_pylist(), network.limits_row(limits)])
+        )
 
     def keep_timeline(self, changes: Sequence[NetworkLimits], until: int) -> None:
         """Note all changes of the limits up to a moment; ArchiveError if their file is damaged."""
@@ -122,7 +125,8 @@ class Writer:
         return network.read_limits(Snapshot(self._store, self.about, state, ""))
 
     def _put_limits(self, rows: pa.Table) -> None:
-        content, note = network.encode_limits(rows)
+        content = encode_parquet(rows)
+        note = network.note_limits(rows, content)
         self.amend(replace(self.state, pending_limits=note))
         self._store.write(self.about.limits, content)
         self.amend(replace(self.state, limits=note, pending_limits=None))

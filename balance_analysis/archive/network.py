@@ -101,11 +101,6 @@ def limits_frame(snapshot: Snapshot) -> pd.DataFrame:
     return frame
 
 
-def with_limits(rows: pa.Table, limits: NetworkLimits) -> pa.Table:
-    """Return the snapshots with one that was seen after them."""
-    return to_timeline([*rows.to_pylist(), limits_row(limits)])
-
-
 def with_timeline(rows: pa.Table, changes: Sequence[NetworkLimits], until: int) -> pa.Table:
     """Return snapshots with all changes of the limits up to a moment in the place of those then.
 
@@ -146,12 +141,6 @@ def to_timeline(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
         else:
             rows.append(new)
     return pa.Table.from_pylist(rows, _LIMITS)
-
-
-def encode_limits(rows: pa.Table) -> tuple[bytes, LimitsNote]:
-    """Return snapshots as the content of their file, and what is noted of it."""
-    content = encode_parquet(rows)
-    return content, note_limits(rows, content)
 
 
 def note_limits(rows: pa.Table, content: bytes) -> LimitsNote:

@@ -219,10 +219,10 @@ class Problem:
     Attributes
     ----------
     kind
-        "rows" (a file of balance changes), "coverage", "checkpoint", "limits", "assets",
-        "difference" (from what a node says), "interrupted" (a run that was cut off, or is under
-        way), "leftover" (of an interrupted write), "stranger" (a file that is no part of an
-        archive).
+        "rows" (a file of balance changes), "coverage", "checkpoint", "limits", "assets", "blocks",
+        "difference" (from what a node or segments say), "ledger" (a change that segments' ledger
+        has otherwise), "interrupted" (a run that was cut off, or is under way), "leftover" (of an
+        interrupted write), "stranger" (a file that is no part of an archive).
     what
         What is wrong, in words.
     where
