@@ -148,18 +148,8 @@ class Archive:
             is not before `end`.
         """
         check_columns(columns, (*COLUMNS, network.BLOCK_HEIGHT))
-        is_tall = network.BLOCK_HEIGHT in columns
-        wanted = [name for name in columns if name != network.BLOCK_HEIGHT]
-        if is_tall and "timestamp" not in wanted:
-            wanted.append("timestamp")
-
-        def read(snapshot: Snapshot, only: Filters) -> pd.DataFrame:
-            return snapshot.read(only, wanted, start=start, end=end, partial=partial)
-
-        table = self._ask(read, filters)
-        if is_tall:
-            network.add_heights(self.store, table)
-        return table[list(columns)] if is_tall else table
+        how = {"start": start, "end": end, "partial": partial}
+        return self._ask(lambda x, only: network.read_rows(x, only, columns, **how), filters)
 
     @takes_filters
     def iter_batches(

@@ -264,11 +264,21 @@ def heights_at(blocks: pa.Table, times: NDArray[np.int64]) -> pa.Array:
     return pa.array(blocks["height"].to_numpy()[places], mask=known[places] != times)
 
 
-def add_heights(store: Store, table: pd.DataFrame) -> None:
-    """Add the column `block_height` to rows."""
+def read_rows(
+    snapshot: Snapshot,
+    filters: Filters,
+    columns: Sequence[str],
+    **how: Any,  # noqa: ANN401 - as of `Snapshot.read`
+) -> pd.DataFrame:
+    """Return balance changes as `Snapshot.read`, with `block_height` if that is a column."""
+    if BLOCK_HEIGHT not in columns:
+        return snapshot.read(filters, columns, **how)
+    wanted = [name for name in dict.fromkeys([*columns, "timestamp"]) if name != BLOCK_HEIGHT]
+    table = snapshot.read(filters, wanted, **how)
     times = table["timestamp"].dt.tz_localize(None).to_numpy("M8[us]").view(np.int64)
-    heights = heights_at(read_blocks(store), times)
+    heights = heights_at(read_blocks(snapshot.store), times)
     table[BLOCK_HEIGHT] = heights.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+    return table[list(columns)]
 
 
 def time_of_block(store: Store, height: int) -> int:
