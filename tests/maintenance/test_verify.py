@@ -84,7 +84,7 @@ CHECKPOINTS = [
     (delete_checkpoint, "is missing"),
     (
         change_a_balance_of_the_checkpoint,
-        "is not what the rows before 2023-05-01T00:00Z make",
+        "is not what the rows before 2023-05-01T00:00Z add up to",
     ),
     (drop_an_account_from_the_checkpoint, "is not what the rows before"),
     (make_balances_of_the_checkpoint_floats, "column balance is double"),
