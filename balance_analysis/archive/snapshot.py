@@ -153,7 +153,7 @@ class Snapshot:
         gaps = state.missing(start, end)
         if not gaps:
             return
-        why = "may lack rows that the node had forgotten when it was asked"
+        why = "is unproven: the node may have forgotten rows of it before it was asked"
         if state.missing(*gaps[0], proven=False):
             why = "is not covered; an export that fills gaps asks for it"
         if state.intervals and gaps[0][0] >= state.intervals[-1].end:
