@@ -51,7 +51,7 @@ def connect(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnectio
         raise ModuleNotFoundError(said, name=error.name) from error
     store, about, state = snapshot.store, snapshot.about, snapshot.coverage
     if lost := snapshot.lost_files():
-        said = f"{store.uri}: {list_text(lost)} missing or truncated; `verify` tells more"
+        said = f"{store.uri} lacks {list_text(lost)}, or has only a part; `verify` tells more"
         raise ArchiveDamagedError(said)
     connection: DuckDBPyConnection = duckdb.connect()
     connection.execute("set TimeZone = 'UTC'")
