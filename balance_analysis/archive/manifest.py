@@ -182,6 +182,13 @@ def write_about(store: Store, about: ArchiveSpec) -> None:
     store.write(layout.ABOUT, (json.dumps(content, indent=1) + "\n").encode())
 
 
+def to_state(
+    store: Store, about: bytes | None, coverage: bytes | None
+) -> tuple[ArchiveSpec, Coverage]:
+    """Return what an archive is bound to, and what it holds, as its two files tell."""
+    return to_about(store, about), to_coverage(store, coverage)
+
+
 def to_coverage(store: Store, content: bytes | None) -> Coverage:
     """Return what an archive holds, as its file tells.
 
@@ -238,7 +245,7 @@ def noted_files(about: ArchiveSpec, state: Coverage) -> dict[str, Notes]:
 
 def noted_now(store: Store) -> dict[str, Notes]:
     """Return what each file may be by now."""
-    return noted_files(read_about(store), to_coverage(store, store.read(layout.COVERAGE)))
+    return noted_files(*to_state(store, store.read(layout.ABOUT), store.read(layout.COVERAGE)))
 
 
 def check_not_replaced(store: Store, name: str, notes: Notes) -> None:

@@ -247,9 +247,8 @@ def read_snapshot(store: Store) -> Snapshot:
     version = hashlib.sha256((about or b"") + b"\0" + (coverage or b"")).hexdigest()[:16]
 
     def parse() -> tuple[tuple[manifest.ArchiveSpec, Coverage], int]:
-        bound = manifest.to_about(store, about)
-        state = manifest.to_coverage(store, coverage)
-        return (bound, state), len(state.files) + 1
+        found = manifest.to_state(store, about, coverage)
+        return found, len(found[1].files) + 1
 
     bound, state = _PARSED.get(version, parse)
     return Snapshot(store, bound, state, version)
