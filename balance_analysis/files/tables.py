@@ -36,7 +36,6 @@ _EXCEL_TEXT: Final = 32_767
 """What a sheet of Excel holds, its header included, a number in it, and a cell."""
 
 _EXCEL_WIDTH: Final = 20
-_EXCEL: Final = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
 
 _SPECIAL: Final = re.compile(r'[",\r\n]')
 _RUN: Final = r"^([=+\-@\t\r\n])"
@@ -224,19 +223,27 @@ def _write_excel(rows: pa.Table, file: BinaryIO) -> None:
     columns = [_to_excel(field.name, rows[field.name]) for field in rows.schema]
     xlsxwriter = importlib.import_module("xlsxwriter")
     content = io.BytesIO()  # as a zip can't be ended in order when its disk has failed
-    with xlsxwriter.Workbook(content, _EXCEL) as book:
+    with xlsxwriter.Workbook(content, {"in_memory": True}) as book:
         # The same rows give the same bytes.
         book.set_properties({"created": dt.datetime(1980, 1, 1)})  # noqa: DTZ001 - as Excel has it
         sheet, plain = book.add_worksheet(), book.add_format()
         whole = book.add_format({"num_format": "0"})
         moment = book.add_format({"num_format": "yyyy-mm-dd hh:mm:ss"})
         sheet.freeze_panes(1, 0)
+        write = {
+            **dict.fromkeys([dt.date, dt.datetime], sheet.write_datetime),
+            **dict.fromkeys([int, float], sheet.write_number),
+            bool: sheet.write_boolean,
+            str: sheet.write_string,
+            type(None): sheet.write_blank,
+        }
         for place, (name, column) in enumerate(columns):
             is_moment = pa.types.is_temporal(column.type)
-            form = moment if is_moment else whole if pa.types.is_integer(column.type) else plain
+            form = moment if is_moment else whole if pa.types.is_integer(column.type) else None
             sheet.set_column(place, place, _EXCEL_WIDTH)
-            # Formats are given to empty cells too, or a row of these would not be there.
-            sheet.write_column(0, place, map(_to_cell, [name, *column.to_pylist()]), form)
+            for row, value in enumerate(map(_to_cell, [name, *column.to_pylist()])):
+                # An empty cell has a format, or a row of these would not be there.
+                write[type(value)](row, place, value, plain if value is None else form)
     file.write(content.getbuffer())
 
 
