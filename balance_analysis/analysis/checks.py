@@ -153,9 +153,9 @@ def merge_duplicates(table: pd.DataFrame) -> pd.DataFrame:
     return table.loc[np.append(True, ~repeated)].reset_index(drop=True)
 
 
-def microseconds(table: pd.DataFrame) -> NDArray[np.int64]:
-    """Return the timestamps of a table as microseconds since 1970-01-01 UTC."""
-    return table["timestamp"].to_numpy(dtype="M8[us]").view(np.int64)
+def microseconds(table: pd.DataFrame, name: str = "timestamp") -> NDArray[np.int64]:
+    """Return a table's column of moments as microseconds since 1970-01-01 UTC."""
+    return table[name].to_numpy(dtype="M8[us]").view(np.int64)
 
 
 def _check_columns(table: pd.DataFrame) -> None:

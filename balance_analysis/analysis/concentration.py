@@ -26,7 +26,7 @@ from balance_analysis.analysis.grid import (
 )
 from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.int128 import integers_of, take, to_balances
-from balance_analysis.analysis.steps import Steps, as_of, check_fits
+from balance_analysis.analysis.steps import Steps, as_of, check_fits, name_of
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.totals import make_groups, sum_at
 from balance_analysis.analysis.units import Units, in_units
@@ -220,7 +220,7 @@ def concentration(
 
     def name(cell: int) -> str:
         group, point = divmod(cell, len(points))
-        return f"the total of {groups.name(group)} at {moment_text(int(points[point]))}"
+        return f"the total of {name_of(groups.ids, group)} at {moment_text(int(points[point]))}"
 
     check_fits(too_large, name)
     measures = {

@@ -67,7 +67,7 @@ def cut_between(
     0 2023-04-03 00:00:00+00:00        7      2
     """
     history = open_history(table, opening)
-    edges = history.over(start=start, end=end)[1].edges
+    edges = history.grid(start=start, end=end).edges
     begin, stop = (int(edges[0]), int(edges[-1])) if len(edges) else (0, 1)
     if start is None and history.known:
         begin = min(begin, history.known[0][0])

@@ -14,7 +14,14 @@ from balance_analysis.analysis.balances import Layout, check_layout, wide_frame
 from balance_analysis.analysis.flow_runs import AMOUNTS, COUNTS, account_flows
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, check_cells, to_times
 from balance_analysis.analysis.history import History, are_known, open_history
-from balance_analysis.analysis.steps import Columns, Steps, check_fits, map_blocks, step_deltas
+from balance_analysis.analysis.steps import (
+    Columns,
+    Steps,
+    check_fits,
+    map_blocks,
+    name_of,
+    step_deltas,
+)
 from balance_analysis.analysis.totals import make_groups
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.known import Stated
@@ -196,7 +203,7 @@ def flows(
     if value not in (*AMOUNTS, *COUNTS):
         raise ValueError(f"value must be one of {[*AMOUNTS, *COUNTS]}, not {value!r}")
     history = open_history(table, opening, known)
-    _, grid = history.over(freq, start=start, end=end, tz=tz)
+    grid = history.grid(freq, start=start, end=end, tz=tz)
     if layout == "long":
         return in_units(sum_flows(history, grid, by), units, history.attrs)
     ids = make_groups(history.accounts, by).ids
@@ -221,7 +228,9 @@ def sum_flows(
     if np.any(cells[1:] <= cells[:-1]):
         cells, places = _used_cells(cells, len(groups) * len(grid))
         group, period = np.divmod(cells, max(len(grid), 1))
-        found = _add_up(found, places, lambda cell: f"a flow of {groups.name(int(group[cell]))}")
+        found = _add_up(
+            found, places, lambda cell: f"a flow of {name_of(groups.ids, int(group[cell]))}"
+        )
     is_whole = are_known(history.known, grid.edges[:-1], grid.edges[1:])
     counts: dict[str, Any] = {what: found[what] for what in COUNTS}
     if full:

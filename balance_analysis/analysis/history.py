@@ -100,21 +100,35 @@ class History:
     ) -> tuple[Steps, Grid]:
         """Return the accounts, as far as they are known, and the periods that are asked for.
 
+        See `grid`.
+        """
+        grid = self.grid(freq, start=start, end=end, tz=tz)
+        return self._known_steps(int(max(grid.edges[-1:], default=NEVER))), grid
+
+    def grid(
+        self,
+        freq: Frequency | Grid | None = None,
+        *,
+        start: Instant | None = None,
+        end: Instant | None = None,
+        tz: Zone | None = None,
+    ) -> Grid:
+        """Return the periods that are asked for.
+
         Parameters
         ----------
         freq, start, end, tz
-            See `make_grid`; `freq` may be a grid that was made before.
+            See `make_grid`; a grid that was made before is returned as it is.
 
         Raises
         ------
         ValueError
-            If the grid can't be made.
+            If there is no such grid.
         """
-        grid = freq
-        if not isinstance(grid, Grid):
-            extent = self.steps.extent
-            grid = make_grid(extent, freq=grid, start=start, end=end, tz=tz, known=self.known)
-        return self._known_steps(int(max(grid.edges[-1:], default=NEVER))), grid
+        if isinstance(freq, Grid):
+            return freq
+        extent = self.steps.extent
+        return make_grid(extent, freq=freq, start=start, end=end, tz=tz, known=self.known)
 
     def select(self, is_wanted: NDArray[np.bool_]) -> History:
         """Return the history of some of the accounts, of which as much is known as before."""

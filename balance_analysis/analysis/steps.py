@@ -136,7 +136,7 @@ class Steps:
 
     def name(self, number: int) -> str:
         """Return how an account is called in a message."""
-        return ", ".join(f"{name}={self.accounts[name].iloc[number]!r}" for name in ACCOUNT_KEY)
+        return name_of(self.accounts, number)
 
     def name_row(self, row: int) -> str:
         """Return of which account and when a row is, for a message."""
@@ -203,6 +203,11 @@ def map_parallel(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
         return [function(item) for item in items]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(function, items))
+
+
+def name_of(ids: pd.DataFrame, number: int) -> str:
+    """Return how an account or a group is called in a message, by its ids."""
+    return ", ".join(f"{name}={ids[name].iloc[number]!r}" for name in ids)
 
 
 def take_ids(ids: pd.DataFrame, places: NDArray[np.integer[Any]]) -> dict[str, pd.Categorical]:

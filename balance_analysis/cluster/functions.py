@@ -12,13 +12,14 @@ import pandas as pd
 from balance_analysis import defaults
 from balance_analysis.analysis import flows as changes
 from balance_analysis.analysis import statistics, summary
+from balance_analysis.analysis import totals as sums
 from balance_analysis.analysis.balances import balance_series
 from balance_analysis.analysis.grid import Frequency, Zone
 from balance_analysis.analysis.totals import group_names
 from balance_analysis.archive.status import VerifyReport
 from balance_analysis.archive.store import Store
 from balance_analysis.archives import Archive
-from balance_analysis.cluster.combine import Totals, add_flows
+from balance_analysis.cluster.combine import add_up, in_order, total_changes, totals_of
 from balance_analysis.cluster.tasks import Options, make_job, running, takes_options
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.load.request import Report
@@ -80,10 +81,10 @@ def series(
     bounds: dict[str, Any] = {"start": start, "end": end, "tz": tz}
     if freq is None:
         work = partial(balance_series, **bounds, layout="long")
-        return job.by_account(work, cells=0, moments=job.moments)
+        return job.gather(work, in_order, cells=0, moments=job.moments)
     grid = job.grid(freq=freq, **bounds)
     work = partial(balance_series, freq=grid, layout="long")
-    return job.by_account(work, cells=len(grid.points), moments=grid.edges[1:-1])
+    return job.gather(work, in_order, cells=len(grid.points), moments=grid.edges[1:-1])
 
 
 @takes_options
@@ -121,7 +122,7 @@ def time_weighted_average(
     job = make_job(archive, options, opening=opening, to=to)
     grid = job.grid(freq=freq, start=start, end=end, tz=tz)
     work = partial(statistics.time_weighted_average, freq=grid)
-    return job.by_account(work, cells=len(grid), moments=grid.edges[1:-1])
+    return job.gather(work, in_order, cells=len(grid), moments=grid.edges[1:-1])
 
 
 @takes_options
@@ -161,7 +162,7 @@ def summarize_accounts(
     edges = [from_microseconds(int(edge)) for edge in grid.edges]
     bounds: dict[str, Any] = {"start": edges[0], "end": edges[-1]} if len(grid) else {}
     work = partial(summary.summarize_accounts, **bounds)
-    return job.by_account(work, cells=1, moments=grid.edges[:0])
+    return job.gather(work, in_order, cells=1, moments=grid.edges[:0])
 
 
 @takes_options
@@ -203,10 +204,14 @@ def flows(
     job = make_job(archive, options, opening=opening, to=to)
     grid: Any = job.grid(freq=freq, start=start, end=end, tz=tz)
     work = partial(changes.flows, freq=grid, by=names)
-    how: dict[str, Any] = {"cells": len(grid), "moments": grid.edges[1:-1]}
-    if {*ACCOUNT_KEY} <= {*names}:
-        return job.by_account(work, names, **how)
-    return job.result(add_flows(list(job.each_slice(work, **how)), names))
+    is_by_account = {*ACCOUNT_KEY} <= {*names}
+    return job.gather(
+        work,
+        partial(in_order if is_by_account else add_up, names=names),
+        cells=len(grid),
+        moments=grid.edges[1:-1],
+        is_by_account=is_by_account,
+    )
 
 
 @takes_options
@@ -248,10 +253,15 @@ def totals(
     names = group_names(by)
     job = make_job(archive, options, opening=opening, to=to)
     grid = job.grid(freq=freq, start=start, end=end, tz=tz)
-    work = Totals(names, grid, is_at_changes=freq is None, from_start=start is not None)
-    moments = job.moments if freq is None else grid.edges[1:-1]
-    slices = job.each_slice(work.of_slice, cells=len(grid.points), moments=moments)
-    return job.result(work.add(list(slices)))
+    work: Any = partial(sums.totals, by=names, freq=grid)
+    combine: Any = partial(add_up, names=names)
+    moments = grid.edges[1:-1]
+    if freq is None:
+        work = partial(total_changes, by=names, grid=grid)
+        combine = partial(totals_of, names=names, from_start=start is not None)
+        moments = job.moments
+    cells = len(grid.points)
+    return job.gather(work, combine, cells=cells, moments=moments, is_by_account=False)
 
 
 def verify(
