@@ -35,13 +35,7 @@ from balance_analysis.errors import CheckError
 from balance_analysis.frame import to_amounts
 from balance_analysis.known import Known, Stated, has_nothing_before, known_of, to_known
 from balance_analysis.row_counts import deselected, lost_rows
-from balance_analysis.schema import (
-    ACCOUNT_KEY,
-    ATTRS_KEY,
-    COLUMNS,
-    Instant,
-    to_microseconds,
-)
+from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
 from balance_analysis.spans import between
 from balance_analysis.text import moment_text
 

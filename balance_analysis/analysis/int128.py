@@ -8,14 +8,13 @@ least first: the caller chooses the width such that no sum of digits leaves 62 b
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from balance_analysis.schema import BALANCE_DIGITS
 
@@ -34,15 +33,6 @@ def words_of(amounts: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.int64]
         return np.empty((0, 2), np.int64)
     words = np.frombuffer(whole.buffers()[1], np.int64).reshape(-1, 2)
     return words[whole.offset : whole.offset + len(whole)]
-
-
-def make_room(*shape: int, dtype: DTypeLike = np.int64) -> NDArray[Any]:
-    """Return an array to be filled: large ones in Arrow's memory, which is not cleared each time.
-
-    For words, the shape is how many, and 2.
-    """
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    return np.ndarray(shape, dtype, buffer=pa.allocate_buffer(size))
 
 
 def words_from(values: Sequence[int]) -> NDArray[np.int64]:
@@ -70,26 +60,10 @@ def repeat_places(counts: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     return np.repeat(some, counts[some])
 
 
-def take(
-    values: NDArray[np.int64],
-    positions: NDArray[np.integer[Any]],
-    *,
-    out: NDArray[np.int64] | None = None,
-) -> NDArray[np.int64]:
-    """Return the amounts, or plain numbers, at these positions, in `out` if it is given."""
-    mode: Literal["raise", "clip"] = "raise" if out is None else "clip"  # else numpy copies `out`
-    if values.ndim == 1:
-        return values.take(positions, out=out, mode=mode)
-    target = None if out is None else _single(out)
-    return _joined(_single(values).take(positions, out=target, mode=mode))
-
-
-def _single(words: NDArray[np.int64]) -> NDArray[Any]:
-    return np.ascontiguousarray(words).view(_ONE_AMOUNT)[:, 0]
-
-
-def _joined(amounts: NDArray[Any]) -> NDArray[np.int64]:
-    return amounts.view(np.int64).reshape(-1, 2)
+def take(values: NDArray[np.int64], positions: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """Return the amounts at these positions."""
+    amounts = np.ascontiguousarray(values).view(_ONE_AMOUNT)[:, 0]
+    return amounts.take(positions).view(np.int64).reshape(-1, 2)
 
 
 def is_zero(words: NDArray[np.int64]) -> NDArray[np.bool_]:

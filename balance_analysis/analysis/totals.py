@@ -6,7 +6,7 @@ import datetime as dt
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -139,7 +139,7 @@ def sums_frame(groups: Groups, sums: Sums, zone: dt.tzinfo) -> pd.DataFrame:
     """Return sums as the columns of `totals`."""
     return pd.DataFrame(
         {
-            **groups.columns(sums.groups),
+            **take_ids(groups.ids, sums.groups),
             "timestamp": to_times(sums.times, zone),
             "total": sums.total,
             "known": sums.known,
@@ -328,14 +328,6 @@ class Groups:
     def sizes(self) -> NDArray[np.int64]:
         """How many accounts each group has."""
         return np.bincount(self.numbers, minlength=len(self))
-
-    def columns(self, numbers: NDArray[np.integer[Any]]) -> dict[str, pd.Categorical]:
-        """Return the ids of groups by their numbers, as columns."""
-        return take_ids(self.ids, numbers)
-
-    def repeat_columns(self, count: int) -> dict[str, pd.Categorical]:
-        """Return the ids of each group so many times, as columns."""
-        return self.columns(np.repeat(np.arange(len(self)), count))
 
 
 def make_groups(
