@@ -9,8 +9,7 @@ import pandas as pd
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.history import History, open_history
-from balance_analysis.known import NOTHING_BEFORE_KEY, note_known
-from balance_analysis.row_counts import ROWS_KEY, note_rows
+from balance_analysis.known import NOTHING_BEFORE_KEY, ROWS_KEY, note_known, note_rows
 from balance_analysis.schema import ATTRS_KEY, Instant, from_microseconds
 from balance_analysis.spans import clipped
 from balance_analysis.text import iso_text

@@ -4,7 +4,7 @@ It is the one way in: `open_history` checks and sorts the rows and puts the open
 them, once. Whatever is computed or drawn takes that. A balance that was seen at one moment is known
 at a later one if every change between the two is in the table: see `balance_analysis.known`. A
 table that states nothing is taken at its word. Of one that rows were taken out of, nothing is known
-but the rows that are left: see `balance_analysis.row_counts`.
+but the rows that are left: see `balance_analysis.known`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.checks import (
+    check_opening,
     is_typed,
     merge_duplicates,
     microseconds,
@@ -33,8 +34,15 @@ from balance_analysis.analysis.steps import ALWAYS, NEVER, Steps
 from balance_analysis.assets import Assets, assets_in
 from balance_analysis.errors import CheckError
 from balance_analysis.frame import to_amounts
-from balance_analysis.known import Known, Stated, has_nothing_before, known_of, to_known
-from balance_analysis.row_counts import deselected, lost_rows
+from balance_analysis.known import (
+    Known,
+    Stated,
+    deselected,
+    has_nothing_before,
+    known_of,
+    lost_rows,
+    to_known,
+)
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
 from balance_analysis.spans import between
 from balance_analysis.text import moment_text
@@ -231,8 +239,8 @@ def _known_now(table: pd.DataFrame, steps: Steps) -> Known | None:
     if lost is None:
         return known_of(table)
     logger.warning(
-        "the table lost %s since it was made, so nothing is known but the rows that are left; to "
-        "cut it in time, write cut, opening = table.balances.between(start, end)",
+        "the table lost %s since it was made, so only the rows that are left are known. To cut a "
+        "table in time, use: cut, opening = table.balances.between(start, end)",
         lost,
     )
     return ()
@@ -273,30 +281,6 @@ def _is_ascending(accounts: pd.DataFrame) -> bool:
         is_less |= tied & (codes[:-1] < codes[1:])
         tied &= codes[:-1] == codes[1:]
     return bool(is_less.all())
-
-
-def check_opening(opening: pd.DataFrame) -> pd.DataFrame:
-    """Return the accounts of opening balances, as text, if they are such.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is no frame, lacks a column or an id, or has an account twice.
-    """
-    if not isinstance(opening, pd.DataFrame):
-        raise TypeError(f"opening must be a pandas DataFrame, not {type(opening).__name__}")
-    missing = [name for name in (*ACCOUNT_KEY, "balance") if name not in opening]
-    if missing:
-        raise ValueError(
-            f"opening has no column {', '.join(missing)}; balance_at makes such frames"
-        )
-    keys = opening[ACCOUNT_KEY].astype("str")
-    if keys.isna().to_numpy().any():
-        raise ValueError("opening has an account with a missing id; no market is '', not missing")
-    if keys.duplicated().any():
-        twice = keys.loc[keys.duplicated()].iloc[0].to_dict()
-        raise ValueError(f"opening has more than one balance of the account {twice}")
-    return keys
 
 
 def _with_opening(steps: Steps, opening: pd.DataFrame) -> Steps:

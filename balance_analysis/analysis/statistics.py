@@ -294,9 +294,9 @@ def time_weighted_average(
     lacking = len(is_known) - np.count_nonzero(is_known)
     if not partial and 2 * lacking > len(is_known):
         logger.warning(
-            "%s of %s are unknown, as a balance is unknown in a part of the period: before the "
-            "account's first row, or where the table doesn't know every change; opening= tells "
-            "what was before, and partial=True averages the known part",
+            "%s of %s are unknown, because the balance is unknown in a part of the period: before "
+            "the account's first row, or where changes may be missing. opening= tells what was "
+            "before; partial=True averages the known part",
             f"{lacking:,}",
             count_text(len(is_known), "average"),
         )

@@ -34,8 +34,7 @@ from balance_analysis.archive.store import Store
 from balance_analysis.errors import IncompleteError, SnapshotGoneError
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of
-from balance_analysis.known import Known, note_known
-from balance_analysis.row_counts import note_rows
+from balance_analysis.known import Known, note_known, note_rows
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, Instant, to_bounds, to_microseconds
 from balance_analysis.spans import EVER, Span, clipped, joined

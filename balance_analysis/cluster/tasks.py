@@ -21,9 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from balance_analysis.analysis.checks import microseconds
+from balance_analysis.analysis.checks import check_opening, microseconds
 from balance_analysis.analysis.grid import check_cells, make_grid, memory
-from balance_analysis.analysis.history import check_opening
 from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.archive.accounts import (
     FILE_KEY,

@@ -15,6 +15,7 @@ from balance_analysis import defaults
 from balance_analysis.assets import Assets, note_assets, read_assets
 from balance_analysis.errors import BalanceAnalysisError
 from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
+from balance_analysis.known import note_rows
 from balance_analysis.load.request import OnBadRows, Report, make_request
 from balance_analysis.load.stream import Load
 from balance_analysis.node.client import Client
@@ -148,7 +149,6 @@ class PartialLoad:
             error.add_note("What has come is kept: error.resume() loads what is missing.")
             raise
         from balance_analysis.merge import merge  # noqa: PLC0415 - pandas is heavy
-        from balance_analysis.row_counts import note_rows  # noqa: PLC0415 - likewise
 
         self._sort(at_least=0)
         table = merge(self.parts)
