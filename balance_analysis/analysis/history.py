@@ -10,8 +10,7 @@ but the rows that are left: see `balance_analysis.known`.
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -295,22 +294,51 @@ def _with_opening(steps: Steps, opening: pd.DataFrame) -> Steps:
             added[account] = (time, balance)
         elif balance is not None:
             _check_agrees(steps, numbers[account], time, balance)
-    opened, accounts = sorted(added), sorted({*known, *added})
+    accounts, opened = sorted({*known, *added}), sorted(added)
     sizes = dict(zip(known, np.diff(steps.bounds).tolist(), strict=True))
-    counts = [sizes.get(account, 0) + (account in added) for account in accounts]
-    places = np.array([bisect_left(known, account) for account in opened], np.int64)
-    positions = steps.bounds[places]
-    return Steps(
+    return _insert(
+        steps,
         pd.DataFrame(accounts, columns=ACCOUNT_KEY, dtype="str").astype("category"),
-        np.append(0, np.cumsum(counts, dtype=np.int64)),
-        np.insert(steps.times, positions, [added[account][0] for account in opened]),
-        np.insert(
-            steps.words,
-            positions,
-            int128.words_from([added[account][1] for account in opened]),
-            axis=0,
-        ),
-        np.insert(steps.is_row, positions, False),
+        np.array([sizes.get(account, 0) for account in accounts], np.int64),
+        np.array([account in added for account in accounts], bool),
+        [added[account][0] for account in opened],
+        int128.words_from([added[account][1] for account in opened]),
+    )
+
+
+def _from_nothing(steps: Steps) -> Steps:
+    """Return steps of which each account held nothing before its first row."""
+    begins_with_row = steps.is_row[steps.heads]
+    return _insert(steps, steps.accounts, np.diff(steps.bounds), begins_with_row, ALWAYS, 0)
+
+
+def _insert(  # noqa: PLR0917 - what is inserted, account by account
+    steps: Steps,
+    accounts: pd.DataFrame,
+    sizes: NDArray[np.int64],
+    is_opened: NDArray[np.bool_],
+    times: Sequence[int] | int,
+    words: NDArray[np.int64] | int,
+) -> Steps:
+    """Return steps with a balance before the others of some of their accounts.
+
+    Parameters
+    ----------
+    steps
+        The steps.
+    accounts, sizes
+        Their accounts, and new ones, and how many steps each has so far.
+    is_opened, times, words
+        Before which accounts a balance is to stand; from when on each holds, and each one.
+    """
+    bounds = np.append(0, np.cumsum(sizes))
+    places = bounds[:-1][is_opened]
+    return Steps(
+        accounts,
+        bounds + np.append(0, np.cumsum(is_opened)),
+        np.insert(steps.times, places, times),
+        np.insert(steps.words, places, words, axis=0),
+        np.insert(steps.is_row, places, False),
     )
 
 
@@ -334,19 +362,6 @@ def _opened_at(opening: pd.DataFrame | None, known: Known | None) -> int:
     if at is not None:
         return to_microseconds(at)
     return known[0][0] if known else ALWAYS + 1
-
-
-def _from_nothing(steps: Steps) -> Steps:
-    """Return steps of which each account held nothing before its first row."""
-    starts_known = steps.is_row[steps.bounds[:-1]]
-    places = steps.bounds[:-1][starts_known]
-    return Steps(
-        steps.accounts,
-        steps.bounds + np.append(0, np.cumsum(starts_known)),
-        np.insert(steps.times, places, ALWAYS),
-        np.insert(steps.words, places, 0, axis=0),
-        np.insert(steps.is_row, places, False),
-    )
 
 
 def _states(opening: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], int, int | None]]:
