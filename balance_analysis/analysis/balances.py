@@ -173,8 +173,8 @@ def warn_outside(history: History, points: NDArray[np.int64], known_at: NDArray[
     for at in points[~known_at.any(axis=0)].tolist():
         if not any(start <= at < end for start, end in known):
             logger.warning(
-                "no balance is known at %s: every change is known only in %s, without the end, so "
-                "the last moment to ask for is %s",
+                "no balance is known at %s: the table has every change only in %s, without the "
+                "end; its last known moment is %s",
                 moment_text(at),
                 spans_text(known),
                 moment_text(known[-1][1] - 1),
