@@ -331,7 +331,7 @@ def _refusal(response: requests.Response, content: bytes, get: Get) -> RequestEr
     retry_after = _seconds(response.headers)
     if _TOO_LARGE in said:
         return TooLargeError(
-            f"{get.base} can't send an answer so large: {said}; ask for a smaller page_size",
+            f"{get.base} can't send so large an answer: {said}; ask for a smaller page_size",
             url=get.url,
             status=status,
             code=body.code,

@@ -104,9 +104,9 @@ class Throttle:
 class Retry:
     """How often to try in all on faults that may pass; once `stopped` is set, nothing more.
 
-    One request may be told to slow down so often as there are `pauses`. Whoever can ask for less
-    leaves `timeouts` out: answers that took too long. Whoever can ask another node leaves
-    `refusals` out: connections that didn't come about.
+    A node may tell one request to slow down as often as there are `pauses`. A caller that can ask
+    for less doesn't repeat `timeouts`, which are answers that took too long. A caller that can ask
+    another node doesn't repeat `refusals`, where there was no connection.
     """
 
     attempts: int = ATTEMPTS

@@ -74,7 +74,7 @@ def block(probe: Probe) -> Outcome:
 def oldest_row(probe: Probe) -> Outcome:
     """Tell how far back its rows go."""
     if not probe.newest().edges:
-        text = "The node has no balance change since 2020: nothing happened, or it kept nothing."
+        text = "The node has no balance change since 2020. Nothing happened, or it kept nothing."
         return None, "note", text
     oldest = min(probe.oldest().times, default=None)
     if oldest is None:
@@ -119,10 +119,10 @@ def cursors(probe: Probe) -> Outcome:
     since = moment_text(page.times[0], "seconds")
     of = f"the {len(keys):,} rows that it sends when asked by time ({since})"
     said = f"Following its cursors, {count_text(size, 'row')} a page,"
-    lacks = [f"silently loses {lost:,}"] * bool(lost) + [f"repeats {twice:,}"] * bool(twice)
+    faults = [f"silently loses {lost:,}"] * bool(lost) + [f"repeats {twice:,}"] * bool(twice)
     advice = "Never follow them: load_balance_changes walks by time instead."
     return value, *_first(
-        (lacks, "warning", f"{said} {' and '.join(lacks)} of {of}. {advice}"),
+        (faults, "warning", f"{said} {' and '.join(faults)} of {of}. {advice}"),
         (cuts, "ok", f"{said} gives all of {of}; {count_text(cuts, 'page')} ended inside a block."),
         (True, "unknown", f"{said} gives all of {of}, but no page ended inside a block."),
     )
