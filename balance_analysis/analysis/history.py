@@ -94,16 +94,10 @@ class History:
     def over(
         self,
         freq: Frequency | Grid | None = None,
-        *,
-        start: Instant | None = None,
-        end: Instant | None = None,
-        tz: Zone | None = None,
+        **bounds: Any,  # noqa: ANN401 - start, end and tz
     ) -> tuple[Steps, Grid]:
-        """Return the accounts, as far as they are known, and the periods that are asked for.
-
-        See `grid`.
-        """
-        grid = self.grid(freq, start=start, end=end, tz=tz)
+        """Return the accounts, as far as they are known, and the periods of `grid`."""
+        grid = self.grid(freq, **bounds)
         return self._known_steps(int(max(grid.edges[-1:], default=NEVER))), grid
 
     def grid(
