@@ -15,7 +15,6 @@ from balance_analysis import defaults
 from balance_analysis.assets import Assets, note_assets, read_assets
 from balance_analysis.errors import BalanceAnalysisError
 from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
-from balance_analysis.known import note_rows
 from balance_analysis.load.request import OnBadRows, Report, make_request
 from balance_analysis.load.stream import Load
 from balance_analysis.node.client import Client
@@ -152,8 +151,7 @@ class PartialLoad:
 
         self._sort(at_least=0)
         table = merge(self.parts)
-        table.attrs[ATTRS_KEY] = note_assets(self.load.describe(), self.assets)
-        note_rows(table)
+        table.attrs[ATTRS_KEY] |= note_assets(self.load.describe(), self.assets)
         return table
 
     def _sort(self, *, at_least: int) -> None:
