@@ -6,12 +6,17 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
+import typer.testing
 from typer.testing import CliRunner
 
 from balance_analysis.cli import app
+
+# The commands are built once, as in a process: typer's runner builds them anew for each run.
+typer.testing._get_command = cache(typer.testing._get_command)
 
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
 SAMPLE = str(SAMPLE_DATA / "changes.parquet")
