@@ -211,7 +211,7 @@ def test_limits_that_a_run_was_about_to_write_are_its_or_those_before(node, fold
     content = (folder / "_limits.parquet").read_bytes()
     run_export(node, folder, end=END)
     newer, after = (folder / "_limits.parquet").read_bytes(), Archive(folder).limits()
-    writer = Writer(Store(folder))
+    writer = Writer(Archive(folder).store)
     noted = writer.state.limits
     (folder / "_limits.parquet").write_bytes(content)
     assert not before.equals(after)
@@ -408,7 +408,7 @@ def test_balances_are_read_anew_where_an_export_drops_those_of_the_month_s_start
 
     def overtaken(self, name):
         if name == CHECKPOINT:
-            writer = Writer(Store(folder))
+            writer = Writer(Archive(folder).store)
             writer.amend(replace(writer.state, checkpoints={}))
             (folder / CHECKPOINT).unlink(missing_ok=True)
         return plain(self, name)

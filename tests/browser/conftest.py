@@ -16,11 +16,10 @@ from balance_analysis.archive.coverage import Interval
 from balance_analysis.archive.manifest import ArchiveSpec, write_about
 from balance_analysis.demo import sample_archive, sample_data
 from balance_analysis.filters import Filters
-from balance_analysis.service.app import create_app
-from balance_analysis.service.server import serve
 from tests.analysis.tables import DAY, HOUR, LARGEST, START, table_of
 from tests.archive.exporting import node_of, run_export, spread_history
 from tests.moments import to_microseconds
+from tests.serving import serving
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = "<script>alert(1)</script>"
@@ -53,7 +52,7 @@ def frozen(tmp_path_factory):
 @pytest.fixture(scope="session")
 def demo():
     """The address of the explorer over the sample data."""
-    with sample_archive() as archive, serve(create_app(archive)) as url:
+    with sample_archive() as archive, serving(archive) as url:
         yield url
 
 
@@ -64,7 +63,7 @@ def growing(tmp_path):
     with node_of(rows, head=BEGIN + 5 * DAY) as node:
         run_export(node, tmp_path / "a", start=BEGIN + 2 * DAY, end=BEGIN + 4 * DAY)
         run_export(node, tmp_path / "a", start=BEGIN, end=BEGIN + DAY)
-        with serve(create_app(ba.Archive(tmp_path / "a"))) as url:
+        with serving(ba.Archive(tmp_path / "a")) as url:
             yield (
                 url,
                 lambda: run_export(node, tmp_path / "a", start=BEGIN, end=BEGIN + 5 * DAY),
@@ -94,7 +93,7 @@ def thick(tmp_path_factory):
     ]:
         at = pd.Timestamp(2023, 4, day, tz="UTC")
         writer.keep_limits(replace(limits, **{"extra": {}, **change}, fetched_at=at))
-    with serve(create_app(archive)) as url:
+    with serving(archive) as url:
         yield f"{url}/", archive
 
 

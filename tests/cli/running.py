@@ -24,8 +24,13 @@ COMMANDS = [one.name or one.callback.__name__ for one in app.registered_commands
 GROUPS = [group.name for group in app.registered_groups]
 
 
+def invoke(arguments, env=None):
+    """Return how a command ended in this process, and what it printed."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
+
+
 def run(*arguments, code=0, env=None):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
+    result = invoke(arguments, env)
     assert result.exit_code == code, (result.output, result.exception)
     return result
 

@@ -19,8 +19,7 @@ from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.archive.manifest import ArchiveSpec, write_about
 from balance_analysis.archive.store import Store
 from balance_analysis.filters import Filters
-from balance_analysis.frame import to_arrow
-from tests.analysis.tables import DAY, START, records
+from tests.analysis.tables import DAY, START, arrow_from, records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +41,7 @@ def write_archive(
     """
     store = Store(folder)
     write_about(store, ArchiveSpec(Filters(), partition))
-    rows = to_arrow(table)
+    rows = arrow_from(table)
     times = rows["timestamp"].cast(pa.int64())
     first, last = (pc.min(times).as_py(), pc.max(times).as_py()) if len(table) else (START, START)
     files = {}

@@ -10,7 +10,6 @@ import pytest
 
 import balance_analysis as ba
 from balance_analysis import cluster
-from balance_analysis.archive.store import Store
 from tests.analysis.tables import HOUR, START, many_rows, table_of
 from tests.cluster.archives import write_archive
 
@@ -50,7 +49,7 @@ def test_what_is_wrong_is_told_in_the_same_words(archive, pool, harm):
 def test_workers_that_do_not_reach_the_archive_blame_no_file(archive, tmp_path):
     class Elsewhere(Executor):
         def submit(self, function, file):
-            moved = replace(file, store=Store(tmp_path / "elsewhere"))
+            moved = replace(file, store=ba.Archive(tmp_path / "elsewhere").store)
             future = Future()
             try:
                 future.set_result(function(moved))

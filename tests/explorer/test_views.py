@@ -14,14 +14,14 @@ from balance_analysis import demo
 from balance_analysis.analysis.cuts import settled
 from balance_analysis.explorer import source as sources
 from balance_analysis.explorer import views
-from balance_analysis.explorer.query import VIEWS, Query, read_query, write_key
+from balance_analysis.explorer.query import VIEWS, Query, read_query
 from balance_analysis.explorer.source import ArchiveSource, TableSource, keys_of
 from balance_analysis.explorer.views import Explorer
 from tests.analysis.tables import DAY, GENERAL, HOUR, LARGEST, MARGIN, OTHER, START, table_of
 from tests.archive.exporting import node_of, run_export, spread_history
 from tests.columns import BALANCE_DTYPE, known_of, note_known
 from tests.moments import from_microseconds
-from tests.report.reading import as_dicts
+from tests.report.reading import as_dicts, write_key
 
 BEGIN = 1_680_480_000_000_000
 END = BEGIN + 5 * DAY

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from balance_analysis import ACCOUNT_KEY, NetworkLimits
-from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.schema import (
     INTERFACE_ACCOUNT_TYPES,
     LATER_ACCOUNT_TYPES,
@@ -19,6 +18,7 @@ from balance_analysis.schema import (
     NO_MARKET,
 )
 from sample_data.generate import ASSETS, TREASURY, build_history, main
+from tests.analysis.tables import arrow_from, table_from
 from tests.columns import ARROW_SCHEMA
 
 FOLDER = Path(__file__).parents[2] / "sample_data"
@@ -32,7 +32,7 @@ def arrow():
 
 @pytest.fixture(scope="session")
 def table(arrow):
-    return to_frame(arrow)
+    return table_from(arrow)
 
 
 @pytest.fixture(scope="session")
@@ -98,7 +98,7 @@ def test_the_file_has_the_schema_of_the_table(arrow):
 def test_the_file_is_sorted_as_the_table(arrow, table):
     ids = [table[name].astype(str).tolist() for name in ACCOUNT_KEY]
     assert ids == [arrow[name].to_pylist() for name in ACCOUNT_KEY]
-    assert to_arrow(table)["timestamp"].equals(arrow["timestamp"])
+    assert arrow_from(table)["timestamp"].equals(arrow["timestamp"])
 
 
 def test_the_file_is_compressed_with_zstd():

@@ -15,15 +15,14 @@ import balance_analysis as ba
 from balance_analysis import Archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.store import Store
-from balance_analysis.explorer.query import write_key
 from balance_analysis.segments.chain import source_text
-from balance_analysis.service.app import create_app
 from tests.explorer.test_views import check, told
 from tests.moments import from_microseconds
-from tests.report.reading import as_dicts
+from tests.report.reading import as_dicts, write_key
 from tests.service.archives import Stretch, commit, write_archive
 from tests.service.conftest import InProcess, read_error
 from tests.service.rows import ASSETS, HOUR, PARTIES, TYPES, Row
+from tests.serving import application
 
 DAY = 24 * HOUR
 BEGIN = 1_675_555_200_000_000
@@ -257,7 +256,7 @@ def known_of(rows):
 def try_archive(folder, seed):
     archive = make_archive(folder, seed)
     with asyncio.Runner() as runner:
-        check_archive(archive, InProcess(runner, create_app(archive)), seed)
+        check_archive(archive, InProcess(runner, application(archive)), seed)
 
 
 @pytest.mark.parametrize("seed", range(ARCHIVES))
@@ -312,7 +311,7 @@ def growing(request, tmp_path):
 
 def served(archive):
     """A function that asks a service which has answered nothing yet."""
-    app = create_app(archive)
+    app = application(archive)
 
     def get(view, **query):
         with asyncio.Runner() as runner:
@@ -358,7 +357,7 @@ def test_an_answer_never_mixes_two_states(growing, tmp_path, view, query):
         busy.store = BusyStore(folder)
         get = served(busy)
         busy.store.write_more = lambda folder=folder: commit(
-            Writer(Store(folder)), GROWING, Stretch(MIDDLE, LAST)
+            Writer(ba.Archive(folder).store), GROWING, Stretch(MIDDLE, LAST)
         )
         busy.store.left = place
         assert get(view, **query).body in either
