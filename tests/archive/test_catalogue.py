@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis import demo
 from balance_analysis.archive import accounts
-from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.layout import Partition
 from balance_analysis.archive.scan import Scan
 from tests.analysis.tables import arrow_from, table_from
+from tests.archive.writing import writer_of
 from tests.cluster.archives import archive_of
 
 KEY = list(ba.ACCOUNT_KEY)
@@ -36,7 +36,7 @@ def some_of(sample, seed, count):
 
 
 def with_checkpoints(archive):
-    Writer(archive.store).checkpoint()
+    writer_of(archive).checkpoint()
     return archive
 
 

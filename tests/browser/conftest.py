@@ -11,13 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.coverage import Interval
-from balance_analysis.archive.manifest import ArchiveSpec, write_about
 from balance_analysis.demo import sample_archive, sample_data
-from balance_analysis.filters import Filters
 from tests.analysis.tables import DAY, HOUR, LARGEST, START, table_of
 from tests.archive.exporting import node_of, run_export, spread_history
+from tests.archive.writing import begin, interval
 from tests.moments import to_microseconds
 from tests.serving import serving
 
@@ -75,16 +72,13 @@ def thick(tmp_path_factory):
     """An archive of an account with more rows than a chart has points, and limits that changed."""
     folder = tmp_path_factory.mktemp("thick")
     key = ("f" * 64, "ACCOUNT_TYPE_GENERAL", party(1), "")
-    begin, many = to_microseconds("2023-04-01"), 40_000
-    rows = [(*key, begin + n * 60_000_000, n * 7919 % 10_007) for n in range(many)]
+    first, many = to_microseconds("2023-04-01"), 40_000
+    rows = [(*key, first + n * 60_000_000, n * 7919 % 10_007) for n in range(many)]
     ba.write_parquet(table_of(rows), folder / "rows.parquet")
-    archive = ba.Archive(folder / "archive")
-    write_about(archive.store, ArchiveSpec(Filters(), "month"))
-    writer, limits = (
-        Writer(archive.store),
-        ba.read_network_limits(sample_data() / "network_limits.json"),
-    )
-    known = Interval(begin, begin + 30 * DAY, True, limits.source, 1, limits.fetched_at.isoformat())
+    archive, writer = ba.Archive(folder / "archive"), begin(folder / "archive", "month")
+    limits = ba.read_network_limits(sample_data() / "network_limits.json")
+    asked_at = limits.fetched_at.isoformat()
+    known = interval((first, first + 30 * DAY), limits.source, asked_at, block_height=1)
     writer.commit("2023-04", pq.read_table(folder / "rows.parquet"), [known])
     for day, change in [
         (2, {}),

@@ -12,9 +12,8 @@ from urllib.parse import parse_qs
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.archive.manifest import ArchiveSpec, write_about
-from balance_analysis.filters import Filters
 from tests.analysis.tables import DAY, HOUR, LARGEST, START, table_of
+from tests.archive.writing import begin
 from tests.browser.conftest import BEGIN, MARKET, SCRIPT, party, settle
 from tests.columns import note_known
 from tests.moments import from_microseconds
@@ -517,7 +516,7 @@ def test_a_gap_is_said_at_the_top_where_a_view_touches_it_and_a_new_export_offer
 
 
 def test_an_empty_archive_says_so(open_page, seen, tmp_path):
-    write_about(ba.Archive(tmp_path).store, ArchiveSpec(Filters(), "day"))
+    begin(tmp_path)
     with serving(ba.Archive(tmp_path)) as url:
         page = open_page(url)
         assert "nothing in it yet" in page.locator("#interval").inner_text()

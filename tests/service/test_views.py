@@ -13,9 +13,9 @@ import pytest
 
 import balance_analysis as ba
 from balance_analysis import Archive
-from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.store import Store
 from balance_analysis.segments.chain import source_text
+from tests.archive.writing import writer_of
 from tests.explorer.test_views import check, told
 from tests.moments import from_microseconds
 from tests.report.reading import as_dicts, write_key
@@ -304,7 +304,7 @@ def growing(request, tmp_path):
     )
 
     def write_more():
-        commit(Writer(Archive(archive.uri).store), GROWING, Stretch(MIDDLE, LAST))
+        commit(writer_of(Archive(archive.uri)), GROWING, Stretch(MIDDLE, LAST))
 
     return archive, write_more
 
@@ -357,7 +357,7 @@ def test_an_answer_never_mixes_two_states(growing, tmp_path, view, query):
         busy.store = BusyStore(folder)
         get = served(busy)
         busy.store.write_more = lambda folder=folder: commit(
-            Writer(ba.Archive(folder).store), GROWING, Stretch(MIDDLE, LAST)
+            writer_of(ba.Archive(folder)), GROWING, Stretch(MIDDLE, LAST)
         )
         busy.store.left = place
         assert get(view, **query).body in either
@@ -382,8 +382,8 @@ def test_a_state_whose_files_were_replaced_by_others_is_gone(tmp_path):
     archive = write_archive(tmp_path / "a", rows, stretches=[first], partition="month")
     get = served(archive)
     version = get("about").json()["version"]
-    commit(Writer(archive.store), [row for row in GROWING if row not in rows], first)
-    commit(Writer(archive.store), [], Stretch(BEGIN, MIDDLE))
+    commit(writer_of(archive), [row for row in GROWING if row not in rows], first)
+    commit(writer_of(archive), [], Stretch(BEGIN, MIDDLE))
     refused = get("rows", account=NOTED, version=version)
     assert refused.status == 409
     assert get("rows", account=NOTED).status == 200

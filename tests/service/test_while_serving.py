@@ -8,9 +8,9 @@ import pytest
 import requests
 
 from balance_analysis import Archive, Client, load_balance_changes, repair
-from balance_analysis.archive.commit import Writer
 from tests.archive import exporting
 from tests.archive.exporting import DAY, node_of, run_export, spread_history
+from tests.archive.writing import writer_of
 from tests.moments import from_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table
 from tests.service.archives import END, Stretch, commit, replace_rows, write_archive
@@ -135,11 +135,11 @@ def test_a_damaged_coverage_is_an_error_until_it_is_mended(tmp_path, content):
 def test_an_answer_is_of_one_state_while_a_day_is_replaced_again_and_again(tmp_path):
     archive = write_archive(tmp_path / "archive", block_of(300))
     versions = [[row._replace(balance=number) for row in block_of(300)] for number in range(2)]
-    replace_rows(Writer(archive.store), "2023-05-01", versions[0])
+    replace_rows(writer_of(archive), "2023-05-01", versions[0])
     ended = threading.Event()
 
     def write():
-        writer, number = Writer(archive.store), 0
+        writer, number = writer_of(archive), 0
         while not ended.is_set():
             number += 1
             replace_rows(writer, "2023-05-01", versions[number % 2])
@@ -165,7 +165,7 @@ def test_paging_during_an_export_loses_no_row(tmp_path, newest):
     rows = [row for time in times for row in block_of(9, time=time)]
     known = BASE + HOUR // 8
     archive = write_archive(tmp_path / "archive", rows, stretches=[Stretch(BASE - HOUR, known)])
-    writer = Writer(archive.store)
+    writer = writer_of(archive)
     at_first = {(f"{row.time}000", row.party_id) for row in rows if row.time < known}
     found = []
     with serving(archive) as url:
@@ -187,7 +187,7 @@ def test_a_cursor_whose_row_is_gone_is_refused_or_goes_on_from_its_place(tmp_pat
         whole = _page(url)["edges"]
         gone = whole[7]
         kept = [row for row in rows if row.node != gone["node"]]
-        replace_rows(Writer(archive.store), "2023-05-01", kept)
+        replace_rows(writer_of(archive), "2023-05-01", kept)
         asked = {"pagination.after": gone["cursor"]}
         rest = requests.get(url + CHANGES, params=asked, timeout=20)
         others = _page(url, after=whole[6]["cursor"])["edges"]
