@@ -6,9 +6,10 @@ from contextlib import contextmanager
 
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
+from tests.loopback.query import BALANCE_CHANGES as CHANGES
+from tests.loopback.query import NETWORK_LIMITS as LIMITS
 
-CHANGES = "/api/v2/balance/changes"
-LIMITS = "/api/v2/network/limits"
+__all__ = ["CHANGES", "LIMITS", "application", "serving"]
 
 
 def application(archive, **options):

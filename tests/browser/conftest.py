@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.demo import sample_archive, sample_data
+from balance_analysis import demo as samples
 from tests.analysis.tables import DAY, HOUR, LARGEST, START, table_of
 from tests.archive.exporting import node_of, run_export, spread_history
 from tests.archive.writing import begin, interval
@@ -49,7 +49,7 @@ def frozen(tmp_path_factory):
 @pytest.fixture(scope="session")
 def demo():
     """The address of the explorer over the sample data."""
-    with sample_archive() as archive, serving(archive) as url:
+    with samples.sample_archive() as archive, serving(archive) as url:
         yield url
 
 
@@ -76,7 +76,7 @@ def thick(tmp_path_factory):
     rows = [(*key, first + n * 60_000_000, n * 7919 % 10_007) for n in range(many)]
     ba.write_parquet(table_of(rows), folder / "rows.parquet")
     archive, writer = ba.Archive(folder / "archive"), begin(folder / "archive", "month")
-    limits = ba.read_network_limits(sample_data() / "network_limits.json")
+    limits = ba.read_network_limits(samples.sample_data() / "network_limits.json")
     asked_at = limits.fetched_at.isoformat()
     known = interval((first, first + 30 * DAY), limits.source, asked_at, block_height=1)
     writer.commit("2023-04", pq.read_table(folder / "rows.parquet"), [known])

@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance_analysis import Archive, ArchiveError, Client, DecodeError, RequestError, export
-from balance_analysis.archive.layout import STAGED, staged_file
 from tests.archive.crashing import Crasher
 from tests.archive.exporting import (
     DAY,
@@ -41,6 +40,7 @@ from tests.loopback.rates import RateLimit
 from tests.moments import from_microseconds, range_text, to_microseconds
 
 ROWS = spread_history(7)
+STAGED = "_staged/"
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 LAST = TIMES[-1]
 WHOLE = {"start": START, "end": END}
@@ -316,7 +316,7 @@ def test_a_task_that_runs_twice_does_what_it_does_once(node, alone, tmp_path):
 def test_what_a_lost_task_leaves_is_no_stranger_and_the_next_run_sweeps_it(node, tmp_path):
     run_export(node, tmp_path / "a", executor=Inline(), **WHOLE)
     before = lasting(tmp_path / "a")
-    Archive(tmp_path / "a").store.write(staged_file("ab" * 32), b"half of a file")
+    Archive(tmp_path / "a").store.write(f"{STAGED}.{'ab' * 32}.{'ab' * 4}.tmp", b"half of a file")
     assert Archive(tmp_path / "a").verify().is_whole
     assert_holds(tmp_path / "a", ROWS, whole=(START, END))
     run_export(node, tmp_path / "a", end=END)
