@@ -24,8 +24,7 @@ from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
 from balance_analysis.node.exchange import Answer, RequestStats
 from balance_analysis.node.retry import ONCE, Retry
 from balance_analysis.node.walk import Step, find_oldest, take_step
-from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW, Ask, Window, fetch
-from balance_analysis.node.wire import PageRequest
+from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW, Ask, PageRequest, Window, fetch
 from balance_analysis.spans import Span, clipped
 
 FRESH: Final = 3

@@ -19,7 +19,7 @@ from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import check_positive, make_request
 from balance_analysis.node.client import BALANCE_CHANGES, Client
 from balance_analysis.node.decode import decode_page, raise_bad_row
-from balance_analysis.node.wire import PageRequest
+from balance_analysis.node.window import PageRequest
 from balance_analysis.presentation import facts_html, rows_html
 from balance_analysis.schema import Instant
 

@@ -29,8 +29,7 @@ from balance_analysis.load.request import (
 )
 from balance_analysis.node.client import Client
 from balance_analysis.node.walk import Step
-from balance_analysis.node.window import LONGEST_WINDOW, Window
-from balance_analysis.node.wire import filter_parameters
+from balance_analysis.node.window import LONGEST_WINDOW, Window, filter_parameters
 from balance_analysis.rows import BadRow, has_repeats
 from balance_analysis.spans import Span, between, clipped, joined
 from balance_analysis.text import iso_text, moment_text, spans_text

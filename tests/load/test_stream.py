@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis.load import changes
 from balance_analysis.load.stream import AHEAD, QUEUED, settle_windows
-from balance_analysis.node.client import Throttle
+from balance_analysis.node.retry import Throttle
 from balance_analysis.node.walk import Step
 from balance_analysis.node.window import Window
 from tests.analysis.tables import table_from

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import pandas as pd
 import pytest
+from hypothesis import settings
 
 import balance_analysis as ba
 from balance_analysis import Archive
@@ -27,7 +28,8 @@ from tests.serving import application
 DAY = 24 * HOUR
 BEGIN = 1_675_555_200_000_000
 LONGEST = {"hour": 50 * HOUR, "day": 50 * DAY, "month": 1300 * DAY}
-ARCHIVES = 20
+ARCHIVES = settings.default.max_examples // 5
+"""How many are tried: ten, and as many times more as a property has more examples."""
 
 
 def make_archive(folder, seed):
@@ -259,6 +261,7 @@ def try_archive(folder, seed):
         check_archive(archive, InProcess(runner, application(archive)), seed)
 
 
+@pytest.mark.hypothesis  # so that a longer run tries more of them as well
 @pytest.mark.parametrize("seed", range(ARCHIVES))
 def test_every_view_of_an_archive_is_what_the_library_computes(tmp_path, seed):
     try_archive(tmp_path / "archive", seed)
