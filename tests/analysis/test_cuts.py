@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.known import note_known
-from balance_analysis.row_counts import note_rows
+from balance_analysis.known import note_known, note_rows
 from tests.analysis.tables import (
     DAY,
     GENERAL,
