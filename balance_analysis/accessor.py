@@ -8,6 +8,7 @@ imports that, when a name of it is used beside pandas.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MethodType
@@ -20,9 +21,8 @@ from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
 from balance_analysis.text import count_text, list_text, range_text, spans_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pandas as pd
+
 
 KINDS: Final = {
     "levels": "at series summarize totals time_weighted_average ohlc drawdown",

@@ -7,7 +7,12 @@ fill and mend one stand below: they take its files alone.
 from __future__ import annotations
 
 import copy
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Unpack
+
+import pandas as pd
+import pyarrow as pa
 
 from balance_analysis import defaults
 from balance_analysis.analysis.units import Units, in_units
@@ -22,21 +27,16 @@ from balance_analysis.archive.status import ArchiveStatus, VerifyReport, read_st
 from balance_analysis.archive.store import Store
 from balance_analysis.assets import Assets, note_assets
 from balance_analysis.errors import ArchiveError
+from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import FilterKeywords, Filters, takes_filters
+from balance_analysis.load.request import Report
 from balance_analysis.presentation import facts_html
 from balance_analysis.schema import ATTRS_KEY, COLUMNS, Instant, from_microseconds, to_microseconds
 
 if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     import dask.dataframe as dd
-    import pandas as pd
-    import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
-    from balance_analysis.files.atomic import PathLike
-    from balance_analysis.load.request import Report
     from balance_analysis.node.client import Client
 
 
@@ -393,6 +393,6 @@ class Archive:
         filters = make_archive_filters(self.store, given)
         frame = with_snapshot(self._state, lambda snapshot: read(snapshot, filters))
         assets = given.get("assets")
-        told = frame.attrs.get(ATTRS_KEY, {})
-        frame.attrs[ATTRS_KEY] = note_assets(told, self.assets() if assets is None else assets)
+        metadata = frame.attrs.get(ATTRS_KEY, {})
+        frame.attrs[ATTRS_KEY] = note_assets(metadata, self.assets() if assets is None else assets)
         return frame

@@ -258,19 +258,19 @@ def _asset(asset_id: str, about: object, where: str) -> Asset:
     return Asset(asset_id, int(decimals), symbol, name)
 
 
-def note_assets(told: Mapping[str, object], assets: AssetsLike | None) -> dict[str, object]:
+def note_assets(metadata: Mapping[str, object], assets: AssetsLike | None) -> dict[str, object]:
     """Return what is told of a load with assets beside those that it tells of already."""
     if not assets:
-        return dict(told)
-    return {**told, ASSETS_KEY: told_assets(told).updated(read_assets(assets)).to_json()}
+        return dict(metadata)
+    return {**metadata, ASSETS_KEY: assets_in(metadata).updated(read_assets(assets)).to_json()}
 
 
-def told_assets(told: object) -> Assets:
+def assets_in(metadata: object) -> Assets:
     """Return the assets in what a table's attrs or a file tell of a load; maybe none."""
-    content = told.get(ASSETS_KEY) if isinstance(told, Mapping) else None
+    content = metadata.get(ASSETS_KEY) if isinstance(metadata, Mapping) else None
     return _make(content, f"attrs[{ATTRS_KEY!r}]") if isinstance(content, Mapping) else Assets({})
 
 
 def assets_of(table: pd.DataFrame, assets: AssetsLike | None = None) -> Assets:
     """Return the assets that are given, or else those that the table's attrs tell; maybe none."""
-    return told_assets(table.attrs.get(ATTRS_KEY)) if assets is None else read_assets(assets)
+    return assets_in(table.attrs.get(ATTRS_KEY)) if assets is None else read_assets(assets)

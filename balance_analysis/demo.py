@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import pandas as pd
 
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
 from balance_analysis.archive.manifest import ArchiveSpec, write_about, write_archive_assets
+from balance_analysis.archive.status import ArchiveStatus, VerifyReport
 from balance_analysis.archives import Archive
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import CheckError
@@ -33,13 +37,6 @@ from balance_analysis.node.limits import load_network_limits
 from balance_analysis.schema import NetworkLimits, to_microseconds
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import pandas as pd
-
-    from balance_analysis.archive.status import ArchiveStatus, VerifyReport
 
 PAGE_SIZE: Final = 2000
 """Small enough that the sample's pages cut blocks."""

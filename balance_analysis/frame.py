@@ -5,22 +5,19 @@ Everything that is called a *table* in this package is what `to_frame` returns.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from balance_analysis.accessor import BalancesAccessor
 from balance_analysis.errors import check_type
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, BALANCE_DIGITS, COLUMNS, ID_TYPE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
 
 BALANCE_DTYPE: Final = pd.ArrowDtype(pa.decimal128(BALANCE_DIGITS, 0))
 TIMESTAMP_DTYPE: Final = pd.DatetimeTZDtype("us", "UTC")

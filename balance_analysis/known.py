@@ -66,19 +66,19 @@ def known_of(table: pd.DataFrame) -> Known | None:
     return read_known(table.attrs.get(ATTRS_KEY))
 
 
-def read_known(told: object) -> Known | None:
+def read_known(metadata: object) -> Known | None:
     """Return the known intervals in what a table's attrs or a file tell of its load."""
-    if not isinstance(told, dict) or not isinstance(told.get(KNOWN_KEY), list):
+    if not isinstance(metadata, dict) or not isinstance(metadata.get(KNOWN_KEY), list):
         return None
-    return to_known(told[KNOWN_KEY])
+    return to_known(metadata[KNOWN_KEY])
 
 
-def lacking(told: Mapping[str, Any]) -> list[Span]:
+def lacking(metadata: Mapping[str, Any]) -> list[Span]:
     """Return what of its interval a load doesn't know, by what is told of it: see `Load`."""
-    known = read_known(told)
+    known = read_known(metadata)
     if known is None:
         return []
-    return between(known, to_microseconds(told["start"]), to_microseconds(told["end"]))
+    return between(known, to_microseconds(metadata["start"]), to_microseconds(metadata["end"]))
 
 
 def note_known(table: pd.DataFrame, known: Iterable[Span], *, nothing_before: bool = False) -> None:
@@ -86,15 +86,15 @@ def note_known(table: pd.DataFrame, known: Iterable[Span], *, nothing_before: bo
 
     `nothing_before` says that no account held anything before the first of them.
     """
-    told: dict[str, Any] = {**table.attrs.get(ATTRS_KEY, {}), KNOWN_KEY: known_json(known)}
-    told.pop(NOTHING_BEFORE_KEY, None)
-    table.attrs[ATTRS_KEY] = {**told, **({NOTHING_BEFORE_KEY: True} if nothing_before else {})}
+    metadata: dict[str, Any] = {**table.attrs.get(ATTRS_KEY, {}), KNOWN_KEY: known_json(known)}
+    metadata.pop(NOTHING_BEFORE_KEY, None)
+    table.attrs[ATTRS_KEY] = {**metadata, **({NOTHING_BEFORE_KEY: True} if nothing_before else {})}
 
 
 def has_nothing_before(*frames: pd.DataFrame | None) -> bool:
     """Whether one of frames tells that no account held anything before it."""
-    told = [getattr(frame, "attrs", {}).get(ATTRS_KEY) for frame in frames]
-    return any(isinstance(each, dict) and each.get(NOTHING_BEFORE_KEY) is True for each in told)
+    metadata = [getattr(frame, "attrs", {}).get(ATTRS_KEY) for frame in frames]
+    return any(isinstance(each, dict) and each.get(NOTHING_BEFORE_KEY) is True for each in metadata)
 
 
 def known_json(known: Iterable[Span]) -> list[list[str]]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from balance_analysis.schema import ACCOUNT_KEY, NO_MARKET
 from balance_analysis.text import short_ids, type_label
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pandas as pd
 
 

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import mmap
 from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from balance_analysis.analysis.int128 import take, to_decimals, words_of
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.frame import categories_of, empty_table, frame_from
 from balance_analysis.rows import PART, account_heads, account_numbers, sorted_codes, stable_order
 from balance_analysis.schema import ACCOUNT_KEY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    import pandas as pd
-    from numpy.typing import NDArray
 
 _PIECE: Final = 1 << 13
 """Rows of a part whose memory goes back together."""

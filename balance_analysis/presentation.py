@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from balance_analysis.text import moment_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _LEFT: Final = "text-align: left; vertical-align: top; padding: 0.2em 1em 0.2em 0"
 _WRAPPED: Final = f"{_LEFT}; overflow-wrap: anywhere; white-space: pre-line"

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
 from balance_analysis.text import count_text
 
 if TYPE_CHECKING:
     import pandas as pd
-    from numpy.typing import NDArray
+
 
 ROWS_KEY: Final = "account_rows"
 """Where `attrs[ATTRS_KEY]` has them, packed: base64 of a word of 64 bits for each account."""
@@ -37,7 +38,7 @@ def note_rows(table: pd.DataFrame) -> None:
 
     The table's rows are sorted; those of one account and timestamp count once.
     """
-    told, table = table.attrs.setdefault(ATTRS_KEY, {}), table.copy(deep=False)
+    metadata, table = table.attrs.setdefault(ATTRS_KEY, {}), table.copy(deep=False)
     table.attrs = {}  # which pandas copies with each column that is taken
     times = table["timestamp"].to_numpy("M8[us]")
     codes = [table[name].array.codes for name in ACCOUNT_KEY]
@@ -50,20 +51,20 @@ def note_rows(table: pd.DataFrame) -> None:
     # Of accounts whose digests are the same, nothing is told.
     same = np.diff(words >> _COUNT, prepend=np.uint64(0), append=np.uint64(0)) == 0
     kept = words[~(same[:-1] | same[1:])].astype("<u8")
-    told[ROWS_KEY] = base64.b64encode(kept.tobytes()).decode()
+    metadata[ROWS_KEY] = base64.b64encode(kept.tobytes()).decode()
 
 
-def lost_rows(told: object, accounts: pd.DataFrame, counts: NDArray[np.int64]) -> str | None:
+def lost_rows(metadata: object, accounts: pd.DataFrame, counts: NDArray[np.int64]) -> str | None:
     """Return how many rows were taken out of accounts, in words; `None` where none was.
 
     Parameters
     ----------
-    told
+    metadata
         What the table's attrs tell.
     accounts, counts
         The accounts that it has, and how many rows each.
     """
-    note = told.get(ROWS_KEY) if isinstance(told, dict) else None
+    note = metadata.get(ROWS_KEY) if isinstance(metadata, dict) else None
     if not isinstance(note, str):
         return None
     noted, total = _read(note)
@@ -78,17 +79,17 @@ def lost_rows(told: object, accounts: pd.DataFrame, counts: NDArray[np.int64]) -
     return f"{count_text(int(lost.sum()), 'row')} of {count_text(len(lost), 'account')}"
 
 
-def deselected(told: object, accounts: pd.DataFrame, others: pd.DataFrame) -> NDArray[np.bool_]:
+def deselected(metadata: object, accounts: pd.DataFrame, others: pd.DataFrame) -> NDArray[np.bool_]:
     """Return which of other accounts had rows in a table that was selected from, and have none now.
 
     Parameters
     ----------
-    told
+    metadata
         What the attrs of the table of `accounts` tell.
     accounts, others
         Accounts, ids as text or categories of it.
     """
-    note = told.get(ROWS_KEY) if isinstance(told, dict) else None
+    note = metadata.get(ROWS_KEY) if isinstance(metadata, dict) else None
     if not isinstance(note, str):
         return np.zeros(len(others), bool)
     asked = _digests_of(others.astype("category"))

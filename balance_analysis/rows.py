@@ -8,19 +8,16 @@ is given a list or an array of numpy's, or asked for one: that takes as long as 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, ID_TYPE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 PART: Final = 1 << 17
 """Rows of a table to come that are sorted together, at least; fewer at the end."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,9 +17,8 @@ from balance_analysis.presentation import Record
 from balance_analysis.text import EPOCH, to_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     import pandas as pd
+
 
 ACCOUNT_KEY: Final = ["asset_id", "account_type", "party_id", "market_id"]
 """The columns that name an account; a list, as pandas takes several columns."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Final, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeVar
 
 Span = tuple[int, int]
 EVER: Final = (-(1 << 62), 1 << 62)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from balance_analysis.spans import Moments, Span
+from balance_analysis.spans import Moments, Span
 
 EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _USER: Final = re.compile(r"(?<=://)[^/\s?#]*@")

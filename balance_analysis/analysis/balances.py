@@ -5,34 +5,32 @@ A balance is a right-open step: it holds from its row's timestamp until the acco
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Iterable
+from typing import Final, Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+from pandas.api.extensions import ExtensionArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.grid import check_cells, grid_at, to_instants, to_times
-from balance_analysis.analysis.history import make_history
-from balance_analysis.analysis.steps import ALWAYS, as_of, cut, map_blocks
-from balance_analysis.analysis.units import in_units
-from balance_analysis.known import NOTHING_BEFORE_KEY
-from balance_analysis.schema import ATTRS_KEY, from_microseconds
+from balance_analysis.analysis.grid import (
+    Frequency,
+    Grid,
+    Zone,
+    check_cells,
+    grid_at,
+    to_instants,
+    to_times,
+)
+from balance_analysis.analysis.history import History, make_history
+from balance_analysis.analysis.steps import ALWAYS, Steps, as_of, cut, map_blocks
+from balance_analysis.analysis.units import Units, in_units
+from balance_analysis.known import NOTHING_BEFORE_KEY, Stated
+from balance_analysis.schema import ATTRS_KEY, Instant, from_microseconds
 from balance_analysis.text import moment_text, spans_text
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
-    from pandas.api.extensions import ExtensionArray
-
-    from balance_analysis.analysis.grid import Frequency, Grid, Zone
-    from balance_analysis.analysis.history import History
-    from balance_analysis.analysis.steps import Steps
-    from balance_analysis.analysis.units import Units
-    from balance_analysis.known import Stated
-    from balance_analysis.schema import Instant
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -150,8 +148,8 @@ def held_at(
     if is_one:
         result = result.drop(columns="timestamp")
         at = int(points[0]) + 1
-        told = {NOTHING_BEFORE_KEY: True} if at <= history.nothing_until else {}
-        result.attrs[ATTRS_KEY] = {"at": from_microseconds(at).isoformat(), **told}
+        metadata = {NOTHING_BEFORE_KEY: True} if at <= history.nothing_until else {}
+        result.attrs[ATTRS_KEY] = {"at": from_microseconds(at).isoformat(), **metadata}
     return result
 
 

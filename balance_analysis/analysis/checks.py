@@ -5,17 +5,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from balance_analysis.errors import CheckError
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, check_frame, to_arrow, to_frame
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _REBUILD: Final = "make a table of it with to_table"
 

@@ -6,8 +6,9 @@ Shares are ratios, so they are floats: each the exact quotient of two integers, 
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,30 +16,24 @@ import pyarrow as pa
 
 from balance_analysis.analysis.balances import warn_outside
 from balance_analysis.analysis.grid import (
+    Frequency,
+    Zone,
     check_cells,
     grid_at,
     to_instants,
     to_times,
     to_zone,
 )
-from balance_analysis.analysis.history import make_history
+from balance_analysis.analysis.history import History, make_history
 from balance_analysis.analysis.int128 import integers_of, take, to_balances
 from balance_analysis.analysis.steps import as_of, check_fits
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.totals import make_groups, sum_at
-from balance_analysis.analysis.units import in_units
+from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.frame import BALANCE_DTYPE
-from balance_analysis.schema import ACCOUNT_KEY, BALANCE_DIGITS
+from balance_analysis.known import Stated
+from balance_analysis.schema import ACCOUNT_KEY, BALANCE_DIGITS, Instant
 from balance_analysis.text import moment_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from balance_analysis.analysis.grid import Frequency, Zone
-    from balance_analysis.analysis.history import History
-    from balance_analysis.analysis.units import Units
-    from balance_analysis.known import Stated
-    from balance_analysis.schema import Instant
 
 
 def share(

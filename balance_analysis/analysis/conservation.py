@@ -6,12 +6,14 @@ is together. A row that is missing shows as a change that neither explains.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.checks import microseconds
@@ -20,16 +22,9 @@ from balance_analysis.analysis.history import are_known, make_history
 from balance_analysis.analysis.steps import check_fits
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.frame import to_arrow, to_frame
+from balance_analysis.known import Stated
 from balance_analysis.presentation import Record
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from balance_analysis.known import Stated
-
 
 _BLOCK: Final = ["asset_id", "timestamp"]
 _ROW: Final = [*ACCOUNT_KEY, "timestamp"]

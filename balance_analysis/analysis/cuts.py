@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.history import make_history
 from balance_analysis.known import has_nothing_before, note_known
 from balance_analysis.row_counts import ROWS_KEY, note_rows
-from balance_analysis.schema import ATTRS_KEY, from_microseconds
+from balance_analysis.schema import ATTRS_KEY, Instant, from_microseconds
 from balance_analysis.spans import clipped
 from balance_analysis.text import iso_text
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from balance_analysis.schema import Instant
 
 
 def cut_between(
@@ -77,10 +74,10 @@ def cut_between(
     times = microseconds(history.rows)
     cut = history.rows[(begin <= times) & (times < stop)].reset_index(drop=True)
     known = [(begin, stop)] if history.known is None else [*clipped(history.known, begin, stop)]
-    told: dict[str, Any] = table.attrs.get(ATTRS_KEY, {})
-    if "rows" in told:
-        told = {**told, "start": iso_text(begin), "end": iso_text(stop), "rows": len(cut)}
-    cut.attrs = {**table.attrs, ATTRS_KEY: told}
+    metadata: dict[str, Any] = table.attrs.get(ATTRS_KEY, {})
+    if "rows" in metadata:
+        metadata = {**metadata, "start": iso_text(begin), "end": iso_text(stop), "rows": len(cut)}
+    cut.attrs = {**table.attrs, ATTRS_KEY: metadata}
     is_from_first = history.known is not None and known[:1] == [*history.known[:1]]
     note_known(cut, known, nothing_before=is_from_first and has_nothing_before(table))
     note_rows(cut)
@@ -93,11 +90,11 @@ def settled(table: pd.DataFrame) -> pd.DataFrame:
     It notes no rows, so that its parts are not looked at again.
     """
     history = make_history(table, None, None)
-    told = table.attrs.get(ATTRS_KEY)
+    metadata = table.attrs.get(ATTRS_KEY)
     history.rows.attrs = {**table.attrs}
-    if isinstance(told, dict):
-        told = {name: each for name, each in told.items() if name != ROWS_KEY}
-        history.rows.attrs[ATTRS_KEY] = told
+    if isinstance(metadata, dict):
+        metadata = {name: each for name, each in metadata.items() if name != ROWS_KEY}
+        history.rows.attrs[ATTRS_KEY] = metadata
     if history.known == ():
         note_known(history.rows, ())
     return history.rows

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.grid import count_before
-from balance_analysis.analysis.steps import check_fits, join, map_blocks, step_deltas
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from balance_analysis.analysis.grid import Grid
-    from balance_analysis.analysis.steps import Columns, Steps
+from balance_analysis.analysis.grid import Grid, count_before
+from balance_analysis.analysis.steps import (
+    Columns,
+    Steps,
+    check_fits,
+    join,
+    map_blocks,
+    step_deltas,
+)
 
 AMOUNTS: Final = ("inflow", "outflow", "net")
 COUNTS: Final = ("changes", "unknown")
@@ -56,7 +58,7 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     stops = np.append(starts[1:], len(periods))[: len(starts)]
     deltas = step_deltas(steps)
     inflow, inflow_too_large = _sum_positive(deltas, starts, stops)
-    before = starts - ~steps.is_fresh[starts]
+    before = starts - ~steps.starts_known[starts]
     net, net_too_large = int128.subtract(
         int128.take(steps.words, stops - 1), int128.take(steps.words, before)
     )
@@ -66,9 +68,9 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
         too_large & is_inside[starts],
         lambda run: f"a flow of {steps.name(int(steps.numbers[starts[run]]))}",
     )
-    unknown = steps.is_fresh[starts].astype(np.int64)
-    if steps.ceases is not None:
-        unknown = int128.sum_runs(steps.is_fresh, starts)
+    unknown = steps.starts_known[starts].astype(np.int64)
+    if steps.valid_until is not None:
+        unknown = int128.sum_runs(steps.starts_known, starts)
     found = {
         "number": np.cumsum(steps.is_head[starts]) - 1,
         "period": periods[starts],

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.balances import check_layout, wide_frame
+from balance_analysis.analysis.balances import Layout, check_layout, wide_frame
 from balance_analysis.analysis.flow_runs import AMOUNTS, COUNTS, account_flows
-from balance_analysis.analysis.grid import check_cells, to_times
-from balance_analysis.analysis.history import are_known, make_history
-from balance_analysis.analysis.steps import check_fits, map_blocks, step_deltas
+from balance_analysis.analysis.grid import Frequency, Grid, Zone, check_cells, to_times
+from balance_analysis.analysis.history import History, are_known, make_history
+from balance_analysis.analysis.steps import Columns, Steps, check_fits, map_blocks, step_deltas
 from balance_analysis.analysis.totals import make_groups
-from balance_analysis.analysis.units import in_units
-from balance_analysis.schema import ACCOUNT_KEY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from balance_analysis.analysis.balances import Layout
-    from balance_analysis.analysis.grid import Frequency, Grid, Zone
-    from balance_analysis.analysis.history import History
-    from balance_analysis.analysis.steps import Columns, Steps
-    from balance_analysis.analysis.units import Units
-    from balance_analysis.known import Stated
-    from balance_analysis.schema import Instant
-
+from balance_analysis.analysis.units import Units, in_units
+from balance_analysis.known import Stated
+from balance_analysis.schema import ACCOUNT_KEY, Instant
 
 Flow = Literal["net", "inflow", "outflow", "changes", "unknown"]
 
@@ -101,7 +90,7 @@ def row_deltas(history: History) -> pd.DataFrame:
 
     map_blocks(differ, steps)
     kept = slice(None) if steps.is_row.all() else steps.is_row
-    delta = int128.to_balances(words[kept], ~steps.is_fresh[kept])
+    delta = int128.to_balances(words[kept], ~steps.starts_known[kept])
     return history.rows.assign(delta=delta)
 
 

@@ -8,24 +8,18 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pandas.tseries.frequencies import to_offset
 
-from balance_analysis.schema import to_bounds, to_microseconds
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from balance_analysis.schema import Instant
-    from balance_analysis.spans import Span
+from balance_analysis.schema import Instant, to_bounds, to_microseconds
+from balance_analysis.spans import Span
 
 Frequency = str | dt.timedelta | pd.offsets.BaseOffset
 """What pandas reads as one: "1h", "1D", "MS", a timedelta, an offset."""

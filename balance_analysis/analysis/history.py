@@ -11,39 +11,32 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.checks import merge_duplicates, microseconds, to_table
-from balance_analysis.analysis.grid import Grid, make_grid
+from balance_analysis.analysis.grid import Frequency, Grid, Zone, make_grid
 from balance_analysis.analysis.sorting import sort_rows
 from balance_analysis.analysis.steps import ALWAYS, BLOCK, NEVER, Steps, map_parallel
 from balance_analysis.errors import CheckError
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_amounts
-from balance_analysis.known import has_nothing_before, known_of, to_known
+from balance_analysis.known import Known, Stated, has_nothing_before, known_of, to_known
 from balance_analysis.row_counts import deselected, lost_rows
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ATTRS_KEY,
     COLUMNS,
+    Instant,
     to_microseconds,
 )
 from balance_analysis.spans import between
 from balance_analysis.text import moment_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from balance_analysis.analysis.grid import Frequency, Zone
-    from balance_analysis.known import Known, Stated
-    from balance_analysis.schema import Instant
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -300,8 +293,8 @@ def _nothing_until(table: pd.DataFrame, opening: pd.DataFrame | None, known: Kno
 
 def _moment_of(opening: pd.DataFrame | None, known: Known | None) -> int:
     """Return up to when opening balances hold, as their attrs tell; else up to what is known."""
-    told = None if opening is None else opening.attrs.get(ATTRS_KEY)
-    at = told.get("at") if isinstance(told, dict) else None
+    metadata = None if opening is None else opening.attrs.get(ATTRS_KEY)
+    at = metadata.get("at") if isinstance(metadata, dict) else None
     if at is not None:
         return to_microseconds(at)
     return known[0][0] if known else ALWAYS + 1
@@ -309,11 +302,11 @@ def _moment_of(opening: pd.DataFrame | None, known: Known | None) -> int:
 
 def _from_nothing(steps: Steps) -> Steps:
     """Return steps of which each account held nothing before its first row."""
-    is_fresh = steps.is_row[steps.bounds[:-1]]
-    places = steps.bounds[:-1][is_fresh]
+    starts_known = steps.is_row[steps.bounds[:-1]]
+    places = steps.bounds[:-1][starts_known]
     return Steps(
         steps.accounts,
-        steps.bounds + np.append(0, np.cumsum(is_fresh)),
+        steps.bounds + np.append(0, np.cumsum(starts_known)),
         np.insert(steps.times, places, ALWAYS),
         np.insert(steps.words, places, 0, axis=0),
         np.insert(steps.is_row, places, False),
@@ -360,9 +353,9 @@ def _with_gaps(
     starts, ends = np.array(gaps).T
     after = np.minimum(seen, NEVER - 1) + 1
     place = np.searchsorted(ends, after, side="right")
-    ceases = np.maximum(after, np.append(starts, NEVER)[place])
-    ceases[ceases >= steps.nexts] = NEVER
-    return steps if np.all(ceases == NEVER) else replace(steps, ceases=ceases)
+    valid_until = np.maximum(after, np.append(starts, NEVER)[place])
+    valid_until[valid_until >= steps.nexts] = NEVER
+    return steps if np.all(valid_until == NEVER) else replace(steps, valid_until=valid_until)
 
 
 def _last_seen(steps: Steps, known: Known, opening: pd.DataFrame | None) -> NDArray[np.int64]:

@@ -9,18 +9,15 @@ least first: the caller chooses the width such that no sum of digits leaves 62 b
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import DTypeLike, NDArray
 
 from balance_analysis.schema import BALANCE_DIGITS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from numpy.typing import DTypeLike, NDArray
 
 ROOM: Final = 62
 """How many bits a sum of digits may have: an int64 holds it and a carry."""

@@ -8,12 +8,14 @@ by its place in a fifth of the time.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.checks import microseconds
@@ -22,11 +24,6 @@ from balance_analysis.analysis.int128 import make_room
 from balance_analysis.analysis.steps import ALWAYS, BLOCK, map_parallel
 from balance_analysis.rows import account_numbers, by_account_and_time
 from balance_analysis.schema import ACCOUNT_KEY
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 _HEAP_BITS: Final = 8
 _ROOM: Final = 1 << 62

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.grid import check_cells, to_times
+from balance_analysis.analysis.grid import Frequency, Grid, Zone, check_cells, to_times
 from balance_analysis.analysis.history import make_history
-from balance_analysis.analysis.steps import ALWAYS, as_of, check_fits, cut, join, map_blocks
-from balance_analysis.analysis.units import in_units
+from balance_analysis.analysis.steps import (
+    ALWAYS,
+    AsOf,
+    Columns,
+    Pieces,
+    Steps,
+    as_of,
+    check_fits,
+    cut,
+    join,
+    map_blocks,
+)
+from balance_analysis.analysis.units import Units, in_units
+from balance_analysis.known import Stated
+from balance_analysis.schema import Instant
 from balance_analysis.text import count_text
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from balance_analysis.analysis.grid import Frequency, Grid, Zone
-    from balance_analysis.analysis.steps import AsOf, Columns, Pieces, Steps
-    from balance_analysis.analysis.units import Units
-    from balance_analysis.known import Stated
-    from balance_analysis.schema import Instant
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -193,7 +197,7 @@ def _fall(steps: Steps) -> Columns:
     highest = int128.take(steps.words, peaks)
     depths, too_large = int128.subtract(highest, steps.words)
     check_fits(too_large, lambda row: f"the depth of {steps.name_row(row)}")
-    gaps = np.cumsum(steps.is_fresh & ~steps.is_head)
+    gaps = np.cumsum(steps.starts_known & ~steps.is_head)
     kept = slice(None) if steps.is_row.all() else steps.is_row
     return {
         "peak": highest[kept],
@@ -361,8 +365,8 @@ def averages(held: AsOf, edges: NDArray[np.int64]) -> Columns:
     divisors = spans[0] if np.all(spans == spans[0]) else np.tile(spans, len(steps))
     words, _ = int128.compose(int128.divide(sums, width, divisors), width)
     is_known = held.is_known
-    if steps.ceases is not None:
-        period = np.searchsorted(edges, steps.ceases, side="right") - 1
+    if steps.valid_until is not None:
+        period = np.searchsorted(edges, steps.valid_until, side="right") - 1
         is_inside = (period >= 0) & (period < periods)
         is_known[(steps.numbers * periods + period)[is_inside]] = False
     return {"average": words, "is_known": is_known}

@@ -10,24 +10,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from balance_analysis.analysis.grid import count_before
 from balance_analysis.analysis.int128 import make_room, repeat_places, subtract, take
 from balance_analysis.schema import ACCOUNT_KEY, BALANCE_DIGITS
 from balance_analysis.text import moment_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
 
 Columns = dict[str, "NDArray[Any]"]
 
@@ -59,8 +56,8 @@ class Steps:
         The balances.
     is_row
         Which of them are rows of the table; the others are opening balances.
-    ceases
-        When each balance ceases to be known before the account's next row, microseconds; `NEVER`
+    valid_until
+        Until when each balance is known, before the account's next row, microseconds; `NEVER`
         where it doesn't, and `None` where none does.
     """
 
@@ -69,7 +66,7 @@ class Steps:
     times: NDArray[np.int64]
     words: NDArray[np.int64]
     is_row: NDArray[np.bool_]
-    ceases: NDArray[np.int64] | None = None
+    valid_until: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         """Return the number of accounts."""
@@ -88,12 +85,12 @@ class Steps:
         return mask
 
     @cached_property
-    def is_fresh(self) -> NDArray[np.bool_]:
+    def starts_known(self) -> NDArray[np.bool_]:
         """Which rows follow on nothing that is known: first ones, and those behind a gap."""
-        if self.ceases is None:
+        if self.valid_until is None:
             return self.is_head
         fresh = self.is_head.copy()
-        fresh[1:] |= self.ceases[:-1] < self.times[1:]
+        fresh[1:] |= self.valid_until[:-1] < self.times[1:]
         return fresh
 
     @cached_property
@@ -153,7 +150,7 @@ class Steps:
             self.times[rows],
             self.words[rows],
             self.is_row[rows],
-            None if self.ceases is None else self.ceases[rows],
+            None if self.valid_until is None else self.valid_until[rows],
         )
 
     def blocks(self, points: int = 0) -> Iterator[tuple[int, Steps]]:
@@ -233,7 +230,7 @@ def step_deltas(steps: Steps, *, out: NDArray[np.int64] | None = None) -> NDArra
     """
     words = np.empty_like(steps.words) if out is None else out
     too_large = subtract(steps.words[1:], steps.words[:-1], out=words[1:])[1]
-    fresh = steps.heads if steps.ceases is None else np.flatnonzero(steps.is_fresh)
+    fresh = steps.heads if steps.valid_until is None else np.flatnonzero(steps.starts_known)
     too_large[fresh[1:] - 1] = False
     check_fits(too_large, lambda row: f"the delta of {steps.name_row(row + 1)}")
     words[fresh] = 0
@@ -279,8 +276,8 @@ class AsOf:
         """Where the balance is known, for each account and point."""
         firsts = self.reached[self.steps.heads]
         known = (np.arange(len(self.points)) >= firsts[:, None]).ravel()
-        if self.steps.ceases is not None:
-            known &= np.tile(self.points, len(self.steps)) < self.steps.ceases[self.rows]
+        if self.steps.valid_until is not None:
+            known &= np.tile(self.points, len(self.steps)) < self.steps.valid_until[self.rows]
         return known
 
 
@@ -349,8 +346,8 @@ class Pieces:
     def known_for(self) -> NDArray[np.int64]:
         """For how long of its length each piece is known, in microseconds."""
         ends = self.ends
-        if self.steps.ceases is not None:
-            ends = np.clip(self.steps.ceases[self.rows], self.times, ends)
+        if self.steps.valid_until is not None:
+            ends = np.clip(self.steps.valid_until[self.rows], self.times, ends)
         known_for: NDArray[np.int64] = ends - self.times
         known_for[self.starts[~self.is_known]] = 0
         return known_for
@@ -363,17 +360,17 @@ class Pieces:
     @property
     def ends_known(self) -> NDArray[np.bool_]:
         """Whether the balance is known at the end, for each account and period."""
-        if self.steps.ceases is None:
+        if self.steps.valid_until is None:
             return self.has_known
         lasts = self.lasts
-        return self.has_known & (self.steps.ceases[self.rows[lasts]] >= self.ends[lasts])
+        return self.has_known & (self.steps.valid_until[self.rows[lasts]] >= self.ends[lasts])
 
     @property
     def known_throughout(self) -> NDArray[np.bool_]:
         """Whether the balance is known at all times, for each account and period."""
-        if self.steps.ceases is None:
+        if self.steps.valid_until is None:
             return self.is_known
-        lacks = self.steps.ceases[self.rows] < self.ends
+        lacks = self.steps.valid_until[self.rows] < self.ends
         return self.is_known & ~np.logical_or.reduceat(lacks, self.starts)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.flow_runs import flow_runs
@@ -13,16 +14,19 @@ from balance_analysis.analysis.grid import to_times
 from balance_analysis.analysis.history import are_known, make_history
 from balance_analysis.analysis.int128 import sum_runs
 from balance_analysis.analysis.statistics import averages
-from balance_analysis.analysis.steps import ALWAYS, check_fits, cut, join, map_blocks
-from balance_analysis.analysis.units import in_units
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from balance_analysis.analysis.steps import Columns, Pieces, Steps
-    from balance_analysis.analysis.units import Units
-    from balance_analysis.known import Stated
-    from balance_analysis.schema import Instant
+from balance_analysis.analysis.steps import (
+    ALWAYS,
+    Columns,
+    Pieces,
+    Steps,
+    check_fits,
+    cut,
+    join,
+    map_blocks,
+)
+from balance_analysis.analysis.units import Units, in_units
+from balance_analysis.known import Stated
+from balance_analysis.schema import Instant
 
 _COLUMNS: Final = (
     *("first_seen", "last_seen", "rows", "changes", "opening", "closing"),
@@ -139,8 +143,8 @@ def _summarize(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     last = steps.heads + np.maximum(before - 1, 0)
     opening, closing = int128.take(steps.words, last), int128.take(pieces.words, pieces.lasts)
     is_opened, is_closed = before > 0, pieces.ends_known
-    if steps.ceases is not None:
-        is_opened &= steps.ceases[last] >= edges[0]
+    if steps.valid_until is not None:
+        is_opened &= steps.valid_until[last] >= edges[0]
     is_told = is_opened & is_closed
     net, too_large = int128.subtract(closing, opening)
     check_fits(is_told & too_large, lambda number: f"the net of {steps.name(number)}")

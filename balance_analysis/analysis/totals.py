@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.grid import check_cells, count_before, to_times
+from balance_analysis.analysis.grid import (
+    Frequency,
+    Grid,
+    Zone,
+    check_cells,
+    count_before,
+    to_times,
+)
 from balance_analysis.analysis.history import make_history
-from balance_analysis.analysis.steps import NEVER, check_fits, map_blocks, take_ids
-from balance_analysis.analysis.units import in_units
+from balance_analysis.analysis.steps import NEVER, Steps, check_fits, map_blocks, take_ids
+from balance_analysis.analysis.units import Units, in_units
+from balance_analysis.known import Stated
 from balance_analysis.rows import account_numbers
-from balance_analysis.schema import ACCOUNT_KEY
+from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.text import moment_text
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from balance_analysis.analysis.grid import Frequency, Grid, Zone
-    from balance_analysis.analysis.steps import Steps
-    from balance_analysis.analysis.units import Units
-    from balance_analysis.known import Stated
-    from balance_analysis.schema import Instant
-
 
 _BITS: Final = 128
 _NOWHERE: Final = -1
@@ -290,12 +287,12 @@ def events(
 
     Where a balance ceases to be known there is a step to 0. `None` where each step is known.
     """
-    if steps.ceases is None:
+    if steps.valid_until is None:
         return steps.numbers, steps.times, steps.words, None
-    ends = np.flatnonzero(steps.ceases < NEVER)
+    ends = np.flatnonzero(steps.valid_until < NEVER)
     is_known = np.insert(np.ones(len(steps.times), np.int64), ends + 1, 0)
     numbers = np.insert(steps.numbers, ends + 1, steps.numbers[ends])
-    times = np.insert(steps.times, ends + 1, steps.ceases[ends])
+    times = np.insert(steps.times, ends + 1, steps.valid_until[ends])
     return numbers, times, np.insert(steps.words, ends + 1, 0, axis=0), is_known
 
 

@@ -5,24 +5,19 @@ This is the one place where an amount becomes a float.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from balance_analysis.assets import AssetsLike, assets_of, note_assets
+from balance_analysis.assets import Assets, AssetsLike, assets_of, note_assets
 from balance_analysis.frame import check_frame, to_amounts
 from balance_analysis.schema import ATTRS_KEY
 from balance_analysis.text import list_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
-
-    from balance_analysis.assets import Assets
 
 Units: TypeAlias = "AssetsLike | bool"
 """The assets whose whole units amounts are wanted in; `True` stands for the table's own."""
@@ -33,8 +28,8 @@ def in_units(result: pd.DataFrame, units: Units | None, table: pd.DataFrame) -> 
 
     Its attrs tell the table's assets.
     """
-    told = result.attrs.get(ATTRS_KEY, {})
-    if noted := note_assets(told, assets_of(table)):
+    metadata = result.attrs.get(ATTRS_KEY, {})
+    if noted := note_assets(metadata, assets_of(table)):
         result.attrs[ATTRS_KEY] = noted
     if units is None or units is False:
         return result

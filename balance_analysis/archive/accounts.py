@@ -6,19 +6,16 @@ begin and end.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.archive.datafile import numbers_of, times_of
 from balance_analysis.rows import account_heads, canonical
 from balance_analysis.schema import ARROW_SCHEMA, COLUMNS, NETWORK_PARTY, NO_MARKET
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    import pandas as pd
 
 ACCOUNTS: Final = pa.schema(
     [

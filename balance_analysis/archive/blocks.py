@@ -7,25 +7,21 @@ leaves segments that the next import takes again.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from balance_analysis.archive import layout
+from balance_analysis.archive.layout import Partition
+from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.files.arrow import encode_parquet, make_note, open_parquet, read_note
 from balance_analysis.files.atomic import DAMAGES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
-
-    from balance_analysis.archive.layout import Partition
-    from balance_analysis.archive.store import Store
 
 BLOCK_HEIGHT: Final = "block_height"
 """The column that rows have on request."""

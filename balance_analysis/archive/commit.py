@@ -11,16 +11,18 @@ import contextlib
 import logging
 import signal
 import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from types import FrameType
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.accounts import accounts_of, combine_accounts
-from balance_analysis.archive.coverage import to_json
+from balance_analysis.archive.coverage import Coverage, FileEntry, Interval, to_json
 from balance_analysis.archive.datafile import NO_ROWS, decode_rows, encode_rows
 from balance_analysis.archive.limits import (
     encode_limits,
@@ -31,21 +33,13 @@ from balance_analysis.archive.limits import (
     with_limits,
     with_timeline,
 )
-from balance_analysis.archive.manifest import export_command
+from balance_analysis.archive.manifest import ArchiveSpec, export_command
 from balance_analysis.archive.snapshot import Snapshot, read_snapshot
+from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_frame
 from balance_analysis.rows import canonical
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from types import FrameType
-
-    from balance_analysis.archive.coverage import Coverage, FileEntry, Interval
-    from balance_analysis.archive.manifest import ArchiveSpec
-    from balance_analysis.archive.store import Store
-    from balance_analysis.schema import NetworkLimits
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, NetworkLimits
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import pandas as pd
 
 from balance_analysis.archive.layout import Partition, changes_file, is_period, period_named
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
+from balance_analysis.known import Known
 from balance_analysis.segments.chain import FIRST_BLOCK, blocks_of, source_text
 from balance_analysis.spans import Span, between, joined
 from balance_analysis.text import EPOCH, exact_text, range_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from balance_analysis.known import Known
 
 VERSION: Final = 2
 """What is written. Version 1, which is read as well, has digests of whole files of rows alone."""

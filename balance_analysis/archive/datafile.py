@@ -10,27 +10,23 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from balance_analysis.archive.coverage import FileEntry
 from balance_analysis.archive.key_ranges import ALL, FILE_KEY, FILE_ORDER, KeyRange
 from balance_analysis.files.arrow import make_note
 from balance_analysis.rows import account_numbers, canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, to_microseconds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from balance_analysis.spans import Span
+from balance_analysis.spans import Span
 
 ROW_GROUP: Final = 1 << 13
 NO_ROWS: Final = ARROW_SCHEMA.empty_table()

@@ -5,16 +5,14 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from balance_analysis.schema import ACCOUNT_KEY
 from balance_analysis.text import moment_text
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FILE_ORDER: Final = ("party_id", "asset_id", "account_type", "market_id", "timestamp")
 FILE_KEY: Final = FILE_ORDER[: len(ACCOUNT_KEY)]

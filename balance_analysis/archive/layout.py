@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import re
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Iterator
+from typing import Final, Literal
 
 from balance_analysis.files import atomic
 from balance_analysis.schema import from_microseconds, to_microseconds
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Partition = Literal["day", "month", "hour"]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
@@ -17,10 +18,6 @@ from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.files.arrow import encode_parquet, open_parquet
 from balance_analysis.files.atomic import DAMAGES
 from balance_analysis.schema import NetworkLimits
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
 
 _FLAGS: Final = tuple(f.name for f in fields(NetworkLimits) if f.type == "bool")
 _MOMENT: Final = pa.timestamp("ns", "UTC")

@@ -21,23 +21,19 @@ import platform
 import secrets
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import filelock
+import pyarrow.fs as pafs
 
 from balance_analysis.archive import layout
+from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveLockedError
 from balance_analysis.files.atomic import name_file
 from balance_analysis.text import without_credentials
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-
-    import pyarrow.fs as pafs
-
-    from balance_analysis.archive.store import Store
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 

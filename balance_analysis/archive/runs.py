@@ -12,32 +12,25 @@ import json
 import logging
 import re
 import secrets
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
+import pyarrow as pa
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.commit import deferred_signals
+from balance_analysis.archive.commit import Writer, deferred_signals
+from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.limits import snapshot
+from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError
 from balance_analysis.presentation import facts_html
-from balance_analysis.schema import from_microseconds
-from balance_analysis.spans import joined
+from balance_analysis.rows import BadRow
+from balance_analysis.schema import NetworkLimits, from_microseconds
+from balance_analysis.spans import Moments, joined
 from balance_analysis.text import exact_text, range_text, without_credentials
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    import pyarrow as pa
-
-    from balance_analysis.archive.commit import Writer
-    from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.archive.store import Store
-    from balance_analysis.rows import BadRow
-    from balance_analysis.schema import NetworkLimits
-    from balance_analysis.spans import Moments
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 

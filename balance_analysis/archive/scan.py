@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -20,6 +21,7 @@ import pyarrow as pa
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.archive import layout
 from balance_analysis.archive.accounts import accounts_of, combine_accounts
+from balance_analysis.archive.coverage import FileEntry
 from balance_analysis.archive.datafile import (
     DataFile,
     Footer,
@@ -29,7 +31,9 @@ from balance_analysis.archive.datafile import (
 )
 from balance_analysis.archive.key_ranges import ALL, FILE_KEY, KeyRange
 from balance_analysis.archive.manifest import check_seen, gone, noted_now
+from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
+from balance_analysis.filters import Filters
 from balance_analysis.frame import to_columns
 from balance_analysis.known import Known, note_known
 from balance_analysis.merge import Part, merge, sort_parts
@@ -42,13 +46,8 @@ from balance_analysis.schema import (
 from balance_analysis.spans import EVER, Span, clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     import dask.dataframe as dd
 
-    from balance_analysis.archive.coverage import FileEntry
-    from balance_analysis.archive.store import Store
-    from balance_analysis.filters import Filters
 
 _FILES: Final = 8
 """How many files are read one after the other, while others read others."""

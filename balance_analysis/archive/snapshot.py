@@ -8,9 +8,11 @@ snapshot's time are sure to be there; else the snapshot is gone, and the answer 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +22,7 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.accounts import combine_accounts, uncounted
 from balance_analysis.archive.blocks import BLOCK_HEIGHT, add_heights
 from balance_analysis.archive.cache import LruCache
+from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.datafile import times_of
 from balance_analysis.archive.key_ranges import FILE_KEY
 from balance_analysis.archive.manifest import (
@@ -31,6 +34,7 @@ from balance_analysis.archive.manifest import (
     to_coverage,
 )
 from balance_analysis.archive.scan import File, Scan, read_frame
+from balance_analysis.archive.store import Store
 from balance_analysis.errors import IncompleteError, SnapshotGoneError
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of
@@ -40,14 +44,6 @@ from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, Instant, to_bounds, to_microseconds
 from balance_analysis.spans import EVER, Span, clipped, joined
 from balance_analysis.text import moment_text, range_text, spans_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import pandas as pd
-
-    from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.archive.store import Store
 
 TAKE: Final = "`partial` takes what there is"
 

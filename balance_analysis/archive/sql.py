@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,18 +13,16 @@ import pyarrow.dataset as ds
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.limits import read_limits
+from balance_analysis.archive.snapshot import Snapshot
+from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, from_microseconds
 from balance_analysis.spans import EVER, Span, joined
 from balance_analysis.text import exact_text, list_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-    from balance_analysis.archive.snapshot import Snapshot
-    from balance_analysis.archive.store import Store
 
 _MOMENT: Final = ARROW_SCHEMA.field("timestamp").with_name("moment")
 _COLUMNS: Final = {"changes": ARROW_SCHEMA, "checkpoints": pa.schema([_MOMENT, *ARROW_SCHEMA])}

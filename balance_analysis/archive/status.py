@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import shlex
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from balance_analysis.archive.lock import writer_of
+from balance_analysis.archive.manifest import ArchiveSpec
 from balance_analysis.archive.runs import RunReport, iter_reports
+from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.presentation import Record
 from balance_analysis.schema import from_microseconds
 from balance_analysis.spans import Moments, Span, joined
@@ -23,12 +26,6 @@ from balance_analysis.text import (
     to_utc,
     without_credentials,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from balance_analysis.archive.manifest import ArchiveSpec
-    from balance_analysis.archive.snapshot import Snapshot
 
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, check_type
 from balance_analysis.files.atomic import PathLike, flush, replacing_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 class Stored(Protocol):

@@ -7,9 +7,10 @@ import functools
 import os
 import re
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 from typer import Option
@@ -17,9 +18,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from balance_analysis import __version__
 from balance_analysis.cli.output import READER_LEFT, Messages, telling_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 ROWS: Final = "Look at what a file or an archive holds"
 NODE: Final = "Ask a node"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -20,11 +21,10 @@ from balance_analysis.errors import RequestError
 from balance_analysis.text import count_text, spans_text, to_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from distributed import Client
 
     from balance_analysis.service.guards import RateLimit
+
 
 OFF: Final = "off"
 SECONDS: Final = 20

@@ -27,11 +27,11 @@ from balance_analysis.cli.output import (
 from balance_analysis.cli.settings import ConfigFile, ExportCommand, ExportOptions
 from balance_analysis.errors import RequestError
 from balance_analysis.files.atomic import check_output
+from balance_analysis.spans import Span
 from balance_analysis.text import count_text, range_text, spans_text, without_credentials
 
 if TYPE_CHECKING:
     from balance_analysis.archive.runs import RunReport
-    from balance_analysis.spans import Span
 
 
 @command(panel=ARCHIVE, kind=ExportCommand)

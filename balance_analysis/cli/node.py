@@ -7,8 +7,9 @@ import datetime as dt
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option
 
@@ -21,9 +22,6 @@ from balance_analysis.cli.tables import SUMMARY, print_accounts
 from balance_analysis.errors import ArchiveError, BalanceAnalysisError
 from balance_analysis.files.atomic import check_output
 from balance_analysis.text import count_text, range_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @command(panel=NODE)

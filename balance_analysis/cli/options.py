@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -14,9 +15,8 @@ from balance_analysis.files.atomic import ABOUT
 from balance_analysis.text import moment_text, to_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from balance_analysis.assets import Assets
+
 
 Text = str | None
 Texts = list[str] | None

@@ -9,18 +9,15 @@ import logging
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final
 
 import typer
 
 from balance_analysis import errors
+from balance_analysis.presentation import Record
+from balance_analysis.spans import Moments
 from balance_analysis.text import moment_text, without_credentials
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from balance_analysis.presentation import Record
-    from balance_analysis.spans import Moments
 
 DISK: Final = 74
 LOCKED: Final = 75

@@ -13,6 +13,7 @@ import typer
 
 import balance_analysis as ba
 from balance_analysis.cli import options
+from balance_analysis.cli.output import Messages
 from balance_analysis.errors import IncompleteError
 from balance_analysis.text import list_text, moment_text, spans_text, without_credentials
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
     from balance_analysis.archives import Archive
     from balance_analysis.assets import Assets
-    from balance_analysis.cli.output import Messages
     from balance_analysis.filters import Filters
+
 
 _NAMED: Final = 3
 """How many ids an error names, of those that there are."""
@@ -177,9 +178,9 @@ class Selection(options.AccountOptions):
             for (name, given), otherwise in zip(self.bounds.items(), extent, strict=True)
         )
         if between(known, start, end):
-            told = f"only from {spans_text(known)}" if known else "at no time"
+            stretches = f"only from {spans_text(known)}" if known else "at no time"
             messages.say(
-                f"{self.name} has every change {told}; balances at other times are unknown"
+                f"{self.name} has every change {stretches}; balances at other times are unknown"
             )
 
     def _table(self) -> pd.DataFrame:
@@ -218,7 +219,7 @@ class Selection(options.AccountOptions):
         ]
         if not lacks:
             return ""
-        accounts, told = self._accounts(), []
+        accounts, absent = self._accounts(), []
         for name, value in lacks:
             ids = sorted(set(accounts[name].astype("str")) - {""})
             shown = map(self.asset_name, ids) if name == "asset_id" else ids
@@ -226,8 +227,8 @@ class Selection(options.AccountOptions):
             rest = f"; it has {list_text([*shown], _NAMED) or 'none'}"
             if value in ids:
                 rest = " in this interval with the other filters"
-            told.append(f"no row of {self.name} is of {word} {value}{rest}")
-        return "; ".join(told)
+            absent.append(f"no row of {self.name} is of {word} {value}{rest}")
+        return "; ".join(absent)
 
     def _accounts(self, *, before: dt.datetime | None = None) -> pd.DataFrame:
         """Return the accounts that have a row, before a moment if that is given."""

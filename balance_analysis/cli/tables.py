@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -21,8 +22,6 @@ from balance_analysis.files.atomic import check_output
 from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
 
     from balance_analysis.assets import Asset, Assets

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from balance_analysis.analysis.grid import Grid
 from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.int128 import sum_words, to_balances, words_of
 from balance_analysis.analysis.steps import NEVER, Steps, check_fits
@@ -28,13 +31,6 @@ from balance_analysis.files.arrow import make_note, parquet_writer
 from balance_analysis.files.atomic import PathLike, replacing
 from balance_analysis.frame import to_plain_arrow
 from balance_analysis.rows import account_numbers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
-
-    from balance_analysis.analysis.grid import Grid
 
 
 def own(result: Any, part: KeyRange) -> Any:  # noqa: ANN401 - a frame, or partial totals
@@ -138,7 +134,7 @@ class PartialTotals:
         The total and number of known balances from each step on, where there are any.
     is_own
         Which steps are at rows of the group; the others are where an opening balance begins.
-    ceases
+    valid_until
         When no balance is known any more, though no step follows; else `NEVER`.
     goes_on
         Whether they are what follows in time on those before.
@@ -147,14 +143,14 @@ class PartialTotals:
     groups: Groups
     sums: Sums
     is_own: NDArray[np.bool_]
-    ceases: NDArray[np.int64]
+    valid_until: NDArray[np.int64]
     goes_on: bool = False
 
     def chosen(self, some: NDArray[np.bool_], *, goes_on: bool = False) -> PartialTotals:
         """Return some of the steps."""
         columns: dict[str, Any] = {name: getattr(self.sums, name)[some] for name in Sums.__slots__}
         return PartialTotals(
-            self.groups, Sums(**columns), self.is_own[some], self.ceases[some], goes_on
+            self.groups, Sums(**columns), self.is_own[some], self.valid_until[some], goes_on
         )
 
 
@@ -183,8 +179,8 @@ class Totals:
         groups = make_groups(steps.accounts, self.by)
         sums, is_own = self._sums(steps, groups)
         ends = (sums.groups[1:] == sums.groups[:-1]) & (sums.known[1:] == 0)
-        ceases = np.append(np.where(ends, sums.times[1:], NEVER), NEVER)
-        return PartialTotals(groups, sums, is_own, ceases).chosen(sums.known > 0)
+        valid_until = np.append(np.where(ends, sums.times[1:], NEVER), NEVER)
+        return PartialTotals(groups, sums, is_own, valid_until).chosen(sums.known > 0)
 
     def _sums(self, steps: Steps, groups: Groups) -> tuple[Sums, NDArray[np.bool_]]:
         """Return sums at all points, or wherever they change, and which are at rows."""
@@ -224,7 +220,7 @@ class Totals:
             np.concatenate([part.sums.times for part in parts]),
             np.concatenate([words_of(pa.array(part.sums.total)) for part in parts]),
             np.concatenate([part.is_own for part in parts]),
-            np.concatenate([part.ceases for part in parts]),
+            np.concatenate([part.valid_until for part in parts]),
         )
         held = Groups(groups.ids, groups.numbers[numbers[firsts]])
         sums = self._added(steps, held)

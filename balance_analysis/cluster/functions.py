@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
+
+import pandas as pd
 
 from balance_analysis import defaults
 from balance_analysis.analysis import flows as changes
 from balance_analysis.analysis import statistics, summary
 from balance_analysis.analysis.balances import balance_series
+from balance_analysis.analysis.grid import Frequency, Zone
 from balance_analysis.analysis.totals import group_names
+from balance_analysis.archive.status import VerifyReport
 from balance_analysis.archive.store import Store
+from balance_analysis.archives import Archive
 from balance_analysis.cluster.combine import Totals, add_flows
 from balance_analysis.cluster.tasks import Options, make_job, running, takes_options
+from balance_analysis.files.atomic import PathLike
+from balance_analysis.load.request import Report
 from balance_analysis.maintenance import verify as verifying
+from balance_analysis.node.client import Client as Node
 from balance_analysis.schema import ACCOUNT_KEY, Instant, from_microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from concurrent.futures import Executor
-
-    import pandas as pd
     from distributed import Client
-
-    from balance_analysis.analysis.grid import Frequency, Zone
-    from balance_analysis.archive.status import VerifyReport
-    from balance_analysis.archives import Archive
-    from balance_analysis.files.atomic import PathLike
-    from balance_analysis.load.request import Report
-    from balance_analysis.node.client import Client as Node
 
 
 @takes_options

@@ -7,6 +7,7 @@ import itertools
 import os
 import sys
 from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.grid import check_cells, make_grid, memory
@@ -36,10 +38,7 @@ from balance_analysis.load.request import Report, check_positive, reporting
 from balance_analysis.schema import ACCOUNT_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from distributed import Client
-    from numpy.typing import NDArray
 
 
 ROWS: Final = 3_000_000

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
+import pandas as pd
 
 from balance_analysis.explorer.query import Query, write_key, write_view
 from balance_analysis.explorer.sheets import Sheet, Sheets
@@ -26,12 +28,6 @@ from balance_analysis.explorer.views import (
 )
 from balance_analysis.schema import ACCOUNT_KEY
 from balance_analysis.text import count_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import pandas as pd
-
 
 _LISTED: Final = 8000
 """Rows of the tables of holders at one moment, of all assets together."""

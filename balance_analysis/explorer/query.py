@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -12,9 +13,8 @@ from urllib.parse import quote, unquote
 from balance_analysis.schema import from_microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from balance_analysis.explorer.source import Key
+
 
 MOST_ACCOUNTS: Final = 8
 WIDEST: Final = 4000

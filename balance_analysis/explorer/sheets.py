@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 Sheet = dict[str, Any]
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.cuts import settled
+from balance_analysis.analysis.downsampling import first_and_last
 from balance_analysis.analysis.steps import NEVER, map_parallel
-from balance_analysis.analysis.thinning import first_and_last
 from balance_analysis.archive.cache import LruCache
 from balance_analysis.archive.datafile import Predicate, times_of
 from balance_analysis.archive.limits import limits_frame
@@ -27,18 +29,11 @@ from balance_analysis.frame import frame_of
 from balance_analysis.known import Known, known_of
 from balance_analysis.rows import account_heads, canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
+from balance_analysis.spans import Span
 from balance_analysis.text import without_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
     from balance_analysis.archives import Archive
-    from balance_analysis.spans import Span
-
-    Edges = NDArray[np.int64] | None
-    Check = Callable[[], None]
 
 MOST_ROWS: Final = 3_000_000
 """Rows that are in memory for one view: some 200 MB."""
@@ -66,6 +61,10 @@ Key = tuple[str, str, str, str]
 
 History = tuple[pd.DataFrame, pd.DataFrame | None]
 """Balance changes, and what accounts held before them, where that is told: an opening."""
+
+Edges = NDArray[np.int64] | None
+
+Check = Callable[[], None]
 
 T = TypeVar("T")
 

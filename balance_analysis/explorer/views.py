@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.concentration import concentration, share, top_movers
+from balance_analysis.analysis.downsampling import downsample_steps
 from balance_analysis.analysis.flows import deltas, sum_flows
 from balance_analysis.analysis.grid import Grid, fitting_grid
 from balance_analysis.analysis.history import make_history
 from balance_analysis.analysis.int128 import words_of
 from balance_analysis.analysis.statistics import drawdown, time_weighted_average
+from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.summary import summarize_accounts
-from balance_analysis.analysis.thinning import thin_steps
 from balance_analysis.analysis.totals import totals
 from balance_analysis.archive.cache import LruCache
 from balance_analysis.assets import Asset
 from balance_analysis.explorer.query import Query, write_key
 from balance_analysis.explorer.sheets import Sheets, amounts, to_sheet
-from balance_analysis.explorer.source import KEPT_BYTES, go_on, keys_of
+from balance_analysis.explorer.source import (
+    KEPT_BYTES,
+    Check,
+    Edges,
+    History,
+    Key,
+    Source,
+    State,
+    go_on,
+    keys_of,
+)
 from balance_analysis.filters import Filters
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import between
 from balance_analysis.text import type_label
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
-
-    from balance_analysis.analysis.steps import Steps
-    from balance_analysis.explorer.source import Check, Edges, History, Key, Source, State
 
 MOST_LISTED: Final = 5000
 """Rows of a table that an answer has at most; the page says where there are more."""
@@ -332,7 +337,7 @@ def steps_of(history: History, query: Query) -> Steps:
 
 def draw_line(steps: Steps, state: State, query: Query) -> dict[str, Any]:
     """Return the steps of one account that a chart needs, and the last one before them."""
-    line = thin_steps(steps, query.start, query.end, since=state.start, columns=query.width)
+    line = downsample_steps(steps, query.start, query.end, since=state.start, columns=query.width)
     return {
         "times": line.times.tolist(),
         "balances": amounts(line.balances),

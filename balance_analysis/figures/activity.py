@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
+import pandas as pd
 from matplotlib import colormaps
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.patches import Patch
+from numpy.typing import NDArray
 
 from balance_analysis.analysis.history import are_known
+from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
 from balance_analysis.figures.styles import looks
@@ -21,16 +26,8 @@ from balance_analysis.figures.times import (
     set_ticks,
     to_dates,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from numpy.typing import NDArray
-
-    from balance_analysis.assets import AssetsLike
-    from balance_analysis.known import Stated
-    from balance_analysis.schema import Instant
+from balance_analysis.known import Stated
+from balance_analysis.schema import Instant
 
 _HOUR: Final = 3_600_000_000
 _DAY: Final = 24 * _HOUR

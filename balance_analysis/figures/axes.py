@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
 from matplotlib import ticker
+from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
+from numpy.typing import ArrayLike, NDArray
 
 from balance_analysis.analysis.units import to_units
 from balance_analysis.assets import AssetsLike, assets_of
 from balance_analysis.errors import check_type
 from balance_analysis.schema import Instant, to_microseconds
 from balance_analysis.text import moment_text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from matplotlib.axes import Axes
-    from numpy.typing import ArrayLike, NDArray
-
 
 _READABLE: Final = (1e3, 1e15)
 """From 1 k to 1000 T: prefixes beyond, such as Z or m, are not what people expect of amounts."""

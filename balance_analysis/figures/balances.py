@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
+from balance_analysis.analysis.downsampling import downsample, sort_keys
 from balance_analysis.analysis.steps import NEVER, Steps, check_fits
-from balance_analysis.analysis.thinning import sort_keys, thin
+from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
 from balance_analysis.figures.styles import (
@@ -28,18 +33,10 @@ from balance_analysis.figures.times import (
     open_figure,
     show_interval,
 )
+from balance_analysis.known import Stated
 from balance_analysis.labels import account_labels, split_labels
+from balance_analysis.schema import Instant
 from balance_analysis.text import count_text, moment_text
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from numpy.typing import NDArray
-
-    from balance_analysis.assets import AssetsLike
-    from balance_analysis.known import Stated
-    from balance_analysis.schema import Instant
 
 MOST_LINES: Final = 8
 
@@ -132,8 +129,8 @@ def plot_balances(
     styles = account_styles(steps.accounts["account_type"].iloc[[each.account for each in drawn]])
     wanted, lines = looks(style, len(drawn)), []
     for level, label, own, told in zip(drawn, labels, styles, wanted, strict=True):
-        times, ceases, (amounts,) = _thinned(ax, level, unit, level.words)
-        edges, held = _broken(times, amounts, ceases, interval.end)
+        times, valid_until, (amounts,) = _downsampled(ax, level, unit, level.words)
+        edges, held = _broken(times, amounts, valid_until, interval.end)
         lines.append(draw_line(ax, edges, held, interval, **{**own.line, "label": label, **told}))
     axes.format_amounts(ax, unit, tops=[float(np.nanmax(line.get_ydata())) for line in lines])
     first = min(int(level.times[0]) for level in seen)
@@ -166,14 +163,14 @@ class _Level:
         The place of the account among those of the steps.
     times, words
         From when on it held which balance, microseconds, ascending; none where it is all unknown.
-    ceases
-        When each ceases to be known before the next one; `NEVER` where it doesn't.
+    valid_until
+        Until when each is known before the next one; `NEVER` where it doesn't.
     """
 
     account: int
     times: NDArray[np.int64]
     words: NDArray[np.int64]
-    ceases: NDArray[np.int64]
+    valid_until: NDArray[np.int64]
 
 
 def _levels_in(steps: Steps, interval: Extent) -> list[_Level]:
@@ -184,27 +181,29 @@ def _levels_in(steps: Steps, interval: Extent) -> list[_Level]:
 def _level(steps: Steps, account: int, interval: Extent) -> _Level:
     head, stop = steps.bounds[account : account + 2].tolist()
     times = steps.times[head:stop]
-    ceases = np.full(len(times), NEVER) if steps.ceases is None else steps.ceases[head:stop]
+    valid_until = (
+        np.full(len(times), NEVER) if steps.valid_until is None else steps.valid_until[head:stop]
+    )
     first = max(int(np.searchsorted(times, interval.start, side="right")) - 1, 0)
-    first += int(ceases[first] <= interval.start)
+    first += int(valid_until[first] <= interval.start)
     rows = np.arange(first, max(int(np.searchsorted(times, interval.before)), first))
     begins = np.maximum(times[rows], interval.start)
-    return _Level(account, begins, int128.take(steps.words, head + rows), ceases[rows])
+    return _Level(account, begins, int128.take(steps.words, head + rows), valid_until[rows])
 
 
-def _thinned(
+def _downsampled(
     ax: Axes, level: _Level, unit: axes.Unit, *words: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[NDArray[np.float64]]]:
-    """Return when to draw what an account held, when each ceases, and amounts of these times."""
-    is_fresh = np.append(True, level.ceases[:-1] < level.times[1:])
+    """Return when to draw a level, until when each is known, and the amounts of these times."""
+    starts_known = np.append(True, level.valid_until[:-1] < level.times[1:])
     keys = map(sort_keys, words)
-    places = thin(level.times, *keys, columns=count_columns(ax), is_fresh=is_fresh)
+    places = downsample(level.times, *keys, columns=count_columns(ax), starts_known=starts_known)
     amounts = [unit.scale(int128.to_balances(int128.take(each, places))) for each in words]
-    return level.times[places], level.ceases[places], amounts
+    return level.times[places], level.valid_until[places], amounts
 
 
 def _broken(
-    times: NDArray[np.int64], levels: NDArray[np.float64], ceases: NDArray[np.int64], end: int
+    times: NDArray[np.int64], levels: NDArray[np.float64], valid_until: NDArray[np.int64], end: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the edges of steps and the level between each two, NaN where it isn't known.
 
@@ -212,13 +211,13 @@ def _broken(
     ----------
     times, levels
         From when on what is held, microseconds.
-    ceases
-        When each ceases to be known before the next one.
+    valid_until
+        Until when each is known before the next one.
     end
         Where the last step ends.
     """
-    places = np.flatnonzero(ceases < end)
-    edges = np.append(np.insert(times, places + 1, ceases[places]), end)
+    places = np.flatnonzero(valid_until < end)
+    edges = np.append(np.insert(times, places + 1, valid_until[places]), end)
     return edges, np.insert(levels, places + 1, np.nan)
 
 
@@ -319,8 +318,8 @@ def _draw_depths(
     moments = level.times.tolist()
     check_fits(too_large, lambda place: f"the depth at {moment_text(moments[place])}")
     words = level.words, peaks, depths
-    times, ceases, (balance, peak, depth) = _thinned(ax, level, unit, *words)
-    held, tops = (_broken(times, each, ceases, interval.end) for each in (balance, peak))
+    times, valid_until, (balance, peak, depth) = _downsampled(ax, level, unit, *words)
+    held, tops = (_broken(times, each, valid_until, interval.end) for each in (balance, peak))
     line = draw_line(ax, *held, interval, **{"label": "balance", **style})
     dashed = {"color": axes.ink(ax), "linestyle": (0, (4, 3)), "linewidth": 0.8, "marker": None}
     label = "its peak so far"
@@ -331,7 +330,7 @@ def _draw_depths(
         part = f" ({axes.percent(depth[deepest] / peak[deepest])})" if peak[deepest] else ""
         moment = axes.date_text(int(times[deepest]))
         said = f"deepest: {axes.short_amount(depth[deepest])}{part}, {moment}"
-    edges, levels = _broken(times, -depth, ceases, last_edge(times, interval))
+    edges, levels = _broken(times, -depth, valid_until, last_edge(times, interval))
     area = draw_area(ax, edges, levels, color=VERMILION, alpha=0.45, label="below its peak")
     ax.axhline(0, color=axes.ink(ax), linewidth=0.8)
     return [line, top, area], said

@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import operator
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
+from numpy.typing import NDArray
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.concentration import concentration
 from balance_analysis.analysis.cuts import settled
+from balance_analysis.analysis.grid import Frequency
 from balance_analysis.analysis.totals import make_groups
+from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
 from balance_analysis.figures.styles import BLUE, looks
 from balance_analysis.figures.times import open_figure
 from balance_analysis.figures.totals import draw_stack, largest_groups
+from balance_analysis.known import Stated
 from balance_analysis.schema import ACCOUNT_KEY, Instant, from_microseconds, to_microseconds
 from balance_analysis.text import count_text
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
-    from numpy.typing import NDArray
-
-    from balance_analysis.analysis.grid import Frequency
-    from balance_analysis.assets import AssetsLike
-    from balance_analysis.known import Stated
 
 NOBODY: Final = "nobody is known to hold anything"
 

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from itertools import compress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
+from balance_analysis.analysis.downsampling import downsample
 from balance_analysis.analysis.flows import sum_flows
 from balance_analysis.analysis.grid import Frequency, to_period
 from balance_analysis.analysis.history import History, are_known, make_history
-from balance_analysis.analysis.thinning import thin
+from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
 from balance_analysis.figures.styles import BLUE, VERMILION, looks
 from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import Extent, count_columns, show_interval, to_dates
+from balance_analysis.known import Stated
+from balance_analysis.schema import Instant
 from balance_analysis.spans import joined
 from balance_analysis.text import count_text
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-
-    from balance_analysis.assets import AssetsLike
-    from balance_analysis.known import Stated
-    from balance_analysis.schema import Instant
 
 _GAP: Final = 0.12
 """Between two bars, of the length of a period."""
@@ -149,7 +146,7 @@ def _draw_bars(
     starts, ends = (found[name].to_numpy("M8[us]").view(np.int64) for name in ("start", "end"))
     amounts = [unit.scale(found[name].array) for name in ("inflow", "outflow", "net")]
     is_unknown = np.isnan(amounts[0])
-    places = thin(starts, *amounts, columns=count_columns(ax) // 4, is_fresh=is_unknown)
+    places = downsample(starts, *amounts, columns=count_columns(ax) // 4, starts_known=is_unknown)
     left, right = to_dates(starts[places]), to_dates(ends[places])
     margin = (right - left) * _GAP / 2
     within = left + margin, right - margin

@@ -8,29 +8,26 @@ way. Matplotlib asks where an Axes is before it draws or measures it: only then 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.font_manager import FontProperties
 from matplotlib.gridspec import GridSpec
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
+from matplotlib.text import Annotation, Text
 from matplotlib.textpath import text_to_path
 from matplotlib.transforms import Bbox
+from numpy.typing import NDArray
 
 from balance_analysis.figures.axes import points_of
 from balance_analysis.text import count_text
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.legend import Legend
-    from matplotlib.text import Annotation, Text
-    from numpy.typing import NDArray
-
-    Limits = tuple[float, float]
+Limits = tuple[float, float]
 
 _SIZES: Final = (8.5, 7.5, 6.5)
 """The sizes that letters may have, in points."""

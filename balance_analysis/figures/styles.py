@@ -6,19 +6,18 @@ first, then by hatch and line style, so that neighbours can be told apart withou
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from matplotlib import cbook
+from matplotlib.artist import Artist
 from matplotlib.colors import is_color_like, to_hex, to_rgb
 from matplotlib.lines import Line2D
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     import pandas as pd
-    from matplotlib.artist import Artist
 
 
 BLUE: Final = "#0072B2"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.patches import Patch
 
@@ -14,18 +17,10 @@ from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
 from balance_analysis.figures.styles import BLUE, ORANGE, VERMILION, looks
 from balance_analysis.figures.times import format_times, to_dates, unknown_style
+from balance_analysis.files.atomic import PathLike
 from balance_analysis.schema import LIMIT_FLAGS, Instant, to_microseconds
 from balance_analysis.spans import Span, between, joined
 from balance_analysis.text import duration_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-
-    from balance_analysis.files.atomic import PathLike
-
 
 _HEIGHT: Final = 0.6
 _COVERAGE: Final = {"complete": BLUE, "unproven": ORANGE, "gap": VERMILION}

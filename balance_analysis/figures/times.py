@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
+import pandas as pd
 from matplotlib import dates
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import to_rgba
+from matplotlib.lines import Line2D
 from matplotlib.patches import StepPatch
+from numpy.typing import NDArray
 
 from balance_analysis.analysis.history import make_history
+from balance_analysis.analysis.steps import Steps
 from balance_analysis.figures.axes import ink, points_of
+from balance_analysis.known import Known, Stated
+from balance_analysis.schema import Instant
 from balance_analysis.spans import Span, between
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    import pandas as pd
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
-    from matplotlib.lines import Line2D
-    from numpy.typing import NDArray
-
-    from balance_analysis.analysis.steps import Steps
-    from balance_analysis.known import Known, Stated
-    from balance_analysis.schema import Instant
 
 INCOMPLETE: Final = "changes may be missing"
 """What a legend says of a stretch in which changes may be missing."""

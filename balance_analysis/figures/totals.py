@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import StepPatch
+from numpy.typing import NDArray
 
+from balance_analysis.analysis.downsampling import downsample, sort_keys, starts_of_known
 from balance_analysis.analysis.grid import Frequency, make_grid
 from balance_analysis.analysis.steps import Steps, cut
-from balance_analysis.analysis.thinning import fresh_of, sort_keys, thin
 from balance_analysis.analysis.totals import Groups, events, make_groups, sum_at
+from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
 from balance_analysis.figures.styles import OTHERS, Style, group_styles, looks
@@ -27,20 +32,11 @@ from balance_analysis.figures.times import (
     open_figure,
     show_interval,
 )
+from balance_analysis.known import Stated
 from balance_analysis.labels import account_labels
+from balance_analysis.schema import Instant
+from balance_analysis.spans import Span
 from balance_analysis.text import count_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from numpy.typing import NDArray
-
-    from balance_analysis.assets import AssetsLike
-    from balance_analysis.known import Stated
-    from balance_analysis.schema import Instant
-    from balance_analysis.spans import Span
 
 MOST_BANDS: Final = 9
 
@@ -305,8 +301,8 @@ def _change_points(stack: Stack, *, columns: int) -> NDArray[np.int64]:
         tops = tops.cumsum(axis=0)
     parts = tops / np.where(tops[-1], tops[-1], 1) if stack.shares else tops
     stretches = np.searchsorted(np.array(stack.interval.gaps).ravel(), times, side="right")
-    is_fresh = np.diff(stretches, prepend=0) > 0
-    return times[thin(times, *parts, columns=columns, is_fresh=is_fresh)]
+    starts_known = np.diff(stretches, prepend=0) > 0
+    return times[downsample(times, *parts, columns=columns, starts_known=starts_known)]
 
 
 def _sums(stack: Stack, points: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -335,8 +331,10 @@ def _draw_groups(
         levels[:, is_unknown] = np.nan
     drawn: list[Artist] = []
     for number, (level, own, told) in enumerate(zip(levels, stack.styles, styles, strict=True)):
-        is_fresh, columns = fresh_of(~np.isnan(level)), count_columns(ax)
-        places = thin(edges[:-1], np.nan_to_num(level), columns=columns, is_fresh=is_fresh)
+        starts_known, columns = starts_of_known(~np.isnan(level)), count_columns(ax)
+        places = downsample(
+            edges[:-1], np.nan_to_num(level), columns=columns, starts_known=starts_known
+        )
         times = edges[[*places, -1]]
         if stack.is_stacked:
             look = {

@@ -7,15 +7,13 @@ knows how these stand. The note is under one key of a file's metadata.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from pathlib import Path
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from balance_analysis.schema import ATTRS_KEY
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 METADATA_KEY: Final = b"balance_analysis"
 FORMAT_VERSION: Final = 1
@@ -30,12 +28,12 @@ def make_note(content: dict[str, Any]) -> dict[bytes, str]:
 
 def read_note(file: pq.ParquetFile) -> dict[str, Any]:
     """Return what a file's metadata tells of it: ours, or as `load` the attrs that pandas wrote."""
-    told = file.metadata.metadata or {}
+    metadata = file.metadata.metadata or {}
     try:
-        if METADATA_KEY in told:
-            note = json.loads(told[METADATA_KEY])
+        if METADATA_KEY in metadata:
+            note = json.loads(metadata[METADATA_KEY])
         else:
-            note = {"load": json.loads(told[b"PANDAS_ATTRS"])[ATTRS_KEY]}
+            note = {"load": json.loads(metadata[b"PANDAS_ATTRS"])[ATTRS_KEY]}
     except (KeyError, ValueError, TypeError, RecursionError):
         return {}
     return note if isinstance(note, dict) else {}

@@ -10,13 +10,11 @@ import errno
 import os
 import secrets
 import tempfile
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from balance_analysis.errors import check_type
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
 
 ABOUT: Final = "_archive.json"
 """The file that makes a folder an archive."""

@@ -6,12 +6,13 @@ import errno
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+from pyarrow.parquet import ParquetFile
 
-from balance_analysis.assets import Assets, AssetsLike, note_assets, told_assets
+from balance_analysis.assets import Assets, AssetsLike, assets_in, note_assets
 from balance_analysis.errors import ArchiveError, check_type
 from balance_analysis.files.arrow import (
     PARTIAL,
@@ -32,9 +33,6 @@ from balance_analysis.schema import (
     LIMIT_MOMENTS,
     NetworkLimits,
 )
-
-if TYPE_CHECKING:
-    from pyarrow.parquet import ParquetFile
 
 
 def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
@@ -108,10 +106,10 @@ def read_parquet(path: PathLike, *, assets: AssetsLike | None = None) -> pd.Data
             table = to_frame(_typed(_read_columns(file, path), path))
         except DAMAGES as error:
             raise ArchiveError(f"{os.fspath(path)} can't be read as a table: {error}") from error
-    told = note_assets(note["load"] if isinstance(note.get("load"), dict) else {}, assets)
-    if told:
-        table.attrs[ATTRS_KEY] = told
-    if ROWS_KEY not in told:
+    metadata = note_assets(note["load"] if isinstance(note.get("load"), dict) else {}, assets)
+    if metadata:
+        table.attrs[ATTRS_KEY] = metadata
+    if ROWS_KEY not in metadata:
         note_rows(table)
     return table
 
@@ -120,7 +118,7 @@ def read_file_assets(path: PathLike) -> Assets:
     """Return the assets that a file of a table tells of; maybe none, as of any other file."""
     try:
         with Path(path).open("rb") as source:
-            return told_assets(read_note(open_parquet(source)).get("load"))
+            return assets_in(read_note(open_parquet(source)).get("load"))
     except DAMAGES:
         return Assets({})
 

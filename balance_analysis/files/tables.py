@@ -12,8 +12,9 @@ import io
 import json
 import math
 import re
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import pandas as pd
 import pyarrow as pa
@@ -27,9 +28,6 @@ from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.frame import to_amounts, to_plain_arrow
 from balance_analysis.labels import short_keys
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
 
 EXCEL_ROWS: Final = 1_048_576
 EXCEL_COLUMNS: Final = 16_384
@@ -136,8 +134,8 @@ def to_rows(frame: pd.DataFrame | pd.Series[Any]) -> pa.Table:
             exact = pd.arrays.ArrowExtensionArray(to_amounts(column, may_lack=True))
             flat = flat.assign(**{str(name): exact})
     rows = to_plain_arrow(flat)
-    told = frame.attrs.get(ATTRS_KEY)
-    return rows.replace_schema_metadata(make_note({"load": told})) if told else rows
+    metadata = frame.attrs.get(ATTRS_KEY)
+    return rows.replace_schema_metadata(make_note({"load": metadata})) if metadata else rows
 
 
 def _names(frame: pd.DataFrame) -> list[str]:

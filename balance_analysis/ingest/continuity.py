@@ -8,22 +8,26 @@ and remembers everything since.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import logging
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.archive.commit import within
+from balance_analysis.archive.runs import Run
 from balance_analysis.errors import NetworkMismatchError, RequestError
 from balance_analysis.filters import Filters
 from balance_analysis.load.nodes import FRESH, NodePool, NodeState, answers, remembered
+from balance_analysis.load.request import LoadRequest
 from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client
-from balance_analysis.node.exchange import Answer, Tally
+from balance_analysis.node.exchange import Answer, RequestStats
 from balance_analysis.node.limits import decode_limits, network_limits
 from balance_analysis.node.retry import ONCE, Retry
 from balance_analysis.node.window import Ask, Window, fetch
@@ -31,13 +35,6 @@ from balance_analysis.node.wire import PageRequest
 from balance_analysis.schema import ACCOUNT_KEY
 from balance_analysis.spans import clipped
 from balance_analysis.text import moment_text
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Callable, Iterator
-
-    from balance_analysis.archive.runs import Run
-    from balance_analysis.load.request import LoadRequest
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -84,7 +81,7 @@ class Continuity:
     def close(self) -> None:
         """Close the connections over which it asks, and count what was asked."""
         self._open.close()
-        self._run.requests += self.nodes.tally.requests
+        self._run.requests += self.nodes.stats.requests
 
     def advance(self, rows: pa.Table) -> None:
         """Go by the last block of rows that are committed from now on, if it is later."""
@@ -212,11 +209,11 @@ def ask_head(client: Client, run: Run) -> tuple[str, int] | None:
 
     `None` where no node has limits, or it doesn't say what its last block is: it may know all.
     """
-    tally, fetched_at = Tally(), pd.Timestamp.now("UTC")
+    stats, fetched_at = RequestStats(), pd.Timestamp.now("UTC")
     told: list[Answer[dict[str, Any]]] = []
 
     def ask(base_url: str) -> None:
-        options: dict[str, Any] = {"base_url": base_url, "tally": tally}
+        options: dict[str, Any] = {"base_url": base_url, "tally": stats}
         options["retry"] = ONCE if told else Retry()
         try:
             told.append(client.get(NETWORK_LIMITS, [], decode_limits, **options))
@@ -229,7 +226,7 @@ def ask_head(client: Client, run: Run) -> tuple[str, int] | None:
     try:
         list(_answers(client, ask))
     finally:
-        run.requests += tally.requests
+        run.requests += stats.requests
     run.source = client.base_urls[0]
     if not told:
         return None
@@ -252,17 +249,17 @@ def is_finished(
 
     An archive that is served ends before the moment that it tells, and says so.
     """
-    tally = Tally()
+    stats = RequestStats()
     parameters = PageRequest(Filters(), head, head + 1, page_size=1).parameters()
     try:
         for pause in (0.0, settle.total_seconds()):
             sleep(pause)
-            answer = client.get(BALANCE_CHANGES, parameters, len, base_url=source, tally=tally)
+            answer = client.get(BALANCE_CHANGES, parameters, len, base_url=source, stats=stats)
             if answer.block_time != head or [*clipped(answer.incomplete, head, head + 1)]:
                 return False
     except RequestError as error:
         logger.info("%s; its last block is left out", error)
         return False
     finally:
-        run.requests += tally.requests
+        run.requests += stats.requests
     return True

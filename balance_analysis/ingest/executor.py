@@ -18,17 +18,15 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import read_noted
+from balance_analysis.archive.coverage import FileEntry
 from balance_analysis.archive.manifest import check_seen
+from balance_analysis.archive.store import Store
 from balance_analysis.ingest.periods import LoadedPeriod, SpanWriter, make_period
 from balance_analysis.node.walk import Step
-
-if TYPE_CHECKING:
-    from balance_analysis.archive.coverage import FileEntry
-    from balance_analysis.archive.store import Store
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -16,9 +17,13 @@ from typing import TYPE_CHECKING, ClassVar, Final, Unpack
 
 from balance_analysis import defaults
 from balance_analysis.archive import manifest
+from balance_analysis.archive.commit import Writer
+from balance_analysis.archive.coverage import Coverage
+from balance_analysis.archive.layout import Partition
 from balance_analysis.archive.runs import Kind, Run, RunReport
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.assets import Assets, read_assets
+from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import FilterKeywords, takes_filters
 from balance_analysis.ingest.continuity import Continuity, ask_head, is_finished
 from balance_analysis.ingest.executor import Executor, Pool
@@ -27,20 +32,14 @@ from balance_analysis.ingest.periods import load_steps
 from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, OnBadRows, Report, make_request
 from balance_analysis.node.client import Client, check_client
+from balance_analysis.node.walk import Step
 from balance_analysis.schema import Instant, to_microseconds
+from balance_analysis.spans import Span
 from balance_analysis.text import Duration, to_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from distributed import Client as Cluster
 
-    from balance_analysis.archive.commit import Writer
-    from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.archive.layout import Partition
-    from balance_analysis.files.atomic import PathLike
-    from balance_analysis.node.walk import Step
-    from balance_analysis.spans import Span
 
 _DAY: Final = 86_400_000_000
 
@@ -230,7 +229,7 @@ class _Nodes:
                     unproven = [last] if not last.proven and last.end < request.end else []
                 spans += [(nodes.remembered(*each.span), each.end) for each in unproven]
         finally:
-            self.run.requests += nodes.tally.requests
+            self.run.requests += nodes.stats.requests
         return sorted((start, end) for start, end in spans if start < end)
 
     def _end(self, state: Coverage) -> int:

@@ -7,8 +7,9 @@ periods are committed by this process, in time order, so what was loaded is neve
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from balance_analysis.archive import manifest
 from balance_analysis.archive.commit import Writer
@@ -16,17 +17,13 @@ from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.runs import Kind, Run, RunReport, reported
 from balance_analysis.archive.snapshot import read_snapshot
+from balance_analysis.archive.store import Store
+from balance_analysis.ingest.continuity import Continuity
 from balance_analysis.ingest.executor import LoadElsewhere, Pool, load_on_executor
 from balance_analysis.ingest.periods import LoadedPeriod, SpanWriter
 from balance_analysis.load.request import Report, reporting
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from balance_analysis.archive.store import Store
-    from balance_analysis.ingest.continuity import Continuity
-    from balance_analysis.node.walk import Step
-    from balance_analysis.spans import Span
+from balance_analysis.node.walk import Step
+from balance_analysis.spans import Span
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 

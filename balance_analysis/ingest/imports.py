@@ -10,6 +10,7 @@ import contextlib
 import logging
 from bisect import bisect_left, bisect_right
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, ClassVar, Unpack
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Unpack
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from balance_analysis import defaults
 from balance_analysis.archive import manifest
@@ -28,15 +30,20 @@ from balance_analysis.archive.blocks import (
     read_imported,
 )
 from balance_analysis.archive.commit import Writer, within
+from balance_analysis.archive.coverage import Coverage
+from balance_analysis.archive.layout import Partition
 from balance_analysis.archive.runs import Kind, Run, RunReport
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import NetworkMismatchError
+from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import FilterKeywords, Filters, takes_filters
 from balance_analysis.ingest.continuity import accounts_of
 from balance_analysis.ingest.executor import Executor, Pool
 from balance_analysis.ingest.fill import fill
+from balance_analysis.load.request import OnBadRows, Report
 from balance_analysis.node.walk import Step
+from balance_analysis.schema import NetworkLimits
 from balance_analysis.segments.chain import (
     Stretch,
     gaps_text,
@@ -49,20 +56,12 @@ from balance_analysis.segments.rows import read_blocks as read_segment_blocks
 from balance_analysis.segments.segment import Segment, find_segments
 from balance_analysis.segments.state import read_segment_assets, read_segment_limits
 from balance_analysis.segments.table import iter_rows
+from balance_analysis.spans import Span
 from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from distributed import Client as Cluster
-    from numpy.typing import NDArray
 
-    from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.archive.layout import Partition
-    from balance_analysis.files.atomic import PathLike
-    from balance_analysis.load.request import OnBadRows, Report
-    from balance_analysis.schema import NetworkLimits
-    from balance_analysis.spans import Span
 
 _Blocks = tuple["NDArray[np.int64]", "NDArray[np.int64]"]
 

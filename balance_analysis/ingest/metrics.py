@@ -5,19 +5,17 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
+from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.runs import RunReport, last_success
 from balance_analysis.archive.snapshot import read_snapshot
+from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike, replacing
 from balance_analysis.text import without_credentials
-
-if TYPE_CHECKING:
-    from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.archive.store import Store
 
 _GAUGES: Final = {
     "last_success_timestamp_seconds": "When the last complete run ended.",

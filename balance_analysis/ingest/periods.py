@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,21 +21,17 @@ from balance_analysis.archive.commit import Writer, deferred_signals, merge, wit
 from balance_analysis.archive.coverage import FileEntry, Interval, covered_by
 from balance_analysis.archive.datafile import NO_ROWS, encode_rows
 from balance_analysis.archive.runs import Run, keep_bad_rows
+from balance_analysis.archive.store import Store
 from balance_analysis.errors import BalanceAnalysisError, RequestError
 from balance_analysis.ingest.continuity import Continuity, started
+from balance_analysis.load.request import LoadRequest, Report
 from balance_analysis.load.stream import Load
+from balance_analysis.node.client import Client
+from balance_analysis.node.walk import Step
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.spans import Span, clipped, joined
 from balance_analysis.text import moment_text, spans_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from balance_analysis.archive.store import Store
-    from balance_analysis.load.request import LoadRequest, Report
-    from balance_analysis.node.client import Client
-    from balance_analysis.node.walk import Step
 
 PATIENCE: Final = 3.0
 """Seconds that a node may take to vouch for what an interrupted run keeps."""

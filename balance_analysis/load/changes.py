@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack
@@ -16,16 +17,14 @@ from balance_analysis.errors import BalanceAnalysisError
 from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
 from balance_analysis.load.request import OnBadRows, Report, make_request
 from balance_analysis.load.stream import Load
+from balance_analysis.node.client import Client
 from balance_analysis.rows import PART
 from balance_analysis.schema import ATTRS_KEY, Instant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pandas as pd
 
     from balance_analysis.merge import Part
-    from balance_analysis.node.client import Client
 
 
 logger: logging.Logger = logging.getLogger("balance_analysis")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from balance_analysis.errors import IncompleteError, RequestError
 from balance_analysis.filters import Filters
+from balance_analysis.load.request import LoadRequest, OnBadRows
 from balance_analysis.node.client import (
     BALANCE_CHANGES,
     NETWORK_LIMITS,
@@ -19,20 +21,12 @@ from balance_analysis.node.client import (
     check_client,
 )
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
-from balance_analysis.node.exchange import Tally
+from balance_analysis.node.exchange import Answer, RequestStats
 from balance_analysis.node.retry import ONCE, Retry
 from balance_analysis.node.walk import Step, find_oldest, take_step
-from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW, Window, fetch
-from balance_analysis.spans import clipped
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from balance_analysis.load.request import LoadRequest, OnBadRows
-    from balance_analysis.node.exchange import Answer
-    from balance_analysis.node.window import Ask
-    from balance_analysis.node.wire import PageRequest
-    from balance_analysis.spans import Span
+from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW, Ask, Window, fetch
+from balance_analysis.node.wire import PageRequest
+from balance_analysis.spans import Span, clipped
 
 FRESH: Final = 3
 """Connections over which a node is asked for its oldest row: behind one address may be several."""
@@ -86,7 +80,7 @@ def _decode(body: bytes) -> DecodedPage:
 
 
 @dataclass(slots=True)
-class Head:
+class LatestBlock:
     """The last block that a node was seen to hold: its number and its microseconds, if it says."""
 
     height: int | None = None
@@ -99,9 +93,9 @@ class Head:
         if answer.block_time is not None:
             self.time = max(answer.block_time, self.time or 0)
 
-    def or_less(self, height: int | None, time: int | None) -> Head:
+    def or_less(self, height: int | None, time: int | None) -> LatestBlock:
         """Return the lesser one of this and another."""
-        return Head(_least(self.height, height), _least(self.time, time))
+        return LatestBlock(_least(self.height, height), _least(self.time, time))
 
     def lags(self, moment: int) -> bool:
         """Whether the node is known not to hold everything before a moment."""
@@ -119,7 +113,7 @@ class NodeState:
     Of several answers, the one that knew least is believed.
     """
 
-    head: Head = field(default_factory=Head)
+    head: LatestBlock = field(default_factory=LatestBlock)
     incomplete: list[Span] = field(default_factory=list)
 
     def within(self, start: int, end: int) -> tuple[Span, ...]:
@@ -137,8 +131,8 @@ class NodePool:
     def __init__(self, client: Client, on_bad_rows: OnBadRows) -> None:
         check_client(client)
         self.client = client
-        self.tally: Tally = Tally()
-        self.heads: dict[str, Head] = {base_url: Head() for base_url in client.base_urls}
+        self.stats: RequestStats = RequestStats()
+        self.heads = {base_url: LatestBlock() for base_url in client.base_urls}
         self.sources: dict[str, str] = {base_url: base_url for base_url in client.base_urls}
         self._raises = on_bad_rows == "raise"
         self._order = client.order
@@ -169,7 +163,7 @@ class NodePool:
             request.parameters(),
             _decode,
             base_url=base_url,
-            tally=self.tally,
+            stats=self.stats,
             retry=Retry(timeouts=request.page_size == 1, stopped=self._stopped),
         )
         with self._lock:
@@ -329,7 +323,7 @@ class NodePool:
         began = time.monotonic()
         try:
             answer = self.client.get(
-                NETWORK_LIMITS, [], len, base_url=base_url, tally=self.tally, retry=ONCE
+                NETWORK_LIMITS, [], len, base_url=base_url, stats=self.stats, retry=ONCE
             )
         except RequestError as error:
             # Limits may be missing before the first block; the node answers all the same.

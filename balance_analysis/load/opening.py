@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
@@ -17,14 +17,12 @@ import pyarrow as pa
 from balance_analysis import defaults
 from balance_analysis.filters import make_filters
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE
-from balance_analysis.load.nodes import Head, NodePool, answers
+from balance_analysis.load.nodes import LatestBlock, NodePool, answers
 from balance_analysis.load.request import check_positive
+from balance_analysis.node.client import Client
 from balance_analysis.node.last_balances import Account, LastBalances, Search
 from balance_analysis.schema import ACCOUNT_KEY, ACCOUNT_TYPES, ATTRS_KEY, Instant, to_microseconds
 from balance_analysis.text import iso_text
-
-if TYPE_CHECKING:
-    from balance_analysis.node.client import Client
 
 _TYPE_PREFIX: Final = "ACCOUNT_TYPE_"
 
@@ -119,12 +117,12 @@ def load_opening_balances(
     opening.attrs[ATTRS_KEY] = {
         "source": pool.sources[source],
         "at": iso_text(end),
-        **pool.tally.as_json(),
+        **pool.stats.as_json(),
         "seconds": round(time.monotonic() - began, 3),
         "block_height": head.height,
         "block_time": head.time and iso_text(head.time),
     }
-    logger.info("%d opening balances in %d requests", len(wanted), pool.tally.requests)
+    logger.info("%d opening balances in %d requests", len(wanted), pool.stats.requests)
     return opening
 
 
@@ -161,13 +159,13 @@ def _is_type(text: str) -> bool:
 
 def _by_one_node(
     pool: NodePool, accounts: list[Account], at: int, page_size: int, workers: int
-) -> tuple[str, Head, LastBalances]:
+) -> tuple[str, LatestBlock, LastBalances]:
     """Return the best node that can answer it all, its last block, and what it tells.
 
     Nodes differ in what they have pruned, so they are not mixed.
     """
 
-    def find(base_url: str) -> tuple[str, Head, LastBalances]:
+    def find(base_url: str) -> tuple[str, LatestBlock, LastBalances]:
         ask, state = pool.to(base_url)
         with Search(ask, at, page_size, workers) as search:
             found = search.find(accounts)

@@ -5,9 +5,11 @@ On real nodes following cursors loses rows. `load_balance_changes` doesn't follo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import Final, Unpack
 
+import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.errors import IncompleteError
@@ -19,13 +21,7 @@ from balance_analysis.node.client import BALANCE_CHANGES, Client
 from balance_analysis.node.decode import decode_page, raise_bad_row
 from balance_analysis.node.wire import PageRequest
 from balance_analysis.presentation import facts_html, rows_html
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pandas as pd
-
-    from balance_analysis.schema import Instant
+from balance_analysis.schema import Instant
 
 _SHOWN: Final = 10
 """How many rows of a page a notebook shows."""

@@ -12,31 +12,28 @@ import heapq
 import logging
 import time
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from balance_analysis.errors import IncompleteError, RequestError
 from balance_analysis.known import KNOWN_KEY, known_json
-from balance_analysis.load.nodes import Head, NodePool
+from balance_analysis.load.nodes import LatestBlock, NodePool
 from balance_analysis.load.request import (
     LoadRequest,
     Report,
     reporting,
 )
+from balance_analysis.node.client import Client
+from balance_analysis.node.walk import Step
 from balance_analysis.node.window import LONGEST_WINDOW, Window
 from balance_analysis.node.wire import filter_parameters
 from balance_analysis.rows import BadRow, has_repeats
 from balance_analysis.spans import Span, between, clipped, joined
 from balance_analysis.text import iso_text, moment_text, spans_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from balance_analysis.node.client import Client
-    from balance_analysis.node.walk import Step
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -83,7 +80,7 @@ class Load:
     known_until: int | None = None
     """Where what is known ends before the interval does."""
     cost: dict[str, int | float] = field(default_factory=dict)
-    head: Head = field(default_factory=Head)
+    head: LatestBlock = field(default_factory=LatestBlock)
     """The last block that nodes held: of the answers, the one that knew least."""
     restart: int | None = None
     """Where a row is known to stand: an answer that restarts there must begin there."""
@@ -253,7 +250,7 @@ class Load:
                 logger.warning("%s; so it is believed what it remembered before", error)
 
     def _count(self, pool: NodePool, seconds: float) -> None:
-        spent = {**pool.tally.as_json(), "seconds": round(seconds, 3)}
+        spent = {**pool.stats.as_json(), "seconds": round(seconds, 3)}
         self.cost = {name: self.cost.get(name, 0) + value for name, value in spent.items()}
 
 

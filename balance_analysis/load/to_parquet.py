@@ -11,11 +11,12 @@ import os
 import secrets
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import Any, Final, Unpack
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow.parquet import ParquetFile, ParquetWriter
 
 from balance_analysis import defaults
 from balance_analysis.assets import note_assets, read_assets
@@ -31,16 +32,12 @@ from balance_analysis.files.atomic import PathLike, check_output, flush, name_fi
 from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
 from balance_analysis.load.request import LoadRequest, OnBadRows, Report, make_request
 from balance_analysis.load.stream import Load
+from balance_analysis.node.client import Client
+from balance_analysis.node.walk import Step
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ARROW_SCHEMA, Instant
 from balance_analysis.spans import clipped
 from balance_analysis.text import range_text
-
-if TYPE_CHECKING:
-    from pyarrow.parquet import ParquetFile, ParquetWriter
-
-    from balance_analysis.node.client import Client
-    from balance_analysis.node.walk import Step
 
 ROW_GROUP: Final = 1 << 17
 """Rows that are sorted and written together, at least."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import logging
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -28,30 +29,26 @@ from balance_analysis.archive.coverage import (
     to_json,
 )
 from balance_analysis.archive.datafile import NO_ROWS, Footer, decode_rows, encode_rows, read_footer
+from balance_analysis.archive.layout import Partition
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import read_about
 from balance_analysis.archive.runs import Run, RunReport, iter_reports, reported
 from balance_analysis.archive.snapshot import read_snapshot
+from balance_analysis.archive.status import VerifyReport
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError
+from balance_analysis.files.atomic import PathLike
 from balance_analysis.ingest.continuity import Continuity, ask_head
 from balance_analysis.ingest.periods import LoadedPeriod, SpanWriter, load_steps, make_period
 from balance_analysis.load.request import LoadRequest, make_request
 from balance_analysis.maintenance.verify import verify_store
 from balance_analysis.maintenance.verify_file import FileToCheck, check_file
 from balance_analysis.node.client import Client, check_client
+from balance_analysis.node.walk import Step
+from balance_analysis.rows import BadRow
+from balance_analysis.schema import Instant
 from balance_analysis.spans import Span, clipped, joined
 from balance_analysis.text import moment_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from balance_analysis.archive.layout import Partition
-    from balance_analysis.archive.status import VerifyReport
-    from balance_analysis.files.atomic import PathLike
-    from balance_analysis.node.walk import Step
-    from balance_analysis.rows import BadRow
-    from balance_analysis.schema import Instant
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -21,10 +21,12 @@ from balance_analysis.archive.coverage import Coverage, contradictions
 from balance_analysis.archive.datafile import decode_rows
 from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.lock import writer_of
+from balance_analysis.archive.manifest import ArchiveSpec
 from balance_analysis.archive.snapshot import read_snapshot, with_snapshot
 from balance_analysis.archive.status import Kind, Problem, VerifyReport
 from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.errors import ArchiveError
+from balance_analysis.files.atomic import PathLike
 from balance_analysis.load.request import Report, reporting
 from balance_analysis.maintenance.verify_file import (
     CheckedFile,
@@ -35,16 +37,11 @@ from balance_analysis.maintenance.verify_file import (
 )
 from balance_analysis.maintenance.verify_node import verify_against
 from balance_analysis.maintenance.verify_segments import verify_segments
+from balance_analysis.node.client import Client
 from balance_analysis.rows import canonical
 from balance_analysis.schema import COLUMNS
 from balance_analysis.spans import Span, clipped, joined
 from balance_analysis.text import moment_text, without_credentials
-
-if TYPE_CHECKING:
-    from balance_analysis.archive.manifest import ArchiveSpec
-    from balance_analysis.files.atomic import PathLike
-    from balance_analysis.node.client import Client
-
 
 _WAITING: Final = 1 << 20
 """How many rows wait to be reduced to each account's last one."""

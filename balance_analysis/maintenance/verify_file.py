@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.accounts import ACCOUNTS, accounts_of
+from balance_analysis.archive.coverage import FileEntry
 from balance_analysis.archive.datafile import OtherFileError, decode_rows, numbers_of
 from balance_analysis.archive.key_ranges import FILE_ORDER
 from balance_analysis.archive.manifest import check_seen
+from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError
 from balance_analysis.rows import canonical
+from balance_analysis.spans import Span
 from balance_analysis.text import range_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from balance_analysis.archive.coverage import FileEntry
-    from balance_analysis.archive.store import Store
-    from balance_analysis.spans import Span
 
 NOBODY: Final = ACCOUNTS.empty_table()
 

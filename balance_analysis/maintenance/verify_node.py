@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pandas as pd
 
 from balance_analysis.archive import layout
+from balance_analysis.archive.coverage import Coverage
+from balance_analysis.archive.layout import Partition
 from balance_analysis.archive.manifest import export_command
 from balance_analysis.archive.snapshot import read_snapshot, with_snapshot
 from balance_analysis.archive.status import Problem, VerifyReport
+from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError
 from balance_analysis.filters import Filters
 from balance_analysis.load.changes import PartialLoad
 from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, check_positive
 from balance_analysis.load.stream import Load
+from balance_analysis.node.client import Client
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import Span, clipped
 from balance_analysis.text import list_text, moment_text, range_text, without_credentials
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pandas as pd
-
-    from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.archive.layout import Partition
-    from balance_analysis.archive.store import Store
-    from balance_analysis.node.client import Client
 
 _PAGE: Final = 5000
 _FILL: Final = 0.5

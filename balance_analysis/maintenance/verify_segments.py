@@ -6,9 +6,11 @@ away. Of both a period is in memory at a time, and of the ledger nothing is kept
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.analysis.balances import held_at
@@ -17,7 +19,9 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.manifest import ArchiveSpec, read_about
 from balance_analysis.archive.snapshot import with_snapshot
 from balance_analysis.archive.status import Kind, Problem, VerifyReport
+from balance_analysis.archive.store import Store
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError
+from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import Filters
 from balance_analysis.frame import empty_table, to_frame
 from balance_analysis.known import NOTHING_BEFORE_KEY
@@ -29,6 +33,7 @@ from balance_analysis.segments.ledger import read_flows
 from balance_analysis.segments.rows import read_accounts
 from balance_analysis.segments.segment import find_segments
 from balance_analysis.segments.table import iter_rows
+from balance_analysis.spans import Span
 from balance_analysis.text import (
     count_text,
     list_text,
@@ -36,15 +41,6 @@ from balance_analysis.text import (
     range_text,
     without_credentials,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    import pandas as pd
-
-    from balance_analysis.archive.store import Store
-    from balance_analysis.files.atomic import PathLike
-    from balance_analysis.spans import Span
 
 _AGAIN: Final = f"remove {layout.BLOCKS} from the archive and import the segments again"
 _NOTHING: Final = "the segments contradict themselves or the archive: find out what is right"

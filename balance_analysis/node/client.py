@@ -18,19 +18,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit
+
+import requests
 
 from balance_analysis import __version__
 from balance_analysis.errors import RequestError, check_type
-from balance_analysis.node.exchange import LONGEST_WAIT, Answer, Get, Tally, exchange, new_session
+from balance_analysis.node.exchange import (
+    LONGEST_WAIT,
+    Answer,
+    Get,
+    RequestStats,
+    exchange,
+    new_session,
+)
 from balance_analysis.node.retry import TOO_MANY, Retry
+from balance_analysis.node.wire import Parameters
 from balance_analysis.text import without_credentials
-
-if TYPE_CHECKING:
-    import requests
-
-    from balance_analysis.node.wire import Parameters
 
 BALANCE_CHANGES: Final = "/api/v2/balance/changes"
 NETWORK_LIMITS: Final = "/api/v2/network/limits"
@@ -52,7 +57,7 @@ logger: logging.Logger = logging.getLogger("balance_analysis")
 T = TypeVar("T")
 
 
-class Pace:
+class Throttle:
     """Slots in time, at most so many a second, handed out to any number of threads."""
 
     def __init__(
@@ -186,7 +191,7 @@ class Client:
         self.max_requests_per_second = max_requests_per_second
         self.max_answer_bytes = max_answer_bytes
         self._extra_headers = dict(headers or {})
-        self._pace = Pace(max_requests_per_second)
+        self._throttle = Throttle(max_requests_per_second)
         self._session = new_session() if session is None else session
         self._owns_session = session is None
 
@@ -229,7 +234,7 @@ class Client:
     def fresh(self) -> Iterator[Client]:
         """Give a client of the same nodes and the same pace, on a connection of its own."""
         with copy(self) as client:
-            client._pace, client.dead = self._pace, self.dead  # noqa: SLF001 - of its own kind
+            client._throttle, client.dead = self._throttle, self.dead  # noqa: SLF001 - of its own kind
             if not self._owns_session:
                 client._extra_headers = {**self._extra_headers, "Connection": "close"}  # noqa: SLF001
             yield client
@@ -256,7 +261,7 @@ class Client:
         read: Callable[[bytes], T],
         *,
         base_url: str | None = None,
-        tally: Tally | None = None,
+        stats: RequestStats | None = None,
         retry: Retry = Retry(),  # noqa: B008 - frozen
     ) -> Answer[T]:
         """Return one node's answer to one GET.
@@ -272,7 +277,7 @@ class Client:
         base_url
             Which of the nodes; by default the first. Whoever names one can ask another: a node
             that takes no connection is not waited for then, while there are others.
-        tally
+        stats
             Where to count what it cost.
         retry
             What is asked again.
@@ -293,11 +298,11 @@ class Client:
             timeout=self.timeout,
             max_bytes=self.max_answer_bytes,
         )
-        counted = tally or Tally()
+        counted = stats or RequestStats()
         if base_url is not None and set(self.base_urls) - self.dead - {base}:
             retry = replace(retry, refusals=False)
         try:
-            answer = retry.run(partial(self._ask_paced, request, read, counted), counted)
+            answer = retry.run(partial(self._ask_throttled, request, read, counted), counted)
         except RequestError as error:
             if error.refused:
                 self.dead.add(base)
@@ -305,28 +310,32 @@ class Client:
         self.dead.discard(base)
         return answer
 
-    def _ask_paced(self, request: Get, read: Callable[[bytes], T], tally: Tally) -> Answer[T]:
+    def _ask_throttled(
+        self, request: Get, read: Callable[[bytes], T], stats: RequestStats
+    ) -> Answer[T]:
         """Ask once, and once more after each pause that the node asks for."""
-        waited = self._pace.wait()
+        waited = self._throttle.wait()
         for pause in itertools.count():
-            tally.add(requests=1, throttled=waited)
+            stats.add(requests=1, throttled=waited)
             try:
                 answer = exchange(self._session, request, read)
             except RequestError as error:
                 if not _is_throttling(error) or pause == PAUSES:
                     raise
                 told = error.retry_after
-                tally.add(retries=1)
+                stats.add(retries=1)
                 import stamina  # noqa: PLC0415 - as in retry
 
                 if stamina.is_testing():  # which skips the waits between tries as well
-                    waited = self._pace.wait()
+                    waited = self._throttle.wait()
                 else:
                     usual = min(_FIRST_PAUSE * 2**pause, _LONGEST_PAUSE)
                     seconds = usual if told is None else told
-                    waited = self._pace.wait_again(seconds, str(error), is_told=told is not None)
+                    waited = self._throttle.wait_again(
+                        seconds, str(error), is_told=told is not None
+                    )
             else:
-                tally.add(size=answer.size)
+                stats.add(size=answer.size)
                 return answer
         raise AssertionError("unreachable")
 

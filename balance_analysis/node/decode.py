@@ -7,13 +7,15 @@ columns. Only a page with a bad row is read again, row by row, to tell which row
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from balance_analysis.errors import DecodeError
 from balance_analysis.node import wire
@@ -24,11 +26,6 @@ from balance_analysis.schema import (
     FIRST_MOMENT,
     LAST_MOMENT,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 FIRST_NANOSECOND: Final = FIRST_MOMENT * 1000
 LAST_NANOSECOND: Final = LAST_MOMENT * 1000

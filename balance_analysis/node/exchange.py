@@ -12,8 +12,9 @@ import logging
 import re
 import threading
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -24,9 +25,6 @@ from requests.structures import CaseInsensitiveDict
 
 from balance_analysis.errors import RequestError, TooLargeError
 from balance_analysis.node import wire
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 LONGEST_WAIT: Final = 60.0
 """The most seconds that a node may ask a load to wait; a node that asks for more is left alone."""
@@ -84,7 +82,7 @@ class Answer(Generic[T]):
 
 
 @dataclass(slots=True)
-class Tally:
+class RequestStats:
     """What a piece of work cost; safe to share between threads.
 
     `requests` counts repeated ones too, `retries` only these; `throttled_seconds` were waited

@@ -9,10 +9,12 @@ function that asks, not on a client.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,11 +40,6 @@ from balance_analysis.schema import (
     to_microseconds,
 )
 from balance_analysis.text import range_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from decimal import Decimal
-
 
 _DAY: Final = 86_400 * 1_000_000
 _LOOK_BACKS: Final = (_DAY, 8 * _DAY)

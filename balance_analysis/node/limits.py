@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pandas as pd
@@ -11,10 +11,8 @@ import pandas as pd
 from balance_analysis.errors import DecodeError
 from balance_analysis.node import wire
 from balance_analysis.node.client import NETWORK_LIMITS, Client, check_client
+from balance_analysis.node.exchange import Answer
 from balance_analysis.schema import NetworkLimits
-
-if TYPE_CHECKING:
-    from balance_analysis.node.exchange import Answer
 
 
 def load_network_limits(client: Client) -> NetworkLimits:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import logging
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from balance_analysis.errors import RequestError
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable
+    from balance_analysis.node.exchange import Answer, RequestStats
 
-    from balance_analysis.node.exchange import Answer, Tally
 
 ATTEMPTS: Final = 6
 TOO_MANY: Final = 429
@@ -50,17 +50,17 @@ class Retry:
             and not (self.stopped is not None and self.stopped.is_set())
         )
 
-    def run(self, ask: Callable[[], Answer[T]], tally: Tally) -> Answer[T]:
+    def run(self, ask: Callable[[], Answer[T]], stats: RequestStats) -> Answer[T]:
         """Ask until there is an answer, or the tries are used up."""
         try:
             return ask()
         except RequestError as error:
             if not self.wants(error):
                 raise
-            return self._ask_again(ask, error, tally)
+            return self._ask_again(ask, error, stats)
 
     def _ask_again(
-        self, ask: Callable[[], Answer[T]], failure: RequestError, tally: Tally
+        self, ask: Callable[[], Answer[T]], failure: RequestError, stats: RequestStats
     ) -> Answer[T]:
         import stamina  # noqa: PLC0415 - seldom needed, and slower to import than a node answers
 
@@ -71,7 +71,7 @@ class Retry:
                 return False
             if (number := next(tries)) <= self.attempts:
                 logger.warning("%s; trying again (%d of %d)", error, number, self.attempts)
-                tally.add(retries=1)
+                stats.add(retries=1)
             return True
 
         def attempt() -> Answer[T]:

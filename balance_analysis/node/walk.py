@@ -11,13 +11,15 @@ The walk depends on a function that asks, not on a client.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.errors import IncompleteError, RequestError
+from balance_analysis.filters import Filters
 from balance_analysis.node.window import (
     EARLIEST,
     LONGEST_WINDOW,
@@ -29,15 +31,10 @@ from balance_analysis.node.window import (
     is_refusal,
     moment,
 )
+from balance_analysis.rows import BadRow
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA
 from balance_analysis.spans import clipped
 from balance_analysis.text import range_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from balance_analysis.filters import Filters
-    from balance_analysis.rows import BadRow
 
 USUAL_MAXIMUM: Final = 5_000
 """The largest page of the releases that have a maximum."""

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
+from balance_analysis.filters import Filters
+from balance_analysis.node.decode import DecodedPage
 from balance_analysis.node.wire import PageRequest
 from balance_analysis.rows import BadRow, to_numbers
 from balance_analysis.schema import to_microseconds
 from balance_analysis.text import moment_text, range_text
-
-if TYPE_CHECKING:
-    from balance_analysis.filters import Filters
-    from balance_analysis.node.decode import DecodedPage
 
 EARLIEST: Final = to_microseconds("2020-01-01")
 """Nodes refuse a range that begins earlier, and at most `LONGEST_WINDOW` is asked for at once."""

@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
 
 from balance_analysis.errors import DecodeError
+from balance_analysis.filters import Filters
 from balance_analysis.schema import FIELD_NAMES
-
-if TYPE_CHECKING:
-    from balance_analysis.filters import Filters
 
 Parameters = list[tuple[str, str]]
 

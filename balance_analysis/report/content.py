@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pandas as pd
 
@@ -14,6 +15,7 @@ from balance_analysis.analysis.cuts import settled
 from balance_analysis.archive.snapshot import with_snapshot
 from balance_analysis.archives import Archive, to_archive
 from balance_analysis.errors import CheckError
+from balance_analysis.files.atomic import PathLike
 from balance_analysis.known import known_of, note_known
 from balance_analysis.schema import (
     ATTRS_KEY,
@@ -24,12 +26,6 @@ from balance_analysis.schema import (
 )
 from balance_analysis.spans import between, clipped
 from balance_analysis.text import moment_text, without_credentials
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from balance_analysis.files.atomic import PathLike
-
 
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 import pandas as pd
 from markupsafe import Markup
 
+from balance_analysis.archives import Archive
 from balance_analysis.assets import AssetsLike, assets_of, read_assets
 from balance_analysis.explorer.frozen import freeze
 from balance_analysis.explorer.page import freeze_page
@@ -16,11 +18,6 @@ from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.report.content import Source, read_source
 from balance_analysis.schema import ACCOUNT_KEY, Instant, to_microseconds
 from balance_analysis.text import range_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from balance_analysis.archives import Archive
 
 _ROOM: Final = 3_500_000
 """Bytes of packed data that, as text and with the page around it, are less than 5 MB."""

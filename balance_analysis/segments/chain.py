@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from balance_analysis.errors import CheckError, IncompleteError, NetworkMismatchError
 from balance_analysis.segments.segment import BALANCES, BLOCKS, Segment
 from balance_analysis.text import list_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from balance_analysis.files.atomic import PathLike
 from balance_analysis.presentation import Record
 from balance_analysis.segments.chain import Stretch, gaps_text, missing_blocks, put_in_order
 from balance_analysis.segments.rows import read_accounts, read_blocks
 from balance_analysis.segments.segment import find_segments
 from balance_analysis.segments.state import read_segment_assets, read_segment_limits
 from balance_analysis.text import count_text, list_text, moment_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from balance_analysis.files.atomic import PathLike
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,15 @@ import contextlib
 import json
 import logging
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from balance_analysis.errors import CheckError, DecodeError, IncompleteError
 from balance_analysis.filters import Filters
@@ -31,12 +33,6 @@ from balance_analysis.schema import (
 )
 from balance_analysis.segments.segment import ACCOUNTS, BALANCES, BLOCKS, LEDGER, Segment
 from balance_analysis.text import list_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 

@@ -10,22 +10,19 @@ import os
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from balance_analysis.errors import DecodeError
+from balance_analysis.files.atomic import PathLike
 from balance_analysis.text import count_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from balance_analysis.files.atomic import PathLike
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 

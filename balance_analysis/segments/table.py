@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
+from typing import Any, Final, Literal, Unpack
 
+import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.assets import note_assets, read_assets
 from balance_analysis.errors import IncompleteError
+from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import FilterKeywords, Filters, make_filters, takes_filters
 from balance_analysis.frame import to_frame
 from balance_analysis.known import note_known
@@ -22,13 +25,6 @@ from balance_analysis.segments.rows import SegmentRows, raise_bad_row, read_acco
 from balance_analysis.segments.segment import Segment, find_segments
 from balance_analysis.segments.state import read_segment_assets
 from balance_analysis.text import iso_text
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
-
-    import pandas as pd
-
-    from balance_analysis.files.atomic import PathLike
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -102,7 +98,7 @@ def read_segments(
             "no segment has the blocks %s: what changed there is unknown", gaps_text(gaps)
         )
     table = to_frame(pa.Table.from_batches(batches, ARROW_SCHEMA))
-    told: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "source": ", ".join(stretch.source for stretch in stretches),
         "start": iso_text(known[0][0]),
         "end": iso_text(known[-1][1]),
@@ -110,7 +106,7 @@ def read_segments(
         "block_height": last.last,
         "quarantined": [{"row": bad.raw, "reason": bad.reason} for bad in bad_rows],
     }
-    table.attrs[ATTRS_KEY] = note_assets(told, assets)
+    table.attrs[ATTRS_KEY] = note_assets(metadata, assets)
     note_known(table, known, nothing_before=stretches[0].is_from_first)
     note_rows(table)
     return table

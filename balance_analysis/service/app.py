@@ -6,6 +6,7 @@ This module knows the paths; `changes` answers, `guards` stands in front of them
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
@@ -19,6 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
@@ -50,12 +52,9 @@ from balance_analysis.service.openapi import CHANGES, LIMITS, VIEWS_AT, describe
 from balance_analysis.service.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-
-    from starlette.requests import Request
-
     from balance_analysis.archive.status import ArchiveStatus
     from balance_analysis.archives import Archive
+
 
 TIMEOUT: Final = 30.0
 

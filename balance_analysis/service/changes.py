@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -15,7 +17,9 @@ import numpy as np
 import pyarrow as pa
 from starlette.responses import Response
 
+from balance_analysis.archive.cache import LruCache
 from balance_analysis.archive.datafile import Predicate
+from balance_analysis.archive.scan import File
 from balance_analysis.archive.snapshot import Snapshot, with_snapshot
 from balance_analysis.errors import ArchiveError
 from balance_analysis.explorer.source import go_on
@@ -42,11 +46,6 @@ from balance_analysis.service.reader import Nearest, Reader
 from balance_analysis.spans import EVER, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from concurrent.futures import Executor
-
-    from balance_analysis.archive.cache import LruCache
-    from balance_analysis.archive.scan import File
     from balance_analysis.archives import Archive
 
 

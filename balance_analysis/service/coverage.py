@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import bisect
 import logging
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from balance_analysis.filters import Filters
 from balance_analysis.schema import from_microseconds
 from balance_analysis.service.errors import Code, RefusedError
 from balance_analysis.spans import Span, clipped
 from balance_analysis.text import list_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from balance_analysis.archive.manifest import ArchiveSpec
     from balance_analysis.archive.scan import File
     from balance_analysis.archive.snapshot import Snapshot
-    from balance_analysis.filters import Filters
     from balance_analysis.service.parameters import ChangesQuery
+
 
 SHOWN: Final = 3
 """Stretches that are named; of more, how many."""

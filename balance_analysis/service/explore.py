@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 from starlette.responses import Response
@@ -11,13 +11,9 @@ from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.errors import BalanceAnalysisError, SnapshotGoneError
 from balance_analysis.explorer.query import read_query
 from balance_analysis.explorer.source import ViewTooLargeError
+from balance_analysis.explorer.views import Explorer
 from balance_analysis.service.coverage import unavailable
 from balance_analysis.service.errors import Code, RefusedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from balance_analysis.explorer.views import Explorer
 
 
 def answer_view(

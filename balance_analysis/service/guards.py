@@ -12,6 +12,7 @@ import re
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -20,15 +21,13 @@ from urllib.parse import urlsplit
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from balance_analysis.service.errors import Code, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
     from balance_analysis.archive.status import ArchiveStatus
+
 
 LONGEST_URL: Final = 8192
 """Bytes of path and query: loads by this package split what would be longer."""

@@ -15,19 +15,17 @@ import hashlib
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from balance_analysis.rows import account_numbers
 from balance_analysis.schema import ACCOUNT_KEY
 from balance_analysis.service.errors import RefusedError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _SPECIAL: Final = r"[^ !#-\[\]-~]"
 """Any character but those that JSON writes as they are in ASCII."""

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from balance_analysis.filters import Filters
 from balance_analysis.schema import ACCOUNT_TYPES, NETWORK_PARTY
 from balance_analysis.service.errors import RefusedError
 from balance_analysis.service.listing import Place, decode_cursor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 DEFAULT_PAGE_SIZE: Final = 1000
 MAX_PAGE_SIZE: Final = 5000

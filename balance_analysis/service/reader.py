@@ -8,8 +8,9 @@ for one page will ask for the next.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +18,9 @@ import pyarrow as pa
 from balance_analysis.archive.cache import LruCache
 from balance_analysis.archive.datafile import DataFile, Footer, Predicate, times_of
 from balance_analysis.archive.scan import File, opened
+from balance_analysis.archive.store import Store
 from balance_analysis.schema import ARROW_SCHEMA
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from balance_analysis.archive.store import Store
-    from balance_analysis.spans import Span
+from balance_analysis.spans import Span
 
 _FOOTER_BYTES: Final = 30_000
 """What a footer takes, about."""

@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -14,9 +15,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from starlette.applications import Starlette
+
 
 UNREAD: Final = 60_000
 """Milliseconds in which a reader takes nothing of an answer; then its connection is cut off."""

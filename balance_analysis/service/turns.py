@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from concurrent.futures import Executor
 from functools import partial
-from typing import TYPE_CHECKING
+
+from starlette.responses import Response
+from starlette.types import Receive
 
 from balance_analysis.service.errors import Code, RefusedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import Executor
-
-    from starlette.responses import Response
-    from starlette.types import Receive
 
 
 class Turns:

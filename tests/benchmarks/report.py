@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tests.benchmarks.contestants import DLT, FLOOR, LOOP, TABLE, fetching
-from tests.benchmarks.processes import Cost  # noqa: TC001 - msgspec reads annotations
+from tests.benchmarks.processes import Cost
 from tests.benchmarks.races import (
     FASTER,
     FASTER_THAN_PANDAS,
@@ -26,7 +26,7 @@ from tests.benchmarks.races import (
     WORKS,
     title,
 )
-from tests.benchmarks.workers import Weight  # noqa: TC001
+from tests.benchmarks.workers import Weight
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

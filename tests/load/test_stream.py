@@ -22,7 +22,7 @@ import balance_analysis as ba
 from balance_analysis.frame import to_frame
 from balance_analysis.load import changes
 from balance_analysis.load.stream import AHEAD, QUEUED, settle_windows
-from balance_analysis.node.client import Pace
+from balance_analysis.node.client import Throttle
 from balance_analysis.node.walk import Step
 from balance_analysis.node.window import Window
 from balance_analysis.schema import ARROW_SCHEMA
@@ -189,7 +189,7 @@ def test_when_every_node_fails_the_last_failure_is_told():
 def test_a_rate_is_kept_by_all_workers_together():
     waits = []
     with LoopbackNode(ROWS) as node, ba.Client(node.url) as client:
-        client._pace = Pace(100, clock=lambda: 0.0, sleep=waits.append)
+        client._throttle = Throttle(100, clock=lambda: 0.0, sleep=waits.append)
         ba.load_balance_changes(client, **INTERVAL, page_size=10, workers=8)
     assert len(node.requests) > 60
     assert sorted(waits) == pytest.approx([turn / 100 for turn in range(1, len(node.requests))])

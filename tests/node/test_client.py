@@ -11,7 +11,7 @@ import stamina
 
 from balance_analysis import __version__
 from balance_analysis.errors import RequestError, TooLargeError
-from balance_analysis.node.client import BALANCE_CHANGES, PAUSES, Client, Pace
+from balance_analysis.node.client import BALANCE_CHANGES, PAUSES, Client, Throttle
 from balance_analysis.node.decode import decode_page
 from balance_analysis.node.exchange import LONGEST_WAIT
 from balance_analysis.node.retry import ATTEMPTS
@@ -166,7 +166,7 @@ def test_no_address_is_refused():
 
 def test_the_rate_is_kept_over_retries_too(node, client):
     slept = []
-    client._pace = Pace(50, clock=lambda: 0.0, sleep=slept.append)
+    client._throttle = Throttle(50, clock=lambda: 0.0, sleep=slept.append)
     node.faults = [Fault.status(503)] * 3
     client.get(BALANCE_CHANGES, RANGE, decode_page)
     client.get(BALANCE_CHANGES, RANGE, decode_page)
@@ -247,7 +247,7 @@ def test_a_node_that_says_1_s_again_and_again_is_asked_again_after_1_s_each_time
 
     node = LoopbackNode(faults=[Fault.rate_limited(1)] * PAUSES)
     with stamina.set_testing(False), Client(NOWHERE, session=session_to(node)) as client:
-        client._pace = Pace(0.8, clock=lambda: now[0], sleep=sleep)
+        client._throttle = Throttle(0.8, clock=lambda: now[0], sleep=sleep)
         client.get(BALANCE_CHANGES, RANGE, decode_page)
     assert slept == pytest.approx([1.25] * PAUSES)
     said = [record.getMessage() for record in caplog.records]

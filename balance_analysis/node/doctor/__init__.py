@@ -9,16 +9,13 @@ reason, and the rest goes on.
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from balance_analysis.errors import BalanceAnalysisError, RequestError
 from balance_analysis.node.client import Client, check_client
 from balance_analysis.node.doctor.checks import CHECKS, failure
 from balance_analysis.node.doctor.probe import Probe, is_range_refusal
 from balance_analysis.node.doctor.report import Finding, NodeReport, Outcome, sentence
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def diagnose_node(client: Client, *, max_requests_per_second: float = 10.0) -> NodeReport:

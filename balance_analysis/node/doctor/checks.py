@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import pandas as pd
 
@@ -12,13 +13,9 @@ from balance_analysis.errors import BalanceAnalysisError, IncompleteError, Reque
 from balance_analysis.node import limits
 from balance_analysis.node.doctor import report
 from balance_analysis.node.doctor.probe import Probe, SentPage, is_refusal
+from balance_analysis.node.doctor.report import Outcome, Verdict
 from balance_analysis.node.walk import USUAL_MAXIMUM
 from balance_analysis.text import count_text, duration_text, iso_text, moment_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from balance_analysis.node.doctor.report import Outcome, Verdict
 
 _SECOND: Final = 1_000_000
 _DAY: Final = 86_400 * _SECOND

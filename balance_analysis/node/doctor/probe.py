@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -20,18 +21,14 @@ from balance_analysis.errors import (
 )
 from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client
 from balance_analysis.node.decode import FIRST_NANOSECOND, LAST_NANOSECOND, decode_page
-from balance_analysis.node.exchange import Answer, Tally
+from balance_analysis.node.exchange import Answer, RequestStats
 from balance_analysis.node.limits import decode_limits
 from balance_analysis.node.retry import ONCE
 from balance_analysis.node.walk import LARGEST_PAGE, USUAL_MAXIMUM
 from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW
+from balance_analysis.node.wire import Parameters
 from balance_analysis.schema import ACCOUNT_KEY, FIELD_NAMES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from balance_analysis.node.wire import Parameters
-    from balance_analysis.spans import Span
+from balance_analysis.spans import Span
 
 MOST_REQUESTS: Final = 40
 
@@ -114,7 +111,7 @@ def is_range_refusal(error: RequestError) -> bool:
     return is_refusal(error) or (error.code is not None and error.status == _SERVER_ERROR)
 
 
-class _Allowance(Tally):
+class _Allowance(RequestStats):
     """Counts requests, and lets no more be sent than a node can be asked for."""
 
     def __init__(self, node: str) -> None:
@@ -330,7 +327,7 @@ class Probe:
 
     def _get(self, path: str, wanted: Parameters, read: Callable[[bytes], T]) -> Answer[T]:
         """Return an answer; what failed but may pass is asked for once more."""
-        ask = partial(self.client.get, path, wanted, read, tally=self.allowance, retry=ONCE)
+        ask = partial(self.client.get, path, wanted, read, stats=self.allowance, retry=ONCE)
         try:
             return self._answer(ask)
         except RequestError as error:

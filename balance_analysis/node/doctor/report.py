@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import textwrap
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from balance_analysis.presentation import Record
 from balance_analysis.text import count_text, moment_text
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterator
 
 Verdict = Literal["ok", "note", "warning", "unknown"]
 Outcome = tuple[Any, Verdict, str]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.analysis.thinning import fresh_of, thin
+from balance_analysis.analysis.downsampling import downsample, starts_of_known
 from tests.analysis.tables import START
 from tests.figures.drawn import GENERAL
 
@@ -34,7 +34,7 @@ def columns_of(times, columns):
 @settings(max_examples=50)
 def test_a_column_keeps_its_first_lowest_highest_and_last_level(function, columns):
     times, levels = function
-    places = thin(times, *levels, columns=columns)
+    places = downsample(times, *levels, columns=columns)
     kept = set(places.tolist())
     assert list(places) == sorted(kept)
     assert len(places) <= max(4 * columns, (2 + 2 * len(levels)) * columns)
@@ -55,9 +55,9 @@ def test_a_column_keeps_its_first_lowest_highest_and_last_level(function, column
 def test_each_side_of_a_gap_keeps_its_own_lowest_and_highest_level(function, columns, data):
     times, levels = function
     known = st.lists(st.booleans() | st.just(True), min_size=len(times), max_size=len(times))
-    is_fresh = fresh_of(np.array(data.draw(known)))
-    kept = set(thin(times, *levels, columns=columns, is_fresh=is_fresh).tolist())
-    sides = list(zip(columns_of(times, columns), np.cumsum(is_fresh), strict=True))
+    starts_known = starts_of_known(np.array(data.draw(known)))
+    kept = set(downsample(times, *levels, columns=columns, starts_known=starts_known).tolist())
+    sides = list(zip(columns_of(times, columns), np.cumsum(starts_known), strict=True))
     for side in set(sides):
         members = [n for n, each in enumerate(sides) if each == side]
         assert {members[0], members[-1]} <= kept

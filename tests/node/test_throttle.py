@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.node.client import Pace
+from balance_analysis.node.client import Throttle
 
 
 class Clock:
@@ -25,41 +25,41 @@ class Clock:
         self.now += seconds
 
 
-def pace_of(per_second):
+def throttle_of(per_second):
     clock = Clock()
-    return Pace(per_second, clock=clock, sleep=clock.sleep), clock
+    return Throttle(per_second, clock=clock, sleep=clock.sleep), clock
 
 
 def test_further_requests_wait_for_their_slots():
-    pace, clock = pace_of(2)
+    throttle, clock = throttle_of(2)
     for _ in range(4):
-        pace.wait()
+        throttle.wait()
     assert clock.slept == pytest.approx([0.5, 0.5, 0.5])
 
 
 def test_a_pause_of_the_caller_is_not_waited_again():
-    pace, clock = pace_of(2)
-    pace.wait()
+    throttle, clock = throttle_of(2)
+    throttle.wait()
     clock.now += 0.4
-    pace.wait()
+    throttle.wait()
     assert clock.slept == pytest.approx([0.1])
 
 
 def test_idle_time_is_not_saved_up():
-    pace, clock = pace_of(2)
+    throttle, clock = throttle_of(2)
     clock.now += 1000
     for _ in range(3):
-        pace.wait()
+        throttle.wait()
     assert clock.slept == pytest.approx([0.5, 0.5])
 
 
 @given(st.floats(0.1, 100), st.lists(st.floats(0, 20), min_size=2, max_size=20))
 def test_two_requests_are_never_closer_than_the_rate_allows(per_second, pauses):
-    pace, clock = pace_of(per_second)
+    throttle, clock = throttle_of(per_second)
     moments = []
     for pause in pauses:
         clock.now += pause
-        pace.wait()
+        throttle.wait()
         moments.append(clock.now)
     for before, after in itertools.pairwise(moments):
         assert after - before >= 1 / per_second - 1e-6
@@ -72,8 +72,8 @@ def test_threads_share_the_slots():
         with lock:
             slept.append(seconds)
 
-    pace = Pace(10, clock=lambda: 5.0, sleep=sleep)
-    threads = [threading.Thread(target=pace.wait) for _ in range(8)]
+    throttle = Throttle(10, clock=lambda: 5.0, sleep=sleep)
+    threads = [threading.Thread(target=throttle.wait) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -84,18 +84,18 @@ def test_threads_share_the_slots():
 @pytest.mark.parametrize("rate", [0, -1, float("nan")])
 def test_a_rate_that_is_not_positive_is_refused(rate):
     with pytest.raises(ValueError, match=f"max_requests_per_second .*{rate!r}"):
-        Pace(rate)
+        Throttle(rate)
 
 
-def refused(pace, *, seconds, is_told):
-    return pace.wait_again(seconds, "refused", is_told=is_told)
+def refused(throttle, *, seconds, is_told):
+    return throttle.wait_again(seconds, "refused", is_told=is_told)
 
 
 @pytest.mark.parametrize("per_second", [None, 100, 0.9, 0.5])
 def test_a_told_pause_is_waited_as_it_is_again_and_again(per_second, caplog):
-    pace, clock = pace_of(per_second)
-    pace.wait()
-    waits = [refused(pace, seconds=1.0, is_told=True) for _ in range(8)]
+    throttle, clock = throttle_of(per_second)
+    throttle.wait()
+    waits = [refused(throttle, seconds=1.0, is_told=True) for _ in range(8)]
     slot = 0.0 if per_second is None else 1 / per_second
     assert waits == pytest.approx([max(1.0, slot)] * 8)
     assert clock.slept == waits
@@ -105,36 +105,36 @@ def test_a_told_pause_is_waited_as_it_is_again_and_again(per_second, caplog):
 
 def test_a_told_pause_goes_before_what_waits_for_a_slower_rate():
     clock = Clock()
-    pace = Pace(None, clock=clock, sleep=lambda _: None)
+    throttle = Throttle(None, clock=clock, sleep=lambda _: None)
     for _ in range(6):
         clock.now += 1
-        refused(pace, seconds=1.0, is_told=True)
+        refused(throttle, seconds=1.0, is_told=True)
     for _ in range(5):  # threads that are given slots of the slower rate
-        pace.wait()
-    assert refused(pace, seconds=1.0, is_told=True) == pytest.approx(1.0)
+        throttle.wait()
+    assert refused(throttle, seconds=1.0, is_told=True) == pytest.approx(1.0)
 
 
 def test_a_told_pause_keeps_to_the_rate_of_the_caller():
     clock = Clock()
-    pace = Pace(2, clock=clock, sleep=lambda _: None)
-    slots = [pace.wait() for _ in range(4)]
-    slots += [refused(pace, seconds=1.0, is_told=True) for _ in range(3)]
-    slots += [pace.wait() for _ in range(3)]
+    throttle = Throttle(2, clock=clock, sleep=lambda _: None)
+    slots = [throttle.wait() for _ in range(4)]
+    slots += [refused(throttle, seconds=1.0, is_told=True) for _ in range(3)]
+    slots += [throttle.wait() for _ in range(3)]
     gaps = [after - before for before, after in itertools.pairwise(sorted(slots))]
     assert min(gaps) >= 0.5 - 1e-9
 
 
 def test_a_guessed_pause_spreads_those_that_were_refused():
     clock = Clock()
-    pace = Pace(None, clock=clock, sleep=lambda _: None)
-    waits = [refused(pace, seconds=0.5, is_told=False) for _ in range(4)]
+    throttle = Throttle(None, clock=clock, sleep=lambda _: None)
+    waits = [refused(throttle, seconds=0.5, is_told=False) for _ in range(4)]
     assert waits == pytest.approx([0.5 + place / 16 for place in range(4)])
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0])
 def test_refusals_slow_the_rate_down_to_a_pause_at_most(seconds):
-    pace, _ = pace_of(None)
+    throttle, _ = throttle_of(None)
     for _ in range(20):
-        refused(pace, seconds=seconds, is_told=True)
-    pace.wait()
-    assert pace.wait() <= max(seconds, 1 / 16)
+        refused(throttle, seconds=seconds, is_told=True)
+    throttle.wait()
+    assert throttle.wait() <= max(seconds, 1 / 16)

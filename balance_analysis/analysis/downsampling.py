@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from balance_analysis.analysis.grid import count_before
 from balance_analysis.analysis.int128 import to_decimals
+from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.totals import events
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
-    from balance_analysis.analysis.steps import Steps
 
 _POINTS: Final = 4
 """Of a column: the first, the last, the lowest and the highest."""
@@ -26,11 +23,11 @@ def sort_keys(words: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.asarray(words[:, 1] * 2.0**64 + words[:, 0].view(np.uint64), np.float64)
 
 
-def thin(
+def downsample(
     times: NDArray[np.int64],
     *levels: NDArray[np.number[Any]],
     columns: int,
-    is_fresh: NDArray[np.bool_] | None = None,
+    starts_known: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int64]:
     """Return which points to draw of step functions that have their steps at the same times.
 
@@ -42,7 +39,7 @@ def thin(
         The levels from then on, of one function or several.
     columns
         Into how many columns the time is cut.
-    is_fresh
+    starts_known
         Which steps follow on nothing that is known, or are not known themselves: the columns are
         cut there as well, so that each side of a gap keeps its own points.
 
@@ -58,7 +55,9 @@ def thin(
     first, length = int(times[0]), int(times[-1] - times[0])
     begins = [first - (-column * length // columns) for column in range(columns)]
     heads = np.searchsorted(times, begins)
-    heads = np.unique(heads if is_fresh is None else np.append(heads, np.flatnonzero(is_fresh)))
+    heads = np.unique(
+        heads if starts_known is None else np.append(heads, np.flatnonzero(starts_known))
+    )
     lengths = np.diff(heads, append=count)
     column = np.repeat(np.arange(len(heads)), lengths)
     is_kept = np.zeros(count, bool)
@@ -71,11 +70,11 @@ def thin(
     return np.flatnonzero(is_kept)
 
 
-def fresh_of(is_known: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which steps are not known, or follow on one that isn't: see `thin`."""
-    is_fresh = ~is_known
-    is_fresh[1:] |= ~is_known[:-1]
-    return is_fresh
+def starts_of_known(is_known: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which steps are not known, or follow on one that isn't: see `downsample`."""
+    starts_known = ~is_known
+    starts_known[1:] |= ~is_known[:-1]
+    return starts_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class Line:
     count: int
 
 
-def thin_steps(steps: Steps, start: int, end: int, *, since: int, columns: int) -> Line:
+def downsample_steps(steps: Steps, start: int, end: int, *, since: int, columns: int) -> Line:
     """Return the steps of one account, or of none, in [start, end), thinned for a drawing.
 
     What was held before `since`, where the rows begin, is told from then on.
@@ -112,7 +111,9 @@ def thin_steps(steps: Steps, start: int, end: int, *, since: int, columns: int) 
     times, words, is_known = np.maximum(times[part], since), words[part], is_known[part]
     kept = np.arange(0)
     if len(times):
-        kept = thin(times, sort_keys(words), columns=columns, is_fresh=fresh_of(is_known))
+        kept = downsample(
+            times, sort_keys(words), columns=columns, starts_known=starts_of_known(is_known)
+        )
     is_opening = low == 0 and len(times) > 0 and not steps.is_row[0]
     return Line(times[kept], to_decimals(words[kept], is_known[kept]), is_opening, len(times))
 
