@@ -213,7 +213,7 @@ def ask_head(client: Client, run: Run) -> tuple[str, int] | None:
     told: list[Answer[dict[str, Any]]] = []
 
     def ask(base_url: str) -> None:
-        options: dict[str, Any] = {"base_url": base_url, "tally": stats}
+        options: dict[str, Any] = {"base_url": base_url, "stats": stats}
         options["retry"] = ONCE if told else Retry()
         try:
             told.append(client.get(NETWORK_LIMITS, [], decode_limits, **options))
