@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 import pandas as pd
@@ -24,7 +22,8 @@ from balance_analysis.archive.commit import within
 from balance_analysis.archive.runs import Run
 from balance_analysis.errors import NetworkMismatchError, RequestError
 from balance_analysis.filters import Filters
-from balance_analysis.load.nodes import FRESH, NodePool, NodeState, answers, remembered
+from balance_analysis.load.evidence import NodeState, retention_start
+from balance_analysis.load.nodes import FRESH, NodePool, answers
 from balance_analysis.load.request import LoadRequest
 from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client
 from balance_analysis.node.exchange import Answer, RequestStats
@@ -101,7 +100,7 @@ class Continuity:
             return False
         return self.is_sure
 
-    def remembered(self, source: str, start: int, end: int) -> int:
+    def retention_start(self, source: str, start: int, end: int) -> int:
         """Return from when on a node has forgotten nothing of [start, end), microseconds.
 
         One of several that is gone proves nothing of what it sent.
@@ -114,7 +113,7 @@ class Continuity:
             If it doesn't answer, and is the only one, or none was seen to be of the same network.
         """
         try:
-            return self._remembered_by(source, start, end)
+            return self._asked(source, start, end)
         except RequestError as error:
             if not self.is_sure or len(self.nodes.client.base_urls) == 1:
                 raise
@@ -125,30 +124,33 @@ class Continuity:
         """Check that the first node that answers is of the archive's network."""
         if self._last is not None:
             last = self._last[0]
-            next(_answers(self.nodes.client, lambda url: self._remembered_by(url, last, last)))
+            next(_answers(self.nodes.client, lambda url: self._asked(url, last, last)))
 
-    def _remembered_by(self, source: str, start: int, end: int) -> int:
-        asked = [started(self._reach, source, start, end, client) for client in self._fresh]
-        found = [each.result() for each in asked]
+    def _asked(self, source: str, start: int, end: int) -> int:
+        """Ask a node over all connections; the latest answer is believed."""
+
+        def find(ask: Ask, seen: NodeState) -> int | NetworkMismatchError:
+            return self._retention_start_or_why_not(ask, seen, start, end)
+
+        found = self.nodes.over_connections(source, find, self._fresh)
         strangers = [each for each in found if isinstance(each, NetworkMismatchError)]
         if strangers and not self.is_sure:
             raise strangers[0]
         return max([start, *(each for each in found if isinstance(each, int))])
 
-    def _reach(
-        self, source: str, start: int, end: int, client: Client
+    def _retention_start_or_why_not(
+        self, ask: Ask, seen: NodeState, start: int, end: int
     ) -> int | NetworkMismatchError:
         """Return from when on a connection's node has forgotten nothing, or why it can't tell."""
-        ask, seen = self.nodes.to(source, client)
         try:
             if self._has_last(ask, seen, end) and self._last and self._last[0] <= start:
                 return start
         except NetworkMismatchError as error:
             # Behind the same address another one, which doesn't lag, may have the row.
-            if self._last is None or not seen.head.lags(self._last[0] + 1):
+            if self._last is None or not seen.latest_block.lags(self._last[0] + 1):
                 raise
             return error
-        return remembered(ask, seen, start, end)
+        return retention_start(ask, seen, start, end)
 
     def _has_last(self, ask: Ask, seen: NodeState, end: int) -> bool:
         """Whether a node holds the archive's last row, and so has forgotten nothing since."""
@@ -164,29 +166,12 @@ class Continuity:
             self.is_sure = True
             return True
         says_so = seen.within(last, last + 1)
-        if not says_so and remembered(ask, seen, last, max(end, last + 1)) <= last:
+        if not says_so and retention_start(ask, seen, last, max(end, last + 1)) <= last:
             raise NetworkMismatchError(
                 f"the archive's last row is of {moment_text(last)}, and the node has "
                 "older ones but not this one: it is of another network, or has lost rows"
             )
         return False
-
-
-def started(function: Callable[..., T], *args: object) -> Future[T]:
-    """Call a function beside this thread, and return what its result comes in.
-
-    Where nobody waits for it any more, it doesn't keep the program from ending.
-    """
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function(*args))
-        except BaseException as error:  # noqa: BLE001 - it is the future's
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future
 
 
 def _answers(client: Client, ask: Callable[[str], T]) -> Iterator[T]:

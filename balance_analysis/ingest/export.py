@@ -227,7 +227,7 @@ class _Nodes:
                     # What an interrupted run left may be unproven just for want of time.
                     last = state.intervals[-1]
                     unproven = [last] if not last.proven and last.end < request.end else []
-                spans += [(nodes.remembered(*each.span), each.end) for each in unproven]
+                spans += [(nodes.best_retention_start(*each.span), each.end) for each in unproven]
         finally:
             self.run.requests += nodes.stats.requests
         return sorted((start, end) for start, end in spans if start < end)

@@ -23,7 +23,8 @@ from balance_analysis.archive.datafile import NO_ROWS, encode_rows
 from balance_analysis.archive.runs import Run, keep_bad_rows
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import BalanceAnalysisError, RequestError
-from balance_analysis.ingest.continuity import Continuity, started
+from balance_analysis.ingest.continuity import Continuity
+from balance_analysis.load.nodes import NodePool, started
 from balance_analysis.load.request import LoadRequest, Report
 from balance_analysis.load.stream import Load
 from balance_analysis.node.client import Client
@@ -102,11 +103,13 @@ def load_steps(
     client: Client, request: LoadRequest, run: Run, progress: bool | Report | None = False
 ) -> Iterator[Step]:
     """Yield the steps of a load in time order, up to the first of a node that lags; count them."""
-    load = Load(request, is_part=True)
-    try:
-        yield from _until_behind(load.run_in_time_order(client, progress), run.finished)
-    finally:
-        run.requests += int(load.cost.get("requests", 0))
+    load = Load(request)
+    with NodePool(client, request.on_bad_rows) as pool:
+        try:
+            steps = load.in_time_order(load.steps(pool, progress))
+            yield from _until_behind(steps, run.finished)
+        finally:
+            run.requests += pool.stats.requests
 
 
 def _until_behind(steps: Iterable[Step], finished: tuple[str, int] | None) -> Iterator[Step]:
@@ -279,7 +282,7 @@ class SpanWriter:
             return dict.fromkeys(sources, start)
 
         def ask() -> dict[str, int]:
-            return {source: continuity.remembered(source, start, end) for source in sources}
+            return {source: continuity.retention_start(source, start, end) for source in sources}
 
         if self.deadline is None:
             return ask()

@@ -239,7 +239,7 @@ def _count(batches: list[pa.RecordBatch]) -> int:
 def _batches(
     client: Client, load: Load, progress: bool | Report | None
 ) -> Iterator[pa.RecordBatch]:
-    for step in load.run_in_time_order(client, progress):
+    for step in load.in_time_order(load.run(client, progress)):
         for bad in step.bad_rows:
             logger.warning("left out a bad row: %s; the row is %s", bad.reason, bad.raw)
         yield from step.batches

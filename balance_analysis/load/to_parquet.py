@@ -36,7 +36,6 @@ from balance_analysis.node.client import Client
 from balance_analysis.node.walk import Step
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ARROW_SCHEMA, Instant
-from balance_analysis.spans import clipped
 from balance_analysis.text import range_text
 
 ROW_GROUP: Final = 1 << 17
@@ -110,7 +109,7 @@ def load_to_parquet(
             try:
                 if is_resumed:
                     written.copy(side, load.settled[0][1])
-                for step in load.run_in_time_order(client, progress):
+                for step in load.in_time_order(load.run(client, progress)):
                     written.add(step)
                 written.write_group()
             except BaseException:
@@ -199,9 +198,6 @@ def _read_part(path: Path, request: LoadRequest) -> Load:
             f"{path} can't be gone on with: {error}; remove it and load anew"
         ) from error
     _check_same(path, load, request)
-    # What is asked for again is known as far as the new answers go.
-    is_cut = load.known_until is not None and load.known_until >= restart
-    answered = {node: [*clipped(spans, start, restart)] for node, spans in load.answered.items()}
     return replace(
         load,
         request=replace(
@@ -213,9 +209,8 @@ def _read_part(path: Path, request: LoadRequest) -> Load:
         settled=[(start, restart)],
         rows=kept,
         restart=restart if kept < load.rows else None,
-        answered=answered,
-        incomplete=[*clipped(load.incomplete, start, restart)],
-        known_until=None if is_cut else load.known_until,
+        # What is asked for again is known as far as the new answers go.
+        evidence=load.evidence.between(start, restart),
     )
 
 

@@ -257,7 +257,7 @@ class _Repair:
         noted = [] if note is None else [*clipped(self._covered(period), note.first, part.end)]
         needed = [start for start, _ in [*self._covered(period, is_proven=True), *noted]]
         for source in {step.source for step in part.steps}:
-            remembered = continuity.remembered(source, part.start, part.end)
+            remembered = continuity.retention_start(source, part.start, part.end)
             if min(needed, default=part.end) < remembered:
                 raise ArchiveError(
                     f"{self.store.uri}: {period} can't be asked for again: {source} remembers only "

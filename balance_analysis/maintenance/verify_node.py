@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
+import pyarrow as pa
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.coverage import Coverage
@@ -18,12 +19,12 @@ from balance_analysis.archive.status import Problem, VerifyReport
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError
 from balance_analysis.filters import Filters
-from balance_analysis.load.changes import PartialLoad
+from balance_analysis.frame import to_frame
 from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, check_positive
 from balance_analysis.load.stream import Load
 from balance_analysis.node.client import Client
-from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, from_microseconds
 from balance_analysis.spans import Span, clipped
 from balance_analysis.text import list_text, moment_text, range_text, without_credentials
 
@@ -59,11 +60,11 @@ def verify_against(
     if not known:
         return replace(report, not_compared=("nothing is known to be complete",))
     first, last = state.bounds()
-    remembered = _remembered(client, first, last)
+    retention = _retention_start(client, first, last)
     skipped = []
-    if remembered > first:
-        skipped.append(f"{range_text(first, min(remembered, last))}: {_FORGOTTEN}")
-    spans = list(clipped(known, remembered, last))
+    if retention > first:
+        skipped.append(f"{range_text(first, min(retention, last))}: {_FORGOTTEN}")
+    spans = list(clipped(known, retention, last))
     problems, windows = [*report.problems], 0
     rng = random.Random(seed)  # noqa: S311 - nobody is to be kept from guessing
     for window in _windows(state, about.partition, spans, sample, rng):
@@ -79,25 +80,28 @@ def verify_against(
 
 def _compare(store: Store, client: Client, filters: Filters, window: Span) -> tuple[str, str]:
     """Return what differs in a window, if anything does, and why it can't be compared, if so."""
-    load = Load(LoadRequest(*window, filters, _PAGE, 1, "quarantine"), is_part=True)
-    loaded = PartialLoad(client, load).finish(progress=False)
-    if load.head.lags(window[1] - 1):  # a finished last block ends what is covered
+    load = Load(LoadRequest(*window, filters, _PAGE, 1, "quarantine"))
+    with NodePool(client, "quarantine") as pool:
+        steps = list(load.steps(pool, progress=False))
+    if load.evidence.latest_block.lags(window[1] - 1):  # a finished last block ends what is covered
         return "", "the node doesn't hold all of it yet"
-    if load.incomplete:
+    if load.evidence.incomplete:
         return "", "the node says itself that it may lack rows of it"
     start, end = map(from_microseconds, window)
     try:
         held = with_snapshot(store, lambda x: x.read(Filters(), start=start, end=end))
+        batches = [batch for step in steps for batch in step.batches]
+        loaded = to_frame(pa.Table.from_batches(batches, ARROW_SCHEMA))
         said = difference(held, loaded, "the node")
     except ArchiveError as error:
         said = without_credentials(str(error))
-    if said and _remembered(client, *window) > window[0]:
+    if said and _retention_start(client, *window) > window[0]:
         return "", _FORGOTTEN
     return said, ""
 
 
-def _remembered(client: Client, start: int, end: int) -> int:
-    return NodePool(client, "quarantine").remembered(start, end)
+def _retention_start(client: Client, start: int, end: int) -> int:
+    return NodePool(client, "quarantine").best_retention_start(start, end)
 
 
 def _windows(

@@ -176,7 +176,7 @@ def test_a_server_that_orders_alike_and_whose_cursors_are_right_is_followed():
 
 @pytest.mark.parametrize("newest_first", [False, True])
 def test_an_error_while_cursors_are_followed_does_not_end_a_block(newest_first):
-    """The node just can't answer: asked again it may, so that its rows are not called unknowable."""
+    """The node can't answer just now; that doesn't say that it can't show all of the block."""
     rows = block(12, types=TYPES[:1])
 
     def ask(question):
