@@ -12,6 +12,7 @@ import datetime as dt
 import logging
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import pandas as pd
@@ -25,10 +26,12 @@ from balance_analysis.filters import Filters
 from balance_analysis.load.evidence import NodeState, retention_start
 from balance_analysis.load.nodes import FRESH, NodePool, answers
 from balance_analysis.load.request import LoadRequest
+from balance_analysis.load.stream import Load
 from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client
 from balance_analysis.node.exchange import Answer, RequestStats
 from balance_analysis.node.limits import decode_limits, network_limits
 from balance_analysis.node.retry import ONCE, Retry
+from balance_analysis.node.walk import Step
 from balance_analysis.node.window import Ask, Window, fetch
 from balance_analysis.node.wire import PageRequest
 from balance_analysis.schema import ACCOUNT_KEY
@@ -248,3 +251,23 @@ def is_finished(
     finally:
         run.requests += stats.requests
     return True
+
+
+def load_steps(client: Client, request: LoadRequest, run: Run) -> Iterator[Step]:
+    """Yield the steps of a load in time order, up to the first of a node that lags.
+
+    Behind one address there may be nodes of which one lags: that step ends where it does. The last
+    block that a node holds may be unfinished, unless it is the one that is `Run.finished`.
+    """
+    load = Load(request)
+    with NodePool(client, request.on_bad_rows) as pool:
+        try:
+            for step in load.in_time_order(load.steps(pool)):
+                known = step.known_end
+                if known < step.end and (step.address, step.head) == run.finished:
+                    known += 1
+                yield replace(step.between(step.start, known), head=None)
+                if known < step.end:
+                    return
+        finally:
+            run.requests += pool.stats.requests

@@ -25,10 +25,9 @@ from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import FilterKeywords, takes_filters
-from balance_analysis.ingest.continuity import Continuity, ask_head, is_finished
+from balance_analysis.ingest.continuity import Continuity, ask_head, is_finished, load_steps
 from balance_analysis.ingest.executor import Executor, Pool
 from balance_analysis.ingest.fill import fill
-from balance_analysis.ingest.periods import load_steps
 from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, OnBadRows, Report, make_request
 from balance_analysis.node.client import Client, check_client
@@ -266,10 +265,9 @@ class _Nodes:
                     with self.run.noting_damage(writer.about.limits):
                         writer.keep_limits(self.run.limits)
 
-    def steps(self, start: int, end: int, report: Report) -> Iterator[Step]:
+    def steps(self, start: int, end: int) -> Iterator[Step]:
         """Load all of [start, end)."""
-        request = replace(self.request, start=start, end=end)
-        return load_steps(self.client, request, self.run, report)
+        return load_steps(self.client, replace(self.request, start=start, end=end), self.run)
 
     def elsewhere(self, width: int) -> tuple[NodeLoad, int | None]:
         """Return what loads with a share of the client's rate."""

@@ -90,6 +90,14 @@ class Evidence:
     known_until: int | None = None
     latest_block: LatestBlock = field(default_factory=LatestBlock)
 
+    @classmethod
+    def of(cls, steps: Iterable[Step], retention_starts: dict[str, int]) -> Evidence:
+        """Return what steps prove, by what the nodes have forgotten."""
+        evidence = cls(retention_starts=retention_starts)
+        for step in steps:
+            evidence.add(step)
+        return evidence
+
     def add(self, step: Step) -> None:
         """Note what the node could know of a step."""
         answered = [*self.answered.get(step.source, ()), (step.start, step.end)]

@@ -94,7 +94,7 @@ class Load:
         if gaps := self.evidence.gaps(*self.bounds()):
             logger.warning("%s", gaps)
 
-    def steps(self, pool: NodePool, progress: bool | Report | None) -> Iterator[Step]:
+    def steps(self, pool: NodePool, progress: bool | Report | None = False) -> Iterator[Step]:
         """Yield the steps of what is not settled yet, as they come, without repeated rows.
 
         A step counts as settled when the next one is asked for.

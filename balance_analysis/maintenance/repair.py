@@ -38,8 +38,9 @@ from balance_analysis.archive.status import VerifyReport
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.ingest.continuity import Continuity, ask_head
-from balance_analysis.ingest.periods import LoadedPeriod, SpanWriter, load_steps, make_period
+from balance_analysis.ingest.continuity import Continuity, ask_head, load_steps
+from balance_analysis.ingest.executor import LoadedPeriod, make_period
+from balance_analysis.ingest.fill import SpanWriter
 from balance_analysis.load.request import LoadRequest, make_request
 from balance_analysis.maintenance.verify import verify_store
 from balance_analysis.maintenance.verify_file import FileToCheck, check_file

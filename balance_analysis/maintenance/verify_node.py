@@ -82,7 +82,7 @@ def _compare(store: Store, client: Client, filters: Filters, window: Span) -> tu
     """Return what differs in a window, if anything does, and why it can't be compared, if so."""
     load = Load(LoadRequest(*window, filters, _PAGE, 1, "quarantine"))
     with NodePool(client, "quarantine") as pool:
-        steps = list(load.steps(pool, progress=False))
+        steps = list(load.steps(pool))
     if load.evidence.latest_block.lags(window[1] - 1):  # a finished last block ends what is covered
         return "", "the node doesn't hold all of it yet"
     if load.evidence.incomplete:
