@@ -54,8 +54,7 @@ from .node.doctor.report import Finding, NodeReport
 from .node.limits import load_network_limits
 from .report.report import write_report
 from .schema import ACCOUNT_KEY, ACCOUNT_TYPES, NetworkLimits
-from .segments.report import SegmentsReport, diagnose_segments
-from .segments.table import read_segments
+from .segments.table import SegmentsReport, diagnose_segments, read_segments
 
 __version__: str
 

@@ -17,9 +17,14 @@ import pyarrow as pa
 from balance_analysis import defaults
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.archive.accounts import count_by
-from balance_analysis.archive.blocks import BLOCK_HEIGHT, read_blocks_frame
-from balance_analysis.archive.limits import limits_frame
-from balance_analysis.archive.manifest import make_archive_filters, read_archive_assets
+from balance_analysis.archive.network import (
+    BLOCK_HEIGHT,
+    add_heights,
+    limits_frame,
+    make_archive_filters,
+    read_archive_assets,
+    read_blocks,
+)
 from balance_analysis.archive.scan import Scan, check_columns, dask_frame
 from balance_analysis.archive.snapshot import Snapshot, with_snapshot
 from balance_analysis.archive.sql import connect
@@ -150,8 +155,18 @@ class Archive:
             is not before `end`.
         """
         check_columns(columns, (*COLUMNS, BLOCK_HEIGHT))
-        bounds = {"start": start, "end": end}
-        return self._ask(lambda x, only: x.read(only, columns, **bounds, partial=partial), filters)
+        is_tall = BLOCK_HEIGHT in columns
+        wanted = [name for name in columns if name != BLOCK_HEIGHT]
+        if is_tall and "timestamp" not in wanted:
+            wanted.append("timestamp")
+
+        def read(snapshot: Snapshot, only: Filters) -> pd.DataFrame:
+            return snapshot.read(only, wanted, start=start, end=end, partial=partial)
+
+        table = self._ask(read, filters)
+        if is_tall:
+            add_heights(self.store, table)
+        return table[list(columns)] if is_tall else table
 
     @takes_filters
     def iter_batches(
@@ -252,7 +267,7 @@ class Archive:
             If a row before `when` may be missing, unless `partial`; as `read`.
         """
         held = self._ask(lambda x, only: x.balance_at(only, when, partial=partial), filters)
-        return in_units(held, units, held)
+        return in_units(held, units, held.attrs)
 
     @takes_filters
     def opening_balances(
@@ -285,7 +300,7 @@ class Archive:
             of the coverage; NA where it may have changed since it was last seen).
         """
         found = self._ask(lambda x, only: x.accounts(only, partial=partial), given)
-        return in_units(found, units, found)
+        return in_units(found, units, found.attrs)
 
     @takes_filters
     def parties(self, *, partial: bool = False, **filters: Unpack[FilterKeywords]) -> pd.DataFrame:
@@ -306,7 +321,8 @@ class Archive:
 
         One row per block, ascending: `height` (int64) and `timestamp` (datetime64[us, UTC]).
         """
-        return read_blocks_frame(self.store)
+        blocks: pd.DataFrame = read_blocks(self.store).to_pandas()
+        return blocks
 
     def limits(self) -> pd.DataFrame:
         """Return the network's limits over time.

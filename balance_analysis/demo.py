@@ -15,7 +15,8 @@ import pandas as pd
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
-from balance_analysis.archive.manifest import ArchiveSpec, write_about, write_archive_assets
+from balance_analysis.archive.manifest import ArchiveSpec, write_about
+from balance_analysis.archive.network import write_archive_assets
 from balance_analysis.archive.status import ArchiveStatus, VerifyReport
 from balance_analysis.archives import Archive
 from balance_analysis.assets import Assets, read_assets

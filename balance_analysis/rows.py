@@ -8,6 +8,7 @@ is given a list or an array of numpy's, or asked for one: that takes as long as 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,13 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, ID_TYPE
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, BALANCE_DIGITS, COLUMNS, ID_TYPE
 
 PART: Final = 1 << 17
 """Rows of a table to come that are sorted together, at least; fewer at the end."""
 
 _ROOM: Final = 1 << 62
 _DIGIT: Final = 16
+
+_FEW: Final = 1 << 22
+"""So many numbers are looked up faster than they are sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,24 @@ class BadRow:
     raw: str
     reason: str
     time: int | None
+
+
+def are_balances(texts: pa.StringArray) -> pa.BooleanArray:
+    """Return which texts are integers of at most 38 digits."""
+    # Arrow's cast wraps silently past 38 digits (apache/arrow#49817) and takes "1e5".
+    digits = pc.and_(
+        pc.ascii_is_decimal(texts), pc.less_equal(pc.binary_length(texts), BALANCE_DIGITS)
+    )
+    if pc.all(digits, min_count=0).as_py():
+        return digits
+    return pc.match_substring_regex(texts, rf"\A-?[0-9]{{1,{BALANCE_DIGITS}}}\z")
+
+
+def balance_fault(text: str) -> str:
+    """Return what is wrong with a text that is no balance."""
+    if re.fullmatch(r"-?[0-9]+", text, re.ASCII):
+        return f"balance {text!r} has more than {BALANCE_DIGITS} digits"
+    return f"balance {text!r} is not an integer"
 
 
 def to_numbers(column: pa.Array) -> NDArray[Any]:
@@ -66,7 +88,10 @@ def canonical(rows: pa.Table, *, sort: bool = True, is_by_time: bool = False) ->
     order = None
     if sort:
         accounts = account_numbers(codes, [len(distinct) for distinct in values])
-        order = _order(accounts, None if is_by_time else _times(rows["timestamp"]))
+        if is_by_time:
+            order = stable_order(accounts)
+        else:
+            order = by_account_and_time(accounts, _times(rows["timestamp"]))
     done = []
     for code, distinct in zip(codes, values, strict=True):
         indices = from_numbers(code if order is None else code[order], pa.int32())
@@ -92,10 +117,15 @@ def account_numbers(
     return numbers
 
 
-def _ranks(codes: NDArray[np.integer[Any]]) -> tuple[NDArray[Any], int]:
-    """Return codes as places in their order, and how many there are."""
-    distinct, ranks = np.unique(codes, return_inverse=True)
-    return ranks, max(len(distinct), 1)
+def _ranks(numbers: NDArray[np.integer[Any]]) -> tuple[NDArray[Any], int]:
+    """Return numbers, from 0 on, as places in their order, and how many there are."""
+    most = int(numbers.max(initial=0))
+    if most > max(len(numbers), _FEW):
+        distinct, ranks = np.unique(numbers, return_inverse=True)
+        return ranks, len(distinct)
+    is_used = np.zeros(most + 1, bool)
+    is_used[numbers] = True
+    return (np.cumsum(is_used) - 1)[numbers], int(is_used.sum())
 
 
 def account_heads(rows: pa.Table) -> NDArray[np.int64]:
@@ -123,22 +153,15 @@ def has_repeats(rows: pa.RecordBatch) -> bool:
     return bool(np.any(both[1:] == both[:-1]))
 
 
-def _order(accounts: NDArray[np.int64], times: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    if times is None or np.all(times[1:] >= times[:-1]):
-        return stable_order(accounts)
-    return by_account_and_time(accounts, times)
-
-
 def by_account_and_time(accounts: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the order of some rows by account, numbers from 0 on, then time; equal ones stay."""
-    first, since = int(accounts.min(initial=0)), int(times.min(initial=0))
-    room = (int(times.max(initial=0)) - since).bit_length()
-    if ((int(accounts.max(initial=0)) - first) << room) >= _ROOM:
-        order = stable_order(times)
-        return order.take(stable_order(accounts.take(order)))
-    both = (accounts - first) << np.int64(room)
-    both += times - since
-    return stable_order(both)
+    """Return the order of some rows by account, then time; equal ones stay."""
+    ranks, count = _ranks(accounts)
+    since = times.min(initial=np.iinfo(np.int64).max)
+    room = int(times.max(initial=since)) - int(since) + 1
+    if count * room <= _ROOM:
+        return stable_order(ranks * room + (times - since))
+    order = stable_order(times)
+    return order.take(stable_order(ranks.take(order)))
 
 
 def stable_order(numbers: NDArray[np.int64]) -> NDArray[np.int64]:

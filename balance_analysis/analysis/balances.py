@@ -25,7 +25,7 @@ from balance_analysis.analysis.grid import (
     to_instants,
     to_times,
 )
-from balance_analysis.analysis.history import History, make_history
+from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.steps import ALWAYS, Steps, as_of, cut, map_blocks
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.known import NOTHING_BEFORE_KEY, Stated
@@ -44,7 +44,7 @@ _OBSERVED, _CARRIED, _OPENING, _UNKNOWN = range(4)
 
 
 def balance_at(
-    table: pd.DataFrame,
+    table: pd.DataFrame | History,
     when: Instant | Iterable[Instant],
     *,
     opening: pd.DataFrame | None = None,
@@ -114,11 +114,12 @@ def balance_at(
     2       b2 2023-04-02 00:00:00+00:00     <NA>
     3       b2 2023-04-10 00:00:00+00:00        1
     """
-    return in_units(held_at(table, when, opening, known, warns=True), units, table)
+    history = open_history(table, opening, known)
+    return in_units(held_at(history, when, warns=True), units, history.attrs)
 
 
 def held_at(
-    table: pd.DataFrame,
+    table: pd.DataFrame | History,
     when: Instant | Iterable[Instant],
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
@@ -128,8 +129,8 @@ def held_at(
     """Return what `balance_at` does, without its warning unless it is wanted."""
     instants, is_one = to_instants(when)
     points, order = np.unique(instants, return_inverse=True)
-    history = make_history(table, opening, known, freq=grid_at(points))
-    steps = history.steps
+    history = open_history(table, opening, known)
+    steps, _ = history.over(grid_at(points))
     check_cells(len(steps), len(points))
     held = as_of(steps, points)
     rows = held.rows.reshape(len(steps), len(points))[:, order].ravel()
@@ -174,7 +175,7 @@ def warn_outside(history: History, points: NDArray[np.int64], known_at: NDArray[
 
 
 def balance_series(
-    table: pd.DataFrame,
+    table: pd.DataFrame | History,
     *,
     freq: Frequency | None = None,
     start: Instant | None = None,
@@ -260,15 +261,15 @@ def balance_series(
     3       b2 2023-04-03 00:00:00+00:00        1   carried
     """
     check_layout(layout)
-    history = make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz)
-    steps, grid = history.steps, history.grid
+    history = open_history(table, opening, known)
+    steps, grid = history.over(freq, start=start, end=end, tz=tz)
     if freq is None and layout == "long":
         found = _changes(steps, grid, from_start=start is not None)
-        return in_units(found, units, table)
+        return in_units(found, units, history.attrs)
     points = _change_points(steps, grid, start) if freq is None else grid.points
     check_cells(len(steps), len(points))
     found = (_wide if layout == "wide" else _long)(steps, points, grid.zone)
-    return in_units(found, units, table)
+    return in_units(found, units, history.attrs)
 
 
 def check_layout(layout: Layout) -> None:

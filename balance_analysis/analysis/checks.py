@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.errors import CheckError
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, check_frame, to_arrow, to_frame
+from balance_analysis.rows import account_numbers, by_account_and_time
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
 
 _REBUILD: Final = "make a table of it with to_table"
@@ -105,9 +106,42 @@ def to_table(table: pd.DataFrame) -> pd.DataFrame:
     >>> len(to_table(rows))
     1
     """
-    made = merge_duplicates(to_frame(to_arrow(table)))
+    made = merge_duplicates(sort_rows(table))
     made.attrs = dict(table.attrs)
     return made
+
+
+def sort_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of any frame typed and sorted, those of one account and time as found."""
+    if not is_typed(table) or table[list(COLUMNS)].isna().to_numpy().any():
+        return to_frame(to_arrow(table))
+    ids = {name: sorted_ids(table[name].array) for name in ACCOUNT_KEY}
+    codes, sizes = zip(*((x.codes, len(x.categories)) for x in ids.values()), strict=True)
+    order = by_account_and_time(account_numbers(codes, sizes), microseconds(table))
+    typed = table[list(COLUMNS)].assign(**ids)
+    return typed.take(order).reset_index(drop=True)
+
+
+def is_typed(table: pd.DataFrame) -> bool:
+    """Whether the columns of a table are there, each once and of its dtype."""
+    if not isinstance(table, pd.DataFrame) or not table.columns.is_unique:
+        return False
+    dtypes = table.dtypes.to_dict()
+    return (
+        all(isinstance(dtypes.get(name), pd.CategoricalDtype) for name in ACCOUNT_KEY)
+        and dtypes.get("timestamp") == TIMESTAMP_DTYPE
+        and dtypes.get("balance") == BALANCE_DTYPE
+    )
+
+
+def sorted_ids(ids: pd.Categorical) -> pd.Categorical:
+    """Return ids with categories that are sorted and all in use."""
+    categories = ids.categories
+    is_used = np.zeros(len(categories), bool)
+    is_used[ids.codes] = True
+    if is_used.all() and categories.is_monotonic_increasing and categories.dtype == "str":
+        return ids
+    return ids.set_categories(pd.Index(sorted(categories[is_used]), dtype="str"))
 
 
 def merge_duplicates(table: pd.DataFrame) -> pd.DataFrame:

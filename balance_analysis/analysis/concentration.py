@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow as pa
 from balance_analysis.analysis.balances import warn_outside
 from balance_analysis.analysis.grid import (
     Frequency,
+    Grid,
     Zone,
     check_cells,
     grid_at,
@@ -24,9 +24,9 @@ from balance_analysis.analysis.grid import (
     to_times,
     to_zone,
 )
-from balance_analysis.analysis.history import History, make_history
+from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.int128 import integers_of, take, to_balances
-from balance_analysis.analysis.steps import as_of, check_fits
+from balance_analysis.analysis.steps import Steps, as_of, check_fits
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.totals import make_groups, sum_at
 from balance_analysis.analysis.units import Units, in_units
@@ -37,7 +37,7 @@ from balance_analysis.text import moment_text
 
 
 def share(
-    table: pd.DataFrame,
+    table: pd.DataFrame | History,
     when: Instant | Iterable[Instant] | None = None,
     *,
     by: str | Sequence[str] = ("asset_id",),
@@ -106,8 +106,9 @@ def share(
     1       b2        1   0.25        1
     2       c3     <NA>    NaN        1
     """
-    history = _open(table, opening, known, when, freq=freq, start=start, end=end, tz=tz)
-    steps, points, zone = history.steps, history.grid.points, history.grid.zone
+    history = open_history(table, opening, known)
+    steps, grid = _over(history, when, freq=freq, start=start, end=end, tz=tz)
+    points, zone = grid.points, grid.zone
     groups = make_groups(steps.accounts, by)
     check_cells(len(steps), len(points))
     sums, held = sum_at(steps, groups, points), as_of(steps, points)
@@ -128,11 +129,11 @@ def share(
             "unknown": sums.unknown[cells],
         }
     )
-    return in_units(result, units, table)
+    return in_units(result, units, history.attrs)
 
 
 def concentration(
-    table: pd.DataFrame,
+    table: pd.DataFrame | History,
     when: Instant | Iterable[Instant] | None = None,
     *,
     n: int = 10,
@@ -199,8 +200,9 @@ def concentration(
     0      4        2        0     0.75       0.625  0.25
     """
     _check_count(n)
-    history = _open(table, opening, known, when, freq=freq, start=start, end=end, tz=tz)
-    steps, points, zone = history.steps, history.grid.points, history.grid.zone
+    history = open_history(table, opening, known)
+    steps, grid = _over(history, when, freq=freq, start=start, end=end, tz=tz)
+    points, zone = grid.points, grid.zone
     groups = make_groups(steps.accounts, by)
     check_cells(len(steps), len(points))
     held = as_of(steps, points)
@@ -227,7 +229,7 @@ def concentration(
     }
     times = to_times(np.tile(points, len(groups)), zone)
     result = pd.DataFrame({**groups.repeat_columns(len(points)), "timestamp": times, **measures})
-    return in_units(result, units, table)
+    return in_units(result, units, history.attrs)
 
 
 _DTYPES: dict[str, Any] = {
@@ -255,7 +257,7 @@ def _measure(levels: list[int | None], n: int) -> tuple[int | None, int, int, fl
 
 
 def top_movers(
-    table: pd.DataFrame,
+    table: pd.DataFrame | History,
     start: Instant | None = None,
     end: Instant | None = None,
     n: int = 10,
@@ -315,7 +317,8 @@ def top_movers(
     1       a1        5        7    2
     """
     _check_count(n)
-    accounts = summarize_accounts(table, start=start, end=end, opening=opening, known=known)
+    history = open_history(table, opening, known)
+    accounts = summarize_accounts(history, start=start, end=end)
     net = [int(move or 0) for move in pa.array(accounts["net"]).to_pylist()]
     assets = accounts["asset_id"].cat.codes.tolist()
     moved = sorted((assets[row], -abs(move), row) for row, move in enumerate(net) if move)
@@ -324,28 +327,24 @@ def top_movers(
     for name in ACCOUNT_KEY:
         largest[name] = largest[name].cat.remove_unused_categories()
     columns = [*ACCOUNT_KEY, "opening", "closing", "net", "inflow", "outflow", "changes"]
-    return in_units(largest[columns], units, table)
+    return in_units(largest[columns], units, history.attrs)
 
 
-def _open(
-    table: pd.DataFrame,
-    opening: pd.DataFrame | None,
-    known: Stated | None,
+def _over(
+    history: History,
     when: Instant | Iterable[Instant] | None,
     *,
     tz: Zone | None,
     **asked: Any,  # noqa: ANN401 - freq, start and end
-) -> History:
-    """Return the history over instants, or a frequency's grid; else just before its end."""
-    if when is None:
-        history = make_history(table, opening, known, tz=tz, **asked)
-        last = grid_at(history.grid.edges[-1:] - 1, history.grid.zone)
-        return history if asked["freq"] else replace(history, grid=last)
-    if any(each is not None for each in asked.values()):
-        raise ValueError("give either when or a grid with freq, start and end, not both")
-    zone = to_zone(tz)
-    grid = grid_at(np.unique(to_instants(when, zone)[0]), zone)
-    return make_history(table, opening, known, freq=grid)
+) -> tuple[Steps, Grid]:
+    """Return a history over instants, or a frequency's grid; else just before its end."""
+    if when is not None:
+        if any(each is not None for each in asked.values()):
+            raise ValueError("give either when or a grid with freq, start and end, not both")
+        zone = to_zone(tz)
+        return history.over(grid_at(np.unique(to_instants(when, zone)[0]), zone))
+    steps, grid = history.over(**asked, tz=tz)
+    return steps, grid if asked["freq"] else grid_at(grid.edges[-1:] - 1, grid.zone)
 
 
 def _check_count(n: int) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.flows import row_deltas
-from balance_analysis.analysis.history import are_known, make_history
+from balance_analysis.analysis.history import History, are_known, open_history
 from balance_analysis.analysis.steps import check_fits
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.frame import to_arrow, to_frame
@@ -136,7 +136,7 @@ def check_conservation(
     1       a1 2023-04-05 00:00:00+00:00        2     -1
     2       b2 2023-04-01 00:00:00+00:00        0   <NA>
     """
-    rows = _without_external(row_deltas(make_history(table, opening, known)))
+    rows = _without_external(row_deltas(open_history(table, opening, known)))
     cells, _ = _cells(rows, _BLOCK)
     is_behind_gap = rows["delta"].isna() & rows[ACCOUNT_KEY].duplicated()
     rows = rows.loc[~np.isin(cells, cells[is_behind_gap])].reset_index(drop=True)
@@ -163,7 +163,7 @@ def check_conservation(
 
 
 def reconcile(
-    table: pd.DataFrame,
+    table: pd.DataFrame | History,
     flows: pd.DataFrame,
     *,
     opening: pd.DataFrame | None = None,
@@ -224,7 +224,7 @@ def reconcile(
                       timestamp  delta  net  difference        reason
     0 2023-04-05 00:00:00+00:00     -6   -5          -1  other amount
     """
-    history = make_history(table, opening, known)
+    history = open_history(table, opening, known)
     rows = _without_external(row_deltas(history))
     ledger = _read_flows(flows)
     texts = dict.fromkeys(ACCOUNT_KEY, "str")
@@ -242,7 +242,7 @@ def reconcile(
     result = found.loc[~int128.is_zero(difference) & ~is_left_out, columns].reset_index(drop=True)
     result = result.astype(dict.fromkeys(ACCOUNT_KEY, "category"))
     result.attrs[ATTRS_KEY] = {"not_compared": int(is_left_out.sum())}
-    return in_units(result, units, table)
+    return in_units(result, units, history.attrs)
 
 
 def _read_flows(flows: pd.DataFrame) -> pd.DataFrame:

@@ -8,8 +8,8 @@ import pandas as pd
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.checks import microseconds
-from balance_analysis.analysis.history import make_history
-from balance_analysis.known import has_nothing_before, note_known
+from balance_analysis.analysis.history import History, open_history
+from balance_analysis.known import NOTHING_BEFORE_KEY, note_known
 from balance_analysis.row_counts import ROWS_KEY, note_rows
 from balance_analysis.schema import ATTRS_KEY, Instant, from_microseconds
 from balance_analysis.spans import clipped
@@ -17,7 +17,7 @@ from balance_analysis.text import iso_text
 
 
 def cut_between(
-    table: pd.DataFrame,
+    table: pd.DataFrame | History,
     start: Instant | None = None,
     end: Instant | None = None,
     *,
@@ -66,22 +66,24 @@ def cut_between(
                       timestamp  balance  delta
     0 2023-04-03 00:00:00+00:00        7      2
     """
-    history = make_history(table, opening, None, start=start, end=end)
-    edges = history.grid.edges
+    history = open_history(table, opening)
+    edges = history.over(start=start, end=end)[1].edges
     begin, stop = (int(edges[0]), int(edges[-1])) if len(edges) else (0, 1)
     if start is None and history.known:
         begin = min(begin, history.known[0][0])
     times = microseconds(history.rows)
     cut = history.rows[(begin <= times) & (times < stop)].reset_index(drop=True)
     known = [(begin, stop)] if history.known is None else [*clipped(history.known, begin, stop)]
-    metadata: dict[str, Any] = table.attrs.get(ATTRS_KEY, {})
+    metadata: dict[str, Any] = history.attrs.get(ATTRS_KEY, {})
     if "rows" in metadata:
         metadata = {**metadata, "start": iso_text(begin), "end": iso_text(stop), "rows": len(cut)}
-    cut.attrs = {**table.attrs, ATTRS_KEY: metadata}
+    cut.attrs = {**history.attrs, ATTRS_KEY: metadata}
     is_from_first = history.known is not None and known[:1] == [*history.known[:1]]
-    note_known(cut, known, nothing_before=is_from_first and has_nothing_before(table))
+    note_known(
+        cut, known, nothing_before=is_from_first and metadata.get(NOTHING_BEFORE_KEY) is True
+    )
     note_rows(cut)
-    return cut, held_at(table, from_microseconds(begin - 1), opening)
+    return cut, held_at(history, from_microseconds(begin - 1))
 
 
 def settled(table: pd.DataFrame) -> pd.DataFrame:
@@ -89,7 +91,7 @@ def settled(table: pd.DataFrame) -> pd.DataFrame:
 
     It notes no rows, so that its parts are not looked at again.
     """
-    history = make_history(table, None, None)
+    history = open_history(table)
     metadata = table.attrs.get(ATTRS_KEY)
     history.rows.attrs = {**table.attrs}
     if isinstance(metadata, dict):

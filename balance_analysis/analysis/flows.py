@@ -13,7 +13,7 @@ from balance_analysis.analysis import int128
 from balance_analysis.analysis.balances import Layout, check_layout, wide_frame
 from balance_analysis.analysis.flow_runs import AMOUNTS, COUNTS, account_flows
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, check_cells, to_times
-from balance_analysis.analysis.history import History, are_known, make_history
+from balance_analysis.analysis.history import History, are_known, open_history
 from balance_analysis.analysis.steps import Columns, Steps, check_fits, map_blocks, step_deltas
 from balance_analysis.analysis.totals import make_groups
 from balance_analysis.analysis.units import Units, in_units
@@ -24,7 +24,7 @@ Flow = Literal["net", "inflow", "outflow", "changes", "unknown"]
 
 
 def deltas(
-    table: pd.DataFrame,
+    table: pd.DataFrame | History,
     *,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
@@ -73,15 +73,15 @@ def deltas(
     1       a1 2023-04-03 00:00:00+00:00        7      2
     2       b2 2023-04-02 00:00:00+00:00        1   <NA>
     """
-    history = make_history(table, opening, known)
+    history = open_history(table, opening, known)
     found = row_deltas(history)
-    found.attrs = dict(table.attrs)
-    return in_units(found, units, table)
+    found.attrs = dict(history.attrs)
+    return in_units(found, units, history.attrs)
 
 
 def row_deltas(history: History) -> pd.DataFrame:
     """Return `deltas` of a table that is open."""
-    steps = history.steps
+    steps, _ = history.over()
     words = int128.make_room(*steps.words.shape)
 
     def differ(first: int, block: Steps) -> None:
@@ -95,7 +95,7 @@ def row_deltas(history: History) -> pd.DataFrame:
 
 
 def flows(
-    table: pd.DataFrame,
+    table: pd.DataFrame | History,
     *,
     freq: Frequency | Grid | None = "1D",
     by: str | Sequence[str] = ACCOUNT_KEY,
@@ -195,24 +195,27 @@ def flows(
     check_layout(layout)
     if value not in (*AMOUNTS, *COUNTS):
         raise ValueError(f"value must be one of {[*AMOUNTS, *COUNTS]}, not {value!r}")
-    history = make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz)
+    history = open_history(table, opening, known)
+    _, grid = history.over(freq, start=start, end=end, tz=tz)
     if layout == "long":
-        return in_units(sum_flows(history, by), units, table)
-    grid, ids = history.grid, make_groups(history.steps.accounts, by).ids
+        return in_units(sum_flows(history, grid, by), units, history.attrs)
+    ids = make_groups(history.accounts, by).ids
     index = to_times(grid.edges[:-1], grid.zone).rename("start")
-    cells = sum_flows(history, by, full=True)[value].array
-    return in_units(wide_frame(cells, index, ids), units, table)
+    cells = sum_flows(history, grid, by, full=True)[value].array
+    return in_units(wide_frame(cells, index, ids), units, history.attrs)
 
 
-def sum_flows(history: History, by: str | Sequence[str], *, full: bool = False) -> pd.DataFrame:
-    """Return `flows` of a table that is open, in the long layout.
+def sum_flows(
+    history: History, grid: Grid, by: str | Sequence[str], *, full: bool = False
+) -> pd.DataFrame:
+    """Return `flows` of a history over a grid, in the long layout.
 
     If it is `full`, there is a row for each group and period: where the table has no row, amounts
     and counts (Int64) are 0 if it is known that nothing happened, else NA. Where all that happened
     is unknown, amounts are NA.
     """
-    grid, groups = history.grid, make_groups(history.steps.accounts, by)
-    found = account_flows(history.steps, grid)
+    groups = make_groups(history.accounts, by)
+    found = account_flows(history.over(grid)[0], grid)
     group, period = groups.numbers[found.pop("number")], found.pop("period")
     cells = group * len(grid) + period
     if np.any(cells[1:] <= cells[:-1]):
@@ -267,7 +270,7 @@ def _used_cells(
 
 
 def active_accounts(
-    table: pd.DataFrame,
+    table: pd.DataFrame | History,
     freq: Frequency,
     *,
     by: str | Sequence[str] = ("asset_id",),
@@ -325,16 +328,11 @@ def active_accounts(
     1 2023-04-02 00:00:00+00:00        0       0
     2 2023-04-03 00:00:00+00:00        2       1
     """
-    return count_active(
-        make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz), by
-    )
-
-
-def count_active(history: History, by: str | Sequence[str]) -> pd.DataFrame:
-    """Return `active_accounts` of a table that is open."""
-    grid, groups = history.grid, make_groups(history.steps.accounts, by, mixes_assets=True)
+    history = open_history(table, opening, known)
+    steps, grid = history.over(freq, start=start, end=end, tz=tz)
+    groups = make_groups(steps.accounts, by, mixes_assets=True)
     check_cells(len(groups), len(grid))
-    found = account_flows(history.steps, grid)
+    found = account_flows(steps, grid)
     cells = groups.numbers[found["number"]] * len(grid) + found["period"]
     is_known = np.tile(are_known(history.known, grid.edges[:-1], grid.edges[1:]), len(groups))
 

@@ -1,10 +1,10 @@
-"""A table opened: its rows as step functions, with what was before them, as long as that is known.
+"""A table opened: its rows, what was before them, and as far as that is known.
 
-It is the one way in: `make_history` checks and sorts the rows, puts the opening balances before
-them, and makes the periods that are asked for. A balance that was seen at one moment is known at a
-later one if every change between the two is in the table: see `balance_analysis.known`. A table
-that states nothing is taken at its word; of one that rows were taken out of, nothing is known but
-the rows that are left: see `balance_analysis.row_counts`.
+It is the one way in: `open_history` checks and sorts the rows and puts the opening balances before
+them, once. Whatever is computed or drawn takes that. A balance that was seen at one moment is known
+at a later one if every change between the two is in the table: see `balance_analysis.known`. A
+table that states nothing is taken at its word. Of one that rows were taken out of, nothing is known
+but the rows that are left: see `balance_analysis.row_counts`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,12 +21,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.checks import merge_duplicates, microseconds, to_table
+from balance_analysis.analysis.checks import (
+    is_typed,
+    merge_duplicates,
+    microseconds,
+    sort_rows,
+    sorted_ids,
+)
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, make_grid
-from balance_analysis.analysis.sorting import sort_rows
-from balance_analysis.analysis.steps import ALWAYS, BLOCK, NEVER, Steps, map_parallel
+from balance_analysis.analysis.steps import ALWAYS, NEVER, Steps
+from balance_analysis.assets import Assets, assets_in
 from balance_analysis.errors import CheckError
-from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_amounts
+from balance_analysis.frame import to_amounts
 from balance_analysis.known import Known, Stated, has_nothing_before, known_of, to_known
 from balance_analysis.row_counts import deselected, lost_rows
 from balance_analysis.schema import (
@@ -43,52 +50,121 @@ logger: logging.Logger = logging.getLogger("balance_analysis")
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What a table tells of its accounts.
+    """What a table and its opening balances tell of their accounts.
+
+    Every function of this package that takes a table takes a history in its place: it then has its
+    opening and its known intervals with it, and isn't checked again.
 
     Attributes
     ----------
     rows
-        The table, as `frame.to_frame` makes it.
+        The table, as `frame.to_frame` makes it, without attrs.
     steps
-        Its accounts and those of the opening, as step functions that cease where a change may be
-        missing.
-    grid
-        The periods that were asked for.
+        Its accounts and those of the opening, as step functions that hold as if every change were
+        known.
     known
         The intervals in which every change is known; `None` where nothing says.
+    opened_at
+        Up to when the opening balances hold, microseconds.
     nothing_until
         Up to when an account without a row held nothing, microseconds; `ALWAYS` where that is not
         known of any time.
+    attrs
+        The table's own attrs.
     """
 
     rows: pd.DataFrame
     steps: Steps
-    grid: Grid
     known: Known | None
+    opened_at: int
     nothing_until: int
+    attrs: dict[Any, Any]
+
+    @property
+    def accounts(self) -> pd.DataFrame:
+        """`ACCOUNT_KEY` of each account, sorted, those of the opening too."""
+        return self.steps.accounts
+
+    @property
+    def assets(self) -> Assets:
+        """The assets that the table's attrs tell; maybe none."""
+        return assets_in(self.attrs.get(ATTRS_KEY))
+
+    def over(
+        self,
+        freq: Frequency | Grid | None = None,
+        *,
+        start: Instant | None = None,
+        end: Instant | None = None,
+        tz: Zone | None = None,
+    ) -> tuple[Steps, Grid]:
+        """Return the accounts, as far as they are known, and the periods that are asked for.
+
+        Parameters
+        ----------
+        freq, start, end, tz
+            See `make_grid`; `freq` may be a grid that was made before.
+
+        Raises
+        ------
+        ValueError
+            If the grid can't be made.
+        """
+        grid = freq
+        if not isinstance(grid, Grid):
+            extent = self.steps.extent
+            grid = make_grid(extent, freq=grid, start=start, end=end, tz=tz, known=self.known)
+        return self._known_steps(int(max(grid.edges[-1:], default=NEVER))), grid
+
+    def select(self, is_wanted: NDArray[np.bool_]) -> History:
+        """Return the history of some of the accounts, of which as much is known as before."""
+        is_kept = np.repeat(is_wanted, np.diff(self.steps.bounds))
+        rows = self.rows[is_kept[self.steps.is_row]].reset_index(drop=True)
+        steps = self.steps.select(is_wanted)
+        ids = {name: steps.accounts[name].array.categories for name in ACCOUNT_KEY}
+        rows = rows.assign(**{n: rows[n].array.set_categories(wanted) for n, wanted in ids.items()})
+        return replace(self, rows=rows, steps=steps)
+
+    def _known_steps(self, until: int) -> Steps:
+        """Return steps that hold only as long as every change is known, up to a moment."""
+        steps = self.steps
+        if self.known is None or not len(steps.times):
+            return steps
+        gaps = [gap for gap in between(self.known, ALWAYS, NEVER) if gap[0] < until]
+        seen = steps.times if steps.is_row.all() else self._last_seen()
+        if not gaps or gaps[-1][1] <= int(seen[steps.heads].min()) + 1:
+            return steps
+        starts, ends = np.array(gaps).T
+        after = np.minimum(seen, NEVER - 1) + 1
+        place = np.searchsorted(ends, after, side="right")
+        valid_until = np.maximum(after, np.append(starts, NEVER)[place])
+        valid_until[valid_until >= steps.nexts] = NEVER
+        return steps if np.all(valid_until == NEVER) else replace(steps, valid_until=valid_until)
+
+    def _last_seen(self) -> NDArray[np.int64]:
+        """Return up to when each balance was seen: a row's at its time, an opening's before it."""
+        steps = self.steps
+        opened = np.flatnonzero(~steps.is_row & (steps.times < NEVER))
+        seen = steps.times.copy()
+        until = np.maximum(seen[opened], self.opened_at - 1)
+        seen[opened] = np.minimum(until, steps.nexts[opened] - 1)
+        return seen
 
 
-def make_history(
-    table: pd.DataFrame,
-    opening: pd.DataFrame | None,
-    known: Stated | None,
-    *,
-    freq: Frequency | Grid | None = None,
-    start: Instant | None = None,
-    end: Instant | None = None,
-    tz: Zone | None = None,
+def open_history(
+    table: pd.DataFrame | History,
+    opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
 ) -> History:
-    """Return the history that a table tells, over a grid.
+    """Return the history that a table tells.
 
     Parameters
     ----------
     table
         A table of balance changes, its rows in any order; identical duplicates count once. Where it
-        is a table already, that costs nothing.
+        is a table already, that costs nothing. A history is returned as it is.
     opening, known
         See `balance_at`.
-    freq, start, end, tz
-        See `make_grid`; `freq` may be a grid that was made before.
 
     Raises
     ------
@@ -96,9 +172,11 @@ def make_history(
         If two rows of one account and timestamp differ in balance, or an opening balance
         contradicts the rows.
     TypeError, ValueError
-        If `table` is no table, `opening` no frame of opening balances, `known` no pairs of moments
-        or the grid can't be made.
+        If `table` is no table, `opening` no frame of opening balances, or `known` no pairs of
+        moments.
     """
+    if isinstance(table, History):
+        return table
     rows, steps = _read_table(table)
     spans = _known_now(table, steps) if known is None else to_known(known)
     if opening is not None:
@@ -106,13 +184,10 @@ def make_history(
         gone = deselected(table.attrs.get(ATTRS_KEY), steps.accounts, opening[ACCOUNT_KEY])
         opening = opening[~gone]
         steps = _with_opening(steps, opening)
-    until = _nothing_until(table, opening, spans)
-    if _moment_of(opening, spans) <= until:
+    opened_at, until = _opened_at(opening, spans), _nothing_until(table, opening, spans)
+    if opened_at <= until:
         steps = _from_nothing(steps)
-    grid = freq
-    if not isinstance(grid, Grid):
-        grid = make_grid(steps.extent, freq=grid, start=start, end=end, tz=tz, known=spans)
-    return History(rows, _with_gaps(steps, spans, opening, grid), grid, spans, until)
+    return History(rows, steps, spans, opened_at, until, dict(table.attrs))
 
 
 def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
@@ -122,8 +197,7 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
         table.attrs = {}  # which pandas copies with each column that is taken
     found = _find_accounts(table)
     if found is None:
-        made = sort_rows(table) if _is_typed(table) else None
-        table = to_table(table) if made is None else made
+        table = sort_rows(table)
         found = _find_accounts(table)
     if found is None:
         table = merge_duplicates(table)
@@ -161,25 +235,16 @@ def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame
 
     `None` if a frame is not typed, lacks a value, is not in a table's order or has duplicates.
     """
-    if not _is_typed(table) or pa.array(table["balance"]).null_count:
+    if not is_typed(table) or pa.array(table["balance"]).null_count:
         return None
     codes, times = [table[name].array.codes for name in ACCOUNT_KEY], microseconds(table)
-
-    def scan(start: int) -> NDArray[np.int64] | None:
-        here, before = slice(start, start + BLOCK), slice(start - 1, start + BLOCK - 1)
-        begins = np.zeros(len(times[here]), bool)
-        for code in codes:
-            begins |= code[here] != code[before][: len(begins)]
-        is_later = times[here] > times[before][: len(begins)]
-        return start + np.flatnonzero(begins) if np.all(begins | is_later) else None
-
-    first = scan(1)
-    if first is None:
+    is_head = np.zeros(len(times), bool)
+    is_head[:1] = True
+    for code in codes:
+        is_head[1:] |= code[1:] != code[:-1]
+    if not np.all(is_head[1:] | (times[1:] > times[:-1])):
         return None
-    found = [first, *map_parallel(scan, range(1 + BLOCK, len(times), BLOCK))]
-    if any(part is None for part in found):
-        return None
-    heads = np.concatenate([np.arange(min(len(times), 1)), *found])
+    heads = np.flatnonzero(is_head)
     if np.any(times[heads] == ALWAYS) or any(np.any(code[heads] < 0) for code in codes):
         return None
     accounts = _accounts(table, heads)
@@ -188,28 +253,7 @@ def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame
 
 def _accounts(table: pd.DataFrame, heads: NDArray[np.int64]) -> pd.DataFrame:
     """Return the ids of an account's row each, with categories that are sorted and all in use."""
-    return pd.DataFrame({name: _sorted_ids(table[name].array[heads]) for name in ACCOUNT_KEY})
-
-
-def _is_typed(table: pd.DataFrame) -> bool:
-    if not isinstance(table, pd.DataFrame) or not table.columns.is_unique:
-        return False
-    dtypes = table.dtypes.to_dict()
-    return (
-        all(isinstance(dtypes.get(name), pd.CategoricalDtype) for name in ACCOUNT_KEY)
-        and dtypes.get("timestamp") == TIMESTAMP_DTYPE
-        and dtypes.get("balance") == BALANCE_DTYPE
-    )
-
-
-def _sorted_ids(ids: pd.Categorical) -> pd.Categorical:
-    """Return ids with categories that are sorted and all in use."""
-    categories = ids.categories
-    is_used = np.zeros(len(categories), bool)
-    is_used[ids.codes] = True
-    if is_used.all() and categories.is_monotonic_increasing and categories.dtype == "str":
-        return ids
-    return ids.set_categories(pd.Index(sorted(categories[is_used]), dtype="str"))
+    return pd.DataFrame({name: sorted_ids(table[name].array[heads]) for name in ACCOUNT_KEY})
 
 
 def _is_ascending(accounts: pd.DataFrame) -> bool:
@@ -286,12 +330,12 @@ def _nothing_until(table: pd.DataFrame, opening: pd.DataFrame | None, known: Kno
     """
     if not has_nothing_before(table, opening):
         return ALWAYS
-    since = _moment_of(opening if has_nothing_before(opening) else None, known)
+    since = _opened_at(opening if has_nothing_before(opening) else None, known)
     gaps = [] if known is None else between(known, since, NEVER)
     return gaps[0][0] if gaps else NEVER
 
 
-def _moment_of(opening: pd.DataFrame | None, known: Known | None) -> int:
+def _opened_at(opening: pd.DataFrame | None, known: Known | None) -> int:
     """Return up to when opening balances hold, as their attrs tell; else up to what is known."""
     metadata = None if opening is None else opening.attrs.get(ATTRS_KEY)
     at = metadata.get("at") if isinstance(metadata, dict) else None
@@ -337,34 +381,6 @@ def _check_agrees(steps: Steps, number: int, time: int, balance: int) -> None:
             f"where the table has {held}: an opening is what was before the account's first row, "
             "so one of the two is wrong or rows are missing"
         )
-
-
-def _with_gaps(
-    steps: Steps, known: Known | None, opening: pd.DataFrame | None, grid: Grid
-) -> Steps:
-    """Return steps that are known only as long as every change is, as far as a grid reaches."""
-    if known is None or not len(steps.times):
-        return steps
-    until = max(grid.edges[-1:], default=NEVER)
-    gaps = [gap for gap in between(known, ALWAYS, NEVER) if gap[0] < until]
-    seen = steps.times if steps.is_row.all() else _last_seen(steps, known, opening)
-    if not gaps or gaps[-1][1] <= int(seen[steps.heads].min()) + 1:
-        return steps
-    starts, ends = np.array(gaps).T
-    after = np.minimum(seen, NEVER - 1) + 1
-    place = np.searchsorted(ends, after, side="right")
-    valid_until = np.maximum(after, np.append(starts, NEVER)[place])
-    valid_until[valid_until >= steps.nexts] = NEVER
-    return steps if np.all(valid_until == NEVER) else replace(steps, valid_until=valid_until)
-
-
-def _last_seen(steps: Steps, known: Known, opening: pd.DataFrame | None) -> NDArray[np.int64]:
-    """Return up to when each balance was seen: a row's at its time, an opening's before it."""
-    moment = _moment_of(opening, known)
-    opened = np.flatnonzero(~steps.is_row & (steps.times < NEVER))
-    seen = steps.times.copy()
-    seen[opened] = np.minimum(np.maximum(seen[opened], moment - 1), steps.nexts[opened] - 1)
-    return seen
 
 
 def are_known(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, check_cells, to_times
-from balance_analysis.analysis.history import make_history
+from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.steps import (
     ALWAYS,
     AsOf,
@@ -32,7 +32,7 @@ logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 def ohlc(
-    table: pd.DataFrame,
+    table: pd.DataFrame | History,
     freq: Frequency,
     *,
     start: Instant | None = None,
@@ -94,8 +94,8 @@ def ohlc(
     0 2023-04-01 00:00:00+00:00  <NA>     5    5      5
     1 2023-04-02 00:00:00+00:00     5     7    1      1
     """
-    history = make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz)
-    steps, grid = history.steps, history.grid
+    history = open_history(table, opening, known)
+    steps, grid = history.over(freq, start=start, end=end, tz=tz)
     check_cells(len(steps), len(grid))
     found = join(
         map_blocks(lambda _, block: _ranges(cut(block, grid.edges)), steps, points=len(grid))
@@ -111,7 +111,7 @@ def ohlc(
         },
         copy=False,
     )
-    return in_units(result, units, table)
+    return in_units(result, units, history.attrs)
 
 
 def _ranges(pieces: Pieces) -> Columns:
@@ -129,7 +129,7 @@ def _ranges(pieces: Pieces) -> Columns:
 
 
 def drawdown(
-    table: pd.DataFrame,
+    table: pd.DataFrame | History,
     *,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
@@ -180,15 +180,15 @@ def drawdown(
     1        7     7 2023-04-03 00:00:00+00:00      0
     2        1     7 2023-04-03 00:00:00+00:00      6
     """
-    history = make_history(table, opening, known)
-    found = join(map_blocks(lambda _, block: _fall(block), history.steps))
+    history = open_history(table, opening, known)
+    found = join(map_blocks(lambda _, block: _fall(block), history.over()[0]))
     is_known = found["is_known"]
     result = history.rows.assign(
         peak=int128.to_balances(found["peak"], is_known),
         peak_at=to_times(np.where(is_known, found["peak_at"], ALWAYS)),
         depth=int128.to_balances(found["depth"], is_known),
     )
-    return in_units(result, units, table)
+    return in_units(result, units, history.attrs)
 
 
 def _fall(steps: Steps) -> Columns:
@@ -208,7 +208,7 @@ def _fall(steps: Steps) -> Columns:
 
 
 def time_weighted_average(
-    table: pd.DataFrame,
+    table: pd.DataFrame | History,
     start: Instant | None = None,
     end: Instant | None = None,
     *,
@@ -282,8 +282,8 @@ def time_weighted_average(
     0       a1        6        1.000
     1       b2        1        0.875
     """
-    history = make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz)
-    steps, grid = history.steps, history.grid
+    history = open_history(table, opening, known)
+    steps, grid = history.over(freq, start=start, end=end, tz=tz)
     check_cells(len(steps), len(grid))
     work = _known_averages if partial else _whole_averages
     found = join(map_blocks(lambda _, block: work(block, grid.edges), steps, points=len(grid)))
@@ -299,7 +299,7 @@ def time_weighted_average(
             f"{lacking:,}",
             count_text(len(is_known), "average"),
         )
-    return in_units(pd.DataFrame({**columns, **found}, copy=False), units, table)
+    return in_units(pd.DataFrame({**columns, **found}, copy=False), units, history.attrs)
 
 
 def _whole_averages(steps: Steps, edges: NDArray[np.int64]) -> Columns:

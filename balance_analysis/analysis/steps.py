@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from balance_analysis.analysis.checks import sorted_ids
 from balance_analysis.analysis.grid import count_before
 from balance_analysis.analysis.int128 import make_room, repeat_places, subtract, take
 from balance_analysis.schema import ACCOUNT_KEY, BALANCE_DIGITS
@@ -151,6 +152,20 @@ class Steps:
             self.words[rows],
             self.is_row[rows],
             None if self.valid_until is None else self.valid_until[rows],
+        )
+
+    def select(self, is_wanted: NDArray[np.bool_]) -> Steps:
+        """Return some of the accounts."""
+        sizes = np.diff(self.bounds)
+        is_kept = np.repeat(is_wanted, sizes)
+        ids = {name: sorted_ids(self.accounts[name].array[is_wanted]) for name in ACCOUNT_KEY}
+        return Steps(
+            pd.DataFrame(ids),
+            np.append(0, np.cumsum(sizes[is_wanted])),
+            self.times[is_kept],
+            self.words[is_kept],
+            self.is_row[is_kept],
+            None if self.valid_until is None else self.valid_until[is_kept],
         )
 
     def blocks(self, points: int = 0) -> Iterator[tuple[int, Steps]]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.flow_runs import flow_runs
 from balance_analysis.analysis.grid import to_times
-from balance_analysis.analysis.history import are_known, make_history
+from balance_analysis.analysis.history import History, are_known, open_history
 from balance_analysis.analysis.int128 import sum_runs
 from balance_analysis.analysis.statistics import averages
 from balance_analysis.analysis.steps import (
@@ -37,7 +37,7 @@ _TIMES: Final = ("first_seen", "last_seen", "minimum_at", "maximum_at", "drawdow
 
 
 def summarize_accounts(
-    table: pd.DataFrame,
+    table: pd.DataFrame | History,
     *,
     start: Instant | None = None,
     end: Instant | None = None,
@@ -113,8 +113,9 @@ def summarize_accounts(
        rows  opening  closing  maximum  inflow  net
     0     3     <NA>        1        7       2   -4
     """
-    history = make_history(table, opening, known, start=start, end=end)
-    steps, edges = history.steps, history.grid.edges
+    history = open_history(table, opening, known)
+    steps, grid = history.over(start=start, end=end)
+    edges = grid.edges
     if not len(edges):
         edges = np.array([0, 1])  # without a row and a bound any interval will do
     found = join(map_blocks(lambda _, block: _summarize(block, edges), steps))
@@ -133,7 +134,7 @@ def summarize_accounts(
         **{name: to_times(found[name]) for name in _TIMES},
     }
     result = pd.DataFrame({**steps.repeat_keys(1), **{name: columns[name] for name in _COLUMNS}})
-    return in_units(result, units, table)
+    return in_units(result, units, history.attrs)
 
 
 def _summarize(steps: Steps, edges: NDArray[np.int64]) -> Columns:

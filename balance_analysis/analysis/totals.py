@@ -21,7 +21,7 @@ from balance_analysis.analysis.grid import (
     count_before,
     to_times,
 )
-from balance_analysis.analysis.history import make_history
+from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.steps import NEVER, Steps, check_fits, map_blocks, take_ids
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.known import Stated
@@ -34,7 +34,7 @@ _NOWHERE: Final = -1
 
 
 def totals(
-    table: pd.DataFrame,
+    table: pd.DataFrame | History,
     *,
     by: str | Sequence[str] = ("asset_id", "account_type"),
     freq: Frequency | Grid | None = None,
@@ -103,15 +103,15 @@ def totals(
     1 2023-04-02 00:00:00+00:00      6      2        0
     2 2023-04-03 00:00:00+00:00      8      2        0
     """
-    history = make_history(table, opening, known, freq=freq, start=start, end=end, tz=tz)
-    steps, grid = history.steps, history.grid
+    history = open_history(table, opening, known)
+    steps, grid = history.over(freq, start=start, end=end, tz=tz)
     groups = make_groups(steps.accounts, by)
     if freq is None:
         points = change_points(steps, groups, grid, from_start=start is not None)
         sums = sum_at_changes(steps, groups, *points)
     else:
         sums = sum_at(steps, groups, grid.points)
-    return in_units(sums_frame(groups, sums, grid.zone), units, table)
+    return in_units(sums_frame(groups, sums, grid.zone), units, history.attrs)
 
 
 @dataclass(frozen=True, slots=True)

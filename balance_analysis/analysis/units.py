@@ -5,7 +5,7 @@ This is the one place where an amount becomes a float.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from balance_analysis.assets import Assets, AssetsLike, assets_of, note_assets
+from balance_analysis.assets import Assets, AssetsLike, assets_in, assets_of, note_assets
 from balance_analysis.frame import check_frame, to_amounts
 from balance_analysis.schema import ATTRS_KEY
 from balance_analysis.text import list_text
@@ -23,13 +23,13 @@ Units: TypeAlias = "AssetsLike | bool"
 """The assets whose whole units amounts are wanted in; `True` stands for the table's own."""
 
 
-def in_units(result: pd.DataFrame, units: Units | None, table: pd.DataFrame) -> pd.DataFrame:
+def in_units(result: pd.DataFrame, units: Units | None, attrs: Mapping[Any, Any]) -> pd.DataFrame:
     """Return what was made of a table, in whole units if these are asked for: see `to_units`.
 
-    Its attrs tell the table's assets.
+    Its attrs tell the assets that the table's attrs do.
     """
     metadata = result.attrs.get(ATTRS_KEY, {})
-    if noted := note_assets(metadata, assets_of(table)):
+    if noted := note_assets(metadata, assets_in(attrs.get(ATTRS_KEY))):
         result.attrs[ATTRS_KEY] = noted
     if units is None or units is False:
         return result

@@ -21,19 +21,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.accounts import accounts_of, combine_accounts
+from balance_analysis.archive.accounts import combine_accounts, find_accounts
 from balance_analysis.archive.coverage import Coverage, FileEntry, Interval, to_json
 from balance_analysis.archive.datafile import NO_ROWS, decode_rows, encode_rows
-from balance_analysis.archive.limits import (
+from balance_analysis.archive.manifest import ArchiveSpec, export_command
+from balance_analysis.archive.network import (
     encode_limits,
-    is_noted,
     note_limits,
     read_limits,
     to_timeline,
     with_limits,
     with_timeline,
 )
-from balance_analysis.archive.manifest import ArchiveSpec, export_command
 from balance_analysis.archive.snapshot import Snapshot, read_snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
@@ -97,7 +96,7 @@ class Writer:
             state = state.settle() if is_done else replace(state, pending=None)
         if limits is not None:
             found = self._store.read(self.about.limits)
-            is_done = found is not None and is_noted(found, limits)
+            is_done = found is not None and limits.matches(found)
             state = replace(state, limits=limits if is_done else state.limits, pending_limits=None)
         if state.limits is not None and state.limits.sha256 is None:
             with contextlib.suppress(ArchiveDamagedError):  # what version 1 noted has no digest
@@ -200,7 +199,7 @@ class Writer:
             name, note = self.about.checkpoint_file(before), self.state.checkpoints.get(before)
             with contextlib.suppress(ArchiveDamagedError):
                 known, since = read_noted(self._store, name, note), before
-        seen = combine_accounts(map(accounts_of, chain([known], self._between(since, moment))))
+        seen = combine_accounts(map(find_accounts, chain([known], self._between(since, moment))))
         if not seen.num_rows:
             return
         rows = seen.select(COLUMNS).cast(ARROW_SCHEMA)
@@ -211,7 +210,7 @@ class Writer:
 
     def _between(self, start: int, end: int) -> Iterator[pa.Table]:
         for period in self.state.files:
-            begin, stop = layout.bounds_of(period, self.about.partition)
+            begin, stop = layout.period_bounds(period, self.about.partition)
             if begin < end and stop > start:
                 yield within(self.rows_of(period), start, end)
 

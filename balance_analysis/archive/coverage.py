@@ -94,6 +94,10 @@ class LimitsNote:
     size: int | None = None
     sha256: str | None = None
 
+    def matches(self, content: bytes) -> bool:
+        """Whether a file's content is what was written, as far as the note tells."""
+        return self.sha256 in (hashlib.sha256(content).hexdigest(), None)
+
 
 @dataclass(frozen=True, slots=True)
 class Pending:
@@ -128,6 +132,11 @@ class Coverage:
     def snapshots(self) -> int:
         """How many distinct snapshots of the network's limits there are."""
         return 0 if self.limits is None else self.limits.snapshots
+
+    @property
+    def limits_notes(self) -> tuple[LimitsNote, ...]:
+        """What the file of the limits may be: as it was noted, or as it is being replaced."""
+        return tuple(note for note in (self.limits, self.pending_limits) if note is not None)
 
     def notes(self, period: str) -> tuple[FileEntry, ...]:
         """Return what a period's file may be: as it was noted, or as it is being replaced."""

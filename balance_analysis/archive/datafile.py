@@ -21,10 +21,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from balance_analysis.archive.accounts import (
+    ALL,
+    FILE_KEY,
+    FILE_ORDER,
+    KeyRange,
+    numbers_of,
+    times_of,
+)
 from balance_analysis.archive.coverage import FileEntry
-from balance_analysis.archive.key_ranges import ALL, FILE_KEY, FILE_ORDER, KeyRange
-from balance_analysis.files.arrow import make_note
-from balance_analysis.rows import account_numbers, canonical
+from balance_analysis.files.parquet import make_note
+from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, to_microseconds
 from balance_analysis.spans import Span
 
@@ -89,13 +96,6 @@ def decode_rows(content: bytes) -> pa.Table:
     if wrong := wrong_schema(footer.metadata.schema.to_arrow_schema()):
         raise OtherFileError(wrong)
     return DataFile(source, footer).read(use_threads=True)
-
-
-def numbers_of(rows: pa.Table, names: Sequence[str] = FILE_KEY) -> NDArray[np.int64]:
-    """Return numbers that sort as accounts do, by default in a file, of canonical rows."""
-    ids = [rows[name].chunk(0) for name in names]
-    codes = [column.indices.to_numpy() for column in ids]
-    return account_numbers(codes, [len(column.dictionary) for column in ids])
 
 
 class OtherFileError(OSError):
@@ -342,9 +342,3 @@ def mask_of(column: pa.ChunkedArray, values: Sequence[str]) -> NDArray[np.bool_]
         for chunk in column.chunks
     ]
     return np.concatenate([np.zeros(0, np.bool_), *parts])
-
-
-def times_of(rows: pa.Table) -> NDArray[np.int64]:
-    """Return the timestamps of rows, microseconds."""
-    times: NDArray[np.int64] = rows["timestamp"].cast(pa.int64()).to_numpy()
-    return times

@@ -34,7 +34,7 @@ def period_of(moment: int, partition: Partition) -> str:
     return from_microseconds(moment).strftime(_FORMATS[partition])
 
 
-def bounds_of(period: str, partition: Partition) -> tuple[int, int]:
+def period_bounds(period: str, partition: Partition) -> tuple[int, int]:
     """Return when a period begins and when the next one does, in microseconds.
 
     Raises
@@ -64,7 +64,7 @@ def periods_between(start: int, end: int, partition: Partition) -> Iterator[str]
     while start < end:
         period = period_of(start, partition)
         yield period
-        start = bounds_of(period, partition)[1]
+        start = period_bounds(period, partition)[1]
 
 
 def changes_file(period: str, partition: Partition) -> str:
@@ -81,7 +81,7 @@ def period_named(name: str, partition: Partition) -> str | None:
     """Return the period whose file has a name, if it is the name of one."""
     period = name.removeprefix(f"{CHANGES}{_COLUMNS[partition]}=").removesuffix("/changes.parquet")
     with contextlib.suppress(ValueError):
-        begin, _ = bounds_of(period, partition)
+        begin, _ = period_bounds(period, partition)
         if name == changes_file(period_of(begin, partition), partition):
             return period
     return None
@@ -95,6 +95,6 @@ def staged_file(sha256: str) -> str:
 def month_starts(start: int, end: int) -> Iterator[int]:
     """Yield the beginnings of months in (start, end], in microseconds."""
     for month in periods_between(start, end + 1, "month"):
-        begin = bounds_of(month, "month")[0]
+        begin = period_bounds(month, "month")[0]
         if start < begin <= end:
             yield begin

@@ -12,13 +12,21 @@ from typing import Final
 import msgspec
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.coverage import Coverage, FileEntry, from_json, to_json
+from balance_analysis.archive.coverage import (
+    Coverage,
+    FileEntry,
+    LimitsNote,
+    from_json,
+    to_json,
+)
 from balance_analysis.archive.store import Store, is_leftover
-from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, SnapshotGoneError
-from balance_analysis.filters import FilterKeywords, Filters, make_filters
+from balance_analysis.filters import Filters
 from balance_analysis.schema import from_microseconds
 from balance_analysis.text import without_credentials
+
+Notes = tuple[FileEntry, ...] | tuple[LimitsNote, ...]
+"""What a file may be: one of these."""
 
 FORMAT_VERSION: Final = 2
 """What is made. An archive keeps its version for life; in version 1, what holds no rows has names
@@ -221,59 +229,25 @@ def _last_source(store: Store) -> str:
     return "URL"
 
 
-def read_archive_assets(store: Store) -> Assets:
-    """Return what the assets are called, as far as the archive was told; maybe none.
-
-    Raises
-    ------
-    ArchiveDamagedError
-        If the file is damaged.
-    """
-    content = store.read(layout.ASSETS)
-    try:
-        return read_assets({} if content is None else msgspec.json.decode(content))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ArchiveDamagedError(
-            f"{store.uri}/{layout.ASSETS} is damaged ({error}): give the assets again with "
-            "`export --assets`, or remove it"
-        ) from error
-
-
-def write_archive_assets(store: Store, assets: Assets) -> None:
-    """Keep what assets are called, beside those that the archive was told of before."""
-    kept = Assets({})
-    with contextlib.suppress(ArchiveDamagedError):
-        kept = read_archive_assets(store)
-    if (now := kept.updated(assets)) != kept:
-        store.write(layout.ASSETS, (json.dumps(now.to_json(), indent=1) + "\n").encode())
-
-
-def make_archive_filters(store: Store, given: FilterKeywords) -> Filters:
-    """Return filters checked; what symbols stand for, the archive tells where nobody does."""
-    if given.get("asset_id") is None or given.get("assets") is not None:
-        return make_filters(**given)
-    filters: FilterKeywords = {**given, "assets": read_archive_assets(store)}
-    return make_filters(**filters)
-
-
-def noted_files(about: ArchiveSpec, state: Coverage) -> dict[str, tuple[FileEntry, ...]]:
-    """Return what each file of rows may be, by its name; see `Coverage.notes`."""
+def noted_files(about: ArchiveSpec, state: Coverage) -> dict[str, Notes]:
+    """Return what each file may be, by its name: as it is noted, or as it is being replaced."""
     periods = [*state.files, *([state.pending.period] if state.pending else [])]
     files = {layout.changes_file(p, about.partition): state.notes(p) for p in periods}
-    return files | {about.checkpoint_file(m): (note,) for m, note in state.checkpoints.items()}
+    checkpoints = {about.checkpoint_file(m): (note,) for m, note in state.checkpoints.items()}
+    return {**files, **checkpoints, about.limits: state.limits_notes}
 
 
-def gone(store: Store, name: str) -> SnapshotGoneError:
-    """Return the error that a file is not what a state of the archive noted of it."""
-    return SnapshotGoneError(
-        f"{store.uri}/{name} was replaced while the archive was read: read it again"
-    )
+def noted_now(store: Store) -> dict[str, Notes]:
+    """Return what each file may be by now."""
+    return noted_files(read_about(store), to_coverage(store, store.read(layout.COVERAGE)))
 
 
-def noted_now(store: Store) -> dict[str, tuple[FileEntry, ...]]:
-    """Return what each file of rows may be by now."""
-    about = read_about(store)
-    return noted_files(about, to_coverage(store, store.read(layout.COVERAGE)))
+def check_not_replaced(store: Store, name: str, notes: Notes) -> None:
+    """Raise SnapshotGoneError if a file may be something else by now than what was noted of it."""
+    if noted_now(store).get(name, ()) != notes:
+        raise SnapshotGoneError(
+            f"{store.uri}/{name} was replaced while the archive was read: read it again"
+        )
 
 
 def lost_files(store: Store, about: ArchiveSpec, state: Coverage) -> list[str]:
@@ -283,6 +257,7 @@ def lost_files(store: Store, about: ArchiveSpec, state: Coverage) -> list[str]:
     """
     sizes = store.sizes(layout.CHANGES) | store.sizes(about.checkpoints)
     expected = noted_files(about, state)
+    expected.pop(about.limits)
     if state.pending is not None:
         expected.pop(layout.changes_file(state.pending.period, about.partition))
     lost = [n for n, notes in expected.items() if sizes.get(n) not in [x.size for x in notes]]

@@ -23,7 +23,7 @@ import pyarrow as pa
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer, deferred_signals
 from balance_analysis.archive.coverage import Coverage
-from balance_analysis.archive.limits import snapshot
+from balance_analysis.archive.network import limits_row
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError
 from balance_analysis.presentation import facts_html
@@ -266,7 +266,7 @@ def _end(store: Store, state: Coverage, run: Run, report: RunReport) -> None:
     report.spans = [list(map(_iso, span)) for span in run.spans]
     report.committed = [list(map(_iso, span)) for span in run.committed]
     report.damaged = list(run.damaged)
-    report.limits = None if run.limits is None else _as_json(snapshot(run.limits))
+    report.limits = None if run.limits is None else _as_json(limits_row(run.limits))
     report.rows, report.requests, report.bad_rows = run.rows, run.requests, len(run.bad_rows)
     report.conflicts = sum(part.num_rows for part in run.conflicts)
     rows = chain.from_iterable(part.slice(0, MOST_CONFLICTS).to_pylist() for part in run.conflicts)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -20,17 +22,17 @@ import pyarrow as pa
 
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.archive import layout
-from balance_analysis.archive.accounts import accounts_of, combine_accounts
-from balance_analysis.archive.coverage import FileEntry
-from balance_analysis.archive.datafile import (
-    DataFile,
-    Footer,
-    Predicate,
-    check_footer,
+from balance_analysis.archive.accounts import (
+    ALL,
+    FILE_KEY,
+    KeyRange,
+    combine_accounts,
+    find_accounts,
     times_of,
 )
-from balance_analysis.archive.key_ranges import ALL, FILE_KEY, KeyRange
-from balance_analysis.archive.manifest import check_seen, gone, noted_now
+from balance_analysis.archive.coverage import FileEntry
+from balance_analysis.archive.datafile import DataFile, Footer, Predicate, check_footer
+from balance_analysis.archive.manifest import check_not_replaced, check_seen, noted_now
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.filters import Filters
@@ -188,7 +190,7 @@ class Scan:
             If a file can't be read.
         """
         return combine_accounts(
-            accounts_of(rows) for file in self.files for rows in self.rows(file, columns)
+            find_accounts(rows) for file in self.files for rows in self.rows(file, columns)
         )
 
     def read(self, part: KeyRange = ALL) -> pd.DataFrame:
@@ -253,15 +255,11 @@ def opened(
         If it is damaged.
     """
     try:
-        data = _open(store, file, parse)
-        try:
+        with contextlib.closing(_open(store, file, parse)) as data:
             yield data
-        finally:
-            data.close()
     except (pa.ArrowException, OSError) as error:
         check_seen(store, layout.ABOUT)
-        if noted_now(store).get(file.name) != file.notes:
-            raise gone(store, file.name) from error
+        check_not_replaced(store, file.name, file.notes)
         raise ArchiveDamagedError(
             f"{store.uri}/{file.name} can't be read: {error}; verify the archive to see what is "
             "wrong"
@@ -269,18 +267,15 @@ def opened(
 
 
 def _open(store: Store, file: File, parse: Callable[[bytes], Footer]) -> DataFile:
-    notes = file.notes
+    notes: Any = file.notes
     while True:
         try:
-            with contextlib.ExitStack() as stack:
-                source = stack.enter_context(store.open(file.name))
-                found = DataFile(source, check_footer(source, notes, parse))
-                stack.pop_all()
-                return found
+            source = store.open(file.name)
+            return DataFile(source, check_footer(source, notes, parse))
         except (pa.ArrowException, OSError):
             check_seen(store, layout.ABOUT)
             now = noted_now(store).get(file.name)
-            if not file.is_final or now is None or now == notes:
+            if not file.is_final or now in (None, notes):
                 raise
             notes = now
 
@@ -335,3 +330,41 @@ def _begin(scan: Scan) -> pd.Timestamp:
     """Return when the period of the first file begins."""
     begin = scan.files[0].begin if scan.files else 0
     return pd.Timestamp(from_microseconds(begin)).as_unit("us")
+
+
+class LruCache:
+    """What was used last, for any number of threads.
+
+    Parameters
+    ----------
+    most
+        How much is kept, in whatever its users measure: entries, rows or bytes. The newest entry
+        is kept in any case.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._size, self._lock = most, 0, threading.Lock()
+        self._found: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:  # noqa: ANN401
+        """Return what is kept under a key, or else make it; `make` tells its size as well."""
+        found = self.peek(key)
+        if found is None:
+            found, size = make()
+            self.put(key, found, size)
+        return found
+
+    def peek(self, key: Hashable) -> Any:  # noqa: ANN401 - whatever was kept
+        """Return what is kept under a key, or `None`."""
+        with self._lock:
+            if key in self._found:
+                self._found.move_to_end(key)
+            return self._found.get(key, (None, 0))[0]
+
+    def put(self, key: Hashable, made: Any, size: int) -> None:  # noqa: ANN401 - likewise
+        """Keep something, and let go of what wasn't used for longest where that is too much."""
+        with self._lock:
+            self._size += size - self._found.pop(key, (None, 0))[1]
+            self._found[key] = made, size
+            while len(self._found) > 1 and self._size > self._most:
+                self._size -= self._found.popitem(last=False)[1][1]

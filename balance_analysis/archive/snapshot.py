@@ -19,21 +19,17 @@ import pyarrow.compute as pc
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.grid import to_times
 from balance_analysis.archive import layout
-from balance_analysis.archive.accounts import combine_accounts, uncounted
-from balance_analysis.archive.blocks import BLOCK_HEIGHT, add_heights
-from balance_analysis.archive.cache import LruCache
+from balance_analysis.archive.accounts import FILE_KEY, combine_accounts, times_of, uncounted
 from balance_analysis.archive.coverage import Coverage
-from balance_analysis.archive.datafile import times_of
-from balance_analysis.archive.key_ranges import FILE_KEY
 from balance_analysis.archive.manifest import (
     ArchiveSpec,
-    gone,
+    check_not_replaced,
     lost_files,
     noted_files,
     to_about,
     to_coverage,
 )
-from balance_analysis.archive.scan import File, Scan, read_frame
+from balance_analysis.archive.scan import File, LruCache, Scan, read_frame
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import IncompleteError, SnapshotGoneError
 from balance_analysis.filters import Filters
@@ -98,7 +94,7 @@ class Snapshot:
         covered = joined(interval.span for interval in self.coverage.intervals)
         found, known = [], self.known
         for period in self.coverage.files:
-            begin, stop = layout.bounds_of(period, self.about.partition)
+            begin, stop = layout.period_bounds(period, self.about.partition)
             spans = tuple(clipped(covered, max(begin, start), min(stop, end)))
             if spans:
                 name = layout.changes_file(period, self.about.partition)
@@ -185,12 +181,7 @@ class Snapshot:
     ) -> pd.DataFrame:
         """Return balance changes as a table: see `Archive.read`."""
         scan = self.scan(filters, start, end, partial=partial)
-        is_tall = BLOCK_HEIGHT in columns
-        wanted = dict.fromkeys([*columns, *(["timestamp"] if is_tall else [])])
-        table = read_frame(scan, [name for name in wanted if name != BLOCK_HEIGHT])
-        if is_tall:
-            add_heights(self.store, table)
-            table = table[list(columns)]
+        table = read_frame(scan, columns)
         if {*COLUMNS} <= {*columns}:
             note_known(table, scan.known, nothing_before=scan.nothing_before)
             note_rows(table)
@@ -245,11 +236,9 @@ class Snapshot:
             If a run has replaced one of them since.
         """
         lost = lost_files(self.store, self.about, self.coverage)
-        if lost and (now := read_snapshot(self.store)) != self:
-            before, after = (noted_files(each.about, each.coverage) for each in (self, now))
-            for name in lost:
-                if before.get(name) != after.get(name):
-                    raise gone(self.store, name)
+        for name in lost:
+            notes = noted_files(self.about, self.coverage)[name]
+            check_not_replaced(self.store, name, notes)
         return lost
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.limits import read_limits
+from balance_analysis.archive.network import read_limits
 from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError

@@ -87,7 +87,7 @@ class Selection(options.AccountOptions):
             raise FileNotFoundError(errno.ENOENT, "there is no such file or folder", self.file)
         if not self.is_archive:
             raise ValueError(f"--{name}-block is for archives; {self.name} is a file")
-        from balance_analysis.archive.blocks import time_of_block
+        from balance_analysis.archive.network import time_of_block
 
         return moment_text(time_of_block(ba.Archive(self.file).store, height))
 

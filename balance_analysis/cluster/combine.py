@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.analysis.grid import Grid
-from balance_analysis.analysis.history import make_history
+from balance_analysis.analysis.history import open_history
 from balance_analysis.analysis.int128 import sum_words, to_balances, words_of
 from balance_analysis.analysis.steps import NEVER, Steps, check_fits
 from balance_analysis.analysis.totals import (
@@ -26,9 +26,9 @@ from balance_analysis.analysis.totals import (
     sum_at_changes,
     sums_frame,
 )
-from balance_analysis.archive.key_ranges import FILE_KEY, KeyRange
-from balance_analysis.files.arrow import make_note, parquet_writer
+from balance_analysis.archive.accounts import FILE_KEY, KeyRange
 from balance_analysis.files.atomic import PathLike, replacing
+from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.frame import to_plain_arrow
 from balance_analysis.rows import account_numbers
 
@@ -175,7 +175,7 @@ class Totals:
 
     def of_slice(self, table: pd.DataFrame, *, opening: pd.DataFrame | None) -> PartialTotals:
         """Return totals of a slice."""
-        steps = make_history(table, opening, None, freq=self.grid).steps
+        steps = open_history(table, opening).over(self.grid)[0]
         groups = make_groups(steps.accounts, self.by)
         sums, is_own = self._sums(steps, groups)
         ends = (sums.groups[1:] == sums.groups[:-1]) & (sums.known[1:] == 0)

@@ -25,9 +25,15 @@ from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.grid import check_cells, make_grid, memory
 from balance_analysis.analysis.history import check_opening
 from balance_analysis.analysis.steps import in_one_thread
-from balance_analysis.archive.accounts import accounts_of, combine_accounts
-from balance_analysis.archive.datafile import times_of
-from balance_analysis.archive.key_ranges import FILE_KEY, KeyRange, cut, cut_by_time
+from balance_analysis.archive.accounts import (
+    FILE_KEY,
+    KeyRange,
+    combine_accounts,
+    cut,
+    cut_by_time,
+    find_accounts,
+    times_of,
+)
 from balance_analysis.archive.scan import Scan
 from balance_analysis.archives import Archive, to_archive
 from balance_analysis.cluster.combine import in_order, own, write_frames
@@ -296,7 +302,7 @@ def make_job(
 def _once(ids: pd.DataFrame) -> pa.Table:
     """Return accounts as `Scan.accounts` does, each as if it had a row."""
     columns = {name: pa.array(ids[name], pa.string()).dictionary_encode() for name in ACCOUNT_KEY}
-    return accounts_of(pa.table(columns))
+    return find_accounts(pa.table(columns))
 
 
 @contextlib.contextmanager

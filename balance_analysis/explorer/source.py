@@ -16,11 +16,10 @@ from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.cuts import settled
 from balance_analysis.analysis.downsampling import first_and_last
 from balance_analysis.analysis.steps import NEVER, map_parallel
-from balance_analysis.archive.cache import LruCache
-from balance_analysis.archive.datafile import Predicate, times_of
-from balance_analysis.archive.limits import limits_frame
-from balance_analysis.archive.manifest import read_archive_assets
-from balance_analysis.archive.scan import File, opened
+from balance_analysis.archive.accounts import times_of
+from balance_analysis.archive.datafile import Predicate
+from balance_analysis.archive.network import limits_frame, read_archive_assets
+from balance_analysis.archive.scan import File, LruCache, opened
 from balance_analysis.archive.snapshot import Snapshot, read_snapshot, with_snapshot
 from balance_analysis.assets import Assets, AssetsLike, assets_of
 from balance_analysis.errors import SnapshotGoneError

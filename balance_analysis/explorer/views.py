@@ -17,13 +17,13 @@ from balance_analysis.analysis.concentration import concentration, share, top_mo
 from balance_analysis.analysis.downsampling import downsample_steps
 from balance_analysis.analysis.flows import deltas, sum_flows
 from balance_analysis.analysis.grid import Grid, fitting_grid
-from balance_analysis.analysis.history import make_history
+from balance_analysis.analysis.history import open_history
 from balance_analysis.analysis.int128 import words_of
 from balance_analysis.analysis.statistics import drawdown, time_weighted_average
 from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.totals import totals
-from balance_analysis.archive.cache import LruCache
+from balance_analysis.archive.scan import LruCache
 from balance_analysis.assets import Asset
 from balance_analysis.explorer.query import Query, write_key
 from balance_analysis.explorer.sheets import Sheets, amounts, to_sheet
@@ -276,9 +276,9 @@ class Explorer:
         for edges in reversed(look.state.parts(grid.edges)):
             table, opening = look.rows(look.filters, int(edges[0]), int(edges[-1]))
             part = Grid(edges, edges[:-1], grid.zone)
-            history = make_history(table, accounts if opening is None else opening, None, freq=part)
-            accounts = history.steps.accounts.iloc[:1].assign(balance=None)
-            found.append(sum_flows(history, "asset_id", full=True))
+            history = open_history(table, accounts if opening is None else opening)
+            accounts = history.accounts.iloc[:1].assign(balance=None)
+            found.append(sum_flows(history, part, "asset_id", full=True))
         return {"freq": name, "flows": pd.concat(found[::-1]) if found[1:] else found[0]}
 
     def _movers(self, look: Look) -> dict[str, Any]:
@@ -332,7 +332,7 @@ def filters_of(accounts: Sequence[Key]) -> Filters:
 
 def steps_of(history: History, query: Query) -> Steps:
     """Return accounts as steps, known as far as every change is in the range."""
-    return make_history(*history, None, **query.bounds).steps
+    return open_history(*history).over(**query.bounds)[0]
 
 
 def draw_line(steps: Steps, state: State, query: Query) -> dict[str, Any]:
@@ -352,8 +352,7 @@ def tell_accounts(
     """Return what accounts did in a range, and in each period of it, by account."""
     _, grid = fitting_grid(query.start, query.end, _BARS)
     average = time_weighted_average(table, freq=grid, opening=opening)
-    history = make_history(table, opening, None, freq=grid)
-    flowed = sum_flows(history, ACCOUNT_KEY, full=True).drop(
+    flowed = sum_flows(open_history(table, opening), grid, ACCOUNT_KEY, full=True).drop(
         columns=average.columns, errors="ignore"
     )
     summary = summarize_accounts(table, opening=opening, **query.bounds)

@@ -10,18 +10,19 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
+from numpy.typing import NDArray
 
 from balance_analysis.analysis.downsampling import downsample
 from balance_analysis.analysis.flows import sum_flows
 from balance_analysis.analysis.grid import Frequency, to_period
-from balance_analysis.analysis.history import History, are_known, make_history
+from balance_analysis.analysis.history import are_known, open_history
 from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
 from balance_analysis.figures.styles import BLUE, VERMILION, looks
 from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import Extent, count_columns, show_interval, to_dates
-from balance_analysis.known import Stated
+from balance_analysis.known import Known, Stated
 from balance_analysis.schema import Instant
 from balance_analysis.spans import joined
 from balance_analysis.text import count_text
@@ -112,15 +113,16 @@ def plot_flows(
     >>> [text.get_text() for text in ax.get_legend().get_texts()][:3]
     ['inflow', 'outflow', 'net']
     """
-    history = make_history(data, opening, known, freq=freq, start=start, end=end)
-    unit = axes.unit_of(data, history.steps.accounts, assets)
-    found = sum_flows(history, "asset_id")
+    history = open_history(data, opening, known)
+    _, grid = history.over(freq, start=start, end=end)
+    unit = axes.unit_of(data, history.accounts, assets)
+    found = sum_flows(history, grid, "asset_id")
     ax = axes.new_axes(ax)
     measure = "flows" if freq is None else f"flows per {period_name(freq)}"
     ax.set_ylabel(unit.axis_label(measure))
     if found.empty:
         return axes.explain(ax, "no balance changes", title, start=start, end=end)
-    hatches = show_interval(ax, _whole_periods(history))
+    hatches = show_interval(ax, _whole_periods(grid.edges, history.known))
     drawn = _draw_bars(ax, found, unit, style)
     axes.format_amounts(ax, unit)
     notes = [*hatches, *shade_limits(ax, limits)]
@@ -131,9 +133,8 @@ def plot_flows(
     return finish(ax, title, drawn, notes=notes, says=says)
 
 
-def _whole_periods(history: History) -> Extent:
+def _whole_periods(edges: NDArray[np.int64], known: Known | None) -> Extent:
     """Return what to show: all periods, and as known those of which every part is."""
-    edges, known = history.grid.edges, history.known
     whole = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
     is_known = are_known(known, edges[:-1], edges[1:])
     spans = None if known is None else tuple(joined(compress(whole, is_known)))

@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import StepPatch
 from numpy.typing import NDArray
 
-from balance_analysis.analysis.history import make_history
+from balance_analysis.analysis.history import open_history
 from balance_analysis.analysis.steps import Steps
 from balance_analysis.figures.axes import ink, points_of
 from balance_analysis.known import Known, Stated
@@ -104,8 +104,8 @@ def open_figure(
     ValueError
         If `start` is not before `end`.
     """
-    history = make_history(table, opening, known, start=start, end=end)
-    steps, grid, spans = history.steps, history.grid, history.known
+    history = open_history(table, opening, known)
+    (steps, grid), spans = history.over(start=start, end=end), history.known
     if not len(grid) or not len(steps):
         return steps, None
     begin, stop = grid.edges.tolist()

@@ -1,4 +1,9 @@
-"""Single files: a table as Parquet, the network limits as JSON."""
+"""Single files: tables as Parquet with a note of what they are, and the network limits as JSON.
+
+Every Parquet file is read and written here, but those of an archive's rows: `archive.datafile`
+knows how these stand. The note is JSON, under one key of a file's metadata. pandas is imported
+where a table is made: pages become a file without it.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +11,14 @@ import errno
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-import pandas as pd
 import pyarrow as pa
-from pyarrow.parquet import ParquetFile
+from pyarrow.parquet import ParquetFile, ParquetWriter
 
 from balance_analysis.assets import Assets, AssetsLike, assets_in, note_assets
 from balance_analysis.errors import ArchiveError, check_type
-from balance_analysis.files.arrow import (
-    PARTIAL,
-    make_note,
-    open_parquet,
-    parquet_writer,
-    read_note,
-)
 from balance_analysis.files.atomic import DAMAGES, PathLike, replacing
-from balance_analysis.frame import check_frame, to_arrow, to_frame
-from balance_analysis.row_counts import ROWS_KEY, note_rows
 from balance_analysis.rows import canonical
 from balance_analysis.schema import (
     ACCOUNT_KEY,
@@ -33,6 +28,57 @@ from balance_analysis.schema import (
     LIMIT_MOMENTS,
     NetworkLimits,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+METADATA_KEY: Final = b"balance_analysis"
+FORMAT_VERSION: Final = 1
+PARTIAL: Final = "partial"
+"""Where the note in a file says that it holds only a part of a load, and which."""
+
+
+def make_note(content: dict[str, Any]) -> dict[bytes, str]:
+    """Return what a file's metadata tells of it, as its one key and JSON."""
+    return {METADATA_KEY: json.dumps({"format_version": FORMAT_VERSION, **content}, sort_keys=True)}
+
+
+def read_note(file: ParquetFile) -> dict[str, Any]:
+    """Return what a file's metadata tells of it: ours, or as `load` the attrs that pandas wrote."""
+    metadata = file.metadata.metadata or {}
+    try:
+        if METADATA_KEY in metadata:
+            note = json.loads(metadata[METADATA_KEY])
+        else:
+            note = {"load": json.loads(metadata[b"PANDAS_ATTRS"])[ATTRS_KEY]}
+    except (KeyError, ValueError, TypeError, RecursionError):
+        return {}
+    return note if isinstance(note, dict) else {}
+
+
+def open_parquet(source: Path | BinaryIO | bytes) -> ParquetFile:
+    """Open a file, or its content, for reading; pages that have checksums are checked.
+
+    What damaged files raise is among `files.atomic.DAMAGES`.
+    """
+    where = pa.BufferReader(source) if isinstance(source, bytes) else source
+    return ParquetFile(where, page_checksum_verification=True)
+
+
+def parquet_writer(
+    sink: Path | BinaryIO | pa.NativeFile, schema: pa.Schema, **options: object
+) -> ParquetWriter:
+    """Return what writes tables of one schema, one after the other; `options` are pyarrow's."""
+    return ParquetWriter(sink, schema, compression="zstd", **options)
+
+
+def encode_parquet(rows: pa.Table, **options: object) -> bytes:
+    """Return a table, with the metadata of its schema, as the content of a file."""
+    sink = pa.BufferOutputStream()
+    with parquet_writer(sink, rows.schema, **options) as writer:
+        writer.write_table(rows)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
 
 
 def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
@@ -53,6 +99,8 @@ def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
     OSError
         If the file can't be written.
     """
+    from balance_analysis.frame import check_frame, to_arrow  # noqa: PLC0415 - it imports pandas
+
     check_frame(table)
     if more := [str(name) for name in table if name not in COLUMNS]:
         raise ValueError(
@@ -90,6 +138,9 @@ def read_parquet(path: PathLike, *, assets: AssetsLike | None = None) -> pd.Data
     OSError
         If the file can't be opened.
     """
+    from balance_analysis.frame import to_frame  # noqa: PLC0415 - it imports pandas
+    from balance_analysis.row_counts import ROWS_KEY, note_rows  # noqa: PLC0415 - it imports pandas
+
     check_type(path, (str, os.PathLike), "the path of a file")
     if Path(path).is_dir():
         said = "is a folder; an archive is read with ba.Archive(...).read()"
@@ -102,8 +153,7 @@ def read_parquet(path: PathLike, *, assets: AssetsLike | None = None) -> pd.Data
             raise ArchiveError(f"{os.fspath(path)} {said}") from error
         try:
             note = read_note(file)
-            _check_whole(note, path)
-            table = to_frame(_typed(_read_columns(file, path), path))
+            table = to_frame(_read_rows(file, note))
         except DAMAGES as error:
             raise ArchiveError(f"{os.fspath(path)} can't be read as a table: {error}") from error
     metadata = note_assets(note["load"] if isinstance(note.get("load"), dict) else {}, assets)
@@ -123,33 +173,21 @@ def read_file_assets(path: PathLike) -> Assets:
         return Assets({})
 
 
-def _check_whole(note: dict[str, Any], path: PathLike) -> None:
+def _read_rows(file: ParquetFile, note: dict[str, Any]) -> pa.Table:
+    """Return the rows of a file in the schema of a table; ValueError if it holds no table."""
     if PARTIAL in note:
-        raise ArchiveError(
-            f"{os.fspath(path)} holds only a part of a load; finish it with `fetch --resume`"
-        )
-
-
-def _read_columns(file: ParquetFile, path: PathLike) -> pa.Table:
-    missing = sorted(set(COLUMNS) - set(file.schema_arrow.names))
-    if missing:
-        raise ArchiveError(
-            f"{os.fspath(path)} is no table of balance changes: it has no column "
-            f"{', '.join(missing)}"
-        )
-    return file.read(list(COLUMNS))
-
-
-def _typed(rows: pa.Table, path: PathLike) -> pa.Table:
+        raise ValueError("it holds only a part of a load; `fetch --resume` finishes it")
+    if missing := sorted(set(COLUMNS) - set(file.schema_arrow.names)):
+        raise ValueError(f"it has no column {', '.join(missing)}")
+    rows = file.read(list(COLUMNS))
     kind = rows.schema.field("balance").type
     if not (pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)):
-        raise ArchiveError(
-            f"{os.fspath(path)}: column balance is {kind}, which may have lost digits; "
-            "it must be decimal128(38, 0) or whole numbers"
+        raise ValueError(
+            f"its column balance is {kind}, which may have lost digits; it must be "
+            "decimal128(38, 0) or whole numbers"
         )
-    for name in COLUMNS:
-        if rows[name].null_count:
-            raise ArchiveError(f"{os.fspath(path)}: column {name} has missing values")
+    if lacking := [name for name in COLUMNS if rows[name].null_count]:
+        raise ValueError(f"its column {lacking[0]} has missing values")
     ids = [rows[name].cast(pa.string()).dictionary_encode() for name in ACCOUNT_KEY]
     others = [rows[name].cast(ARROW_SCHEMA.field(name).type) for name in COLUMNS[len(ids) :]]
     return pa.table([*ids, *others], schema=ARROW_SCHEMA)
@@ -194,11 +232,13 @@ def read_network_limits(path: PathLike) -> NetworkLimits:
         If the file can't be opened.
     """
     check_type(path, (str, os.PathLike), "the path of a file")
+    from pandas import Timestamp  # noqa: PLC0415 - it takes long
+
     text = Path(path).read_bytes()
     try:
         content = json.loads(text)
         for name in (*LIMIT_MOMENTS, "fetched_at"):
-            content[name] = None if content[name] is None else pd.Timestamp(content[name])
+            content[name] = None if content[name] is None else Timestamp(content[name])
         return NetworkLimits(**content)
     except DAMAGES as error:
         raise ArchiveError(

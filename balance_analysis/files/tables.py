@@ -23,8 +23,8 @@ from pyarrow import csv
 
 from balance_analysis.assets import assets_of
 from balance_analysis.errors import check_type
-from balance_analysis.files.arrow import make_note, parquet_writer
 from balance_analysis.files.atomic import PathLike, check_output, replacing
+from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.frame import to_amounts, to_plain_arrow
 from balance_analysis.labels import short_keys
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final, Unpack
 
 from balance_analysis import defaults
-from balance_analysis.archive import manifest
+from balance_analysis.archive import manifest, network
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.layout import Partition
@@ -143,7 +143,7 @@ def export(
     request = make_request(
         start,
         lagging if end is None else end,
-        manifest.make_archive_filters(store, filters),
+        network.make_archive_filters(store, filters),
         page_size=page_size,
         workers=workers,
         on_bad_rows=on_bad_rows,
@@ -252,7 +252,7 @@ class _Nodes:
     def opened(self, writer: Writer, spans: Sequence[Span]) -> Iterator[Continuity]:
         """Give what tells whether the node goes on where the archive ends; keep the limits."""
         if self.assets:
-            manifest.write_archive_assets(self.store, self.assets)
+            network.write_archive_assets(self.store, self.assets)
         last = list(writer.state.files)[-1:]
         continuity = Continuity(self.client, self.request, self.run, *map(writer.rows_of, last))
         with closing(continuity):

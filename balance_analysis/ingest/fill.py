@@ -255,7 +255,7 @@ class SpanWriter:
     def task(self, period: str, load: LoadElsewhere) -> PeriodTask:
         """Return what loads a period's share of the span elsewhere."""
         partition = self.writer.about.partition
-        begin, stop = layout.bounds_of(period, partition)
+        begin, stop = layout.period_bounds(period, partition)
         return PeriodTask(
             period,
             max(begin, self.start),
@@ -325,7 +325,7 @@ class SpanWriter:
         """Take each period that is loaded completely."""
         partition = self.writer.about.partition
         while self.loaded:
-            _, end = layout.bounds_of(self._period, partition)
+            _, end = layout.period_bounds(self._period, partition)
             if end > self.loaded[-1].end:
                 return
             self._take_until(end)

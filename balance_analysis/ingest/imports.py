@@ -22,17 +22,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from balance_analysis import defaults
-from balance_analysis.archive import manifest
-from balance_analysis.archive.blocks import (
+from balance_analysis.archive import manifest, network
+from balance_analysis.archive.commit import Writer, within
+from balance_analysis.archive.coverage import Coverage
+from balance_analysis.archive.layout import Partition
+from balance_analysis.archive.network import (
     Imported,
     heights_at,
     keep_blocks,
     read_blocks,
     read_imported,
 )
-from balance_analysis.archive.commit import Writer, within
-from balance_analysis.archive.coverage import Coverage
-from balance_analysis.archive.layout import Partition
 from balance_analysis.archive.runs import Kind, Run, RunReport
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.assets import Assets, read_assets
@@ -47,15 +47,13 @@ from balance_analysis.node.walk import Step
 from balance_analysis.schema import NetworkLimits
 from balance_analysis.segments.chain import (
     Stretch,
-    gaps_text,
+    find_stretches,
     missing_blocks,
-    put_in_order,
     source_text,
 )
-from balance_analysis.segments.rows import raise_bad_row
-from balance_analysis.segments.rows import read_blocks as read_segment_blocks
-from balance_analysis.segments.segment import Segment, find_segments
-from balance_analysis.segments.state import read_segment_assets, read_segment_limits
+from balance_analysis.segments.content import read_blocks as read_segment_blocks
+from balance_analysis.segments.content import read_segment_assets, read_segment_limits
+from balance_analysis.segments.segment import Segment, heights_text
 from balance_analysis.segments.table import iter_rows
 from balance_analysis.spans import Span
 from balance_analysis.text import moment_text
@@ -136,11 +134,11 @@ def import_segments(
     """
     store = to_store(archive)
     pool = None if executor is None else Pool.of(executor)
-    stretches = put_in_order(find_segments(paths))
+    stretches = find_stretches(paths)
     last = stretches[-1].segments[-1]
     given = read_assets(filters.get("assets") or {})
     filters["assets"] = read_segment_assets(last).updated(given)
-    wanted = manifest.make_archive_filters(store, filters).sorted()
+    wanted = network.make_archive_filters(store, filters).sorted()
     about = manifest.ArchiveSpec(wanted, manifest.partition_of(store, partition))
     source = _Segments(
         store=store,
@@ -183,10 +181,8 @@ class SegmentLoad:
             for moment in (start, end - 1)
         )
         segments = part[first : last + 1]
-        with contextlib.closing(iter_rows(segments, self.filters)) as found:
+        with contextlib.closing(iter_rows(segments, self.filters, self.on_bad_rows)) as found:
             for segment, rows in found:
-                if self.on_bad_rows == "raise":
-                    raise_bad_row(segment, rows.bad_rows)
                 stop = end if segment is segments[-1] else int(rows.times[-1]) + 1
                 source = source_text(segment.chain, segment.begin, segment.last)
                 yield Step(
@@ -263,7 +259,7 @@ class _Segments:
         self._keep_assets()
         self._keep_limits(writer)
         if gaps := missing_blocks(self.stretches):
-            logger.warning("no segment has the blocks %s", gaps_text(gaps))
+            logger.warning("no segment has the blocks %s", heights_text(gaps))
 
     def steps(self, start: int, end: int) -> Iterator[Step]:
         """Read the segments of a span."""
@@ -324,11 +320,11 @@ class _Segments:
         )
 
     def _keep_assets(self) -> None:
-        kept, told = manifest.read_archive_assets(self.store), read_segment_assets(self.last)
+        kept, told = network.read_archive_assets(self.store), read_segment_assets(self.last)
         newest = max((each.last for each in self.imported.values()), default=0)
         both = kept.updated(told) if self.last.last >= newest else told.updated(kept)
         if both.updated(self.assets) != kept:
-            manifest.write_archive_assets(self.store, both.updated(self.assets))
+            network.write_archive_assets(self.store, both.updated(self.assets))
 
     def _keep_limits(self, writer: Writer) -> None:
         times = np.array([each.fetched_at.value // 1000 for each in self.limits], np.int64)

@@ -21,14 +21,14 @@ from pyarrow.parquet import ParquetFile, ParquetWriter
 from balance_analysis import defaults
 from balance_analysis.assets import note_assets, read_assets
 from balance_analysis.errors import ArchiveError
-from balance_analysis.files.arrow import (
+from balance_analysis.files.atomic import PathLike, check_output, flush, name_file
+from balance_analysis.files.parquet import (
     PARTIAL,
     make_note,
     open_parquet,
     parquet_writer,
     read_note,
 )
-from balance_analysis.files.atomic import PathLike, check_output, flush, name_file
 from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
 from balance_analysis.load.request import LoadRequest, OnBadRows, Report, make_request
 from balance_analysis.load.stream import Load

@@ -287,7 +287,7 @@ class _Repair:
         """Return what of a period is covered, or proven to be complete."""
         intervals, partition = self.writer.state.intervals, self.writer.about.partition
         spans = (each.span for each in intervals if each.proven or not is_proven)
-        return joined(clipped(spans, *layout.bounds_of(period, partition)))
+        return joined(clipped(spans, *layout.period_bounds(period, partition)))
 
 
 def _extent(note: FileEntry | None) -> tuple[int, int, int] | None:
@@ -323,7 +323,7 @@ def _sound_files(store: Store, partition: Partition) -> Iterator[tuple[str, File
         period = layout.period_named(name, partition)
         if period is None:
             continue
-        bounds, note = layout.bounds_of(period, partition), _note(store.read(name) or b"")
+        bounds, note = layout.period_bounds(period, partition), _note(store.read(name) or b"")
         wrong = "can't be read"
         if note is not None:
             wrong = check_file(FileToCheck(store, name, note, bounds, [bounds])).wrong
@@ -360,7 +360,7 @@ def _intervals(files: dict[str, FileEntry], partition: Partition) -> list[Interv
     intervals: list[Interval] = []
     reached = None
     for period, note in files.items():
-        begin, stop = layout.bounds_of(period, partition)
+        begin, stop = layout.period_bounds(period, partition)
         start = intervals.pop().start if reached == begin else note.first
         intervals.append(Interval(start, note.last + 1, False, "unknown", None, asked_at))
         reached = stop

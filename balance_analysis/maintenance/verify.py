@@ -16,12 +16,16 @@ import pyarrow as pa
 from balance_analysis import defaults
 from balance_analysis.archive import layout, manifest
 from balance_analysis.archive.accounts import combine_accounts
-from balance_analysis.archive.blocks import blocks_files, read_blocks_file
 from balance_analysis.archive.coverage import Coverage, contradictions
 from balance_analysis.archive.datafile import decode_rows
-from balance_analysis.archive.limits import read_limits
 from balance_analysis.archive.lock import writer_of
 from balance_analysis.archive.manifest import ArchiveSpec
+from balance_analysis.archive.network import (
+    blocks_files,
+    read_archive_assets,
+    read_blocks_file,
+    read_limits,
+)
 from balance_analysis.archive.snapshot import read_snapshot, with_snapshot
 from balance_analysis.archive.status import Kind, Problem, VerifyReport
 from balance_analysis.archive.store import Store, is_leftover
@@ -186,13 +190,16 @@ class _Verification:
 
     def _file(self, period: str, state: Coverage) -> FileToCheck:
         partition = self.about.partition
-        name, bounds = layout.changes_file(period, partition), layout.bounds_of(period, partition)
+        name, bounds = (
+            layout.changes_file(period, partition),
+            layout.period_bounds(period, partition),
+        )
         covered = self._covered(period, state)
         return FileToCheck(self.store, name, state.files[period], bounds, covered)
 
     def _covered(self, period: str, state: Coverage | None = None) -> list[Span]:
         """Return what of a period is covered."""
-        bounds = layout.bounds_of(period, self.about.partition)
+        bounds = layout.period_bounds(period, self.about.partition)
         return joined(clipped((x.span for x in (state or self.state).intervals), *bounds))
 
     def _looked_again(self, period: str, file: FileToCheck, found: CheckedFile) -> CheckedFile:
@@ -251,9 +258,7 @@ class _Verification:
         written = f"{self._command(' --assets FILE')} writes it anew"
         again = f"remove it, and `balance-analysis import {store.uri} SEGMENT...` again"
         self._try_reading("limits", self.about.limits, limits, made)
-        self._try_reading(
-            "assets", layout.ASSETS, partial(manifest.read_archive_assets, store), written
-        )
+        self._try_reading("assets", layout.ASSETS, partial(read_archive_assets, store), written)
         for name in blocks_files(store):
             self._try_reading("blocks", name, partial(read_blocks_file, store, name), again)
 

@@ -11,10 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.accounts import ACCOUNTS, accounts_of
+from balance_analysis.archive.accounts import ACCOUNTS, FILE_ORDER, find_accounts, numbers_of
 from balance_analysis.archive.coverage import FileEntry
-from balance_analysis.archive.datafile import OtherFileError, decode_rows, numbers_of
-from balance_analysis.archive.key_ranges import FILE_ORDER
+from balance_analysis.archive.datafile import OtherFileError, decode_rows
 from balance_analysis.archive.manifest import check_seen
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError
@@ -76,7 +75,7 @@ def check_file(file: FileToCheck) -> CheckedFile:
         return CheckedFile(unreadable(error), 0, NOBODY)
     accounts = numbers_of(rows)
     wrong = "; ".join(_findings(file, accounts, rows["timestamp"].cast(pa.int64()).to_numpy()))
-    return CheckedFile(wrong, rows.num_rows, NOBODY if wrong else accounts_of(rows))
+    return CheckedFile(wrong, rows.num_rows, NOBODY if wrong else find_accounts(rows))
 
 
 def read_written(store: Store, name: str, note: FileEntry) -> tuple[bytes, str]:

@@ -120,7 +120,7 @@ def _windows(
             chosen = inside[rng.choices(list(inside), weights)[0]]
         moment = _moment_in(chosen, rng)
         period = layout.period_of(moment, partition)
-        begin, stop = layout.bounds_of(period, partition)
+        begin, stop = layout.period_bounds(period, partition)
         rows = state.files[period].rows if period in state.files else 0
         width = int((stop - begin) * min(1.0, _PAGE * _FILL / max(rows, 1)))
         yield next(clipped(spans, moment, min(moment + max(width, 1), stop)))

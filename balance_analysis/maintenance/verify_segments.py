@@ -28,10 +28,9 @@ from balance_analysis.known import NOTHING_BEFORE_KEY
 from balance_analysis.load.request import Report, reporting
 from balance_analysis.maintenance.verify_node import difference
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, FIRST_MOMENT, from_microseconds
-from balance_analysis.segments.chain import Stretch, gaps_text, missing_blocks, put_in_order
-from balance_analysis.segments.ledger import read_flows
-from balance_analysis.segments.rows import read_accounts
-from balance_analysis.segments.segment import find_segments
+from balance_analysis.segments.chain import Stretch, find_stretches, missing_blocks
+from balance_analysis.segments.content import read_accounts, read_flows
+from balance_analysis.segments.segment import heights_text
 from balance_analysis.segments.table import iter_rows
 from balance_analysis.spans import Span
 from balance_analysis.text import (
@@ -75,9 +74,9 @@ def verify_segments(
     DecodeError, IncompleteError, NetworkMismatchError, CheckError, FileNotFoundError
         As `read_segments`.
     """
-    stretches, about = put_in_order(find_segments(paths)), read_about(store)
+    stretches, about = find_stretches(paths), read_about(store)
     skipped = [
-        f"blocks {gaps_text([gap])}: no segment has them" for gap in missing_blocks(stretches)
+        f"blocks {heights_text([gap])}: no segment has them" for gap in missing_blocks(stretches)
     ]
     comparison = _Comparison(store, [*report.problems], [*report.not_compared, *skipped])
     total, done = sum(len(stretch.segments) for stretch in stretches), 0

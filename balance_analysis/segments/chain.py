@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -10,15 +9,17 @@ from itertools import pairwise
 from typing import Final
 
 from balance_analysis.errors import CheckError, IncompleteError, NetworkMismatchError
-from balance_analysis.segments.segment import BALANCES, BLOCKS, Segment
-from balance_analysis.text import list_text
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
+from balance_analysis.files.atomic import PathLike
+from balance_analysis.segments.segment import BALANCES, BLOCKS, Segment, find_segments
 
 FIRST_BLOCK: Final = 1
 """The height of a network's first block."""
 
 _SOURCE: Final = re.compile(r"segments (.+) (\d+)-(\d+)", re.ASCII)
+_COMPARED: Final = {
+    BLOCKS: ("height", "vega_time"),
+    BALANCES: ("vega_time", "account_id", "balance"),
+}
 _CONTENT_ID: Final = re.compile(r"Qm[1-9A-Za-z]{44}|baf[a-z2-7]{50,}")
 
 
@@ -60,11 +61,15 @@ def blocks_of(source: str) -> tuple[str, int, int] | None:
     return None if found is None else (found[1], int(found[2]), int(found[3]))
 
 
-def put_in_order(segments: Iterable[Segment]) -> list[Stretch]:
-    """Return segments in the order of their blocks; where blocks are missing a stretch ends.
+def find_stretches(paths: PathLike | Iterable[PathLike]) -> list[Stretch]:
+    """Return the segments that paths name in the order of their blocks.
+
+    Where blocks are missing a stretch ends.
 
     Raises
     ------
+    DecodeError, FileNotFoundError
+        As `find_segments`.
     NetworkMismatchError
         If they are of two chains.
     CheckError
@@ -72,7 +77,8 @@ def put_in_order(segments: Iterable[Segment]) -> list[Stretch]:
     IncompleteError
         If one says that another came before it than the one that did.
     """
-    ordered = sorted(segments, key=lambda each: (each.first, -each.last, str(each.path)))
+    found = find_segments(paths)
+    ordered = sorted(found, key=lambda each: (each.first, -each.last, str(each.path)))
     for one, other in pairwise(ordered):
         if one.chain != other.chain:
             raise NetworkMismatchError(
@@ -82,28 +88,22 @@ def put_in_order(segments: Iterable[Segment]) -> list[Stretch]:
     stretches: list[list[Segment]] = []
     for segment in ordered:
         before = stretches[-1][-1] if stretches else None
-        if before is not None and segment.first <= before.last:
-            overlapping = [x for x in stretches[-1] if x.last >= segment.first]
-            for each in overlapping:
-                _check_overlap(each, segment)
-            if segment.last > before.last:
-                stretches[-1].append(replace(segment, after=before.last))
-        elif before is not None and segment.first == before.last + 1:
+        if before is None or segment.first > before.last + 1:
+            stretches.append([segment])
+        elif segment.first == before.last + 1:
             _check_follows(before, segment)
             stretches[-1].append(segment)
         else:
-            stretches.append([segment])
-    return [Stretch(tuple(part)) for part in stretches]
+            for each in stretches[-1]:
+                _check_overlap(each, segment)
+            if segment.last > before.last:
+                stretches[-1].append(replace(segment, after=before.last))
+    return [Stretch(tuple(each)) for each in stretches]
 
 
 def missing_blocks(stretches: list[Stretch]) -> list[tuple[int, int]]:
     """Return the heights between stretches, the first and the last of each gap."""
     return [(one.last + 1, other.first - 1) for one, other in pairwise(stretches)]
-
-
-def gaps_text(gaps: list[tuple[int, int]]) -> str:
-    """Return what blocks are missing, for a message."""
-    return list_text([f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in gaps])
 
 
 def _check_follows(before: Segment, after: Segment) -> None:
@@ -118,23 +118,24 @@ def _check_follows(before: Segment, after: Segment) -> None:
 
 def _check_overlap(one: Segment, other: Segment) -> None:
     """Raise if two segments differ in the blocks that both have."""
-    if one.digest == other.digest:
+    shared = range(other.first, min(one.last, other.last) + 1)
+    if not shared or one.digest == other.digest:
         return
-    columns = {BLOCKS: ("height", "vega_time"), BALANCES: ("vega_time", "account_id", "balance")}
-    times: list[set[object]] = []
-    for name, wanted in columns.items():
-        both = list[set[tuple[str, ...]]]()
-        for segment in (one, other):
-            rows = set(zip(*segment.table(name, wanted).to_pydict().values(), strict=True))
-            if name == BLOCKS:
-                shared = range(other.first, min(one.last, other.last) + 1)
-                rows = {row for row in rows if row[0].isdecimal() and int(row[0]) in shared}
-                times.append({row[1] for row in rows})
-            else:
-                rows = {row for row in rows if row[0] in times[len(both)]}
-            both.append(rows)
-        if different := sorted(both[0] ^ both[1]):
+    found, wanted = (_rows_in(segment, shared) for segment in (one, other))
+    for name, rows in found.items():
+        if different := sorted(rows ^ wanted[name]):
             raise CheckError(
                 f"{one} and {other} differ in blocks that both have, such as in {name} "
                 f"{different[0]}: find out which one is right, and leave the other out"
             )
+
+
+def _rows_in(segment: Segment, heights: range) -> dict[str, set[tuple[str, ...]]]:
+    """Return the blocks of these heights and their balances, as a segment has them."""
+    blocks, balances = (
+        set(zip(*segment.table(name, columns).to_pydict().values(), strict=True))
+        for name, columns in _COMPARED.items()
+    )
+    blocks = {row for row in blocks if row[0].isdecimal() and int(row[0]) in heights}
+    times = {time for _, time in blocks}
+    return {BLOCKS: blocks, BALANCES: {row for row in balances if row[0] in times}}

@@ -22,7 +22,7 @@ import pyarrow.csv as pacsv
 
 from balance_analysis.errors import DecodeError
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.text import count_text
+from balance_analysis.text import count_text, list_text
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -59,9 +59,9 @@ _DAMAGES: Final = (
 
 
 class _Metadata(msgspec.Struct, rename="pascal"):
+    chain_id: str = msgspec.field(name="ChainID")
     height_from: int
     height_to: int
-    chain_id: str = msgspec.field(name="ChainID")
     previous: str = msgspec.field(name="PreviousHistorySegmentID", default="")
 
 
@@ -104,7 +104,7 @@ class Segment:
         """The height of the first block that is taken of it."""
         return max(self.first, self.after + 1)
 
-    def table(self, name: str, columns: Sequence[str]) -> pa.Table:
+    def table(self, name: str, columns: Sequence[str]) -> pa.RecordBatch:
         """Return columns of a table as text; what is null or an empty text is "".
 
         Raises
@@ -112,51 +112,24 @@ class Segment:
         DecodeError
             If the table or a column of it is missing, or it is damaged.
         """
-        content, wrong = self.read(name), list[pacsv.InvalidRow]()
-
-        def note(row: pacsv.InvalidRow) -> str:
-            wrong.append(row)
-            return "error"
-
         try:
             rows = pacsv.read_csv(
-                pa.BufferReader(content),
+                pa.BufferReader(_read(self.path, self.root + name)),
                 read_options=pacsv.ReadOptions(use_threads=False, block_size=_BLOCK),
-                parse_options=pacsv.ParseOptions(
-                    newlines_in_values=name == ASSETS, invalid_row_handler=note
-                ),
+                parse_options=pacsv.ParseOptions(newlines_in_values=name == ASSETS),
                 convert_options=pacsv.ConvertOptions(
                     include_columns=list(columns), column_types=dict.fromkeys(columns, pa.string())
                 ),
             )
         except (pa.ArrowException, KeyError) as error:
-            for row in wrong:
-                raise DecodeError(
-                    f"{self}: a line of the table {name} has {row.actual_columns} columns, not "
-                    f"{row.expected_columns}: {row.text!r}",
-                    row=row.text,
-                ) from error
             raise DecodeError(f"{self}: the table {name} can't be read: {error}") from error
-        return rows
+        arrays = [column.combine_chunks() for column in rows.columns]
+        return pa.RecordBatch.from_arrays(arrays, rows.column_names)
 
-    def read(self, name: str) -> bytes:
-        """Return a file of it; DecodeError if it is missing, damaged or too large."""
-        try:
-            if self.path.is_dir():
-                _check_size((self.path / name).stat().st_size, _LARGEST)
-                return (self.path / name).read_bytes()
-            with zipfile.ZipFile(self.path) as file:
-                info = file.getinfo(self.root + name)
-                _check_size(
-                    info.file_size, max(_ALWAYS_READ, min(_LARGEST, info.compress_size * _TIGHTEST))
-                )
-                if info.compress_type not in _PACKINGS:
-                    raise NotImplementedError("it is not deflated")
-                with file.open(info) as stream:
-                    # No more than it says, or a zip that lies of its sizes would fill the memory.
-                    return stream.read(info.file_size)
-        except (*_DAMAGES, FileNotFoundError) as error:
-            raise DecodeError(f"{self}: {name} can't be read: {error}") from error
+
+def heights_text(heights: Iterable[tuple[int, int]]) -> str:
+    """Return ranges of heights, the first and the last of each, for a message."""
+    return list_text([f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in heights])
 
 
 def find_segments(paths: PathLike | Iterable[PathLike]) -> list[Segment]:
@@ -230,22 +203,49 @@ def _open(path: Path) -> Segment:
     for name in _NEEDED:
         if root + name not in files:
             raise DecodeError(f"{path} is not all of a segment: it has no {name}")
-    content = sorted((name.removeprefix(root), told) for name, told in files.items())
+    chain, first, last, previous = _read_metadata(path, root, files[root + BLOCKS][0])
+    content = sorted(
+        (name.removeprefix(root), size_and_crc) for name, size_and_crc in files.items()
+    )
     digest = hashlib.sha256(repr(content).encode()).hexdigest()
-    nameless = Segment(path, root, "", 0, 0, "", digest)
+    return Segment(path, root, chain, first, last, previous, digest)
+
+
+def _read_metadata(path: Path, root: str, size_of_blocks: int) -> tuple[str, int, int, str]:
+    """Return the chain, the first and the last block, and the id of the segment before."""
     try:
-        told = msgspec.json.decode(nameless.read(METADATA), type=_Metadata)
+        metadata = msgspec.json.decode(_read(path, root + METADATA), type=_Metadata)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(f"{path}: {METADATA} is not that of a segment: {error}") from error
-    first, last = told.height_from, told.height_to
-    if not (0 <= first <= last < _HIGHEST and told.chain_id):
-        raise DecodeError(f"{path}: {METADATA} tells no chain and blocks: {told}")
-    if last - first > (size := files[root + BLOCKS][0]):
+    first, last = metadata.height_from, metadata.height_to
+    if not (0 <= first <= last < _HIGHEST and metadata.chain_id):
+        raise DecodeError(f"{path}: {METADATA} tells no chain and blocks: {metadata}")
+    if last - first > size_of_blocks:
         raise DecodeError(
             f"{path}: {METADATA} tells of the blocks {first:,} to {last:,}, and the table {BLOCKS} "
-            f"has {count_text(size, 'byte')}"
+            f"has {count_text(size_of_blocks, 'byte')}"
         )
-    return Segment(path, root, told.chain_id, first, last, told.previous, digest)
+    return metadata.chain_id, first, last, metadata.previous
+
+
+def _read(path: Path, name: str) -> bytes:
+    """Return a file of a segment; DecodeError if it is missing, damaged or too large."""
+    try:
+        if path.is_dir():
+            _check_size((path / name).stat().st_size, _LARGEST)
+            return (path / name).read_bytes()
+        with zipfile.ZipFile(path) as file:
+            info = file.getinfo(name)
+            _check_size(
+                info.file_size, max(_ALWAYS_READ, min(_LARGEST, info.compress_size * _TIGHTEST))
+            )
+            if info.compress_type not in _PACKINGS:
+                raise NotImplementedError("it is not deflated")
+            with file.open(info) as stream:
+                # No more than it says, or a zip that lies of its sizes would fill the memory.
+                return stream.read(info.file_size)
+    except (*_DAMAGES, FileNotFoundError) as error:
+        raise DecodeError(f"the segment {path}: {name} can't be read: {error}") from error
 
 
 def _files_of(path: Path) -> Iterator[tuple[str, tuple[int, int]]]:

@@ -1,11 +1,12 @@
-"""Read segments into a table."""
+"""Segments as a table of balance changes, or as a report on what they hold."""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Literal, Unpack
 
@@ -13,18 +14,25 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.assets import note_assets, read_assets
-from balance_analysis.errors import IncompleteError
+from balance_analysis.errors import DecodeError, IncompleteError
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import FilterKeywords, Filters, make_filters, takes_filters
 from balance_analysis.frame import to_frame
 from balance_analysis.known import note_known
+from balance_analysis.presentation import Record
 from balance_analysis.row_counts import note_rows
 from balance_analysis.schema import ARROW_SCHEMA, ATTRS_KEY
-from balance_analysis.segments.chain import gaps_text, missing_blocks, put_in_order
-from balance_analysis.segments.rows import SegmentRows, raise_bad_row, read_accounts, read_rows
-from balance_analysis.segments.segment import Segment, find_segments
-from balance_analysis.segments.state import read_segment_assets
-from balance_analysis.text import iso_text
+from balance_analysis.segments.chain import Stretch, find_stretches, missing_blocks
+from balance_analysis.segments.content import (
+    SegmentRows,
+    read_accounts,
+    read_blocks,
+    read_rows,
+    read_segment_assets,
+    read_segment_limits,
+)
+from balance_analysis.segments.segment import Segment, heights_text
+from balance_analysis.text import count_text, iso_text, list_text, moment_text
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -78,24 +86,20 @@ def read_segments(
     ValueError
         If a filter is malformed.
     """
-    stretches = put_in_order(find_segments(paths))
+    stretches = find_stretches(paths)
     last = stretches[-1].segments[-1]
     assets = read_segment_assets(last).updated(read_assets(filters.get("assets") or {}))
     filters["assets"] = assets
     wanted = make_filters(**filters)
     batches, known, bad_rows = [], [], []
     for stretch in stretches:
-        parts = []
-        for segment, part in iter_rows(stretch.segments, wanted):
-            if on_bad_rows == "raise":
-                raise_bad_row(segment, part.bad_rows)
-            parts.append(part)
+        parts = [part for _, part in iter_rows(stretch.segments, wanted, on_bad_rows)]
         known.append((int(parts[0].times[0]), int(parts[-1].times[-1]) + 1))
         batches += [part.rows for part in parts]
         bad_rows += [bad for part in parts for bad in part.bad_rows]
     if gaps := missing_blocks(stretches):
         logger.warning(
-            "no segment has the blocks %s: what changed there is unknown", gaps_text(gaps)
+            "no segment has the blocks %s: what changed there is unknown", heights_text(gaps)
         )
     table = to_frame(pa.Table.from_batches(batches, ARROW_SCHEMA))
     metadata: dict[str, Any] = {
@@ -113,24 +117,27 @@ def read_segments(
 
 
 def iter_rows(
-    segments: Sequence[Segment], filters: Filters, *, threads: int = THREADS
+    segments: Sequence[Segment],
+    filters: Filters,
+    on_bad_rows: Literal["raise", "quarantine"] = "quarantine",
 ) -> Generator[tuple[Segment, SegmentRows]]:
     """Yield segments of one stretch with their rows, in order, reading a few ahead.
 
     Raises
     ------
     IncompleteError, DecodeError, CheckError
-        As `read_rows`; IncompleteError as well where a segment doesn't begin after the one before.
+        As `read_rows`; IncompleteError as well where a segment doesn't begin after the one before,
+        and DecodeError for a bad row where these are to raise.
     """
     # Those of the last one are of all: accounts are never taken away.
     accounts = read_accounts(segments[-1], filters)
     before: int | None = None
-    with ThreadPoolExecutor(threads, thread_name_prefix="balance_analysis") as pool:
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="balance_analysis") as pool:
         waiting: deque[tuple[Segment, Future[SegmentRows]]] = deque()
         todo = iter(segments)
         try:
             while True:
-                for segment in islice(todo, 2 * threads - len(waiting)):
+                for segment in islice(todo, 2 * THREADS - len(waiting)):
                     waiting.append((segment, pool.submit(read_rows, segment, accounts)))
                 if not waiting:
                     return
@@ -139,6 +146,90 @@ def iter_rows(
                 if before is not None and part.times[0] <= before:
                     raise IncompleteError(f"{segment} begins before the one ends that it follows")
                 before = int(part.times[-1])
+                for bad in part.bad_rows if on_bad_rows == "raise" else ():
+                    raise DecodeError(
+                        f"{segment} has a bad row: {bad.reason}; it is {bad.raw}", row=bad.raw
+                    )
                 yield segment, part
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentsReport(Record):
+    """What segments hold. As text it is for the terminal.
+
+    Attributes
+    ----------
+    chain
+        The network's chain id.
+    segments
+        How many there are.
+    stretches
+        Blocks that follow each other: the first and the last height, and their times in UTC.
+    missing
+        The heights that are in none, between the stretches: the first and the last of each gap.
+    is_from_first
+        Whether they begin with the network's first block, before which there was nothing.
+    accounts, assets, limits
+        As of the last block: how many accounts, which assets by symbol, and how many changes of the
+        network's limits.
+    """
+
+    chain: str
+    segments: int
+    stretches: tuple[tuple[int, int, str, str], ...]
+    missing: tuple[tuple[int, int], ...]
+    is_from_first: bool
+    accounts: int
+    assets: tuple[str, ...]
+    limits: int
+
+    def _title(self) -> str:
+        return f"{count_text(self.segments, 'segment')} of {self.chain}"
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        yield "chain", f"{self.chain}, {count_text(self.segments, 'segment')}"
+        for first, last, begin, end in self.stretches:
+            yield "blocks", f"{first:,} to {last:,}, {begin} to {end}"
+        yield "missing", heights_text([*self.missing]) or "none in between"
+        before = "nothing: they begin with the first block" if self.is_from_first else "unknown"
+        yield "before", before
+        assets = f"{count_text(len(self.assets), 'asset')} ({list_text(self.assets, 5)})"
+        changes = f"{count_text(self.limits, 'change')} of the network's limits"
+        yield "at last", f"{count_text(self.accounts, 'account')}, {assets}, {changes}"
+        yield "ids", "The content ids of segments (Qm...) are not checked."
+
+
+def diagnose_segments(paths: PathLike | Iterable[PathLike]) -> SegmentsReport:
+    """Tell what network history segments hold, and what is missing, without reading their rows.
+
+    Parameters
+    ----------
+    paths
+        As for `read_segments`.
+
+    Raises
+    ------
+    DecodeError, IncompleteError, NetworkMismatchError, CheckError, FileNotFoundError
+        As `read_segments`; what is wrong with rows is found where these are read.
+    """
+    stretches = find_stretches(paths)
+    last = stretches[-1].segments[-1]
+    assets = read_segment_assets(last)
+    return SegmentsReport(
+        last.chain,
+        sum(len(stretch.segments) for stretch in stretches),
+        tuple(_bounds(stretch) for stretch in stretches),
+        tuple(missing_blocks(stretches)),
+        stretches[0].is_from_first,
+        len(read_accounts(last).places),
+        tuple(assets.labels(assets).values()),
+        len(read_segment_limits(last, stretches[-1].source)),
+    )
+
+
+def _bounds(stretch: Stretch) -> tuple[int, int, str, str]:
+    first, last = (read_blocks(stretch.segments[place]) for place in (0, -1))
+    begin = int(first.times[first.since])
+    return stretch.first, stretch.last, moment_text(begin), moment_text(int(last.times[-1]))

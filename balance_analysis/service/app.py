@@ -24,8 +24,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from balance_analysis.archive.cache import LruCache
-from balance_analysis.archive.limits import read_limits
+from balance_analysis.archive.network import read_limits
+from balance_analysis.archive.scan import LruCache
 from balance_analysis.archive.snapshot import with_snapshot
 from balance_analysis.errors import ArchiveError
 from balance_analysis.explorer.page import POLICY, static_files

@@ -17,9 +17,8 @@ import numpy as np
 import pyarrow as pa
 from starlette.responses import Response
 
-from balance_analysis.archive.cache import LruCache
 from balance_analysis.archive.datafile import Predicate
-from balance_analysis.archive.scan import File
+from balance_analysis.archive.scan import File, LruCache
 from balance_analysis.archive.snapshot import Snapshot, with_snapshot
 from balance_analysis.errors import ArchiveError
 from balance_analysis.explorer.source import go_on

@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from balance_analysis.archive.cache import LruCache
-from balance_analysis.archive.datafile import DataFile, Footer, Predicate, times_of
-from balance_analysis.archive.scan import File, opened
+from balance_analysis.archive.accounts import times_of
+from balance_analysis.archive.datafile import DataFile, Footer, Predicate
+from balance_analysis.archive.scan import File, LruCache, opened
 from balance_analysis.archive.store import Store
 from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.spans import Span

@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.analysis import history, sorting, steps
+from balance_analysis.analysis import steps
 from balance_analysis.frame import to_frame
-from balance_analysis.rows import by_account_and_time
 from balance_analysis.schema import ACCOUNT_KEY
 from tests.analysis.tables import LARGEST, START, arrow_of, instant, opening_frame, records
 
@@ -36,8 +35,7 @@ def long_table(*last):
 @pytest.fixture(autouse=True, scope="module")
 def small_blocks():
     with pytest.MonkeyPatch.context() as patch:
-        for module in (steps, history, sorting):
-            patch.setattr(module, "BLOCK", BLOCK)
+        patch.setattr(steps, "BLOCK", BLOCK)
         yield
 
 
@@ -54,7 +52,7 @@ def opening():
 
 
 def test_the_table_has_several_blocks(table):
-    assert len(list(history.make_history(table, None, None).steps.blocks())) > 1
+    assert len(table) > BLOCK
 
 
 def test_rows_in_any_order_are_the_same_table(table):
@@ -70,12 +68,6 @@ def test_rows_in_any_order_are_the_same_table(table):
         pd.concat([mixed, mixed.iloc[:3]]),
     ]:
         assert ba.deltas(rows).equals(deltas)
-
-
-def test_times_too_far_apart_for_one_number_are_in_order():
-    accounts, times = np.array([1, 0, 1, 0]), np.array([2**62, 3, -(2**62), 1])
-
-    assert by_account_and_time(accounts, times).tolist() == [3, 1, 2, 0]
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 import balance_analysis as ba
 from balance_analysis.archive.coverage import Coverage, LimitsNote
-from balance_analysis.archive.limits import encode_limits, read_limits, to_timeline, with_limits
 from balance_analysis.archive.manifest import ArchiveSpec
+from balance_analysis.archive.network import encode_limits, read_limits, to_timeline, with_limits
 from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.cli import app

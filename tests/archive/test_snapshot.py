@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.archive.cache import LruCache
+from balance_analysis.archive.scan import LruCache
 from balance_analysis.archive.store import Store
 from tests.archive.exporting import content_of, node_of, spread_history
 

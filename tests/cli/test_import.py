@@ -95,7 +95,7 @@ def test_an_interval_is_given_by_blocks_as_by_times(tmp_path):
     whole = run("summary", archive).stdout
     assert run("summary", archive, "--until-block", len(blocks) + 1).stdout == whole
     for options, said in (
-        (("--since-block", 999), "doesn't know the block 999, of 1 to"),
+        (("--since-block", 999), "doesn't have the block 999: it has 1 to"),
         (("--since-block", 3, "--since", "7d"), "give --since or --since-block, not both"),
     ):
         assert said in fails("summary", archive, *options, code=2, folder=tmp_path)

@@ -47,7 +47,7 @@ def write_archive(
     first, last = (pc.min(times).as_py(), pc.max(times).as_py()) if len(table) else (START, START)
     files = {}
     for period in sorted({layout.period_of(time, partition) for time in times.to_pylist()}):
-        begin, end = layout.bounds_of(period, partition)
+        begin, end = layout.period_bounds(period, partition)
         own = rows.filter(pc.and_(pc.greater_equal(times, begin), pc.less(times, end)))
         content, files[period] = encode_rows(own)
         path = folder / layout.changes_file(period, partition)

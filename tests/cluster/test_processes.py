@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster
 
 import balance_analysis as ba
 from balance_analysis import cluster, errors
-from balance_analysis.archive.key_ranges import KeyRange
+from balance_analysis.archive.accounts import KeyRange
 from balance_analysis.cluster.tasks import running
 from tests.analysis.tables import HOUR, START, many_rows, table_of
 from tests.cluster.archives import assert_same, write_archive

@@ -14,7 +14,7 @@ import pytest
 
 import balance_analysis as ba
 from balance_analysis import cluster
-from balance_analysis.archive.key_ranges import FILE_KEY, KeyRange
+from balance_analysis.archive.accounts import FILE_KEY, KeyRange
 from balance_analysis.archive.store import Store
 from balance_analysis.cluster.tasks import check_memory
 from balance_analysis.ingest.executor import Pool

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.archive.accounts import combine_accounts
-from balance_analysis.archive.key_ranges import FILE_KEY, cut
+from balance_analysis.archive.accounts import FILE_KEY, combine_accounts, cut
 from balance_analysis.archive.scan import Scan
 from balance_analysis.schema import ACCOUNT_KEY
 from tests.analysis.tables import HOUR, many_rows, table_of

@@ -437,7 +437,7 @@ def test_a_zip_is_deflated_and_its_metadata_flat_or_it_is_named(tmp_path):
 
 def test_the_first_of_many_bad_lines_is_named(tmp_path):
     head, line = b"account_id,vega_time,tx_hash,balance\n", b"1,2\n"
-    with pytest.raises(ba.DecodeError, match=r"has 2 columns, not 4: '1,2'"):
+    with pytest.raises(ba.DecodeError, match=r"Expected 4 columns, got 2: 1,2"):
         ba.read_segments(packed(SEGMENT, tmp_path / "x.zip", head + line * 100_000))
 
 

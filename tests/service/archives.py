@@ -105,7 +105,7 @@ def commit(writer, rows, stretch):
     inside = [row for row in rows if stretch.start <= row.time < stretch.end]
     partition, since = writer.about.partition, stretch.start
     for period in layout.periods_between(stretch.start, stretch.end, partition):
-        begin, stop = layout.bounds_of(period, partition)
+        begin, stop = layout.period_bounds(period, partition)
         part = [row for row in inside if begin <= row.time < stop]
         if part or stop >= stretch.end:
             known = writer.rows_of(period)
@@ -120,7 +120,7 @@ def commit(writer, rows, stretch):
 
 def replace_rows(writer, period, rows):
     """Make other rows those of a period that is covered already."""
-    begin, end = layout.bounds_of(period, writer.about.partition)
+    begin, end = layout.period_bounds(period, writer.about.partition)
     interval = Interval(begin, end, True, SOURCE, HEIGHT + 1, "2023-06-02T00:00:00+00:00")
     writer.commit(period, to_table(rows), [interval])
 

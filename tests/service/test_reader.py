@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance_analysis.archive import datafile
-from balance_analysis.archive.cache import LruCache
 from balance_analysis.archive.datafile import Predicate
-from balance_analysis.archive.scan import File
+from balance_analysis.archive.scan import File, LruCache
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError
 from balance_analysis.schema import ARROW_SCHEMA
