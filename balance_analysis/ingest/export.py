@@ -140,14 +140,9 @@ def export(
     pool = None if executor is None else Pool.of(executor)
     assets = read_assets(filters.get("assets") or {})
     lagging = dt.datetime.now(dt.UTC) - to_duration(lag)
-    request = make_request(
-        start,
-        lagging if end is None else end,
-        network.make_archive_filters(store, filters),
-        page_size=page_size,
-        workers=workers,
-        on_bad_rows=on_bad_rows,
-    )
+    last = lagging if end is None else end
+    wanted = network.make_archive_filters(store, filters)
+    request = make_request(start, last, wanted, page_size, workers, on_bad_rows=on_bad_rows)
     source = _Nodes(
         client=client,
         store=store,

@@ -87,12 +87,7 @@ def load_to_parquet(
     """
     filters["assets"] = assets = read_assets(filters.get("assets") or {})
     request = make_request(
-        start,
-        end,
-        make_filters(**filters),
-        page_size=page_size,
-        workers=workers,
-        on_bad_rows=on_bad_rows,
+        start, end, make_filters(**filters), page_size, workers, on_bad_rows=on_bad_rows
     )
     target = check_output(path)
     side = partial_path(path)

@@ -138,10 +138,8 @@ def repair(
     """
     check_client(client)
     store, run = to_store(archive), Run()
-    request = make_request(
-        start=start, end=end, page_size=page_size, workers=workers, on_bad_rows="quarantine"
-    )
-    request = replace(request, filters=read_about(store).filters)
+    filters = read_about(store).filters
+    request = make_request(start, end, filters, page_size, workers, on_bad_rows="quarantine")
     wanted = (0, 0) if start is None and end is None else (request.start or 0, request.end)
     with one_writer(store):
         is_rebuilt = _rebuild_coverage(store)

@@ -20,8 +20,7 @@ from balance_analysis.errors import (
 )
 from balance_analysis.frame import empty_table
 from balance_analysis.known import lacking
-from balance_analysis.load.changes import load_balance_changes
-from balance_analysis.load.pages import iter_pages
+from balance_analysis.load.changes import iter_pages, load_balance_changes
 from balance_analysis.node.client import Client
 from balance_analysis.node.limits import load_network_limits
 from balance_analysis.node.retry import ATTEMPTS

@@ -11,8 +11,7 @@ from balance_analysis import Archive
 from balance_analysis.errors import RequestError
 from balance_analysis.ingest.export import export
 from balance_analysis.known import lacking
-from balance_analysis.load.changes import load_balance_changes
-from balance_analysis.load.pages import iter_pages
+from balance_analysis.load.changes import iter_pages, load_balance_changes
 from balance_analysis.node.client import Client
 from balance_analysis.schema import from_microseconds
 from balance_analysis.service.app import create_app
