@@ -120,7 +120,7 @@ class Continuity:
         except RequestError as error:
             if not self.is_sure or len(self.nodes.client.base_urls) == 1:
                 raise
-            logger.warning("%s; so what it may have forgotten is not known", error)
+            logger.warning("%s; so it is not known what this node may have forgotten", error)
             return end
 
     def check(self) -> None:
@@ -171,8 +171,8 @@ class Continuity:
         says_so = seen.within(last, last + 1)
         if not says_so and retention_start(ask, seen, last, max(end, last + 1)) <= last:
             raise NetworkMismatchError(
-                f"the archive's last row is of {moment_text(last)}, and the node has "
-                "older ones but not this one: it is of another network, or has lost rows"
+                f"the archive's last row is of {moment_text(last)}; the node has older rows, but "
+                "not this one: it is of another network, or has lost rows"
             )
         return False
 

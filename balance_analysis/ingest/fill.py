@@ -270,7 +270,7 @@ class SpanWriter:
     def add(self, step: Step) -> None:
         """Take the next step of a load, and each period that is complete with it."""
         self.loaded.append(step)
-        self._take_periods()
+        self._take_loaded()
 
     def take(self, part: LoadedPeriod) -> None:
         """Take what came of the period from `front` on; commit it, unless it is quiet."""
@@ -286,9 +286,7 @@ class SpanWriter:
 
     def finish(self) -> None:
         """Take the rest, and commit all."""
-        self._take_periods()
-        if self.loaded:
-            self._take_until(self.loaded[-1].end)
+        self._take_loaded(with_rest=True)
         if self.quiet:
             evidence = self._evidence_of(self.quiet)
             with deferred_signals():
@@ -318,29 +316,26 @@ class SpanWriter:
         """Warn of what of the span isn't known."""
         until = self.committed if self.committed < self.end else None
         if why := gaps_text(self.incomplete, self.forgotten, until):
-            asked = range_text(self.start, self.end)
-            logger.warning("Not all of %s is known to be complete now: %s", asked, why)
+            span = range_text(self.start, self.end)
+            logger.warning("the archive is not known to be complete for all of %s: %s", span, why)
 
-    def _take_periods(self) -> None:
-        """Take each period that is loaded completely."""
+    def _take_loaded(self, *, with_rest: bool = False) -> None:
+        """Take each period that is loaded completely; with the rest, all that is loaded."""
         partition = self.writer.about.partition
         while self.loaded:
-            _, end = layout.period_bounds(self._period, partition)
-            if end > self.loaded[-1].end:
+            end, reached = layout.period_bounds(self._period, partition)[1], self.loaded[-1].end
+            if reached < end and not with_rest:
                 return
-            self._take_until(end)
-
-    def _take_until(self, end: int) -> None:
-        """Take what is loaded of the next period, up to a moment."""
-        steps = [step for step in self.loaded if step.start < end]
-        self.take(make_period(self.writer.rows_of(self._period), steps, self.front, end))
+            end = min(end, reached)
+            steps = [step for step in self.loaded if step.start < end]
+            self.take(make_period(self.writer.rows_of(self._period), steps, self.front, end))
 
     def _keep(self) -> None:
         try:
             self.finish()
         except (BalanceAnalysisError, OSError) as error:
             why = str(error) or "the node does not answer"
-            logger.warning("What else is complete can't be committed: %s", why)
+            logger.warning("the rest of what is complete can't be committed: %s", why)
 
     def _evidence_of(self, steps: Sequence[Step]) -> Evidence:
         """Return what steps prove, by what each node that answered may have forgotten.
@@ -363,7 +358,7 @@ class SpanWriter:
         except (TimeoutError, RequestError):
             if not continuity.is_sure:
                 raise
-        logger.warning("The node doesn't vouch for what is kept; the next export asks again")
+        logger.warning("the node doesn't vouch for what is kept; the next export asks for it again")
         return Evidence.of(steps, {})
 
     def _commit(self, part: LoadedPeriod, steps: Sequence[Step], evidence: Evidence) -> None:

@@ -359,6 +359,6 @@ def _check_network(
     found = within(pa.Table.from_batches([part.rows]), last, last + 1)
     if not accounts_of(found) & accounts_of(within(rows[0], last, last + 1)):
         raise NetworkMismatchError(
-            f"the archive has rows of {moment_text(last)}, and {segment} none of these "
-            "accounts then: it is of another network"
+            f"the archive has rows of {moment_text(last)}, and {segment} has none of these "
+            "accounts at that moment: it is of another network"
         )

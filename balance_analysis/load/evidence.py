@@ -144,8 +144,11 @@ class Evidence:
         why = gaps_text(
             clipped(self.incomplete, start, end), clipped(self.forgotten(), start, end), until
         )
-        what = f"Only {spans_text(proven)} is" if proven else "Nothing is"
-        return f"{what} known to be complete of {spans_text([(start, end)])}: {why}"
+        interval = spans_text([(start, end)])
+        if not proven:
+            return f"the load is not known to be complete for any part of {interval}: {why}"
+        where = f"only for {spans_text(proven)}, not for all of {interval}"
+        return f"the load is known to be complete {where}: {why}"
 
 
 def gaps_text(incomplete: Iterable[Span], forgotten: Iterable[Span], until: int | None) -> str:

@@ -190,7 +190,7 @@ def _read_part(path: Path, request: LoadRequest) -> Load:
             restart, kept = _last_block(file, settled_until)
     except (pa.ArrowException, OSError, KeyError, ValueError, msgspec.ValidationError) as error:
         raise ArchiveError(
-            f"{path} can't be gone on with: {error}; remove it and load anew"
+            f"the load can't be resumed from {path}: {error}; remove the file and load again"
         ) from error
     _check_same(path, load, request)
     return replace(
@@ -216,7 +216,7 @@ def _check_same(path: Path, load: Load, request: LoadRequest) -> None:
         chosen = [f"{name} {', '.join(ids)}" for name, ids in first.filters.allowed().items()]
         raise ArchiveError(
             f"{path} is part of a load of {' and '.join(chosen) or 'all accounts'}; give the same "
-            "filters to go on with it, or remove it and load anew"
+            "filters to resume it, or remove the file and load again"
         )
     kept: Any = load.interval
     given = (request.start, None if request.is_until_now else request.end)
@@ -226,8 +226,8 @@ def _check_same(path: Path, load: Load, request: LoadRequest) -> None:
     )
     if asked != kept:
         raise ArchiveError(
-            f"{path} is part of a load of {range_text(*kept)}, not of {range_text(*asked)}; leave "
-            "start and end away to go on with it, or remove it and load anew"
+            f"{path} is part of a load of {range_text(*kept)}, not of {range_text(*asked)}; omit "
+            "start and end to resume it, or remove the file and load again"
         )
 
 
