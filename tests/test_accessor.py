@@ -8,9 +8,9 @@ import pytest
 import balance_analysis as ba
 from balance_analysis.accessor import METHODS
 from balance_analysis.assets import note_assets
-from balance_analysis.known import note_known
-from balance_analysis.schema import ATTRS_KEY, from_microseconds
 from tests.analysis.tables import START, table_of
+from tests.columns import ATTRS_KEY, note_known
+from tests.moments import from_microseconds
 
 TABLE = table_of(
     [

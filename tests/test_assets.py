@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.assets import Asset, Assets, read_assets
+from balance_analysis import Asset, Assets, read_assets
 
 USD, GOV = "e4" * 32, "7c" * 32
 SOURCE = {

@@ -14,7 +14,7 @@ import pytest
 import requests
 
 import balance_analysis as ba
-from balance_analysis.demo import run_demo, sample_assets, sample_data, serve_sample
+from balance_analysis import demo
 from sample_data.segments import main as make_segments
 from tests.cli.running import run
 
@@ -22,7 +22,7 @@ from tests.cli.running import run
 @pytest.fixture(scope="module")
 def result(tmp_path_factory):
     said = []
-    made = run_demo(tmp_path_factory.mktemp("demo") / "out", say=said.append)
+    made = demo.run_demo(tmp_path_factory.mktemp("demo") / "out", say=said.append)
     assert len(said) == 5
     return made
 
@@ -30,7 +30,7 @@ def result(tmp_path_factory):
 def test_a_second_demo_finds_its_archive_and_nothing_new(result, tmp_path_factory):
     said, out = [], tmp_path_factory.mktemp("demo") / "out"
     shutil.copytree(result.files[0].parent, out)
-    again = run_demo(out, say=said.append)
+    again = demo.run_demo(out, say=said.append)
     assert again.table.equals(result.table)
     assert "Exported 0 balance changes" in said[1]
 
@@ -41,10 +41,10 @@ def test_the_archive_is_complete(result):
 
 
 def test_the_archive_holds_the_sample(result):
-    sample = ba.read_parquet(sample_data() / "changes.parquet")
+    sample = ba.read_parquet(demo.sample_data() / "changes.parquet")
     for table in (result.table, ba.read_parquet(result.files[0])):
         assert table.equals(sample)
-    limits = ba.read_network_limits(sample_data() / "network_limits.json")
+    limits = ba.read_network_limits(demo.sample_data() / "network_limits.json")
     written = ba.read_network_limits(result.files[1])
     assert written == result.limits
     assert (written.extra, written.block_height) == (limits.extra, limits.block_height)
@@ -62,7 +62,7 @@ def test_a_few_segments_are_imported_and_agree_with_their_ledger(result):
 def test_the_segments_are_those_of_the_sample(tmp_path):
     make_segments(tmp_path)
     made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    kept = {path.name: path for path in (sample_data() / "segments").iterdir()}
+    kept = {path.name: path for path in (demo.sample_data() / "segments").iterdir()}
     assert made.keys() == kept.keys()
     for name, path in kept.items():
         with zipfile.ZipFile(path) as old, zipfile.ZipFile(tmp_path / name) as new:
@@ -72,12 +72,12 @@ def test_the_segments_are_those_of_the_sample(tmp_path):
 
 
 def test_the_assets_beside_it_are_those_of_the_archive(result):
-    assert ba.read_assets(result.files[2]) == sample_assets()
+    assert ba.read_assets(result.files[2]) == demo.sample_assets()
 
 
 def test_there_is_a_picture_of_every_asset(result):
     pictures = result.files[3:]
-    assert len(pictures) == len(sample_assets())
+    assert len(pictures) == len(demo.sample_assets())
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
 
 
@@ -86,7 +86,7 @@ def test_the_server_is_gone_when_its_block_is_interrupted():
     urls = []
 
     def interrupted():
-        with serve_sample() as url:
+        with demo.serve_sample() as url:
             urls.append(f"{url}/api/v2/network/limits")
             assert requests.get(urls[0], timeout=5).ok
             raise KeyboardInterrupt

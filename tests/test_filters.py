@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis.filters import FilterKeywords, Filters, make_filters
-from balance_analysis.schema import ACCOUNT_TYPES
 
 ID = "ab" * 32
 
@@ -30,7 +29,7 @@ def kept(filters):
 
 some_filters = st.builds(
     lambda asset, parties, markets, types: Filters(
-        asset, ids(parties), ids(markets, 1000), ACCOUNT_TYPES[:types]
+        asset, ids(parties), ids(markets, 1000), ba.ACCOUNT_TYPES[:types]
     ),
     st.sampled_from([None, "asset"]),
     st.integers(0, 130),
@@ -156,7 +155,7 @@ def test_parts_ask_for_every_account_once(filters):
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 4))
 def test_halving_ends_at_single_values(parties, markets, types):
-    waiting, singles = [Filters(None, ids(parties), ids(markets), ACCOUNT_TYPES[:types])], []
+    waiting, singles = [Filters(None, ids(parties), ids(markets), ba.ACCOUNT_TYPES[:types])], []
     while waiting:
         one = waiting.pop()
         halves = one.halves()

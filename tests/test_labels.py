@@ -6,8 +6,7 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from balance_analysis import assets, labels, text
-from balance_analysis.demo import sample_data
+from balance_analysis import assets, demo, labels, text
 from balance_analysis.text import type_label
 
 PARTY = "c2071f9874933829eb432b1af0d776b5d49d5d4a7feefffa7d1e9642d9d5ed19"
@@ -27,7 +26,7 @@ def test_an_account_shows_type_party_and_market_if_it_has_one_beside_its_row():
 
 
 def test_each_row_of_a_table_has_the_label_of_its_account_and_no_other_has_it():
-    table = ba.read_parquet(sample_data() / "changes.parquet").head(20_000)
+    table = ba.read_parquet(demo.sample_data() / "changes.parquet").head(20_000)
     table = table[table["asset_id"] == table["asset_id"].iloc[0]]
     names = ba.account_labels(table)
     keys = [table[name] for name in ba.ACCOUNT_KEY]
@@ -36,7 +35,7 @@ def test_each_row_of_a_table_has_the_label_of_its_account_and_no_other_has_it():
 
 
 def test_the_header_of_a_wide_series_has_labels_and_an_empty_table_none():
-    table = ba.read_parquet(sample_data() / "changes.parquet").head(100)
+    table = ba.read_parquet(demo.sample_data() / "changes.parquet").head(100)
     wide = ba.balance_series(table, freq="1D")
     assert ba.account_labels(wide.columns.to_frame()).index.equals(wide.columns)
     assert ba.account_labels(table[:0]).empty

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import balance_analysis.merge as merging
 from balance_analysis.frame import to_frame
 from balance_analysis.merge import merge, sort_parts
-from balance_analysis.schema import ARROW_SCHEMA
 from tests.analysis.tables import arrow_of, rows
+from tests.columns import ARROW_SCHEMA
 
 MANY = 20_000
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.demo import sample_data
+from balance_analysis import demo
 from balance_analysis.schema import from_microseconds, to_bounds, to_microseconds
 
 NOW = dt.datetime(2026, 3, 29, 12, tzinfo=dt.UTC)
@@ -32,7 +32,7 @@ def test_both_ends_of_an_interval_count_from_one_now():
 
 
 def test_a_week_until_now_has_seven_days():
-    table = ba.read_parquet(sample_data() / "changes.parquet").head(50)
+    table = ba.read_parquet(demo.sample_data() / "changes.parquet").head(50)
     assert len(ba.balance_series(table, freq="1D", start="7d", end="now")) == 7
 
 

@@ -14,7 +14,7 @@ import cloudpickle
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.demo import sample_archive, sample_data, serve_sample
+from balance_analysis import demo
 
 ROOT = Path(__file__).parents[1]
 SHOWN = [ROOT / "README.md", *sorted((ROOT / "notebooks").glob("*.ipynb"))]
@@ -92,7 +92,7 @@ def test_a_program_that_only_loads_sees_what_is_not_known_and_has_the_methods_of
         "    table = ba.load_balance_changes(client, start='2023-04-29', end='2023-05-02')\n"
         "print(len(table.balances.at('2023-04-30')), 'matplotlib' in sys.modules)"
     )
-    with serve_sample() as url:
+    with demo.serve_sample() as url:
         done = subprocess.run([sys.executable, "-c", code, url], capture_output=True, text=True)
     accounts, *drew = done.stdout.split()
     assert int(accounts) > 0
@@ -107,8 +107,8 @@ def test_a_command_imports_only_what_it_needs(command, tmp_path):
         "try: app(sys.argv[1:])\n"
         "finally: print(*sys.modules)"
     )
-    with serve_sample() as node, sample_archive() as archive:
-        sample = sample_data() / "changes.parquet"
+    with demo.serve_sample() as node, demo.sample_archive() as archive:
+        sample = demo.sample_data() / "changes.parquet"
         words = command.format(node=node, folder=tmp_path, sample=sample, archive=archive.uri)
         done = subprocess.run(
             [sys.executable, "-c", code, *words.split()], capture_output=True, text=True
@@ -135,7 +135,7 @@ def test_a_function_that_names_the_package_can_be_sent_to_a_worker():
 
 
 def test_the_account_key_stands_wherever_pandas_takes_columns():
-    table = ba.read_parquet(sample_data() / "changes.parquet").head(2000)
+    table = ba.read_parquet(demo.sample_data() / "changes.parquet").head(2000)
     accounts = table.drop_duplicates(ba.ACCOUNT_KEY)[ba.ACCOUNT_KEY]
     assert table.groupby(ba.ACCOUNT_KEY, observed=True).ngroups == len(accounts)
     assert len(table.merge(accounts, on=ba.ACCOUNT_KEY)) == len(table)

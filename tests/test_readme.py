@@ -20,8 +20,8 @@ import requests
 from typer.testing import CliRunner
 
 import balance_analysis as ba
+from balance_analysis import demo
 from balance_analysis.cli import EXIT_CODES, INTERRUPTED, app
-from balance_analysis.demo import sample_assets, sample_data, serve_sample
 from tests.cli.running import run
 
 ROOT = Path(__file__).parents[1]
@@ -71,9 +71,9 @@ def test_the_command_line_quickstart_runs(tmp_path, monkeypatch):
     (_, _, served, script) = blocks("sh")
     assert served.strip() == "balance-analysis serve --demo"  # which test_serve_command.py runs
     (tmp_path / "demo").mkdir()
-    shutil.copy(sample_data() / "assets.toml", tmp_path / "demo")
+    shutil.copy(demo.sample_data() / "assets.toml", tmp_path / "demo")
     monkeypatch.chdir(tmp_path)
-    with serve_sample() as url:
+    with demo.serve_sample() as url:
         for line in script.replace("http://127.0.0.1:3008", url).splitlines():
             words = shlex.split(line, comments=True)
             if words[:1] == ["export"]:
@@ -102,7 +102,7 @@ def test_what_the_quickstarts_write_into_a_clone_is_ignored():
 
 def test_what_is_asked_of_a_served_archive_is_answered():
     (asked,) = re.findall(r"curl 'http://127\.0\.0\.1:3008(.*)'", NOTEBOOKS)
-    with serve_sample() as url:
+    with demo.serve_sample() as url:
         answer = requests.get(url + asked, timeout=10).json()
     assert len(answer["balances"]["edges"]) == 5
 
@@ -163,7 +163,9 @@ PANDAS = re.findall(r"^\| `(.+?)` \| (fails|rounds) \| (.+) \|$", README, re.MUL
 def names(tmp_path_factory):
     """What stands in the quickstart, in a folder of its own."""
     folder = tmp_path_factory.mktemp("pandas")
-    table = ba.read_parquet(sample_data() / "changes.parquet", assets=sample_assets())[::12]
+    table = ba.read_parquet(demo.sample_data() / "changes.parquet", assets=demo.sample_assets())[
+        ::12
+    ]
     ba.write_parquet(table, folder / "changes.parquet")
     with contextlib.chdir(folder):
         yield {

@@ -7,9 +7,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from balance_analysis import ACCOUNT_KEY
 from balance_analysis.rows import account_numbers, canonical, has_repeats, stable_order
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
 from tests.analysis.tables import arrow_of, rows
+from tests.columns import ARROW_SCHEMA, COLUMNS
 
 
 def tuples(table):

@@ -8,10 +8,10 @@ import matplotlib.pyplot as plt
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.demo import sample_archive, sample_data, serve_sample
+from balance_analysis import demo
 
 URL = "http://127.0.0.1:1"
-FILE = sample_data() / "changes.parquet"
+FILE = demo.sample_data() / "changes.parquet"
 TABLE = ba.read_parquet(FILE).head(50)
 REST = {
     "accounts": TABLE,
@@ -64,12 +64,12 @@ def test_what_is_no_table_is_told(function, rest, wrong, tmp_path, monkeypatch):
 
 
 def test_the_path_of_an_archive_is_an_archive(tmp_path):
-    with sample_archive() as archive:
+    with demo.sample_archive() as archive:
         ba.write_report(archive.uri, tmp_path / "r.html", largest=0)
         assert ba.plot_coverage(archive.uri).has_data()
         assert len(ba.cluster.totals(archive.uri, by="asset_id")) > 0
     plt.close("all")
-    with serve_sample() as url, ba.Client(url) as client:
+    with demo.serve_sample() as url, ba.Client(url) as client:
         ba.export(client, tmp_path / "a", end="2023-04-03")
     assert len(ba.Archive(tmp_path / "a").read()) > 0
 

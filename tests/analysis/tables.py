@@ -10,9 +10,11 @@ import pandas as pd
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_frame
-from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, from_microseconds
+from balance_analysis import ACCOUNT_KEY
+from balance_analysis.frame import to_frame
 from tests.analysis.oracle import Calendar, Days, Fixed, Grid
+from tests.columns import BALANCE_DTYPE, COLUMNS, TIMESTAMP_DTYPE
+from tests.moments import from_microseconds
 
 START = 1_680_000_000_000_000
 LARGEST = 10**38 - 1

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.schema import ACCOUNT_KEY, EXTERNAL
 from tests.analysis.oracle import Account, half_even
 from tests.analysis.tables import (
     GENERAL,
@@ -20,9 +19,10 @@ from tests.analysis.tables import (
     records,
     table_of,
 )
+from tests.columns import EXTERNAL
 
 DRAWDOWN_DTYPES = {
-    **expected_dtypes(ACCOUNT_KEY, times=["timestamp"], amounts=["balance", "peak"]),
+    **expected_dtypes(ba.ACCOUNT_KEY, times=["timestamp"], amounts=["balance", "peak"]),
     **expected_dtypes((), times=["peak_at"], amounts=["depth"]),
 }
 

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis.analysis.balances import balance_at
-from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, empty_table
-from balance_analysis.schema import ACCOUNT_KEY, EXTERNAL, from_microseconds
+from balance_analysis import ACCOUNT_KEY, balance_at
 from tests.analysis import oracle, tables
 from tests.analysis.tables import (
     DAY,
@@ -29,6 +27,8 @@ from tests.analysis.tables import (
     signed,
     table_of,
 )
+from tests.columns import BALANCE_DTYPE, EXTERNAL, TIMESTAMP_DTYPE, empty_table
+from tests.moments import from_microseconds
 
 
 def states(frame):

@@ -11,7 +11,6 @@ import pytest
 import balance_analysis as ba
 from balance_analysis.analysis import steps
 from balance_analysis.frame import to_frame
-from balance_analysis.schema import ACCOUNT_KEY
 from tests.analysis.tables import LARGEST, START, arrow_of, instant, opening_frame, records
 
 SIZES = {"p0": 1900, "p1": 1900, "p2": 10, "p3": 4400, "p4": 2500, "p5": 1, "p6": 3750}
@@ -88,21 +87,21 @@ def test_rows_in_any_order_are_the_same_table(table):
         lambda table, opening: ba.ohlc(table, "300us", **BOUNDS, opening=opening),
         lambda table, opening: ba.drawdown(table, opening=opening),
         lambda table, opening: ba.totals(
-            table, by=ACCOUNT_KEY, freq="300us", **BOUNDS, opening=opening
+            table, by=ba.ACCOUNT_KEY, freq="300us", **BOUNDS, opening=opening
         ),
         lambda table, opening: ba.summarize_accounts(table, **BOUNDS, opening=opening),
         lambda table, opening: ba.active_accounts(
-            table, "300us", by=ACCOUNT_KEY, **BOUNDS, opening=opening
+            table, "300us", by=ba.ACCOUNT_KEY, **BOUNDS, opening=opening
         ),
     ],
 )
 def test_an_account_is_the_same_alone_and_among_many(table, opening, function):
-    whole = function(table, opening).astype(dict.fromkeys(ACCOUNT_KEY, "str"))
+    whole = function(table, opening).astype(dict.fromkeys(ba.ACCOUNT_KEY, "str"))
     alone = [
         function(table[table["party_id"] == party], opening[opening["party_id"] == party])
         for party in [*SIZES, "p7", "p8"]
     ]
-    parts = [part.astype(dict.fromkeys(ACCOUNT_KEY, "str")) for part in alone]
+    parts = [part.astype(dict.fromkeys(ba.ACCOUNT_KEY, "str")) for part in alone]
     pd.testing.assert_frame_equal(whole, pd.concat(parts, ignore_index=True))
 
 

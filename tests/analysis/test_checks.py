@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.analysis.checks import check_table, to_table
-from balance_analysis.errors import CheckError
-from balance_analysis.frame import BALANCE_DTYPE
-from balance_analysis.schema import ACCOUNT_KEY
+from balance_analysis import ACCOUNT_KEY, CheckError, check_table, to_table
 from tests.analysis.tables import LARGEST, START, rows, rows_of, table_of
+from tests.columns import BALANCE_DTYPE
 
 GENERAL = ("VOTE", "ACCOUNT_TYPE_GENERAL", "a1", "")
 OTHER = ("VOTE", "ACCOUNT_TYPE_GENERAL", "b2", "m1")

@@ -8,9 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.frame import empty_table
-from balance_analysis.known import note_known
-from balance_analysis.schema import ACCOUNT_KEY
 from tests.analysis import oracle
 from tests.analysis.tables import (
     DAY,
@@ -31,14 +28,15 @@ from tests.analysis.tables import (
     rows,
     table_of,
 )
+from tests.columns import empty_table, note_known
 
 MOVER_DTYPES = expected_dtypes(
-    ACCOUNT_KEY,
+    ba.ACCOUNT_KEY,
     amounts=["opening", "closing", "net", "inflow", "outflow"],
     counts=["changes"],
 )
 
-groupings = st.sets(st.sampled_from(ACCOUNT_KEY[1:])).flatmap(
+groupings = st.sets(st.sampled_from(ba.ACCOUNT_KEY[1:])).flatmap(
     lambda names: st.permutations(["asset_id", *sorted(names)])
 )
 positive = st.integers(0, 3) | odd

@@ -8,8 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, empty_table
-from balance_analysis.schema import ACCOUNT_KEY, EXTERNAL
 from tests.analysis import oracle
 from tests.analysis.tables import (
     GENERAL,
@@ -28,14 +26,15 @@ from tests.analysis.tables import (
     table_of,
     times,
 )
+from tests.columns import BALANCE_DTYPE, EXTERNAL, TIMESTAMP_DTYPE, empty_table
 
 MOVE_DTYPES = {
     **expected_dtypes(["asset_id"], times=["timestamp"], amounts=["move", "known", "first"]),
     **expected_dtypes((), counts=["rows", "first_rows"]),
 }
-MOVED_DTYPES = expected_dtypes(ACCOUNT_KEY, times=["timestamp"], amounts=["balance", "delta"])
+MOVED_DTYPES = expected_dtypes(ba.ACCOUNT_KEY, times=["timestamp"], amounts=["balance", "delta"])
 DIFFERENCE_DTYPES = expected_dtypes(
-    ACCOUNT_KEY, times=["timestamp"], amounts=["delta", "net", "difference"]
+    ba.ACCOUNT_KEY, times=["timestamp"], amounts=["delta", "net", "difference"]
 )
 OUTSIDE = ("VOTE", EXTERNAL, "network", "")
 
@@ -60,7 +59,7 @@ def report_records(*args, **options):
 
 def flow_frame(entries):
     """Return a list of (account, microseconds, net) as a frame of flows."""
-    keys = pd.DataFrame([key for key, _, _ in entries], columns=ACCOUNT_KEY, dtype="str")
+    keys = pd.DataFrame([key for key, _, _ in entries], columns=ba.ACCOUNT_KEY, dtype="str")
     moments = pd.array([instant(time) for _, time, _ in entries], dtype=TIMESTAMP_DTYPE)
     nets = pd.array([net for _, _, net in entries], dtype=BALANCE_DTYPE)
     return keys.assign(timestamp=moments, net=nets)

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis.known import note_known
 from balance_analysis.row_counts import note_rows
-from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
 from tests.analysis.tables import (
     DAY,
     GENERAL,
@@ -36,6 +35,7 @@ from tests.analysis.tables import (
     table_of,
 )
 from tests.analysis.test_gaps import BY, cases
+from tests.columns import ATTRS_KEY
 
 A_WEEK = ((START, START + 7 * DAY),)
 ROWS = [(*key, START + day * DAY, 5 + day) for key in (GENERAL, MARGIN, OTHER) for day in range(6)]
@@ -353,7 +353,7 @@ def test_equal_tables_note_the_same_whatever_the_order_of_categories():
     notes = set()
     for order in (1, -1):
         table = table_of(ROWS)
-        for name in ACCOUNT_KEY:
+        for name in ba.ACCOUNT_KEY:
             ids = table[name].cat.categories[::order]
             table[name] = table[name].cat.set_categories(["unused", *ids])
         note_rows(table)

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 
 import balance_analysis as ba
-from balance_analysis.schema import EXTERNAL
 from tests.analysis.tables import (
     DAY,
     GENERAL,
@@ -24,6 +23,7 @@ from tests.analysis.tables import (
     split,
     table_of,
 )
+from tests.columns import EXTERNAL
 
 
 def delta_records(*args, **options):

@@ -11,9 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.errors import CheckError
-from balance_analysis.frame import empty_table
-from balance_analysis.schema import ACCOUNT_KEY
 from tests.analysis import oracle
 from tests.analysis.oracle import Fixed, Grid
 from tests.analysis.tables import (
@@ -43,6 +40,7 @@ from tests.analysis.tables import (
     split,
     table_of,
 )
+from tests.columns import empty_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +62,7 @@ class Case:
     dtypes: dict[str, Any]
     amounts: Any = signed
     grids: str = "points"
-    by: list[str] = field(default_factory=lambda: ACCOUNT_KEY)
+    by: list[str] = field(default_factory=lambda: ba.ACCOUNT_KEY)
 
     def call(self, table, grid=None, opening=None):
         options = {} if grid is None or self.grids == "none" else asked(grid)
@@ -84,7 +82,7 @@ def at_points(function):
 
 
 def key_dtypes(**columns):
-    return expected_dtypes(ACCOUNT_KEY, **columns)
+    return expected_dtypes(ba.ACCOUNT_KEY, **columns)
 
 
 SHARES = key_dtypes(times=["timestamp"], amounts=["balance"], floats=["share"])
@@ -105,7 +103,7 @@ CASES = {
     ),
     "flows": Case(
         ba.flows,
-        lambda rows, opening, grid: oracle.flows(rows, opening, grid, ACCOUNT_KEY),
+        lambda rows, opening, grid: oracle.flows(rows, opening, grid, ba.ACCOUNT_KEY),
         key_dtypes(**PERIOD, **FLOWS),
         grids="periods",
     ),
@@ -290,9 +288,9 @@ def test_a_start_that_is_not_before_the_end_is_refused(name):
 def test_what_contradicts_itself_is_refused(name):
     grid = () if name in OTHERS else (Grid(Fixed(5)),)
     table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 5, 6)])
-    with pytest.raises(CheckError, match="conflicting"):
+    with pytest.raises(ba.CheckError, match="conflicting"):
         EVERY[name](pd.concat([table, table_of([(*GENERAL, START, 6)])]), *grid)
-    with pytest.raises(CheckError, match=r"opening has 5 .*'a1'"):
+    with pytest.raises(ba.CheckError, match=r"opening has 5 .*'a1'"):
         EVERY[name](table, *grid, opening=opening_frame({GENERAL: (5, START + 2)}))
 
 
@@ -307,7 +305,7 @@ def test_what_contradicts_itself_is_refused(name):
 )
 def test_an_opening_that_no_row_confirms_is_refused(opening):
     table = table_of([(*GENERAL, START, 5), (*OTHER, START + 8, 6)])
-    with pytest.raises(CheckError):
+    with pytest.raises(ba.CheckError):
         ba.balance_series(table, opening=opening_frame(opening))
 
 
@@ -323,7 +321,7 @@ def test_an_opening_as_old_as_the_first_row_says_nothing_about_what_was_before()
     assert found["delta"].isna().tolist() == [True]
 
 
-@pytest.mark.parametrize("column", [*ACCOUNT_KEY, "timestamp", "balance"])
+@pytest.mark.parametrize("column", [*ba.ACCOUNT_KEY, "timestamp", "balance"])
 @pytest.mark.parametrize("row", [0, 1, 2])
 def test_a_row_that_lacks_a_value_is_refused(row, column):
     table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 1, 6), (*OTHER, START, 7)])
@@ -363,7 +361,7 @@ def test_groups_by_what_names_nothing_are_refused():
         ba.flows(empty_table(), by=5)
 
 
-groupings = st.sets(st.sampled_from(ACCOUNT_KEY[1:])).flatmap(
+groupings = st.sets(st.sampled_from(ba.ACCOUNT_KEY[1:])).flatmap(
     lambda names: st.permutations(["asset_id", *sorted(names)])
 )
 GROUPED = {

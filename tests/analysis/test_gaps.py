@@ -9,9 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.demo import sample_data
-from balance_analysis.known import known_of, note_known
-from balance_analysis.schema import ATTRS_KEY
+from balance_analysis import demo
 from balance_analysis.spans import joined
 from tests.analysis import oracle
 from tests.analysis.tables import (
@@ -28,6 +26,7 @@ from tests.analysis.tables import (
     records,
     table_of,
 )
+from tests.columns import ATTRS_KEY, known_of, note_known
 
 POINTS = range(START - 3, START + 17)
 EDGES = st.integers(START - 2, START + 15)
@@ -353,7 +352,7 @@ def test_known_intervals_that_are_none_are_refused(known):
 
 
 def test_averages_most_of_which_are_unknown_say_once_why_and_what_helps(caplog):
-    table = ba.read_parquet(sample_data() / "changes.parquet")
+    table = ba.read_parquet(demo.sample_data() / "changes.parquet")
     assert ba.time_weighted_average(table, freq="MS")["average"].isna().all()
     (record,) = caplog.records
     assert "686 of 686 averages are unknown" in record.getMessage()

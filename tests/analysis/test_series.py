@@ -6,8 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.frame import BALANCE_DTYPE, empty_table
-from balance_analysis.schema import ACCOUNT_KEY
 from tests.analysis import oracle
 from tests.analysis.oracle import Grid
 from tests.analysis.tables import (
@@ -26,12 +24,13 @@ from tests.analysis.tables import (
     signed,
     table_of,
 )
+from tests.columns import BALANCE_DTYPE, empty_table
 
 
 def cells(wide):
     """Return a wide series as {(account, time): balance}."""
     assert wide.index.name == "timestamp"
-    assert list(wide.columns.names) == ACCOUNT_KEY
+    assert list(wide.columns.names) == ba.ACCOUNT_KEY
     return {
         (*account, moment(time)): None if pd.isna(value) else int(value)
         for account, column in wide.items()

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis.analysis.summary import summarize_accounts
-from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, empty_table
-from balance_analysis.schema import ACCOUNT_KEY, EXTERNAL
+from balance_analysis import ACCOUNT_KEY, summarize_accounts
 from tests.analysis import oracle
 from tests.analysis.oracle import Grid
 from tests.analysis.tables import (
@@ -31,6 +29,7 @@ from tests.analysis.tables import (
     signed,
     table_of,
 )
+from tests.columns import BALANCE_DTYPE, EXTERNAL, TIMESTAMP_DTYPE, empty_table
 
 MOMENTS = ("first_seen", "last_seen", "minimum_at", "maximum_at", "drawdown_at")
 AMOUNTS = ("opening", "closing", "minimum", "maximum", "inflow", "outflow", "net", "average")

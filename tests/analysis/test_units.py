@@ -11,14 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.analysis.balances import balance_series
-from balance_analysis.analysis.summary import summarize_accounts
-from balance_analysis.analysis.units import to_integers, to_units
+from balance_analysis import demo
 from balance_analysis.assets import note_assets
-from balance_analysis.demo import sample_archive
-from balance_analysis.frame import BALANCE_DTYPE, empty_table
-from balance_analysis.schema import ATTRS_KEY
 from tests.analysis.tables import LARGEST, START, rows, table_of
+from tests.columns import ATTRS_KEY, BALANCE_DTYPE, empty_table
 
 HOUR = 3_600_000_000
 DECIMALS = {"VOTE": 0, "ea43": 18}
@@ -31,7 +27,7 @@ def frame_of(amounts, asset="ea43"):
 @given(st.integers(-LARGEST, LARGEST), st.integers(0, 40))
 def test_an_amount_is_the_nearest_float_to_the_exact_quotient(amount, decimals):
     exact = Fraction(amount, 10**decimals)
-    found = to_units(frame_of([amount]), {"ea43": decimals})["balance"].iloc[0]
+    found = ba.to_units(frame_of([amount]), {"ea43": decimals})["balance"].iloc[0]
     distance = abs(Fraction(found) - exact)
     for neighbour in (np.nextafter(found, -np.inf), np.nextafter(found, np.inf)):
         assert distance <= abs(Fraction(float(neighbour)) - exact)
@@ -44,16 +40,16 @@ def test_each_asset_has_its_own_decimals(rows):
         int(balance) / 10 ** DECIMALS[asset]
         for asset, balance in zip(table["asset_id"], table["balance"], strict=True)
     ]
-    assert to_units(table, DECIMALS)["balance"].tolist() == expected
+    assert ba.to_units(table, DECIMALS)["balance"].tolist() == expected
 
 
 def test_an_unknown_balance_becomes_nan():
-    assert np.isnan(to_units(frame_of([None]), DECIMALS)["balance"].iloc[0])
+    assert np.isnan(ba.to_units(frame_of([None]), DECIMALS)["balance"].iloc[0])
 
 
 def test_every_amount_of_a_summary_is_converted():
     table = table_of([("ea43", "ACCOUNT_TYPE_GENERAL", "a1", "", START, 15 * 10**17)])
-    found = to_units(summarize_accounts(table, start="2023-03-29"), DECIMALS)
+    found = ba.to_units(ba.summarize_accounts(table, start="2023-03-29"), DECIMALS)
     amounts = ["opening", "closing", "minimum", "maximum", "inflow", "outflow", "net"]
     assert found[amounts].to_numpy().tolist() == [[1.5, 1.5, 1.5, 1.5, 0.0, 0.0, 0.0]]
     assert found["rows"].dtype == "int64"
@@ -61,11 +57,11 @@ def test_every_amount_of_a_summary_is_converted():
 
 def test_an_asset_without_decimals_is_named():
     with pytest.raises(ValueError, match="decimals the assets ea43 have"):
-        to_units(frame_of([5]), {"VOTE": 0})
+        ba.to_units(frame_of([5]), {"VOTE": 0})
 
 
 def test_no_rows_need_no_decimals():
-    found = to_units(empty_table(), {})
+    found = ba.to_units(empty_table(), {})
     assert found.empty
     assert found["balance"].dtype == "float64"
 
@@ -78,31 +74,31 @@ def test_balances_of_other_kinds_are_converted_too(kind):
         "int64": [10**18],
     }[kind]
     data = pd.DataFrame({"asset_id": "ea43", "balance": balance, "rows": [3]})
-    found = to_units(data, {"ea43": 18})
+    found = ba.to_units(data, {"ea43": 18})
     assert found["balance"].tolist() == [1.0 if kind == "int64" else 100.0]
     assert found["rows"].tolist() == [3]
 
 
 def test_a_frame_without_amounts_is_refused():
     with pytest.raises(TypeError, match="no column of amounts"):
-        to_units(pd.DataFrame({"asset_id": ["ea43"], "rows": [3]}), {"ea43": 18})
+        ba.to_units(pd.DataFrame({"asset_id": ["ea43"], "rows": [3]}), {"ea43": 18})
 
 
 def test_a_series_in_a_wide_layout_is_converted_column_by_column():
     table = table_of([(asset, "T", "p", "", START, 10**18) for asset in DECIMALS])
-    found = to_units(balance_series(table, freq="1D"), DECIMALS)
+    found = ba.to_units(ba.balance_series(table, freq="1D"), DECIMALS)
     assert found.iloc[-1].tolist() == [1e18, 1.0]
 
 
 def test_decimals_come_from_a_file(tmp_path):
     (tmp_path / "b.toml").write_text("VOTE = 0\n[ea43]\nsymbol = 'E'\ndecimals = 18\n")
-    found = to_units(frame_of([10**18]), tmp_path / "b.toml")
+    found = ba.to_units(frame_of([10**18]), tmp_path / "b.toml")
     assert found["balance"].tolist() == [1.0]
 
 
 def test_decimals_of_numpy_are_as_good():
     decimals = pd.Series({"ea43": 18})
-    assert to_units(frame_of([10**18]), dict(decimals.items()))["balance"].tolist() == [1.0]
+    assert ba.to_units(frame_of([10**18]), dict(decimals.items()))["balance"].tolist() == [1.0]
 
 
 TABLE = table_of(
@@ -144,7 +140,7 @@ def test_every_function_of_a_table_that_returns_amounts_takes_units():
 def test_units_are_the_exact_amounts_divided_once(name):
     function, asked = getattr(ba, name), ASKED[name]
     exact, found = function(TABLE, **asked), function(TABLE, **asked, units=DECIMALS)
-    pd.testing.assert_frame_equal(found, to_units(exact, DECIMALS))
+    pd.testing.assert_frame_equal(found, ba.to_units(exact, DECIMALS))
     assert list(found.columns) == list(exact.columns)
     amounts = [dtype for dtype in exact.dtypes if dtype == BALANCE_DTYPE]
     assert amounts
@@ -158,31 +154,31 @@ def test_true_stands_for_the_tables_own_assets():
     table.attrs[ATTRS_KEY] = note_assets({}, DECIMALS)
     found = ba.balance_at(table, "2024-01-01", units=True)
     assert found["balance"].tolist() == [3e18, 2e18, 3.0, 2.0]
-    assert to_units(ba.balance_at(table, "2024-01-01"))["balance"].equals(found["balance"])
+    assert ba.to_units(ba.balance_at(table, "2024-01-01"))["balance"].equals(found["balance"])
     assert table.balances.totals(units=False)["total"].dtype == BALANCE_DTYPE
 
 
 def test_an_archive_knows_its_own_units():
-    with sample_archive() as archive:
+    with demo.sample_archive() as archive:
         exact = archive.balance_at("2023-04-12")
         found = archive.balance_at("2023-04-12", units=True)
         opening = archive.opening_balances(at="2023-04-12", units=True)
-        assert found.equals(to_units(exact, archive.assets()))
+        assert found.equals(ba.to_units(exact, archive.assets()))
         assert opening["balance"].dtype == "float64"
 
 
 @given(rows)
 def test_integers_are_the_exact_amounts_and_their_sum_is_python_s(rows):
     table = table_of(rows)
-    exact = to_integers(table)["balance"]
+    exact = ba.to_integers(table)["balance"]
     assert exact.tolist() == [int(balance) for balance in table["balance"]]
     assert exact.sum() == sum(int(balance) for balance in table["balance"])
     assert exact.dtype == object
 
 
 def test_integers_of_a_wide_series_are_missing_where_the_balance_is_unknown():
-    wide = balance_series(TABLE, freq="1h", start="2023-03-01")
-    exact = to_integers(wide)
+    wide = ba.balance_series(TABLE, freq="1h", start="2023-03-01")
+    exact = ba.to_integers(wide)
     assert exact.columns.equals(wide.columns)
     assert exact.isna().equals(wide.isna())
     assert [*exact.iloc[-1]] == [*map(int, wide.iloc[-1])]

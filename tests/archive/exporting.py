@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from balance_analysis import Archive, Client, export, load_balance_changes
 from balance_analysis.archive.coverage import from_json, with_checksum
-from balance_analysis.schema import from_microseconds, to_microseconds
 from tests.loopback import LoopbackNode, random_history
+from tests.moments import from_microseconds, to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table
 
 if TYPE_CHECKING:

@@ -10,12 +10,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
+from balance_analysis import demo
 from balance_analysis.archive import accounts
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.layout import Partition
 from balance_analysis.archive.scan import Scan
-from balance_analysis.demo import sample_data
-from balance_analysis.errors import ArchiveError, IncompleteError
 from balance_analysis.frame import to_arrow, to_frame
 from tests.cluster.archives import archive_of
 
@@ -27,7 +26,7 @@ PARTS = st.sampled_from([(0, 0), (0, 0.4), (0.3, 0.6), (0.6, 1), (0, 1)])
 @pytest.fixture(scope="module")
 def sample():
     """The sample data, as of three months."""
-    table = ba.read_parquet(sample_data() / "changes.parquet")
+    table = ba.read_parquet(demo.sample_data() / "changes.parquet")
     begin = table["timestamp"].min()
     return table.assign(timestamp=begin + (table["timestamp"] - begin) * 3)
 
@@ -70,8 +69,8 @@ def test_accounts_are_those_of_the_rows_with_what_is_known_at_the_end(
             with_checkpoints(archive)
         try:
             wanted = expected(archive, partial=partial)
-        except IncompleteError:
-            with pytest.raises(IncompleteError):
+        except ba.IncompleteError:
+            with pytest.raises(ba.IncompleteError):
                 archive.accounts(partial=partial)
             return
         found = archive.accounts(partial=partial)
@@ -161,5 +160,5 @@ def test_a_lost_checkpoint_is_told(sample):
         with_checkpoints(archive)
         for path in (archive.store.folder / "_checkpoints").iterdir():
             path.unlink()
-        with pytest.raises(ArchiveError, match=r"_checkpoints/.* can't be read"):
+        with pytest.raises(ba.ArchiveError, match=r"_checkpoints/.* can't be read"):
             archive.accounts()

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from balance_analysis import ArchiveDamagedError, ArchiveError
 from balance_analysis.archive.coverage import (
     Coverage,
     FileEntry,
@@ -20,7 +21,6 @@ from balance_analysis.archive.coverage import (
     to_json,
     with_checksum,
 )
-from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 
 LENGTH = 24
 NOTE = FileEntry(rows=3, size=900, sha256="ab" * 32, first=2, last=1_680_307_200_000_001)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from balance_analysis import Archive
+from balance_analysis import Archive, ArchiveDamagedError, ArchiveError, Client, repair
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.datafile import (
     DataFile,
@@ -23,10 +23,6 @@ from balance_analysis.archive.datafile import (
     read_footer,
 )
 from balance_analysis.archive.store import Store
-from balance_analysis.errors import ArchiveDamagedError, ArchiveError
-from balance_analysis.maintenance.repair import repair
-from balance_analysis.node.client import Client
-from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
 from balance_analysis.service.coverage import parts_of
 from balance_analysis.service.reader import Nearest, Reader
 from tests.archive.exporting import (
@@ -42,6 +38,8 @@ from tests.archive.exporting import (
     spread_history,
     state_of,
 )
+from tests.columns import ARROW_SCHEMA
+from tests.moments import from_microseconds
 
 ROWS = spread_history(7, rows=60, accounts=9)
 NOON = END - DAY - 20 * HOUR  # of 1 May, with rows of that day on both sides

@@ -21,12 +21,11 @@ from balance_analysis.archive.store import Store
 from balance_analysis.cli import app
 from balance_analysis.filters import Filters
 from balance_analysis.frame import to_arrow
-from balance_analysis.schema import NetworkLimits
 from tests.analysis.tables import table_of
 from tests.damage import damaged
 
 MOMENT = pd.Timestamp("2023-04-01", tz="UTC")
-LIMITS = NetworkLimits(
+LIMITS = ba.NetworkLimits(
     can_propose_market=True,
     can_propose_asset=True,
     propose_market_enabled=False,

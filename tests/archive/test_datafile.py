@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from balance_analysis import ACCOUNT_KEY
 from balance_analysis.archive import datafile as rowfiles
 from balance_analysis.archive.datafile import (
     FILE_ORDER,
@@ -24,7 +25,7 @@ from balance_analysis.archive.datafile import (
     read_footer,
 )
 from balance_analysis.frame import to_frame
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
+from tests.columns import ARROW_SCHEMA, COLUMNS
 from tests.loopback import histories, random_history
 from tests.node.truth import lines_of_rows, lines_of_table
 

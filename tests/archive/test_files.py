@@ -12,17 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis.errors import ArchiveError
-from balance_analysis.files.atomic import replacing
-from balance_analysis.files.parquet import (
+from balance_analysis import (
+    ArchiveError,
+    NetworkLimits,
     read_network_limits,
     read_parquet,
     write_network_limits,
     write_parquet,
 )
-from balance_analysis.frame import empty_table, to_arrow
-from balance_analysis.schema import ARROW_SCHEMA, NetworkLimits
+from balance_analysis.files.atomic import replacing
+from balance_analysis.frame import to_arrow
 from tests.analysis.tables import LARGEST, START, rows, table_of
+from tests.columns import ARROW_SCHEMA, empty_table
 
 TABLE = table_of(
     [

@@ -11,9 +11,9 @@ import sys
 
 import pytest
 
+from balance_analysis import ArchiveError, ArchiveLockedError
 from balance_analysis.archive.lock import one_writer, read_holder
 from balance_analysis.archive.store import Store
-from balance_analysis.errors import ArchiveError, ArchiveLockedError
 from tests.archive.exporting import content_of, node_of, run_export, spread_history
 
 HOLDING = """

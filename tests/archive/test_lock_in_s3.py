@@ -13,12 +13,11 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from balance_analysis import Archive
+from balance_analysis import Archive, ArchiveLockedError
 from balance_analysis.archive import lock
 from balance_analysis.archive.lock import one_writer, read_holder
 from balance_analysis.archive.store import Store
 from balance_analysis.cli import app
-from balance_analysis.errors import ArchiveLockedError
 from tests.archive.exporting import END, START, node_of, run_export, spread_history
 
 HOLDING = """

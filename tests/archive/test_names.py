@@ -9,9 +9,7 @@ import duckdb
 import pyarrow.dataset as ds
 import pytest
 
-from balance_analysis import Archive
-from balance_analysis.maintenance.repair import repair
-from balance_analysis.node.client import Client
+from balance_analysis import Archive, Client, repair
 from tests.archive.exporting import (
     DAY,
     END,

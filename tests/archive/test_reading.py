@@ -10,11 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis import Archive
-from balance_analysis.analysis.balances import balance_at, balance_series
-from balance_analysis.errors import ArchiveError, IncompleteError
-from balance_analysis.frame import empty_table, to_columns, to_frame
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, ATTRS_KEY, COLUMNS, from_microseconds
+from balance_analysis import (
+    ACCOUNT_KEY,
+    Archive,
+    ArchiveError,
+    IncompleteError,
+    balance_at,
+    balance_series,
+)
+from balance_analysis.frame import to_columns, to_frame
 from balance_analysis.text import moment_text
 from tests.archive.exporting import (
     DAY,
@@ -25,6 +29,8 @@ from tests.archive.exporting import (
     spread_history,
     state_of,
 )
+from tests.columns import ARROW_SCHEMA, ATTRS_KEY, COLUMNS, empty_table
+from tests.moments import from_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 
 START, END = 1_676_000_000_000_000, 1_684_000_000_000_000  # 2023-02-10 to 2023-05-13

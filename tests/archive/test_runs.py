@@ -8,15 +8,13 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from balance_analysis import Archive
+from balance_analysis import Archive, RequestError
 from balance_analysis.archive.runs import (
     MOST_CONFLICTS,
     RunReport,
     iter_reports,
 )
 from balance_analysis.archive.store import Store
-from balance_analysis.errors import RequestError
-from balance_analysis.schema import from_microseconds
 from tests.archive.exporting import (
     DAY,
     END,
@@ -27,6 +25,7 @@ from tests.archive.exporting import (
     state_of,
 )
 from tests.loopback import Fault
+from tests.moments import from_microseconds
 
 ROWS = spread_history(3, rows=150, accounts=12)
 

@@ -13,7 +13,6 @@ import balance_analysis as ba
 from balance_analysis.archive.snapshot import read_snapshot
 from balance_analysis.archive.sql import connect
 from balance_analysis.archive.store import Store
-from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.frame import to_frame
 from tests.archive.exporting import (
     DAY,
@@ -124,7 +123,7 @@ def test_files_that_the_coverage_does_not_name_are_not_read(folder, tmp_path):
     found = ba.Archive(copy).connect().sql("select count(*) from changes").fetchall()
     assert found == [(len(ba.Archive(copy).read(partial=True)),)]
     (name / "changes.parquet").unlink()
-    with pytest.raises(ArchiveDamagedError, match=f"lacks changes/{name.name}/changes.parquet"):
+    with pytest.raises(ba.ArchiveDamagedError, match=f"lacks changes/{name.name}/changes.parquet"):
         ba.Archive(copy).connect()
 
 

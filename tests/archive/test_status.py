@@ -23,7 +23,6 @@ from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import ArchiveSpec, write_about
 from balance_analysis.archive.runs import RunReport
 from balance_analysis.filters import Filters
-from balance_analysis.schema import from_microseconds
 from tests.archive.exporting import (
     DAY,
     END,
@@ -36,6 +35,7 @@ from tests.archive.exporting import (
     spread_history,
     state_of,
 )
+from tests.moments import from_microseconds
 
 ROWS = spread_history(5, rows=400, accounts=20)
 LATER = from_microseconds(END) + dt.timedelta(days=2, hours=3)

@@ -4,15 +4,15 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
+from balance_analysis import demo
 from balance_analysis.archive.store import Store
-from balance_analysis.demo import sample_data, serve_sample
 
 INTERVAL = {"start": "2023-04-01", "end": "2023-04-05"}
 
 
 @pytest.fixture(scope="module")
 def sample():
-    table = ba.read_parquet(sample_data() / "changes.parquet")
+    table = ba.read_parquet(demo.sample_data() / "changes.parquet")
     return table[table["timestamp"] < INTERVAL["end"]].reset_index(drop=True)
 
 
@@ -80,7 +80,7 @@ def test_only_what_an_interrupted_write_left_is_swept_up(tmp_path):
 
 
 def test_an_archive_is_filled_and_read_wherever_it_is(place, sample):
-    with serve_sample() as url, ba.Client(url) as client:
+    with demo.serve_sample() as url, ba.Client(url) as client:
         archive = ba.Archive(place)
         ba.export(client, archive, start="2023-04-01", end="2023-04-03")
         ba.export(client, archive, end=INTERVAL["end"])
@@ -93,7 +93,11 @@ def test_a_missing_bucket_is_told_and_named(address):
     address = address.replace("s3://", "s3://nowhere-")
     with pytest.raises(ba.ArchiveError, match=r"s3://nowhere-.*is no archive"):
         ba.Archive(address).coverage()
-    with serve_sample() as url, ba.Client(url) as client, pytest.raises(OSError, match="nowhere-"):
+    with (
+        demo.serve_sample() as url,
+        ba.Client(url) as client,
+        pytest.raises(OSError, match="nowhere-"),
+    ):
         ba.export(client, ba.Archive(address), **INTERVAL)
 
 

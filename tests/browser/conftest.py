@@ -16,12 +16,11 @@ from balance_analysis.archive.coverage import Interval
 from balance_analysis.archive.manifest import ArchiveSpec, write_about
 from balance_analysis.demo import sample_archive, sample_data
 from balance_analysis.filters import Filters
-from balance_analysis.report.report import write_report
-from balance_analysis.schema import to_microseconds
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
 from tests.analysis.tables import DAY, HOUR, LARGEST, START, table_of
 from tests.archive.exporting import node_of, run_export, spread_history
+from tests.moments import to_microseconds
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = "<script>alert(1)</script>"
@@ -47,7 +46,7 @@ def frozen(tmp_path_factory):
     ]
     rows.append(("f" * 64, general, party(1), "", START, LARGEST))
     path = tmp_path_factory.mktemp("report") / "report.html"
-    write_report(table_of(rows), path)
+    ba.write_report(table_of(rows), path)
     return path.as_uri()
 
 

@@ -15,13 +15,12 @@ import balance_analysis as ba
 from balance_analysis.archive.manifest import ArchiveSpec, write_about
 from balance_analysis.archive.store import Store
 from balance_analysis.filters import Filters
-from balance_analysis.known import note_known
-from balance_analysis.report.report import write_report
-from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
 from tests.analysis.tables import DAY, HOUR, LARGEST, START, table_of
 from tests.browser.conftest import BEGIN, MARKET, SCRIPT, party, settle
+from tests.columns import note_known
+from tests.moments import from_microseconds
 
 TABS = ["Holders", "Totals", "Flows", "Movers", "Account", "Coverage and limits"]
 WINDOWS = [(width, theme) for width in (375, 1440) for theme in ("light", "dark")]
@@ -292,7 +291,7 @@ def test_nothing_is_carried_into_what_is_not_known(open_page, tmp_path):
     key = ("VOTE", "ACCOUNT_TYPE_GENERAL", party(1), "")
     table = table_of([(*key, START, 5), (*key, START + DAY, 7), (*key, START + 6 * DAY, 9)])
     note_known(table, [(START, START + 2 * DAY), (START + 4 * DAY, START + 8 * DAY)])
-    write_report(table, tmp_path / "report.html", end=from_microseconds(START + 10 * DAY))
+    ba.write_report(table, tmp_path / "report.html", end=from_microseconds(START + 10 * DAY))
     page = open_page((tmp_path / "report.html").as_uri())
     box = page.locator("#chart .plot").bounding_box()
     told = []
@@ -424,7 +423,7 @@ def test_a_download_has_the_cells_that_write_table_writes(open_page, tmp_path):
     starts = ["=HYPERLINK(1)", "+1", "-1+1", "@a", "\tb", "\rc", "\nd", 'e"f', "g,h", "i\nj=", "k"]
     rows = [("VOTE", f"{text}x", text, text, START, place - 3) for place, text in enumerate(starts)]
     table = table_of(rows)
-    write_report(table, tmp_path / "report.html")
+    ba.write_report(table, tmp_path / "report.html")
     held = ba.balance_at(table, from_microseconds(START)).drop(columns="state", errors="ignore")
     ba.write_table(held, tmp_path / "held.csv")
     page = open_page((tmp_path / "report.html").as_uri())
@@ -434,7 +433,7 @@ def test_a_download_has_the_cells_that_write_table_writes(open_page, tmp_path):
     def cells(path):
         with path.open(encoding="utf-8", newline="") as file:
             return sorted(
-                [one[name] for name in (*ACCOUNT_KEY, "balance", "since")]
+                [one[name] for name in (*ba.ACCOUNT_KEY, "balance", "since")]
                 for one in csv.DictReader(file)
             )
 
@@ -443,7 +442,7 @@ def test_a_download_has_the_cells_that_write_table_writes(open_page, tmp_path):
 
 def test_a_view_of_sums_that_pass_38_digits_says_so_and_the_others_are_there(open_page, tmp_path):
     rows = [("BIG", "ACCOUNT_TYPE_GENERAL", party(n), "", START, LARGEST) for n in range(3)]
-    write_report(table_of(rows), tmp_path / "report.html")
+    ba.write_report(table_of(rows), tmp_path / "report.html")
     page = open_page(f"{(tmp_path / 'report.html').as_uri()}#tab=totals")
     assert "more than 38 digits" in page.locator("#panel [role=alert]").inner_text()
     assert f"{LARGEST:,}" in page.locator("#readout").inner_text()
@@ -620,7 +619,7 @@ def test_a_table_is_explored_in_a_frame_of_a_notebook(open_page, tmp_path):
 
 def test_a_report_of_a_table_with_many_accounts_stays_below_8_screens(open_page, tmp_path):
     rows = [("A", "ACCOUNT_TYPE_GENERAL", f"{n:064x}", "", START + n, n) for n in range(1500)]
-    write_report(table_of(rows), tmp_path / "r.html")
+    ba.write_report(table_of(rows), tmp_path / "r.html")
     page = open_page((tmp_path / "r.html").as_uri())
     assert column(page, 1)[0] == f"general · 000000…{1499:04x}"
     page.get_by_role("button", name="Next").click()

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.demo import serve_sample
+from balance_analysis import demo
 from tests.archive.exporting import (
     DAY,
     END,
@@ -84,7 +84,7 @@ def test_wide_shows_whole_ids_and_every_digit(archive):
 
 def test_balances_stand_in_whole_units_where_assets_are_known(tmp_path):
     folder = tmp_path / "a"
-    with serve_sample() as url, ba.Client(url) as client:
+    with demo.serve_sample() as url, ba.Client(url) as client:
         ba.export(client, ba.Archive(folder), start="2023-04-01", end="2023-04-03")
     told = lines(run("accounts", folder, "--asset-id", "tUSD", "--assets", ASSETS, "--limit", "1"))
     (held,) = (

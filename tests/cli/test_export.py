@@ -270,7 +270,7 @@ def test_a_signal_within_the_first_period_keeps_what_is_complete_and_says_so(tmp
     assert re.search(
         r"^What was complete is committed: \d\d+ new rows from \S+ to ", said, re.MULTILINE
     )
-    assert "does not vouch for what is kept: the next export asks again" in said
+    assert "doesn't vouch for what is kept; the next export asks for it again" in said
     kept = len(ba.Archive(tmp_path / "a").read(partial=True))
     assert 0 < kept < len(ROWS)
     with node_of(ROWS) as again:

@@ -23,7 +23,7 @@ import pytest
 import stamina
 
 import balance_analysis as ba
-from balance_analysis.demo import run_demo
+from balance_analysis import demo
 from tests.archive.exporting import END, HOUR, START, node_of, run_export, spread_history
 from tests.cli.running import SAMPLE, app, run
 from tests.loopback import Fault, LoopbackNode
@@ -246,8 +246,8 @@ def test_the_library_writes_nothing_into_an_archive(archive, node):
             lambda: ba.write_report(table, archive / "report.html"),
             lambda: ba.load_to_parquet(client, archive / "changes.parquet"),
             lambda: ba.cluster.series(ba.Archive(archive), to=archive / "series.parquet"),
-            lambda: run_demo(archive, say=print),
-            lambda: run_demo(archive / "changes" / "demo", say=print),
+            lambda: demo.run_demo(archive, say=print),
+            lambda: demo.run_demo(archive / "changes" / "demo", say=print),
         ):
             with pytest.raises(ValueError, match="archive"):
                 write_it()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.demo import serve_sample
+from balance_analysis import demo
 from tests.cli.running import COMMANDS, GROUPS, SAMPLE, child, fails, printed_commands, run
 
 NODE = "http://127.0.0.1:1"
@@ -38,7 +38,7 @@ PRINTING = [  # by the parser, as text, as many bytes, and as an answer of a nod
 
 @pytest.fixture(scope="module")
 def sample_node():
-    with serve_sample() as url:
+    with demo.serve_sample() as url:
         yield url
 
 

@@ -14,9 +14,8 @@ import time
 import pytest
 from distributed import Client
 
-from balance_analysis import Archive
+from balance_analysis import Archive, RequestError
 from balance_analysis.archive.layout import STAGED
-from balance_analysis.errors import RequestError
 from tests.archive.exporting import (
     DAY,
     END,

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, empty_table
-from balance_analysis.schema import COLUMNS, from_microseconds
 from tests.analysis.tables import DAY, HOUR, START, books, many_rows, records, table_of
 from tests.cluster.archives import archive_of, assert_same, write_archive
+from tests.columns import BALANCE_DTYPE, COLUMNS, TIMESTAMP_DTYPE, empty_table
+from tests.moments import from_microseconds
 
 TIMES = st.integers(0, 14).map(lambda step: START + step * 5 * HOUR)
 

@@ -18,9 +18,10 @@ from balance_analysis.archive.accounts import FILE_KEY, KeyRange
 from balance_analysis.archive.store import Store
 from balance_analysis.cluster.tasks import check_memory
 from balance_analysis.ingest.executor import Pool
-from balance_analysis.schema import ID_TYPE, from_microseconds
 from tests.analysis.tables import HOUR, START, many_rows, records, table_of
 from tests.cluster.archives import assert_same, write_archive
+from tests.columns import ID_TYPE
+from tests.moments import from_microseconds
 
 SIZE = 150
 

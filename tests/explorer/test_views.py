@@ -10,18 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
+from balance_analysis import demo
 from balance_analysis.analysis.cuts import settled
-from balance_analysis.demo import sample_archive
 from balance_analysis.explorer import source as sources
 from balance_analysis.explorer import views
 from balance_analysis.explorer.query import VIEWS, Query, read_query, write_key
 from balance_analysis.explorer.source import ArchiveSource, TableSource, keys_of
 from balance_analysis.explorer.views import Explorer
-from balance_analysis.frame import BALANCE_DTYPE
-from balance_analysis.known import known_of, note_known
-from balance_analysis.schema import from_microseconds
 from tests.analysis.tables import DAY, GENERAL, HOUR, LARGEST, MARGIN, OTHER, START, table_of
 from tests.archive.exporting import node_of, run_export, spread_history
+from tests.columns import BALANCE_DTYPE, known_of, note_known
+from tests.moments import from_microseconds
 from tests.report.reading import as_dicts
 
 BEGIN = 1_680_480_000_000_000
@@ -30,7 +29,7 @@ END = BEGIN + 5 * DAY
 
 @pytest.fixture(scope="module")
 def archive():
-    with sample_archive() as archive:
+    with demo.sample_archive() as archive:
         yield archive
 
 

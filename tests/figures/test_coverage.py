@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from matplotlib import pyplot as plt
 
 import balance_analysis as ba
-from balance_analysis.demo import sample_archive
+from balance_analysis import demo
 from tests.analysis.tables import table_of
 from tests.figures.drawn import GENERAL, HOUR, coverage_frame, micros, us
 
@@ -70,7 +70,7 @@ def test_a_gap_of_an_hour_is_seen_among_years():
 
 
 def test_an_archive_is_drawn_by_its_coverage():
-    with sample_archive() as archive:
+    with demo.sample_archive() as archive:
         expected = bars(ba.plot_coverage(archive.coverage()))
         assert bars(ba.plot_coverage(archive)) == bars(ba.plot_coverage(archive.uri)) == expected
 

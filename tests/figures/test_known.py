@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.known import note_known
 from tests.analysis.tables import opening_frame, table_of
+from tests.columns import note_known
 from tests.figures.drawn import (
     DAY,
     GENERAL,

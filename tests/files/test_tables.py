@@ -16,14 +16,13 @@ import pytest
 from hypothesis import given, settings
 
 import balance_analysis as ba
-from balance_analysis.demo import sample_data
+from balance_analysis import demo
 from balance_analysis.files import tables
-from balance_analysis.files.tables import write_table
-from balance_analysis.known import note_known
 from tests.analysis.tables import LARGEST, START
 from tests.cli.test_tables import tables as spoilt
+from tests.columns import note_known
 
-SAMPLE = ba.read_parquet(sample_data() / "changes.parquet")
+SAMPLE = ba.read_parquet(demo.sample_data() / "changes.parquet")
 SOME = SAMPLE[SAMPLE["party_id"].isin(SAMPLE["party_id"].drop_duplicates()[:6])]
 ENDINGS = ["parquet", "csv", "json", "xlsx"]
 MAKES = {
@@ -38,7 +37,9 @@ MAKES = {
     "summary": ba.summarize_accounts,
     "averages": lambda t: ba.time_weighted_average(t, freq="7D"),
     "none": lambda t: ba.summarize_accounts(t[:0]),
-    "described": lambda t: ba.to_units(t, sample_data() / "assets.toml")[["balance"]].describe(),
+    "described": lambda t: ba.to_units(t, demo.sample_data() / "assets.toml")[
+        ["balance"]
+    ].describe(),
     "grouped": lambda t: t.groupby(ba.ACCOUNT_KEY, observed=True)["balance"].max(),
     "integers": lambda t: t.assign(balance=t["balance"].astype(object).map(int).cumsum()).head(99),
 }
@@ -106,7 +107,7 @@ def is_same(value, cell):
 @pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
 def test_any_result_is_read_back_digit_by_digit(make, ending, tmp_path):
     frame = make(SOME)
-    write_table(frame, tmp_path / f"x.{ending}")
+    ba.write_table(frame, tmp_path / f"x.{ending}")
     check(frame, tmp_path / f"x.{ending}")
 
 
@@ -119,14 +120,14 @@ def scratch(tmp_path_factory):
 @given(table=spoilt())
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_any_text_and_amount_is_read_back(ending, table, scratch):
-    write_table(table, scratch / f"x.{ending}")
+    ba.write_table(table, scratch / f"x.{ending}")
     check(table, scratch / f"x.{ending}")
 
 
 def test_a_table_in_parquet_is_what_write_parquet_writes(tmp_path):
     table = SAMPLE.copy()
     note_known(table, [(START, START + 1)])
-    write_table(table, tmp_path / "x.parquet")
+    ba.write_table(table, tmp_path / "x.parquet")
     back = ba.read_parquet(tmp_path / "x.parquet")
     pd.testing.assert_frame_equal(back, table)
     assert back.attrs == table.attrs
@@ -136,9 +137,9 @@ def test_polars_and_pandas_read_what_was_written(tmp_path):
     polars = pytest.importorskip("polars")
     held = ba.balance_at(SAMPLE, "2023-04-12").dropna()
     amounts = [int(balance) for balance in held["balance"]]
-    write_table(held, tmp_path / "x.parquet")
-    write_table(held, tmp_path / "x.csv")
-    write_table(held, tmp_path / "x.xlsx")
+    ba.write_table(held, tmp_path / "x.parquet")
+    ba.write_table(held, tmp_path / "x.csv")
+    ba.write_table(held, tmp_path / "x.xlsx")
     assert [*map(int, polars.read_parquet(tmp_path / "x.parquet")["balance"])] == amounts
     text = polars.read_csv(tmp_path / "x.csv", infer_schema=False)["balance"]
     assert [*map(int, text)] == amounts
@@ -147,7 +148,7 @@ def test_polars_and_pandas_read_what_was_written(tmp_path):
 
 @pytest.mark.parametrize(("digits", "kind"), [(15, int), (16, str)])
 def test_excel_has_whole_numbers_of_15_digits_and_text_of_more(digits, kind, tmp_path):
-    write_table(pd.DataFrame({"x": [1, -(10**digits) + 1]}), tmp_path / "x.xlsx")
+    ba.write_table(pd.DataFrame({"x": [1, -(10**digits) + 1]}), tmp_path / "x.xlsx")
     _, rows = read(tmp_path / "x.xlsx")
     assert [type(value) for (value,) in rows] == [kind, kind]
     assert [int(value) for (value,) in rows] == [1, -(10**digits) + 1]
@@ -158,14 +159,14 @@ def test_excel_has_moments_in_utc_and_finer_ones_as_text(tmp_path):
     noon = pd.Timestamp("2023-10-29T01:30Z").tz_convert("Europe/Berlin")
     plain, finer = noon.tz_localize(None), noon + pd.Timedelta("1us")
     frame = pd.DataFrame({"a": [noon], "b": [finer], "c": [plain]})
-    write_table(frame, tmp_path / "x.xlsx")
+    ba.write_table(frame, tmp_path / "x.xlsx")
     header, (row,) = read(tmp_path / "x.xlsx")
     assert header == ["a (UTC)", "b", "c"]
     assert row == (noon.tz_convert(None), "2023-10-29T01:30:00.000001Z", plain)
 
 
 def test_nothing_in_excel_is_a_formula(tmp_path):
-    write_table(pd.DataFrame({"=a": ["=1+1", "+1", "@x"]}), tmp_path / "x.xlsx")
+    ba.write_table(pd.DataFrame({"=a": ["=1+1", "+1", "@x"]}), tmp_path / "x.xlsx")
     cells = [cell for row in openpyxl.load_workbook(tmp_path / "x.xlsx").active for cell in row]
     assert {cell.data_type for cell in cells} == {"s"}
 
@@ -173,14 +174,14 @@ def test_nothing_in_excel_is_a_formula(tmp_path):
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_the_same_rows_give_the_same_bytes(ending, tmp_path):
     for name in ("a", "b"):
-        write_table(SOME, tmp_path / f"{name}.{ending}")
+        ba.write_table(SOME, tmp_path / f"{name}.{ending}")
     assert (tmp_path / f"a.{ending}").read_bytes() == (tmp_path / f"b.{ending}").read_bytes()
 
 
 def test_what_python_holds_beyond_numbers_of_json_and_excel_is_text(tmp_path):
     frame = pd.DataFrame({"x": [float("inf"), float("nan"), 0.5], "y": [True, False, True]})
     for ending in ("json", "xlsx"):
-        write_table(frame, tmp_path / f"x.{ending}")
+        ba.write_table(frame, tmp_path / f"x.{ending}")
         _, rows = read(tmp_path / f"x.{ending}")
         assert [tuple(row) for row in rows] == [("inf", True), (None, False), (0.5, True)]
 
@@ -203,31 +204,31 @@ def test_what_python_holds_beyond_numbers_of_json_and_excel_is_text(tmp_path):
 def test_what_does_not_fit_is_refused_and_the_old_file_stays(frame, name, says, tmp_path):
     (tmp_path / name).write_text("old")
     with pytest.raises(ValueError, match=says):
-        write_table(frame, tmp_path / name)
+        ba.write_table(frame, tmp_path / name)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "old")]
 
 
 @pytest.mark.parametrize("wrong", [[1], "x.parquet", None])
 def test_what_is_no_frame_is_refused(wrong, tmp_path):
     with pytest.raises(TypeError, match="a frame or series of pandas"):
-        write_table(wrong, tmp_path / "x.csv")
+        ba.write_table(wrong, tmp_path / "x.csv")
 
 
 def test_without_xlsxwriter_what_to_install_is_said(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "xlsxwriter", None)
     with pytest.raises(ValueError, match=r"pip install 'balance-analysis\[excel\]'"):
-        write_table(SOME, tmp_path / "x.xlsx")
+        ba.write_table(SOME, tmp_path / "x.xlsx")
     assert not [*tmp_path.iterdir()]
 
 
 def test_a_sheet_as_long_as_it_may_be_is_written_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "EXCEL_ROWS", 4)
-    write_table(pd.DataFrame({"x": [1, 2, 3]}), tmp_path / "x.xlsx")
+    ba.write_table(pd.DataFrame({"x": [1, 2, 3]}), tmp_path / "x.xlsx")
     assert len(read(tmp_path / "x.xlsx")[1]) == 3
 
 
 def test_largest_amounts_stand_in_each_format(tmp_path):
     for ending in ENDINGS:
         frame = pd.DataFrame({"x": [LARGEST, -LARGEST, None]}, dtype=object)
-        write_table(frame, tmp_path / f"x.{ending}")
+        ba.write_table(frame, tmp_path / f"x.{ending}")
         check(frame, tmp_path / f"x.{ending}")

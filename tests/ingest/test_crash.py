@@ -16,7 +16,6 @@ import pytest
 
 from balance_analysis import Archive, ArchiveError
 from balance_analysis.archive.manifest import read_about
-from balance_analysis.schema import to_microseconds
 from tests.archive.crashing import Crasher
 from tests.archive.exporting import (
     HOUR,
@@ -29,6 +28,7 @@ from tests.archive.exporting import (
     spread_history,
     state_of,
 )
+from tests.moments import to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table
 
 START = to_microseconds("2023-04-30T18:00")

@@ -27,7 +27,6 @@ from balance_analysis import (
     export,
 )
 from balance_analysis.ingest.continuity import is_finished
-from balance_analysis.schema import from_microseconds, to_microseconds
 from tests.archive.exporting import (
     DAY,
     END,
@@ -48,6 +47,7 @@ from tests.archive.exporting import (
 )
 from tests.loopback import Fault
 from tests.loopback.node import LIMITS, V71_LIMITS
+from tests.moments import from_microseconds, to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 
 ROWS = spread_history(7)

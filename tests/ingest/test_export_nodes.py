@@ -16,12 +16,11 @@ from balance_analysis import (
     Client,
     IncompleteError,
     RequestError,
+    demo,
     export,
     load_balance_changes,
 )
-from balance_analysis.demo import sample_archive
 from balance_analysis.load.nodes import FRESH
-from balance_analysis.schema import from_microseconds, to_microseconds
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
 from balance_analysis.text import range_text
@@ -40,6 +39,7 @@ from tests.archive.exporting import (
 )
 from tests.loopback import Fault, LoopbackNode
 from tests.loopback.node import LIMITS
+from tests.moments import from_microseconds, to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table
 
 pytestmark = pytest.mark.usefixtures("without_waits")
@@ -210,7 +210,7 @@ def test_what_is_proven_already_is_not_warned_of(tmp_path, caplog):
 
 def test_a_copy_of_an_archive_is_proven_before_its_first_row_as_well(tmp_path):
     month = to_microseconds("2023-04-01"), to_microseconds("2023-05-01")
-    with sample_archive() as archive, serve(create_app(archive)) as url:
+    with demo.sample_archive() as archive, serve(create_app(archive)) as url:
         bounds = dict(zip(("start", "end"), month, strict=True))
         run_export(url, tmp_path / "a", partition="month", **bounds)
     assert spans_of(tmp_path / "a") == [(*month, True)]

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from balance_analysis import Archive, ArchiveError, Client, DecodeError, RequestError, export
 from balance_analysis.archive.layout import STAGED, staged_file
 from balance_analysis.archive.store import Store
-from balance_analysis.schema import from_microseconds, to_microseconds
 from balance_analysis.text import range_text
 from tests.archive.crashing import Crasher
 from tests.archive.exporting import (
@@ -41,6 +40,7 @@ from tests.archive.exporting import (
 )
 from tests.loopback import Fault
 from tests.loopback.rates import RateLimit
+from tests.moments import from_microseconds, to_microseconds
 
 ROWS = spread_history(7)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})

@@ -7,14 +7,13 @@ import pickle
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.demo import serve_sample
-from balance_analysis.known import known_of, lacking
-from balance_analysis.load.to_parquet import load_to_parquet
-from balance_analysis.schema import ATTRS_KEY, from_microseconds, to_microseconds
+from balance_analysis import demo
 from balance_analysis.text import moment_text, range_text
 from tests.cli.test_commands import run
+from tests.columns import ATTRS_KEY, known_of, lacking
 from tests.loopback import Fault, LoopbackNode, random_history
 from tests.loopback.node import LIMITS
+from tests.moments import from_microseconds, to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table
 
 pytestmark = pytest.mark.usefixtures("without_waits")
@@ -246,14 +245,14 @@ def test_a_bad_row_of_another_account_does_not_fail_a_load():
 
 
 def test_the_sample_is_known_for_the_month_that_its_archive_vouches_for(caplog):
-    with serve_sample() as url, ba.Client(url) as client:
+    with demo.serve_sample() as url, ba.Client(url) as client:
         table = ba.load_balance_changes(client, start="2023-04-01", end="2023-05-01")
     assert known_of(table) == ((to_microseconds("2023-04-01"), to_microseconds("2023-05-01")),)
     assert caplog.text == ""
 
 
 def test_an_archive_knows_no_more_than_it_vouches_for(caplog):
-    with serve_sample() as url, ba.Client(url) as client:
+    with demo.serve_sample() as url, ba.Client(url) as client:
         table = ba.load_balance_changes(client, start="2023-03-01", end="2023-06-01")
     assert known_of(table) == ((to_microseconds("2023-04-01"), to_microseconds("2023-05-01")),)
     assert caplog.text.count("known to be complete") == 1
@@ -283,9 +282,9 @@ def test_a_load_that_goes_on_knows_the_same(rows, tmp_path):
         expected = known_of(ba.load_balance_changes(client, **options))
         node.faults = failing_after(len(node.requests) + 18)
         with pytest.raises(ba.RequestError) as failed:
-            load_to_parquet(client, tmp_path / "x", **options)
+            ba.load_to_parquet(client, tmp_path / "x", **options)
         node.faults = ()
-        load_to_parquet(client, tmp_path / "x", resume=True, **options)
+        ba.load_to_parquet(client, tmp_path / "x", resume=True, **options)
         assert known_of(ba.read_parquet(tmp_path / "x")) == expected
         node.faults = failing_after(len(node.requests) + 18)
         with pytest.raises(ba.RequestError) as failed:
@@ -316,7 +315,7 @@ def test_a_lagging_answer_before_an_interruption_is_not_forgotten(tmp_path):
     with node_of(since(TIMES[30])) as shallow, node_of() as deep:
         shallow.faults = failing_after(25)
         with ba.Client(shallow.url) as client, pytest.raises(ba.RequestError):
-            load_to_parquet(client, tmp_path / "x", workers=1, **options)
+            ba.load_to_parquet(client, tmp_path / "x", workers=1, **options)
         with ba.Client(deep.url) as client:
-            load_to_parquet(client, tmp_path / "x", workers=1, resume=True, **options)
+            ba.load_to_parquet(client, tmp_path / "x", workers=1, resume=True, **options)
     assert known_of(ba.read_parquet(tmp_path / "x")) == ((TIMES[30], END),)

@@ -11,21 +11,21 @@ import stamina
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from balance_analysis.analysis.checks import check_table
-from balance_analysis.errors import (
+from balance_analysis import (
     CheckError,
+    Client,
     DecodeError,
     IncompleteError,
     RequestError,
+    check_table,
+    iter_pages,
+    load_balance_changes,
+    load_network_limits,
 )
-from balance_analysis.frame import empty_table
-from balance_analysis.known import lacking
-from balance_analysis.load.changes import iter_pages, load_balance_changes
-from balance_analysis.node.client import Client
-from balance_analysis.node.limits import load_network_limits
 from balance_analysis.node.retry import ATTEMPTS
-from balance_analysis.schema import ATTRS_KEY, from_microseconds
+from tests.columns import ATTRS_KEY, empty_table, lacking
 from tests.loopback import Fault, LoopbackNode, Row, follow_cursors, histories, random_history
+from tests.moments import from_microseconds
 from tests.node.asking import NOWHERE, session_to
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 

@@ -10,13 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis.analysis.balances import balance_at
-from balance_analysis.errors import CheckError, IncompleteError
-from balance_analysis.frame import BALANCE_DTYPE, empty_table
-from balance_analysis.load.changes import load_balance_changes
-from balance_analysis.load.opening import load_opening_balances
-from balance_analysis.node.client import Client
-from balance_analysis.schema import ACCOUNT_KEY
+from balance_analysis import (
+    ACCOUNT_KEY,
+    CheckError,
+    Client,
+    IncompleteError,
+    balance_at,
+    load_balance_changes,
+    load_opening_balances,
+)
+from tests.columns import BALANCE_DTYPE, empty_table
 from tests.loopback import Fault, LoopbackNode, Row, histories, random_history
 
 SECOND = 10**9

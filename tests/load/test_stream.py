@@ -25,7 +25,7 @@ from balance_analysis.load.stream import AHEAD, QUEUED, settle_windows
 from balance_analysis.node.client import Throttle
 from balance_analysis.node.walk import Step
 from balance_analysis.node.window import Window
-from balance_analysis.schema import ARROW_SCHEMA
+from tests.columns import ARROW_SCHEMA
 from tests.loopback import Fault, LoopbackNode, histories, random_history
 
 pytestmark = pytest.mark.usefixtures("without_waits")

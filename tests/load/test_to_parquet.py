@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis.load import to_parquet as download
-from balance_analysis.load.to_parquet import load_to_parquet, partial_path
+from balance_analysis.load.to_parquet import partial_path
 from tests.cli.running import child, run
 from tests.loopback import Fault, LoopbackNode, histories, random_history
 
@@ -43,14 +43,14 @@ def load_all(node, **options):
 def test_the_file_holds_the_table_that_a_load_gives(tmp_path_factory, rows, page_size, workers):
     path = tmp_path_factory.mktemp("files") / "changes.parquet"
     with LoopbackNode(rows) as node, ba.Client(node.url) as client:
-        load_to_parquet(client, path, start=START, page_size=page_size, workers=workers)
+        ba.load_to_parquet(client, path, start=START, page_size=page_size, workers=workers)
         expected = load_all(node)
     pd.testing.assert_frame_equal(ba.read_parquet(path), expected)
 
 
 def test_row_groups_follow_in_time_and_are_sorted_inside(tmp_path):
     with LoopbackNode(ROWS) as node, ba.Client(node.url) as client:
-        load_to_parquet(client, tmp_path / "x.parquet", start=START, page_size=50)
+        ba.load_to_parquet(client, tmp_path / "x.parquet", start=START, page_size=50)
     file = pq.ParquetFile(tmp_path / "x.parquet")
     groups = [file.read_row_group(number).to_pandas() for number in range(file.num_row_groups)]
     file.close()
@@ -73,11 +73,11 @@ def test_a_failed_load_goes_on_where_it_stood(tmp_path_factory, served, page_siz
     with LoopbackNode(ROWS, faults=failing_after(served)) as node, ba.Client(node.url) as client:
         expected = None
         try:
-            load_to_parquet(client, path, **options)
+            ba.load_to_parquet(client, path, **options)
         except ba.RequestError:
             assert not path.exists()
             node.faults = []
-            load_to_parquet(client, path, resume=True, **options)
+            ba.load_to_parquet(client, path, resume=True, **options)
         node.faults = []
         expected = load_all(node, end="2023-05-01")
     pd.testing.assert_frame_equal(ba.read_parquet(path), expected)
@@ -86,7 +86,7 @@ def test_a_failed_load_goes_on_where_it_stood(tmp_path_factory, served, page_siz
 
 def interrupted(node, path, **options):
     with ba.Client(node.url) as client, pytest.raises(ba.RequestError):
-        load_to_parquet(client, path, start=START, page_size=20, workers=1, **options)
+        ba.load_to_parquet(client, path, start=START, page_size=20, workers=1, **options)
     node.faults = []
 
 
@@ -96,7 +96,7 @@ def test_what_is_complete_is_not_asked_for_again(tmp_path):
         interrupted(node, path)
         before = len(node.requests)
         with ba.Client(node.url) as client:
-            load_to_parquet(client, path, start=START, page_size=20, workers=1, resume=True)
+            ba.load_to_parquet(client, path, start=START, page_size=20, workers=1, resume=True)
         pages = [r for r in node.requests[before:] if r.get("pagination.first") != "1"]
         starts = [int(page.get("dateRange.startTimestamp")) for page in pages]
     assert min(starts) > ROWS[200].timestamp_ns
@@ -115,7 +115,7 @@ def test_a_resumed_load_keeps_its_end_though_time_has_passed(tmp_path):
         interrupted(node, path)
         failed = pd.Timestamp.now("UTC")
         with ba.Client(node.url) as client:
-            loaded = load_to_parquet(client, path, start=START, page_size=20, resume=True)
+            loaded = ba.load_to_parquet(client, path, start=START, page_size=20, resume=True)
         assert type(loaded["requests"]) is int
     assert pd.Timestamp(loaded["end"]) < failed
     assert loaded["rows"] == len(ROWS) == len(ba.read_parquet(path))
@@ -129,7 +129,7 @@ def test_another_query_is_not_mixed_in(tmp_path):
             ba.Client(node.url) as client,
             pytest.raises(ba.ArchiveError, match="of a load of all accounts; give the same"),
         ):
-            load_to_parquet(client, path, resume=True, account_types="general")
+            ba.load_to_parquet(client, path, resume=True, account_types="general")
     assert partial_path(path).exists()
 
 
@@ -150,10 +150,10 @@ def test_another_interval_is_not_mixed_in(bounds, told, tmp_path):
         interrupted(node, path, end="2023-05-01")
         with ba.Client(node.url) as client:
             if told is None:
-                load_to_parquet(client, path, resume=True, **bounds)
+                ba.load_to_parquet(client, path, resume=True, **bounds)
                 return
             with pytest.raises(ba.ArchiveError, match=told) as refused:
-                load_to_parquet(client, path, resume=True, **bounds)
+                ba.load_to_parquet(client, path, resume=True, **bounds)
     assert "of a load of 2023-04-01T00:00Z to 2023-05-01T00:00Z" in str(refused.value)
     assert [partial_path(path)] == list(tmp_path.iterdir())
 
@@ -183,7 +183,7 @@ def test_another_network_is_not_mixed_in(tmp_path):
         ba.Client(node.url) as client,
         pytest.raises(ba.IncompleteError, match="another network"),
     ):
-        load_to_parquet(client, path, resume=True)
+        ba.load_to_parquet(client, path, resume=True)
     assert not path.exists()
 
 
@@ -193,12 +193,12 @@ def test_a_damaged_side_file_is_told(tmp_path):
         ba.Client("http://127.0.0.1:9") as client,
         pytest.raises(ba.ArchiveError, match="load again"),
     ):
-        load_to_parquet(client, tmp_path / "x.parquet", resume=True)
+        ba.load_to_parquet(client, tmp_path / "x.parquet", resume=True)
 
 
 def test_resuming_without_a_side_file_loads_anew(tmp_path):
     with LoopbackNode(ROWS) as node, ba.Client(node.url) as client:
-        load_to_parquet(client, tmp_path / "x.parquet", start=START, resume=True)
+        ba.load_to_parquet(client, tmp_path / "x.parquet", start=START, resume=True)
     assert len(ba.read_parquet(tmp_path / "x.parquet")) == len(ROWS)
 
 
@@ -219,7 +219,7 @@ def test_a_second_failure_keeps_the_progress_of_both_runs(tmp_path):
             kept.append(pq.read_metadata(partial_path(path)).num_rows)
         assert 0 < kept[0] < kept[1] == kept[2]
         with ba.Client(node.url) as client:
-            load_to_parquet(client, path, resume=True)
+            ba.load_to_parquet(client, path, resume=True)
     assert len(ba.read_parquet(path)) == len(ROWS)
 
 
@@ -233,7 +233,7 @@ def test_quarantined_rows_are_told_across_runs(tmp_path):
     with LoopbackNode(ROWS, faults=failing_after(30), edit_row=spoil) as node:
         interrupted(node, path, on_bad_rows="quarantine")
         with ba.Client(node.url) as client:
-            loaded = load_to_parquet(client, path, resume=True, on_bad_rows="quarantine")
+            loaded = ba.load_to_parquet(client, path, resume=True, on_bad_rows="quarantine")
     spoiled = [row for row in ROWS if str(row.timestamp_ns) in bad]
     assert len(loaded["quarantined"]) == len(spoiled)
     assert loaded["rows"] == len(ROWS) - len(spoiled)

@@ -12,7 +12,6 @@ import balance_analysis as ba
 from balance_analysis import repair
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.datafile import encode_rows, read_footer
-from balance_analysis.schema import ARROW_SCHEMA, from_microseconds
 from tests.archive.exporting import (
     DAY,
     HOUR,
@@ -21,6 +20,8 @@ from tests.archive.exporting import (
     node_of,
     spread_history,
 )
+from tests.columns import ARROW_SCHEMA
+from tests.moments import from_microseconds
 
 ROWS = spread_history(5, rows=400, accounts=20)
 FIRST, SECOND, THIRD = "2023-04-28", "2023-04-29", "2023-05-01"

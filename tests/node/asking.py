@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import requests
 from requests.adapters import BaseAdapter
 
-from balance_analysis.errors import RequestError, TooLargeError
+from balance_analysis import RequestError, TooLargeError
 from balance_analysis.node.decode import decode_page
 from tests.loopback.following import CHANGES
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.errors import IncompleteError, RequestError
+from balance_analysis import IncompleteError, RequestError
 from balance_analysis.filters import Filters
 from balance_analysis.node.decode import decode_page
 from balance_analysis.node.walk import LARGEST_PAGE, _page_sizes, settle_block

@@ -9,9 +9,8 @@ import pytest
 import requests
 import stamina
 
-from balance_analysis import __version__
-from balance_analysis.errors import RequestError, TooLargeError
-from balance_analysis.node.client import BALANCE_CHANGES, PAUSES, Client, Throttle
+from balance_analysis import Client, RequestError, TooLargeError, __version__
+from balance_analysis.node.client import BALANCE_CHANGES, PAUSES, Throttle
 from balance_analysis.node.decode import decode_page
 from balance_analysis.node.exchange import LONGEST_WAIT
 from balance_analysis.node.retry import ATTEMPTS

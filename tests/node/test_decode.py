@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from balance_analysis.errors import DecodeError
+from balance_analysis import DecodeError
 from balance_analysis.node.decode import _decode_row_by_row, decode_page, raise_bad_row
 from balance_analysis.node.exchange import Answer, _error_body, _useful_text
 from balance_analysis.node.limits import decode_limits, network_limits
-from balance_analysis.schema import ARROW_SCHEMA
+from tests.columns import ARROW_SCHEMA
 from tests.damage import damaged
 from tests.node.answers import GOOD, INFO, TIME, page_of, raw_page, row
 from tests.node.truth import lines_of_batch

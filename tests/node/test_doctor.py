@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.demo import serve_sample
+from balance_analysis import demo
 from tests.loopback import Fault, LoopbackNode, histories, random_history
 
 ROWS = random_history(1)
@@ -418,7 +418,7 @@ def test_what_is_no_node_raises(fault):
 
 
 def test_the_package_s_own_service_has_no_warnings():
-    with serve_sample() as url, ba.Client(url) as client:
+    with demo.serve_sample() as url, ba.Client(url) as client:
         report = ba.diagnose_node(client, max_requests_per_second=10_000)
     assert [finding.name for finding in report.warnings] == ["block"]  # of long ago
     assert report["cursors"].verdict == "ok"

@@ -16,8 +16,7 @@ import requests
 import stamina
 
 import balance_analysis as ba
-from balance_analysis.errors import RequestError, TooLargeError
-from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client
+from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS
 from balance_analysis.node.retry import ONCE
 from tests.loopback import Fault, LoopbackNode, random_history
 from tests.loopback.raw import raw_server
@@ -36,7 +35,10 @@ def one_try():
 
 
 def failure(url, *, timeout=5.0, **options):
-    with Client(url, timeout=timeout, **options) as client, pytest.raises(RequestError) as caught:
+    with (
+        ba.Client(url, timeout=timeout, **options) as client,
+        pytest.raises(ba.RequestError) as caught,
+    ):
         client.get(NETWORK_LIMITS, [], len, retry=ONCE)
     return caught.value
 
@@ -75,7 +77,7 @@ def test_a_small_answer_that_unpacks_to_a_large_one_takes_little_memory(encoding
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-    assert isinstance(error, TooLargeError)
+    assert isinstance(error, ba.TooLargeError)
     assert "sent more than 1,000,000 bytes" in str(error)
     assert peak < 12 * MOST
 
@@ -95,14 +97,14 @@ def test_an_endless_answer_is_left(status):
 def test_an_answer_of_just_the_maximum_is_read(status):
     with LoopbackNode(faults=[Fault.answer(status, b" " * MOST)]) as node:
         if status == 200:
-            with Client(node.url, max_answer_bytes=MOST) as client:
+            with ba.Client(node.url, max_answer_bytes=MOST) as client:
                 assert client.get(NETWORK_LIMITS, [], len).value == MOST
         else:
             assert failure(node.url, max_answer_bytes=MOST).status == status
 
 
 def test_a_load_asks_for_less_where_an_answer_is_too_large():
-    with LoopbackNode(ROWS) as node, Client(node.url, max_answer_bytes=20_000) as client:
+    with LoopbackNode(ROWS) as node, ba.Client(node.url, max_answer_bytes=20_000) as client:
         table = ba.load_balance_changes(client, start="2023-01-01", end="2023-12-01", workers=1)
         sizes = {int(request.get("pagination.first", "0")) for request in node.requests}
     assert len(table) == len(ROWS)
@@ -143,11 +145,11 @@ def test_any_place_of_a_redirect_is_answered_or_told(location):
 def test_a_user_in_the_address_is_sent_to_the_node_and_appears_nowhere_else(caplog, tmp_path):
     caplog.set_level(logging.DEBUG)
     with LoopbackNode(ROWS, faults=[None, None, Fault.status(503)]) as node:
-        client = Client(with_user(node.url))
+        client = ba.Client(with_user(node.url))
         limits = ba.load_network_limits(client)
         table = ba.load_balance_changes(client, start="2023-01-01", end="2023-12-01")
         node.faults = lambda *_: Fault.status(401)
-        with pytest.raises(RequestError) as caught:
+        with pytest.raises(ba.RequestError) as caught:
             ba.load_balance_changes(client, start="2023-01-01", end="2023-12-01")
         client.close()
     assert {request.headers["authorization"] for request in node.requests} == {ME}
@@ -164,7 +166,7 @@ def test_a_user_in_the_address_is_sent_to_the_node_and_appears_nowhere_else(capl
 
 
 def test_a_client_that_is_pickled_or_shared_keeps_the_user():
-    with LoopbackNode(ROWS) as node, Client(with_user(node.url)) as client:
+    with LoopbackNode(ROWS) as node, ba.Client(with_user(node.url)) as client:
         for copy in (pickle.loads(pickle.dumps(client)), client.share(2)):
             with copy:
                 copy.get(NETWORK_LIMITS, [], len)
@@ -174,7 +176,7 @@ def test_a_client_that_is_pickled_or_shared_keeps_the_user():
 @pytest.mark.parametrize("address", ["https://me:s3cret@host/?x=1", "me:s3cret@host"])
 def test_a_malformed_address_is_told_without_its_user(address):
     with pytest.raises(ValueError, match="is not the address of a node") as caught:
-        Client(address)
+        ba.Client(address)
     assert "s3cret" not in str(caught.value)
 
 
@@ -189,7 +191,7 @@ def test_headers_and_user_dont_follow_a_redirect_to_another_port(own_session):
     with (
         LoopbackNode(ROWS) as new,
         LoopbackNode(ROWS, faults=moved(new.url)) as old,
-        Client(with_user(old.url), headers=headers, session=session) as client,
+        ba.Client(with_user(old.url), headers=headers, session=session) as client,
     ):
         answer = client.get(NETWORK_LIMITS, [], len)
     first, second = old.requests[0].headers, new.requests[0].headers
@@ -209,8 +211,8 @@ def test_headers_follow_a_redirect_within_the_host(tmp_path, monkeypatch):
 
     with (
         LoopbackNode(ROWS, faults=fault) as node,
-        Client(with_user(node.url), headers={"X-Api-Key": "k"}) as client,
-        pytest.raises(RequestError, match="404"),
+        ba.Client(with_user(node.url), headers={"X-Api-Key": "k"}) as client,
+        pytest.raises(ba.RequestError, match="404"),
     ):
         client.get(BALANCE_CHANGES, [], len)
     for request in node.requests:
@@ -224,7 +226,7 @@ def test_a_netrc_doesnt_replace_a_given_header(tmp_path, monkeypatch, name):
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     with LoopbackNode(ROWS) as node:
         for headers in ({name: "Bearer x"}, {}):
-            with Client(node.url, headers=headers) as client:
+            with ba.Client(node.url, headers=headers) as client:
                 client.get(NETWORK_LIMITS, [], len)
     given, found = (request.headers["authorization"] for request in node.requests)
     assert given == "Bearer x"
@@ -236,8 +238,8 @@ def test_a_proxy_of_the_environment_is_used(monkeypatch):
         monkeypatch.setenv("http_proxy", proxy.url)
         monkeypatch.setenv("no_proxy", "")
         with (
-            Client("http://node.test", headers={"Authorization": "Bearer x"}) as client,
-            pytest.raises(RequestError),
+            ba.Client("http://node.test", headers={"Authorization": "Bearer x"}) as client,
+            pytest.raises(ba.RequestError),
         ):
             client.get("/nowhere", [], len)
     assert proxy.requests[0].headers["host"] == "node.test"
@@ -253,7 +255,7 @@ def test_the_source_of_a_load_is_the_node_that_answered():
     with (
         LoopbackNode(ROWS) as new,
         LoopbackNode(ROWS, faults=to) as old,
-        Client(old.url) as client,
+        ba.Client(old.url) as client,
     ):
         table = ba.load_balance_changes(client, start="2023-01-01", end="2023-12-01")
     assert len(table) == len(ROWS)
@@ -276,4 +278,4 @@ def test_the_source_of_a_load_is_the_node_that_answered():
 )
 def test_http_that_is_none_is_a_request_error(answer):
     with raw_server(lambda _: [answer]) as url:
-        assert isinstance(failure(url), RequestError)
+        assert isinstance(failure(url), ba.RequestError)

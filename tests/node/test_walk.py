@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
+from balance_analysis import IncompleteError, RequestError, TooLargeError
 from balance_analysis.filters import Filters
 from balance_analysis.node.decode import decode_page
 from balance_analysis.node.walk import find_oldest, take_step

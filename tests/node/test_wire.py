@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
+from balance_analysis import ACCOUNT_TYPES
 from balance_analysis.filters import Filters
 from balance_analysis.node.wire import PageRequest, filter_parameters
-from balance_analysis.schema import ACCOUNT_TYPES
 
 IDS = tuple(f"{number:064x}" for number in range(300))
 

@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis.explorer.query import write_key, write_view
-from balance_analysis.known import note_known
 from balance_analysis.report import report
-from balance_analysis.report.report import write_report
-from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.text import range_text
 from tests.analysis.tables import DAY, GENERAL, HOUR, LARGEST, MARGIN, OTHER, START, table_of
+from tests.columns import note_known
+from tests.moments import from_microseconds
 from tests.report.reading import as_dicts, read_page
 
 SCRIPT = "<script>alert(1)</script>"
@@ -53,7 +52,7 @@ ACCOUNTS = (GENERAL, MARGIN, OTHER)
 
 def write(table, folder, *, name="report.html", **options):
     path = folder / name
-    write_report(table, path, **options)
+    ba.write_report(table, path, **options)
     return path
 
 
@@ -136,7 +135,7 @@ def test_the_page_begins_with_the_chosen_accounts(table, tmp_path):
     page = read_page(write(table, tmp_path, accounts=[MARGIN, GENERAL], largest=0))
     assert page.frozen["first"] == [write_key(MARGIN), write_key(GENERAL)]
     assert len(page.histories()) == 2
-    frame = pd.DataFrame([MARGIN, GENERAL], columns=ACCOUNT_KEY)
+    frame = pd.DataFrame([MARGIN, GENERAL], columns=ba.ACCOUNT_KEY)
     assert read_page(write(table, tmp_path, accounts=frame, largest=0)).frozen == page.frozen
 
 
@@ -228,9 +227,9 @@ def test_a_report_that_can_t_be_made_leaves_the_last_one_and_nothing_else(table,
     path.write_text("before", encoding="utf-8")
     for options in ({"largest": -1}, {"accounts": [("A", "B", "C", "D")]}, {"assets": "x.txt"}):
         with pytest.raises(ValueError, match=r"largest|accounts|assets"):
-            write_report(table, path, **options)
+            ba.write_report(table, path, **options)
     with pytest.raises(FileNotFoundError):
-        write_report(table, tmp_path / "none" / "report.html")
+        ba.write_report(table, tmp_path / "none" / "report.html")
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
     assert path.read_text(encoding="utf-8") == "before"
 
@@ -238,7 +237,7 @@ def test_a_report_that_can_t_be_made_leaves_the_last_one_and_nothing_else(table,
 @pytest.mark.parametrize("accounts", ["a1", [("VOTE", "a1")], [(1, 2, 3, 4)]])
 def test_accounts_are_four_texts_each(table, tmp_path, accounts):
     with pytest.raises((ValueError, TypeError), match="account"):
-        write_report(table, tmp_path / "report.html", accounts=accounts)
+        ba.write_report(table, tmp_path / "report.html", accounts=accounts)
 
 
 def test_an_empty_table_gives_a_page_that_says_so(tmp_path):
@@ -249,12 +248,12 @@ def test_an_empty_table_gives_a_page_that_says_so(tmp_path):
 
 def test_a_turned_interval_is_refused(table, tmp_path):
     with pytest.raises(ValueError, match="must start before it ends"):
-        write_report(table, tmp_path / "report.html", start="2030-01-01")
+        ba.write_report(table, tmp_path / "report.html", start="2030-01-01")
 
 
 def test_only_an_archive_or_a_table_is_reported_on(tmp_path):
     with pytest.raises(TypeError, match="an Archive or the path of one is wanted, not 5"):
-        write_report(5, tmp_path / "report.html")
+        ba.write_report(5, tmp_path / "report.html")
 
 
 def test_what_a_table_tells_of_its_load_is_told(table, tmp_path):

@@ -10,17 +10,16 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from balance_analysis import ACCOUNT_KEY, NetworkLimits
 from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.schema import (
-    ACCOUNT_KEY,
-    ARROW_SCHEMA,
     INTERFACE_ACCOUNT_TYPES,
     LATER_ACCOUNT_TYPES,
     NETWORK_PARTY,
     NO_MARKET,
-    NetworkLimits,
 )
 from sample_data.generate import ASSETS, TREASURY, build_history, main
+from tests.columns import ARROW_SCHEMA
 
 FOLDER = Path(__file__).parents[2] / "sample_data"
 DAY = pd.Timedelta("1D")

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.schema import from_microseconds
 from tests.archive.crashing import Crasher
 from tests.archive.exporting import (
     END,
@@ -28,6 +27,7 @@ from tests.archive.exporting import (
     state_of,
     unchanged,
 )
+from tests.moments import from_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table
 from tests.segments.writer import CHAIN, flip, make_segments, write_segments
 

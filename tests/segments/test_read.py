@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.known import known_of
+from tests.columns import known_of
 from tests.loopback import LoopbackNode, Row, histories, random_history
 from tests.node.truth import lines_of_rows, lines_of_table
 from tests.segments.writer import (

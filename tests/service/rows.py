@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from balance_analysis.schema import ARROW_SCHEMA
+from tests.columns import ARROW_SCHEMA
 
 BASE = 1_682_899_200_000_000
 """Where a month begins, and so a day and an hour; microseconds since 1970."""

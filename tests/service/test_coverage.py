@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from balance_analysis.schema import to_microseconds
 from balance_analysis.service.changes import Changes
 from balance_analysis.service.errors import RefusedError
+from tests.moments import to_microseconds
 from tests.service.archives import Stretch, write_archive
 from tests.service.rows import block_of
 

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 import requests
 
-from balance_analysis.demo import sample_archive
+from balance_analysis import demo
 from balance_analysis.service.app import create_app
 from balance_analysis.service.openapi import CHANGES, describe, page
 from balance_analysis.service.server import serve
@@ -60,7 +60,7 @@ def test_the_page_has_every_operation_parameter_error_and_form(read):
 
 @pytest.fixture(scope="module")
 def url():
-    with sample_archive() as archive, serve(create_app(archive)) as url:
+    with demo.sample_archive() as archive, serve(create_app(archive)) as url:
         yield url
 
 

@@ -7,13 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis import Archive
-from balance_analysis.errors import RequestError
-from balance_analysis.ingest.export import export
-from balance_analysis.known import lacking
-from balance_analysis.load.changes import iter_pages, load_balance_changes
-from balance_analysis.node.client import Client
-from balance_analysis.schema import from_microseconds
+from balance_analysis import Archive, Client, RequestError, export, iter_pages, load_balance_changes
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
 from tests.archive.exporting import (
@@ -28,6 +22,8 @@ from tests.archive.exporting import (
     spans_of,
     spread_history,
 )
+from tests.columns import lacking
+from tests.moments import from_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.service.archives import WHOLE, Stretch, write_archive
 from tests.service.rows import BASE, block_of

@@ -9,11 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis import Archive
+from balance_analysis import Archive, Client, NetworkLimits, load_network_limits
 from balance_analysis.archive.commit import Writer
-from balance_analysis.node.client import Client
-from balance_analysis.node.limits import load_network_limits
-from balance_analysis.schema import NetworkLimits
 from tests.service.archives import END, HEIGHT
 from tests.service.conftest import read_error
 

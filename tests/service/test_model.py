@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis.schema import to_microseconds
 from tests.loopback import LoopbackNode
 from tests.loopback import Row as LoopbackRow
+from tests.moments import to_microseconds
 from tests.service import rules
 from tests.service.archives import HEIGHT, Held, archives
 from tests.service.conftest import holding, read_error

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openapi_spec_validator import validate
 
-from balance_analysis.demo import sample_archive
+from balance_analysis import demo
 from balance_analysis.explorer.query import VIEWS
 from balance_analysis.service.app import EXPOSED, create_app
 from balance_analysis.service.guards import LONGEST_URL, RATE_HEADERS
@@ -41,7 +41,7 @@ EXAMPLES = 15
 
 @pytest.fixture(scope="module")
 def url():
-    with sample_archive() as archive, serve(create_app(archive)) as url:
+    with demo.sample_archive() as archive, serve(create_app(archive)) as url:
         yield url
 
 

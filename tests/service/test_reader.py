@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from balance_analysis import ArchiveError
 from balance_analysis.archive import datafile
 from balance_analysis.archive.datafile import Predicate
 from balance_analysis.archive.scan import File, LruCache
 from balance_analysis.archive.store import Store
-from balance_analysis.errors import ArchiveError
-from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.service.reader import Nearest, Reader
+from tests.columns import ARROW_SCHEMA
 from tests.service.rows import (
     ASSETS,
     BASE,

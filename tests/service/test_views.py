@@ -16,10 +16,10 @@ from balance_analysis import Archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.store import Store
 from balance_analysis.explorer.query import write_key
-from balance_analysis.schema import from_microseconds
 from balance_analysis.segments.chain import source_text
 from balance_analysis.service.app import create_app
 from tests.explorer.test_views import check, told
+from tests.moments import from_microseconds
 from tests.report.reading import as_dicts
 from tests.service.archives import Stretch, commit, write_archive
 from tests.service.conftest import InProcess, read_error

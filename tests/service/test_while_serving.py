@@ -7,16 +7,13 @@ import threading
 import pytest
 import requests
 
-from balance_analysis import Archive
+from balance_analysis import Archive, Client, load_balance_changes, repair
 from balance_analysis.archive.commit import Writer
-from balance_analysis.load.changes import load_balance_changes
-from balance_analysis.maintenance.repair import repair
-from balance_analysis.node.client import Client
-from balance_analysis.schema import from_microseconds
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
 from tests.archive import exporting
 from tests.archive.exporting import DAY, node_of, run_export, spread_history
+from tests.moments import from_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table
 from tests.service.archives import END, Stretch, commit, replace_rows, write_archive
 from tests.service.conftest import CHANGES, read_error

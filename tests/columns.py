@@ -1,0 +1,74 @@
+"""What a table is, told a second time: as the design has it, whatever the package says.
+
+Other programs read these columns, types and notes from files, and whoever loads a table from its
+frame; a change here is one that they notice.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+import pyarrow as pa
+
+from balance_analysis import ACCOUNT_KEY
+from tests.moments import from_microseconds, to_microseconds
+
+COLUMNS = ("asset_id", "account_type", "party_id", "market_id", "timestamp", "balance")
+FIELD_NAMES = {
+    "asset_id": "assetId",
+    "account_type": "accountType",
+    "party_id": "partyId",
+    "market_id": "marketId",
+    "timestamp": "timestamp",
+    "balance": "balance",
+}
+EXTERNAL = "ACCOUNT_TYPE_EXTERNAL"
+
+ID_TYPE = pa.dictionary(pa.int32(), pa.string())
+ARROW_SCHEMA = pa.schema(
+    [
+        *(pa.field(name, ID_TYPE, nullable=False) for name in ACCOUNT_KEY),
+        pa.field("timestamp", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("balance", pa.decimal128(38, 0), nullable=False),
+    ]
+)
+BALANCE_DTYPE = pd.ArrowDtype(pa.decimal128(38, 0))
+TIMESTAMP_DTYPE = pd.DatetimeTZDtype("us", "UTC")
+
+ATTRS_KEY = "balance_analysis"
+
+
+def empty_table():
+    """Return a table of no rows, with all columns and dtypes."""
+    ids = pd.Categorical([], categories=pd.Index([], dtype="str"))
+    columns = dict.fromkeys(ACCOUNT_KEY, ids)
+    columns["timestamp"] = pd.array([], dtype=TIMESTAMP_DTYPE)
+    columns["balance"] = pd.array([], dtype=BALANCE_DTYPE)
+    return pd.DataFrame(columns)
+
+
+def known_of(table):
+    """Return the intervals that a table's attrs tell to be known, in microseconds."""
+    told = table.attrs.get(ATTRS_KEY, {}).get("known")
+    if told is None:
+        return None
+    return tuple(tuple(map(to_microseconds, interval)) for interval in told)
+
+
+def note_known(table, known, *, nothing_before=False):
+    """Tell in a table's attrs which intervals are known, as a load does."""
+    told = {
+        **table.attrs.get(ATTRS_KEY, {}),
+        "known": [[from_microseconds(bound).isoformat() for bound in span] for span in known],
+    }
+    told.pop("nothing_before", None)
+    table.attrs[ATTRS_KEY] = {**told, **({"nothing_before": True} if nothing_before else {})}
+
+
+def lacking(told):
+    """Return what of its interval a load doesn't know, by what its attrs tell."""
+    found, since = [], to_microseconds(told["start"])
+    for start, end in (map(to_microseconds, interval) for interval in told["known"]):
+        found += [(since, start)] if since < start else []
+        since = end
+    end = to_microseconds(told["end"])
+    return [*found, *([(since, end)] if since < end else [])]

@@ -1,0 +1,19 @@
+"""Moments as tests count them: in whole microseconds since 1970, which no time zone touches."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def from_microseconds(count):
+    """Return the moment so many microseconds after 1970-01-01, in UTC."""
+    return EPOCH + dt.timedelta(microseconds=count)
+
+
+def to_microseconds(moment):
+    """Return a datetime or ISO 8601 text as microseconds; without a time zone it is UTC."""
+    given = dt.datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    aware = given if given.tzinfo else given.replace(tzinfo=dt.UTC)
+    return (aware - EPOCH) // dt.timedelta(microseconds=1)
