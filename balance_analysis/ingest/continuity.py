@@ -56,34 +56,33 @@ class Continuity:
         The node, or several nodes of one network.
     request
         Which accounts.
-    run
-        Where its requests are counted when it is closed.
+    stats
+        Where its requests are counted.
     rows
         Those of the archive's last file, if it has one.
 
     Attributes
     ----------
-    nodes
-        What counts the requests.
     is_sure
         Whether the node was seen to be of the archive's network; an archive without rows is of any.
     """
 
-    def __init__(self, client: Client, request: LoadRequest, run: Run, *rows: pa.Table) -> None:
-        self.nodes: NodePool = NodePool(client, request.on_bad_rows)
+    def __init__(
+        self, client: Client, request: LoadRequest, stats: RequestStats, *rows: pa.Table
+    ) -> None:
+        self._nodes = NodePool(client, request.on_bad_rows, stats)
         self._open = contextlib.ExitStack()
         # Kept open for the run: a new connection takes longer than the question.
         self._fresh = [self._open.enter_context(client.fresh()) for _ in range(FRESH)]
-        self._request, self._run = request, run
+        self._request = request
         self._last: tuple[int, Accounts] | None = None
         for each in rows:
             self.advance(each)
         self.is_sure: bool = self._last is None
 
     def close(self) -> None:
-        """Close the connections over which it asks, and count what was asked."""
+        """Close the connections over which it asks."""
         self._open.close()
-        self._run.requests += self.nodes.stats.requests
 
     def advance(self, rows: pa.Table) -> None:
         """Go by the last block of rows that are committed from now on, if it is later."""
@@ -118,7 +117,7 @@ class Continuity:
         try:
             return self._asked(source, start, end)
         except RequestError as error:
-            if not self.is_sure or len(self.nodes.client.base_urls) == 1:
+            if not self.is_sure or len(self._nodes.client.base_urls) == 1:
                 raise
             logger.warning("%s; so it is not known what this node may have forgotten", error)
             return end
@@ -127,7 +126,7 @@ class Continuity:
         """Check that the first node that answers is of the archive's network."""
         if self._last is not None:
             last = self._last[0]
-            next(_answers(self.nodes.client, lambda url: self._asked(url, last, last)))
+            next(_answers(self._nodes.client, lambda url: self._asked(url, last, last)))
 
     def _asked(self, source: str, start: int, end: int) -> int:
         """Ask a node over all connections; the latest answer is believed."""
@@ -135,7 +134,7 @@ class Continuity:
         def find(ask: Ask, seen: NodeState) -> int | NetworkMismatchError:
             return self._retention_start_or_why_not(ask, seen, start, end)
 
-        found = self.nodes.over_connections(source, find, self._fresh)
+        found = self._nodes.over_connections(source, find, self._fresh)
         strangers = [each for each in found if isinstance(each, NetworkMismatchError)]
         if strangers and not self.is_sure:
             raise strangers[0]
@@ -197,11 +196,11 @@ def ask_head(client: Client, run: Run) -> tuple[str, int] | None:
 
     `None` where no node has limits, or it doesn't say what its last block is: it may know all.
     """
-    stats, fetched_at = RequestStats(), pd.Timestamp.now("UTC")
+    fetched_at = pd.Timestamp.now("UTC")
     told: list[Answer[dict[str, Any]]] = []
 
     def ask(base_url: str) -> None:
-        options: dict[str, Any] = {"base_url": base_url, "stats": stats}
+        options: dict[str, Any] = {"base_url": base_url, "stats": run.stats}
         options["retry"] = ONCE if told else Retry()
         try:
             told.append(client.get(NETWORK_LIMITS, [], decode_limits, **options))
@@ -211,10 +210,7 @@ def ask_head(client: Client, run: Run) -> tuple[str, int] | None:
             if error.status not in _NO_LIMITS:
                 raise
 
-    try:
-        list(_answers(client, ask))
-    finally:
-        run.requests += stats.requests
+    list(_answers(client, ask))
     run.source = client.base_urls[0]
     if not told:
         return None
@@ -237,19 +233,16 @@ def is_finished(
 
     An archive that is served ends before the moment that it tells, and says so.
     """
-    stats = RequestStats()
     parameters = PageRequest(Filters(), head, head + 1, page_size=1).parameters()
     try:
         for pause in (0.0, settle.total_seconds()):
             sleep(pause)
-            answer = client.get(BALANCE_CHANGES, parameters, len, base_url=source, stats=stats)
+            answer = client.get(BALANCE_CHANGES, parameters, len, base_url=source, stats=run.stats)
             if answer.block_time != head or [*clipped(answer.incomplete, head, head + 1)]:
                 return False
     except RequestError as error:
         logger.info("%s; its last block is left out", error)
         return False
-    finally:
-        run.requests += stats.requests
     return True
 
 
@@ -260,14 +253,11 @@ def load_steps(client: Client, request: LoadRequest, run: Run) -> Iterator[Step]
     block that a node holds may be unfinished, unless it is the one that is `Run.finished`.
     """
     load = Load(request)
-    with NodePool(client, request.on_bad_rows) as pool:
-        try:
-            for step in load.in_time_order(load.steps(pool)):
-                known = step.known_end
-                if known < step.end and (step.address, step.head) == run.finished:
-                    known += 1
-                yield replace(step.between(step.start, known), head=None)
-                if known < step.end:
-                    return
-        finally:
-            run.requests += pool.stats.requests
+    with NodePool(client, request.on_bad_rows, run.stats) as pool:
+        for step in load.in_time_order(load.steps(pool)):
+            known = step.known_end
+            if known < step.end and (step.address, step.head) == run.finished:
+                known += 1
+            yield replace(step.between(step.start, known), head=None)
+            if known < step.end:
+                return

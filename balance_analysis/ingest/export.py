@@ -210,21 +210,22 @@ class _Nodes:
     def spans(self, state: Coverage) -> list[Span]:
         """Return what to ask for, in time order."""
         request = replace(self.request, end=self._end(state))
-        nodes = NodePool(self.client, request.on_bad_rows)
-        try:
-            if not state.intervals:
-                spans = [nodes.interval(request)]
-            else:
-                spans = _spans_beside(state, request, self.overlap, fill_gaps=self.fill_gaps)
-                unproven = [each for each in state.intervals if not each.proven]
-                if not self.fill_gaps:
-                    # What an interrupted run left may be unproven just for want of time.
-                    last = state.intervals[-1]
-                    unproven = [last] if not last.proven and last.end < request.end else []
-                spans += [(nodes.best_retention_start(*each.span), each.end) for each in unproven]
-        finally:
-            self.run.requests += nodes.stats.requests
+        nodes = NodePool(self.client, request.on_bad_rows, self.run.stats)
+        if state.intervals:
+            spans = _spans_beside(state, request, self.overlap, fill_gaps=self.fill_gaps)
+            unproven = self._unproven(state, request.end)
+            spans += [(nodes.best_retention_start(*each), each[1]) for each in unproven]
+        else:
+            spans = [nodes.interval(request)]
         return sorted((start, end) for start, end in spans if start < end)
+
+    def _unproven(self, state: Coverage, end: int) -> list[Span]:
+        """Return what is covered, but is to be asked for again as it isn't proven."""
+        last = state.intervals[-1]
+        # What an interrupted run left may be unproven just for want of time.
+        is_left = not last.proven and last.end < end
+        chosen = state.intervals if self.fill_gaps else [last] if is_left else []
+        return [each.span for each in chosen if not each.proven]
 
     def _end(self, state: Coverage) -> int:
         """Return up to where the node can tell: through a finished last block.
@@ -249,7 +250,9 @@ class _Nodes:
         if self.assets:
             network.write_archive_assets(self.store, self.assets)
         last = list(writer.state.files)[-1:]
-        continuity = Continuity(self.client, self.request, self.run, *map(writer.rows_of, last))
+        continuity = Continuity(
+            self.client, self.request, self.run.stats, *map(writer.rows_of, last)
+        )
         with closing(continuity):
             try:
                 if not spans:

@@ -160,7 +160,7 @@ def _take(parts: Iterator[LoadedPeriod], span: SpanWriter) -> Iterator[tuple[int
     """Take what comes next: the periods of a span that were loaded elsewhere; yield likewise."""
     for _ in span.periods():
         part = next(parts)
-        span.run.requests += part.requests
+        span.run.stats.add(requests=part.requests)
         if part.start == span.front:  # or a node that lags ended a period before early
             span.take(part)
             yield part.end, part.added

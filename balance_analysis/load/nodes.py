@@ -102,10 +102,12 @@ class NodePool:
     it held, and `sources` the address that answered: another one after a redirect.
     """
 
-    def __init__(self, client: Client, on_bad_rows: OnBadRows) -> None:
+    def __init__(
+        self, client: Client, on_bad_rows: OnBadRows, stats: RequestStats | None = None
+    ) -> None:
         check_client(client)
         self.client = client
-        self.stats: RequestStats = RequestStats()
+        self.stats: RequestStats = stats or RequestStats()
         self.latest_blocks = {base_url: LatestBlock() for base_url in client.base_urls}
         self.sources: dict[str, str] = {base_url: base_url for base_url in client.base_urls}
         self._raises = on_bad_rows == "raise"

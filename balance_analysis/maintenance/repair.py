@@ -208,7 +208,7 @@ class _Repair:
         if periods:
             # What the archive holds ends with a last block only where that is finished.
             self.run.finished = ask_head(self.client, self.run)
-            with closing(Continuity(self.client, self.request, self.run)) as continuity:
+            with closing(Continuity(self.client, self.request, self.run.stats)) as continuity:
                 for period in sorted(periods):
                     self._mend(period, continuity)
         return sorted(periods)
