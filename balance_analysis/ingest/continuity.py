@@ -191,7 +191,7 @@ def accounts_of(rows: pa.Table) -> Accounts:
     )
 
 
-def ask_head(client: Client, run: Run) -> tuple[str, int] | None:
+def ask_latest_block(client: Client, run: Run) -> tuple[str, int] | None:
     """Note the limits and the last block of the node that knows most; return it and that moment.
 
     `None` where no node has limits, or it doesn't say what its last block is: it may know all.

@@ -25,7 +25,7 @@ from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import FilterKeywords, takes_filters
-from balance_analysis.ingest.continuity import Continuity, ask_head, is_finished, load_steps
+from balance_analysis.ingest.continuity import Continuity, ask_latest_block, is_finished, load_steps
 from balance_analysis.ingest.executor import Executor, Pool
 from balance_analysis.ingest.fill import fill
 from balance_analysis.load.nodes import NodePool
@@ -155,13 +155,7 @@ def export(
     )
     about = manifest.ArchiveSpec(request.filters.sorted(), manifest.partition_of(store, partition))
     return fill(
-        store,
-        about,
-        source,
-        pool=pool,
-        progress=progress,
-        dry_run=dry_run,
-        on_report=on_report,
+        store, about, source, pool=pool, progress=progress, dry_run=dry_run, on_report=on_report
     )
 
 
@@ -233,7 +227,7 @@ class _Nodes:
         Nothing is waited for where the last block is new, as the chain goes on then, nor where the
         archive has that block.
         """
-        found, end = ask_head(self.client, self.run), self.request.end
+        found, end = ask_latest_block(self.client, self.run), self.request.end
         if found is None:
             return end
         source, head = found

@@ -151,13 +151,7 @@ def import_segments(
         run=Run(source=stretches[-1].source, block_height=last.last),
     )
     return fill(
-        store,
-        about,
-        source,
-        pool=pool,
-        progress=progress,
-        dry_run=dry_run,
-        on_report=on_report,
+        store, about, source, pool=pool, progress=progress, dry_run=dry_run, on_report=on_report
     )
 
 

@@ -38,7 +38,7 @@ from balance_analysis.archive.status import VerifyReport
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.ingest.continuity import Continuity, ask_head, load_steps
+from balance_analysis.ingest.continuity import Continuity, ask_latest_block, load_steps
 from balance_analysis.ingest.executor import LoadedPeriod, make_period
 from balance_analysis.ingest.fill import SpanWriter
 from balance_analysis.load.request import LoadRequest, make_request
@@ -207,7 +207,7 @@ class _Repair:
         )
         if periods:
             # What the archive holds ends with a last block only where that is finished.
-            self.run.finished = ask_head(self.client, self.run)
+            self.run.finished = ask_latest_block(self.client, self.run)
             with closing(Continuity(self.client, self.request, self.run.stats)) as continuity:
                 for period in sorted(periods):
                     self._mend(period, continuity)
