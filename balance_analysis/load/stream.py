@@ -37,7 +37,7 @@ logger: logging.Logger = logging.getLogger("balance_analysis")
 FILL: Final = 0.9
 """How full a window's one page should be: fuller ones leave rests, emptier ones cost requests."""
 
-REMEMBERED: Final = 16
+RECENT_STEPS: Final = 16
 """Steps whose density tells how wide the next window should be."""
 
 GROWTH: Final = 16
@@ -236,7 +236,7 @@ def settle_windows(
     running: dict[Future[Step], Window] = {}
     ahead: set[int] = set()
     settled: list[Step] = []
-    recent: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
+    recent: deque[tuple[int, int]] = deque(maxlen=RECENT_STEPS)
     width, pages = LONGEST_WINDOW, _PageSize(max((window.page_size for window in todo), default=1))
     queued = workers if workers == 1 else QUEUED * workers
     pool = ThreadPoolExecutor(workers, thread_name_prefix="balance_analysis")
