@@ -48,8 +48,7 @@ from .load.opening import load_opening_balances
 from .load.to_parquet import load_to_parquet
 from .maintenance.repair import Repaired, repair
 from .node.client import Client
-from .node.doctor import diagnose_node
-from .node.doctor.report import Finding, NodeReport
+from .node.doctor import Finding, NodeReport, diagnose_node
 from .node.limits import load_network_limits
 from .report.report import write_report
 from .schema import ACCOUNT_KEY, ACCOUNT_TYPES, NetworkLimits

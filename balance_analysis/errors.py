@@ -97,7 +97,7 @@ class RequestError(BalanceAnalysisError):
     timed_out
         Whether the node was reached but took too long: less may be answered in time.
     refused
-        Whether no connection came about: nothing was asked.
+        Whether there was no connection, so that nothing was asked.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class DecodeError(BalanceAnalysisError):
     Attributes
     ----------
     row
-        The bad row as the node sent it, raw JSON; `None` when the answer as a whole is wrong.
+        The bad row as the node sent it, raw JSON; `None` when the whole answer is wrong.
     """
 
     def __init__(self, message: str, *, row: str | None = None) -> None:
@@ -167,7 +167,7 @@ class ArchiveDamagedError(ArchiveError):
 
 
 class SnapshotGoneError(ArchiveError):
-    """A run has replaced a file of an archive since its state was read that is answered from."""
+    """A run has replaced a file of the archive since the snapshot was taken that is read."""
 
 
 class NetworkMismatchError(ArchiveError):

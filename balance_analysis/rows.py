@@ -42,19 +42,20 @@ class BadRow:
 def are_balances(texts: pa.StringArray) -> pa.BooleanArray:
     """Return which texts are integers of at most 38 digits."""
     # Arrow's cast wraps silently past 38 digits (apache/arrow#49817) and takes "1e5".
-    digits = pc.and_(
-        pc.ascii_is_decimal(texts), pc.less_equal(pc.binary_length(texts), BALANCE_DIGITS)
-    )
-    if pc.all(digits, min_count=0).as_py():
+    digits = pc.ascii_is_decimal(texts)
+    is_short = to_numbers(pc.binary_length(texts)) <= BALANCE_DIGITS
+    if is_short.all() and pc.all(digits, min_count=0).as_py():
         return digits
     return pc.match_substring_regex(texts, rf"\A-?[0-9]{{1,{BALANCE_DIGITS}}}\z")
 
 
 def balance_fault(text: str) -> str:
-    """Return what is wrong with a text that is no balance."""
-    if re.fullmatch(r"-?[0-9]+", text, re.ASCII):
+    """Return what is wrong with a text as a balance; empty if it is one."""
+    if not re.fullmatch(r"-?[0-9]+", text, re.ASCII):
+        return f"balance {text!r} is not an integer"
+    if len(text.removeprefix("-")) > BALANCE_DIGITS:
         return f"balance {text!r} has more than {BALANCE_DIGITS} digits"
-    return f"balance {text!r} is not an integer"
+    return ""
 
 
 def to_numbers(column: pa.Array) -> NDArray[Any]:

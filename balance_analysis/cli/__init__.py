@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from balance_analysis.cli import (  # noqa: F401 - they add commands
     archive,
-    catalogue,
-    export,
-    imports,
+    fill,
     node,
     pictures,
+    settings,
     tables,
 )
 from balance_analysis.cli.app import app, main

@@ -150,15 +150,15 @@ class Verbosity:
 
 def command(
     group: typer.Typer = app, *, panel: str = ROWS, kind: type[Command] = Command
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+) -> Callable[[Callable[..., int | None]], Callable[..., None]]:
     """Make a function a command, which tells errors in one line and ends as documented.
 
-    Help lists it in one of `PANELS`. The function's first parameter is how it tells. A parameter
-    whose type is a dataclass stands for the options that are its fields; those of `Verbosity`
-    follow.
+    Help lists it in one of `PANELS`. The function's first parameter is how it tells, and what it
+    returns is the exit code. A parameter whose type is a dataclass stands for the options that are
+    its fields; those of `Verbosity` follow.
     """
 
-    def register(function: Callable[..., None]) -> Callable[..., None]:
+    def register(function: Callable[..., int | None]) -> Callable[..., None]:
         _, *own = signature(function, eval_str=True).parameters.values()
         groups: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
 
@@ -167,7 +167,8 @@ def command(
             with telling_errors(verbose, quiet=quiet) as messages:
                 for name, record in groups.items():
                     options[name] = record(**{x.name: options.pop(x.name) for x in fields(record)})
-                function(messages, **options)
+                if code := function(messages, **options):
+                    raise typer.Exit(code)
 
         parameters = [each for p in own for each in _options_of(p)]
         parameters += _fields_as_options(Verbosity)

@@ -9,7 +9,6 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
 from typer import Option
 
 import balance_analysis as ba
@@ -39,21 +38,21 @@ def status(
     messages: Messages,
     archive: options.ArchiveAt,
     max_age: Annotated[
-        options.Text, options.duration_option("Exit 3 if its end lies longer ago.")
+        options.Text, options.duration_option("Exit with 3 if the archive ended longer ago.")
     ] = None,
     fail_on_gaps: Annotated[
         bool,
-        Option("--fail-on-gaps", help="Exit 3 if a part is missing or unproven, the first too."),
+        Option("--fail-on-gaps", help="Exit with 3 if any part is missing or unproven."),
     ] = False,
     form: options.PrintFormat = "table",
 ) -> None:
-    """Tell what an archive holds, and where something is missing; exit 5 if files are.
+    """Show what an archive holds and what is missing; exit with 5 if files are damaged or gone.
 
-    With -q nothing is printed but what is wrong.
+    With -q, only problems are printed.
     """
     oldest = None if max_age is None else to_duration(max_age)
-    options.check_is("archive", archive)
-    found = ba.Archive(archive).status()
+    held = options.archive_at(archive)
+    found = held.status()
     if not messages.quiet:
         print_record(found, form)
     if found.lost:
@@ -65,9 +64,9 @@ def status(
     if fail_on_gaps and (found.gaps or found.unproven):
         from balance_analysis.archive.manifest import export_command
 
-        mend = export_command(ba.Archive(archive).store, "--fill-gaps")
-        parts = spans_text(sorted(found.gaps + found.unproven))
-        wrong.append(f"missing or unproven: {parts}; `{mend}` asks a node that still remembers it")
+        mend = export_command(held.store, "--fill-gaps")
+        lacks = spans_text(sorted(found.gaps + found.unproven))
+        wrong.append(f"missing or unproven: {lacks}; `{mend}` asks a node that still remembers it")
     elif fail_on_gaps and not found.complete:
         wrong.append("no part of it is known to be complete")
     if wrong:
@@ -81,16 +80,16 @@ def verify(
     against: Annotated[options.Text, Option(metavar="URL", help="Compare with this node.")] = None,
     segments: Annotated[
         options.Texts,
-        Option(metavar="PATH", help="Compare with these segments, ledger and all; repeatable."),
+        Option(metavar="PATH", help="Compare with these segments and their ledger; repeatable."),
     ] = None,
     sample: Annotated[
-        int, Option(min=1, help="Windows to ask again with --against.")
+        int, Option(min=1, help="How many windows to request with --against.")
     ] = defaults.SAMPLE,
     scheduler: options.Scheduler = None,
     form: options.PrintFormat = "table",
-) -> None:
+) -> int:
     """Prove that an archive is whole, or tell what is wrong and which command mends it."""
-    options.check_is("archive", archive)
+    held = options.archive_at(archive)
     how: dict[str, Any] = {"sample": sample, "progress": messages.shows_progress}
     with contextlib.ExitStack() as stack:
         if against is not None:
@@ -99,12 +98,11 @@ def verify(
         if segments is not None:
             how["segments"] = segments
         if cluster := stack.enter_context(connected(scheduler)):
-            found = ba.cluster.verify(ba.Archive(archive), client=cluster, **how)
+            found = ba.cluster.verify(held, client=cluster, **how)
         else:
-            found = ba.Archive(archive).verify(**how)
+            found = held.verify(**how)
     print_record(found, form)
-    if not found.is_whole:
-        raise typer.Exit(BAD)
+    return 0 if found.is_whole else BAD
 
 
 @command(panel=ARCHIVE)
@@ -112,38 +110,46 @@ def serve(
     messages: Messages,
     archive: options.ArchiveIfAny = None,
     demo: Annotated[bool, Option("--demo", help="Serve the sample data instead.")] = False,
-    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, Option(help="Address to listen on.")] = defaults.HOST,
     port: Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 3008,
     strict_coverage: Annotated[
-        bool, Option("--strict-coverage", help="Refuse what reaches beyond the coverage, with 416.")
+        bool, Option("--strict-coverage", help="Refuse requests beyond the coverage, with 416.")
     ] = False,
     rate_limit: Annotated[
         options.Text,
-        Option(metavar="N|off", help="Requests a second from one address. [20, loopback off]"),
+        Option(metavar="N|off", help="Requests per second from one address. [20; off on loopback]"),
     ] = None,
     timeout: Annotated[
-        str, options.duration_option("How long a question may take before 504.")
-    ] = "30s",
+        str, options.duration_option("How long a request may take before it is refused with 504.")
+    ] = f"{defaults.TIMEOUT:g}s",
     allow_origin: Annotated[
         options.Texts,
         Option(
             metavar="ORIGIN",
-            help="Origin whose pages may read it, or *; repeatable. [all, loopback none]",
+            help="Origin whose pages may read it, or *; repeatable. [all; none on loopback]",
         ),
     ] = None,
 ) -> None:
-    """Serve an archive as a node does, to any client, and to a browser as a page to explore it."""
+    """Serve an archive like a node, with a page to explore it in a browser."""
     host = host.strip("[]")
-    limit, seconds = _rate_limit(rate_limit, host), to_duration(timeout).total_seconds()
+    seconds = to_duration(timeout).total_seconds()
     if not seconds:
         raise ValueError("--timeout must be more than 0")
-    how: dict[str, Any] = {"strict_coverage": strict_coverage, "allow_origins": allow_origin}
-    how |= {"timeout": seconds, "rate_limit": limit}
 
     def tell(what: str, url: str) -> None:
         messages.say(f"Serving {what} at {url}, described at {url}/docs")
 
-    _serve(archive, tell, demo=demo, host=host, port=port, how=how)
+    _serve(
+        archive,
+        tell,
+        demo=demo,
+        host=host,
+        port=port,
+        strict_coverage=strict_coverage,
+        timeout=seconds,
+        rate_limit=_rate_limit(rate_limit, host),
+        allow_origins=allow_origin,
+    )
 
 
 @command(panel=ARCHIVE)
@@ -160,7 +166,7 @@ def explore(
         messages.say(f"Exploring {what} at {url}; end with Ctrl-C")
         webbrowser.open(url)
 
-    _serve(archive, tell, demo=demo, host="127.0.0.1", port=0, how={})
+    _serve(archive, tell, demo=demo)
 
 
 def _serve(
@@ -168,9 +174,9 @@ def _serve(
     tell: Callable[[str, str], None],
     *,
     demo: bool,
-    host: str,
-    port: int,
-    how: dict[str, Any],
+    host: str = defaults.HOST,
+    port: int = 0,
+    **how: Any,  # noqa: ANN401 - as of `create_app`
 ) -> None:
     """Serve an archive, or the sample data, until a signal; `tell` gets its name and address."""
     if (archive is None) != demo:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import shlex
-import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -14,9 +11,8 @@ from typing import Annotated
 from typer import Argument, Option
 
 import balance_analysis as ba
-from balance_analysis import defaults
 from balance_analysis.cli import options
-from balance_analysis.cli.app import NODE, app, command
+from balance_analysis.cli.app import NODE, command
 from balance_analysis.cli.output import PARTIAL, Messages, echo, print_record
 from balance_analysis.cli.tables import SUMMARY, print_accounts
 from balance_analysis.errors import ArchiveError, BalanceAnalysisError
@@ -28,19 +24,17 @@ from balance_analysis.text import count_text, range_text
 def fetch(
     messages: Messages,
     url: options.Urls,
-    output: Annotated[Path, options.output_option("To write, .parquet.")],
+    output: Annotated[Path, options.output_option("The .parquet file to write.")],
     accounts: options.AccountOptions,
+    requests: options.RequestOptions,
     since: options.Since = None,
     until: options.Until = None,
-    page_size: options.PageSize = defaults.PAGE_SIZE,
-    workers: options.Workers = defaults.WORKERS,
-    max_requests_per_second: options.Rate = None,
     resume: Annotated[
         bool,
         Option(
             "--resume",
-            help="Go on with an interrupted fetch over its interval. Leave out --since and "
-            "--until, or repeat them; 7d means what it meant then.",
+            help="Continue an interrupted fetch. Leave out --since and --until, or repeat them; 7d "
+            "still means the 7 days before the first attempt.",
         ),
     ] = False,
 ) -> None:
@@ -54,19 +48,15 @@ def fetch(
     side = partial_path(output)
     check_output(side)
     if side.exists() and not resume:
-        messages.say(f"{side} holds a part of an earlier fetch; --resume goes on with it")
-    with (
-        ba.Client(url, max_requests_per_second=max_requests_per_second) as client,
-        _telling_part(side, messages),
-    ):
+        messages.say(f"{side} holds part of an earlier fetch; --resume continues it")
+    with requests.client(url) as client, _telling_part(side, messages):
         loaded = ba.load_to_parquet(
             client,
             output,
             start=since,
             end=until,
             **accounts.named(),
-            page_size=page_size,
-            workers=workers,
+            **requests.sizes(),
             progress=messages.shows_progress,
             resume=resume,
         )
@@ -88,7 +78,7 @@ def _telling_part(side: Path, messages: Messages) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, BalanceAnalysisError) as error:
         if side.exists() and not isinstance(error, ArchiveError):
-            messages.say(f"{side} keeps the part that is complete; --resume goes on with it")
+            messages.say(f"{side} keeps the part that is complete; --resume continues it")
         raise
 
 
@@ -96,7 +86,9 @@ def _telling_part(side: Path, messages: Messages) -> Iterator[None]:
 def limits(
     messages: Messages,
     url: options.Url,
-    output: Annotated[Path | None, options.output_option("Write JSON here as well.")] = None,
+    output: Annotated[
+        Path | None, options.output_option("Write them to this JSON file as well.")
+    ] = None,
     form: options.PrintFormat = "table",
 ) -> None:
     """Show the network's limits as they are now."""
@@ -120,7 +112,7 @@ def doctor(
     ],
     form: options.PrintFormat = "table",
 ) -> None:
-    """Tell whether a node can be trusted, in at most 40 requests, or what segments hold."""
+    """Check whether a node can be trusted, in at most 40 requests, or show what segments hold."""
     from balance_analysis.segments.segment import are_segments
 
     report: ba.NodeReport | ba.SegmentsReport
@@ -138,7 +130,7 @@ def demo(
     messages: Messages,
     out: Annotated[Path, Option(help="Folder for the files.")] = Path("demo"),
 ) -> None:
-    """Do the main job on sample data: an embedded node, a load over HTTP, files, plots."""
+    """Try the main job on sample data: an embedded node, a load over HTTP, files and plots."""
     from balance_analysis.demo import run_demo, sample_assets
 
     result = run_demo(out, say=messages.say)
@@ -152,23 +144,12 @@ def _next_steps(out: Path) -> Iterator[str]:
     """Yield what to open and to type after a demo, as it can be copied into this shell."""
     from balance_analysis.demo import sample_data
 
-    archive, page, picture = (
-        shlex.quote(str(out / name)) for name in ("archive", "report.html", "totals.png")
-    )
-    program = _program()
+    archive, page, picture = (str(out / name) for name in ("archive", "report.html", "totals.png"))
     yield f"{out / 'balances-tUSD.png'}, a picture, and those beside it"
-    yield f"{program} explore {archive}    # all of it, in the browser, until Ctrl-C"
-    yield f"{program} report {archive} -o {page}    # the same as a file"
-    yield f"{program} plot {archive} --kind totals --asset-id tUSD -o {picture}"
+    yield f"{options.command_line('explore', archive)}    # all of it in the browser, until Ctrl-C"
+    yield f"{options.command_line('report', archive, '-o', page)}    # the same as a file"
+    totals = ("--kind", "totals", "--asset-id", "tUSD", "-o", picture)
+    yield options.command_line("plot", archive, *totals)
     notebook = sample_data().parent / "notebooks" / "01_quickstart.ipynb"
     if notebook.is_file():
         yield f"{notebook}, the first of the notebooks"
-
-
-def _program() -> str:
-    """Return how this program was called, as short as the shell's path allows."""
-    is_script = Path(sys.argv[0]).name == app.info.name
-    called = sys.argv[0] if is_script else sys.executable
-    name = Path(called).name
-    short = shlex.quote(name if shutil.which(name) == called else called)
-    return short if is_script else f"{short} -m balance_analysis"

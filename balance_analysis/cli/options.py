@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from typer import Argument, BadParameter, Option
 
+import balance_analysis as ba
+from balance_analysis import defaults
 from balance_analysis.files.atomic import ABOUT
 from balance_analysis.text import moment_text, to_duration
 
 if TYPE_CHECKING:
+    from balance_analysis.archives import Archive
     from balance_analysis.assets import Assets
+    from balance_analysis.node.client import Client
 
 
 Text = str | None
 Texts = list[str] | None
-TableFormat = Literal["table", "csv", "json", "parquet", "xlsx"]
-ExactFormat = Literal["csv", "json", "parquet", "xlsx"]
-Partition = Literal["day", "month", "hour"]
-PrintFormat = Annotated[Literal["table", "json"], Option("--format", help="How to print.")]
+PrintFormat = Annotated[Literal["table", "json"], Option("--format", help="Format to print.")]
 
 Url = Annotated[str, Argument(metavar="URL", help="The node's address.")]
 Urls = Annotated[list[str], Argument(metavar="URL...", help="Addresses of one node or several.")]
-Source = Annotated[str, Argument(metavar="ARCHIVE_OR_FILE", help="The rows; a file of `fetch`.")]
+Source = Annotated[
+    str, Argument(metavar="ARCHIVE_OR_FILE", help="An archive, or a file that `fetch` wrote.")
+]
 _ARCHIVE: Any = Argument(metavar="ARCHIVE", help="A folder, or an address such as s3://bucket/x.")
 ArchiveAt = Annotated[str, _ARCHIVE]
 ArchiveIfAny = Annotated[Text, _ARCHIVE]
@@ -35,24 +37,24 @@ Since = Annotated[Text, Option(help="Start, inclusive; by default the oldest row
 Until = Annotated[Text, Option(help="End, exclusive; by default now.")]
 UntilLast = Annotated[Text, Option(help="End, exclusive; by default the last row.")]
 Partial = Annotated[
-    bool, Option("--partial", help="Take what there is where an archive isn't complete.")
+    bool, Option("--partial", help="Use what there is, even where an archive is incomplete.")
 ]
-Rate = Annotated[float | None, Option(min=0.001, metavar="N", help="At most; by default no bound.")]
-PageSize = Annotated[int, Option(min=1, help="Rows a request.")]
-Workers = Annotated[int, Option(min=1, help="Requests at once.")]
-BadRows = Annotated[
-    Literal["quarantine", "raise"], Option("--on-bad-rows", help="What becomes of them.")
+Scheduler = Annotated[
+    Text, Option(metavar="ADDRESS", help="Run on this Dask cluster: tcp://host:8786.")
 ]
-PartitionIfAny = Annotated[
-    Partition | None, Option(help="What a file holds, chosen by an archive's first run. [day]")
-]
-Scheduler = Annotated[Text, Option(metavar="ADDRESS", help="A Dask cluster: tcp://host:8786.")]
+
+
+def expanded(path: Path | None) -> Path | None:
+    """Return a path in which the home may be written short, as in a file of settings."""
+    return path and path.expanduser()
+
 
 AssetsFile = Annotated[
     Path | None,
     Option(
         metavar="FILE",
         envvar="BALANCE_ANALYSIS_ASSETS",
+        callback=expanded,
         help="Symbols and decimals of assets: .toml, .csv or .json.",
     ),
 ]
@@ -60,14 +62,12 @@ AssetsFile = Annotated[
 
 def output_option(help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
     """Return the option of a file to write."""
-    return Option(
-        "-o", "--output", metavar="FILE", help=f"{help} It replaces a file that is there."
-    )
+    return Option("-o", "--output", metavar="FILE", help=f"{help} An existing file is replaced.")
 
 
 def form_option(default: str) -> Any:  # noqa: ANN401 - as typer's own
     """Return the option of how rows are printed or written."""
-    return Option("--format", help=f"How to print or write; by default {default}, or as FILE.")
+    return Option("--format", help=f"Format; by default {default}, or what the name of FILE says.")
 
 
 def duration_option(help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
@@ -96,12 +96,16 @@ class AccountOptions:
     asset_id: Annotated[Text, id_option("asset", "Only this asset; an id or a symbol.")] = None
     party_id: Annotated[Texts, id_option("party", "Only this party; repeatable.")] = None
     market_id: Annotated[Texts, id_option("market", "Only this market; repeatable.")] = None
-    account_type: Annotated[Texts, Option(help="Only this type, as GENERAL; repeatable.")] = None
+    account_type: Annotated[Texts, Option(help="Only this type, such as GENERAL; repeatable.")] = (
+        None
+    )
     assets: AssetsFile = None
 
     def named(self) -> dict[str, Any]:
         """Return them as the functions of the library take them."""
-        return filters_in(vars(self))
+        lists = ("party_id", "market_id", "account_type")
+        named = {f"{name}s": getattr(self, name) or () for name in lists}
+        return {"asset_id": self.asset_id, "assets": self.assets, **named}
 
     def with_given(self, kept: Assets) -> Assets:
         """Return assets that are known already, with those of `--assets` over them."""
@@ -110,10 +114,42 @@ class AccountOptions:
         return kept if self.assets is None else kept.updated(read_assets(self.assets))
 
 
-def filters_in(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return which accounts options, or settings, ask for, as the library takes it."""
-    lists = {f"{name}s": options[name] or () for name in ("party_id", "market_id", "account_type")}
-    return {"asset_id": options["asset_id"], "assets": options["assets"], **lists}
+@dataclass(frozen=True, kw_only=True)
+class RequestOptions:
+    """The options that say how a node is asked."""
+
+    page_size: Annotated[int, Option(min=1, help="Rows per request.")] = defaults.PAGE_SIZE
+    workers: Annotated[int, Option(min=1, help="Requests at once.")] = defaults.WORKERS
+    max_requests_per_second: Annotated[
+        float | None, Option(min=0.001, metavar="N", help="Send no more; by default no limit.")
+    ] = None
+
+    def client(self, url: str | list[str]) -> Client:
+        """Return a client that keeps to the rate."""
+        return ba.Client(url, max_requests_per_second=self.max_requests_per_second)
+
+    def sizes(self) -> dict[str, Any]:
+        """Return the other options as the functions of the library take them."""
+        return {"page_size": self.page_size, "workers": self.workers}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FillOptions:
+    """The options that say how an archive is filled, from whatever source."""
+
+    partition: Annotated[
+        Literal["day", "month", "hour"] | None,
+        Option(help="How much time one file holds; the first run of an archive decides. [day]"),
+    ] = None
+    on_bad_rows: Annotated[
+        Literal["quarantine", "raise"],
+        Option("--on-bad-rows", help="Set malformed rows aside, or fail."),
+    ] = defaults.ON_BAD_ROWS
+    scheduler: Scheduler = None
+
+    def how(self) -> dict[str, Any]:
+        """Return those that the functions of the library take by the same names."""
+        return {"partition": self.partition, "on_bad_rows": self.on_bad_rows}
 
 
 _KINDS: Final = {
@@ -124,9 +160,9 @@ _KINDS: Final = {
 }
 
 
-def command_line(*words: str) -> str:
+def command_line(*arguments: str) -> str:
     """Return a command as it can be pasted."""
-    return shlex.join(["balance-analysis", *words])
+    return shlex.join(["balance-analysis", *arguments])
 
 
 def kind_of(text: str) -> Literal["node", "archive", "file"] | None:
@@ -158,6 +194,12 @@ def check_is(wanted: Literal["node", "archive", "rows"], text: str) -> None:
         tell = "status" if given == "archive" else "summary"
         told = f"`{command_line(tell, text)}` tells what it holds"
     raise ValueError(f"{text} is {_KINDS[given]}, not {_KINDS[wanted]}; {told}")
+
+
+def archive_at(text: str) -> Archive:
+    """Return the archive that an argument names; see `check_is`."""
+    check_is("archive", text)
+    return ba.Archive(text)
 
 
 def interval(since: Text, until: Text) -> dict[str, Any]:

@@ -101,8 +101,11 @@ def print_record(record: Record, form: str) -> None:
     echo(record.to_json() if form == "json" else str(record))
 
 
-def print_spans(spans: Sequence[Moments]) -> None:
-    """Print intervals, a line each."""
+def print_spans(spans: Sequence[Moments], *, none: str) -> None:
+    """Print intervals, a line each, or what there is to say of none."""
+    if not spans:
+        echo(none)
+        return
     columns = {
         "start": [moment_text(start) for start, _ in spans],
         "end": [moment_text(end) for _, end in spans],

@@ -11,13 +11,15 @@ import balance_analysis as ba
 from balance_analysis.cli import options
 from balance_analysis.cli.app import command
 from balance_analysis.cli.output import Messages
-from balance_analysis.cli.selection import Rows, Selection
+from balance_analysis.cli.selection import Selection
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import check_output, replacing
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+
+    from balance_analysis.analysis.history import History
 
 
 _OfOneAsset = Literal["balances", "totals", "flows", "drawdown", "concentration"]
@@ -44,21 +46,21 @@ _UNDATED: Final[dict[str, dict[str, Any]]] = {"svg": {"Date": None}, "pdf": {"Cr
 def plot(
     messages: Messages,
     selection: Selection,
-    output: Annotated[Path, options.output_option("To write: .png, .svg or .pdf.")],
+    output: Annotated[Path, options.output_option("The picture to write: .png, .svg or .pdf.")],
     kind: Annotated[PictureKind, Option(help="What to show.")] = "balances",
     freq: Annotated[
         options.Text,
         Option(
             help="Period of flows, totals or the largest holders (concentration), such as 1h, 1D, "
-            "MS; of activity 1h for hours of the week."
+            "MS. For activity, 1h shows the hours of the week."
         ),
     ] = None,
-    title: Annotated[options.Text, Option(help="Instead of one that says what is seen.")] = None,
-    dark: Annotated[bool, Option("--dark", help="Light on dark.")] = False,
+    title: Annotated[options.Text, Option(help="Title, instead of the default one.")] = None,
+    dark: Annotated[bool, Option("--dark", help="Draw light lines on a dark background.")] = False,
 ) -> None:
     """Draw a picture of a file or an archive.
 
-    What the options leave open is chosen, and said.
+    The command chooses what the options leave open, and says what it chose.
     """
     check_output(output, inputs=[selection.file], suffixes=(".png", ".svg", ".pdf"))
     _check_kind(kind, freq, selection)
@@ -71,10 +73,10 @@ def plot(
         if kind in _OF_ARCHIVES:
             axes = _plot_archive(kind, selection, title)
         else:
-            rows = selection.read(messages, into=output)
+            history = selection.read(messages, into=output)
             if kind in _OF_ONE_ASSET:
-                rows = _one_asset(rows, selection, messages)
-            axes = _plot_rows(kind, rows, freq, title, selection, messages)
+                history = _one_asset(history, selection, messages)
+            axes = _plot_history(kind, history, freq, title, selection, messages)
         figure: Any = axes.get_figure(root=True)
         with replacing(output) as temporary:
             figure.savefig(temporary, format=form, dpi=150, metadata=_UNDATED.get(form))
@@ -117,79 +119,70 @@ def _clip(frame: pd.DataFrame, begin: str, stop: str, *, start: Any, end: Any) -
     return frame
 
 
-def _plot_rows(
+def _plot_history(
     kind: PictureKind,
-    rows: Rows,
+    history: History,
     freq: str | None,
     title: str | None,
     selection: Selection,
     messages: Messages,
 ) -> Axes:
-    how: dict[str, Any] = {**selection.bounds, "opening": rows.opening}
-    look: dict[str, Any] = {"title": title, "assets": selection.known_assets}
+    bounds = selection.bounds
+    how: dict[str, Any] = {**bounds, "title": title, "assets": selection.known_assets}
     if kind == "drawdown":
-        rows = _one_account(rows, how, messages)
-        how["opening"] = rows.opening
+        history = _one_account(history, bounds, messages)
     if kind == "flows" and freq is None:
-        freq = _fitting_freq(rows, how, messages)
+        freq = _fitting_freq(history, bounds, messages)
     if kind == "activity":
-        return ba.plot_activity(
-            rows.table, **how, **look, kind="week" if freq == _WEEK else "calendar"
-        )
+        how["kind"] = "week" if freq == _WEEK else "calendar"
+    elif kind in _WITH_FREQ:
+        how["freq"] = freq
     if kind == "concentration":
         how["kind"] = "largest" if freq else "lorenz"
-    if kind in _WITH_FREQ:
-        how["freq"] = freq
-    axes: Axes = getattr(ba, f"plot_{kind}")(rows.table, **how, **look)
+    axes: Axes = getattr(ba, f"plot_{kind}")(history, **how)
     return axes
 
 
-def _one_asset(rows: Rows, selection: Selection, messages: Messages) -> Rows:
-    """Return the rows of the asset that has most."""
-    from balance_analysis.filters import Filters
-
-    accounts = rows.accounts()
-    assets = accounts["asset_id"].nunique()
-    if assets <= 1:
-        return rows
-    times, (start, end) = rows.table["timestamp"], selection.bounds.values()
+def _one_asset(history: History, selection: Selection, messages: Messages) -> History:
+    """Return the history of the asset that has most rows in the interval, or else most accounts."""
+    assets = history.accounts["asset_id"].astype("str")
+    if assets.nunique() <= 1:
+        return history
+    times, (start, end) = history.rows["timestamp"], selection.bounds.values()
     is_inside = (times >= (start or times.min())) & (times < end if end else True)
-    inside, what = rows.table[is_inside], "rows"
-    if inside.empty:
-        inside, what = accounts.drop_duplicates(), "accounts"
-    asset = str(inside["asset_id"].value_counts().idxmax())
+    counted, what = history.rows["asset_id"][is_inside], "rows"
+    if counted.empty:
+        counted, what = assets, "accounts"
+    asset = str(counted.value_counts().idxmax())
     name = selection.asset_name(asset)
-    messages.say(f"Asset {name}, which has most {what}; choose with --asset-id")
-    return rows.only(Filters(asset_id=asset))
+    messages.say(f"Showing asset {name}, which has the most {what}; choose another with --asset-id")
+    return history.select((assets == asset).to_numpy())
 
 
-def _one_account(rows: Rows, how: dict[str, Any], messages: Messages) -> Rows:
-    """Return the rows of the account that held most in the interval."""
-    from balance_analysis.filters import Filters
-
-    accounts = ba.summarize_accounts(rows.table, **how)
+def _one_account(history: History, bounds: dict[str, Any], messages: Messages) -> History:
+    """Return the history of the account that held most in the interval."""
+    accounts = ba.summarize_accounts(history, **bounds)
     if len(accounts) <= 1:
-        return rows
-    most = accounts["maximum"].fillna(-1).map(int)
-    place = int(most.argmax())
+        return history
+    place = int(accounts["maximum"].fillna(-1).map(int).argmax())
     label = ba.account_labels(accounts).iloc[place]
     messages.say(
-        f"Account {label}, which held most; choose with --party-id, --market-id and --account-type"
+        f"Showing account {label}, which held the most; choose another with --party-id, "
+        "--market-id and --account-type"
     )
-    asset, kind, party, market = accounts.iloc[place][ba.ACCOUNT_KEY]
-    return rows.only(Filters(asset, (party,), (market,), (kind,)))
+    is_it = (history.accounts.astype("str") == accounts.iloc[place][ba.ACCOUNT_KEY]).all(axis=1)
+    return history.select(is_it.to_numpy())
 
 
-def _fitting_freq(rows: Rows, how: dict[str, Any], messages: Messages) -> str:
+def _fitting_freq(history: History, bounds: dict[str, Any], messages: Messages) -> str:
     """Return a period of which not too many bars fill the interval."""
     from balance_analysis.figures.flows import period_name
-    from balance_analysis.figures.times import open_figure
 
-    _, interval = open_figure(rows.table, known=None, **how)
-    seconds = 0 if interval is None else (interval.end - interval.start) / 1_000_000
+    _, grid = history.over(**bounds)
+    seconds = (grid.edges[-1] - grid.edges[0]) / 1_000_000 if len(grid) else 0
     fitting = (freq for freq, length in _FREQS.items() if seconds <= length * _MOST_BARS)
     freq = next(fitting, "MS")
-    messages.say(f"A bar for each {period_name(freq)} (--freq {freq})")
+    messages.say(f"Showing one bar per {period_name(freq)} (--freq {freq})")
     return freq
 
 
@@ -197,20 +190,20 @@ def _fitting_freq(rows: Rows, how: dict[str, Any], messages: Messages) -> str:
 def report(
     messages: Messages,
     file: options.Source,
-    output: Annotated[Path, options.output_option("The page to write, .html.")],
+    output: Annotated[Path, options.output_option("The .html page to write.")],
     since: options.Since = None,
     until: options.UntilLast = None,
     largest: Annotated[
-        int | None, Option(min=0, help="Accounts of an asset at most; else as many as fit 5 MB.")
+        int | None, Option(min=0, help="Most accounts per asset; by default as many as fit 5 MB.")
     ] = None,
     party_id: Annotated[
-        options.Texts, options.id_option("party", "Begin with its accounts; repeatable.")
+        options.Texts, options.id_option("party", "Show this party first; repeatable.")
     ] = None,
     assets: options.AssetsFile = None,
 ) -> None:
-    """Write a page to explore what a file or an archive holds.
+    """Write an HTML page to explore a file or an archive.
 
-    It tells how complete that is, and needs no network.
+    The page says how complete the data is, and needs no network.
     """
     selection = Selection(file=file, since=since, until=until, party_id=party_id, assets=assets)
     check_output(output, inputs=[file, assets], suffixes=(".html", ".htm"))

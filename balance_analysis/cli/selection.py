@@ -1,4 +1,4 @@
-"""The rows that a command is about: of a file, or of an archive in the same way."""
+"""The accounts that a command is about: of a file, or of an archive in the same way."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from balance_analysis.text import list_text, moment_text, spans_text, without_cr
 if TYPE_CHECKING:
     import pandas as pd
 
+    from balance_analysis.analysis.history import History
     from balance_analysis.archives import Archive
     from balance_analysis.assets import Assets
     from balance_analysis.filters import Filters
@@ -27,27 +28,6 @@ if TYPE_CHECKING:
 
 _NAMED: Final = 3
 """How many ids an error names, of those that there are."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows of accounts, and what these held before, where the table doesn't tell that."""
-
-    table: pd.DataFrame
-    opening: pd.DataFrame | None
-
-    def accounts(self) -> pd.DataFrame:
-        """Return the ids of all accounts, maybe some of them twice."""
-        import pandas as pd
-
-        frames = [self.table, *([] if self.opening is None else [self.opening])]
-        distinct = [frame[ba.ACCOUNT_KEY].drop_duplicates() for frame in frames]
-        return pd.concat([accounts.astype("str") for accounts in distinct])
-
-    def only(self, filters: Filters) -> Rows:
-        """Return those of some accounts."""
-        opening = None if self.opening is None else filters.select(self.opening)
-        return Rows(filters.select(self.table), opening)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,10 +119,10 @@ class Selection(options.AccountOptions):
             raise ValueError(missing)
         return found
 
-    def read(self, messages: Messages, *, into: Path | None = None) -> Rows:
-        """Return the rows; where a filter leaves none of something, that is said.
+    def read(self, messages: Messages, *, into: Path | None = None) -> History:
+        """Return the history of the accounts, and say where a filter leaves none of something.
 
-        Of a file, these are all that the filters leave, whatever the interval: those before it tell
+        Of a file it has all rows of these accounts, whatever the interval: those before it tell
         what accounts bring into it. Of an archive, those of the interval, and what was held before.
 
         Raises
@@ -151,17 +131,19 @@ class Selection(options.AccountOptions):
             If the filters leave no row at all and what is made of them goes `into` a file, which
             might replace a better one.
         """
-        rows = self._read_archive(messages) if self.is_archive else self._read_file(messages)
-        if self.filters.allowed() and (missing := self._missing(accounts := rows.accounts())):
-            if accounts.empty and into is not None:
+        history = self._read_archive(messages) if self.is_archive else self._read_file(messages)
+        if self.filters.allowed() and (missing := self._missing(history.accounts)):
+            if history.accounts.empty and into is not None:
                 raise ValueError(f"{missing}. Nothing is written to {into}")
             messages.say(f"{missing[0].upper()}{missing[1:]}")
-        return rows
+        return history
 
-    def _read_file(self, messages: Messages) -> Rows:
+    def _read_file(self, messages: Messages) -> History:
+        from balance_analysis.analysis.history import open_history
+
         table = self._table()
         self._tell_unknown(table, messages)
-        return Rows(self.filters.select(table), None)
+        return open_history(self.filters.select(table))
 
     def _tell_unknown(self, table: pd.DataFrame, messages: Messages) -> None:
         """Say what of the interval is known, if that isn't all."""
@@ -178,21 +160,25 @@ class Selection(options.AccountOptions):
             for (name, given), otherwise in zip(self.bounds.items(), extent, strict=True)
         )
         if between(known, start, end):
-            stretches = f"only from {spans_text(known)}" if known else "at no time"
-            messages.say(
-                f"{self.name} has every change {stretches}; balances at other times are unknown"
-            )
+            lacks = "has no interval in which every change is known; all balances are unknown"
+            if known:
+                lacks = (
+                    f"has every change only from {spans_text(known)}; balances at other times are "
+                    "unknown"
+                )
+            messages.say(f"{self.name} {lacks}")
 
     def _table(self) -> pd.DataFrame:
         return ba.read_parquet(self.file, assets=self.known_assets)
 
-    def _read_archive(self, messages: Messages) -> Rows:
+    def _read_archive(self, messages: Messages) -> History:
         from balance_analysis.archive.snapshot import with_snapshot
 
         archive = ba.Archive(self.file)
         return with_snapshot(archive.store, lambda now: self._read_rows(archive.at(now), messages))
 
-    def _read_rows(self, archive: ba.Archive, messages: Messages) -> Rows:
+    def _read_rows(self, archive: ba.Archive, messages: Messages) -> History:
+        from balance_analysis.analysis.history import open_history
         from balance_analysis.archive.snapshot import TAKE
 
         how = {**self.bounds, **asdict(self.filters), "assets": self.known_assets}
@@ -205,9 +191,10 @@ class Selection(options.AccountOptions):
             messages.say(f"Incomplete, as --partial allows: {said}")
             table = archive.read(**how, partial=True)
         if (start := self.bounds["start"]) is None:
-            return Rows(table, None)
+            return open_history(table)
         before = start - dt.timedelta(microseconds=1)
-        return Rows(table, archive.balance_at(before, partial=True, **asdict(self.filters)))
+        opening = archive.balance_at(before, partial=True, **asdict(self.filters))
+        return open_history(table, opening)
 
     def _missing(self, found: pd.DataFrame) -> str:
         """Return which of the filters left no account, in words; nothing where none is so."""

@@ -1,4 +1,6 @@
-"""The settings of an export: from options, then the environment, then a TOML file.
+"""The settings of an export, and the command that tells them.
+
+They come from options, then from the environment, then from a TOML file.
 
 What nobody reads is refused: a misspelt setting would otherwise be as good as none.
 """
@@ -6,72 +8,63 @@ What nobody reads is refused: a misspelt setting would otherwise be as good as n
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from typer import Option
+import typer
+from typer import Argument, Option
 
 from balance_analysis import defaults
 from balance_analysis.cli import options
-from balance_analysis.cli.app import FILE, Command, UsageError
+from balance_analysis.cli.app import ARCHIVE, FILE, Command, UsageError, app, command, origin
+from balance_analysis.cli.output import Messages, echo, print_table
+from balance_analysis.text import without_credentials
 
 PREFIX: Final = "BALANCE_ANALYSIS_"
 TABLE: Final = "export"
 
 ConfigFile = Annotated[
-    Path | None, Option(metavar="FILE", help="A TOML file with [export.NAME]; then name that.")
+    Path | None,
+    Option(metavar="FILE", help="A TOML file of settings, as [export.NAME]; then give NAME."),
 ]
 
 
-def _expanded(path: Path | None) -> Path | None:
-    return path and path.expanduser()
-
-
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions(options.AccountOptions):
+class ExportOptions(options.FillOptions, options.RequestOptions, options.AccountOptions):
     """The options that are settings too."""
 
     url: Annotated[options.Texts, Option(hidden=True)] = None
     archive: Annotated[options.Text, Option(hidden=True)] = None
-    assets: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            callback=_expanded,
-            help="Symbols and decimals of assets, which the archive keeps.",
-        ),
-    ] = None
     since: Annotated[
         options.Text, Option(help="Start, if the archive begins later; by default the oldest row.")
     ] = None
     until: Annotated[options.Text, Option(help="End, exclusive; by default now, less --lag.")] = (
         None
     )
-    lag: Annotated[str, options.duration_option("How far behind now to end.")] = defaults.LAG
-    overlap: Annotated[str, options.duration_option("How much of the end to ask for again.")] = (
+    lag: Annotated[str, options.duration_option("How far behind the present to stop.")] = (
+        defaults.LAG
+    )
+    overlap: Annotated[str, options.duration_option("How much of the end to request again.")] = (
         defaults.OVERLAP
     )
     settle: Annotated[
         str, options.duration_option("How long the last block must stay the last.")
     ] = defaults.SETTLE
-    fill_gaps: Annotated[bool, Option(help="Ask for what is missing or unproven.")] = False
-    partition: options.PartitionIfAny = None
-    page_size: options.PageSize = defaults.PAGE_SIZE
-    workers: options.Workers = defaults.WORKERS
-    max_requests_per_second: options.Rate = None
-    on_bad_rows: options.BadRows = defaults.ON_BAD_ROWS
-    scheduler: options.Scheduler = None
+    fill_gaps: Annotated[bool, Option(help="Request what is missing or unproven.")] = False
     metrics_file: Annotated[
         Path | None,
         Option(
-            metavar="FILE", callback=_expanded, help="Write figures for Prometheus to this file."
+            metavar="FILE",
+            callback=options.expanded,
+            help="Write metrics for Prometheus to this file.",
         ),
     ] = None
     log_format: Annotated[
-        Literal["text", "json"], Option(is_eager=True, help="How to write to stderr.")
+        Literal["text", "json"], Option(is_eager=True, help="Format of the lines on stderr.")
     ] = "text"
 
 
@@ -140,3 +133,45 @@ def _read_table(config: Path, names: list[str]) -> tuple[str, dict[str, Any]]:
         raise ValueError(f"{config} has{asked} {', '.join(tables) or 'nothing'}: name one of them")
     table = {key.replace("-", "_"): value for key, value in tables[name].items()}
     return f"{config} [{TABLE}.{name}]", table
+
+
+_config = typer.Typer(help="Show the settings of `export`.", no_args_is_help=True)
+app.add_typer(_config, name="config", rich_help_panel=ARCHIVE)
+
+
+@command(_config)
+def show(
+    messages: Messages,
+    context: typer.Context,
+    name: Annotated[
+        options.Text, Argument(metavar="NAME", help="Which [export.NAME] of FILE.")
+    ] = None,
+    config: ConfigFile = None,
+    form: options.PrintFormat = "table",
+) -> None:
+    """Show each setting of `export` and where it comes from, without credentials."""
+    if name is not None and config is None:
+        raise ValueError(f"--config FILE is missing, which has [export.{name}]")
+    root: Any = context.find_root()
+    arguments = [] if config is None else [f"--config={config}"]
+    arguments += [] if name is None else [name]
+    with root.command.commands["export"].make_context("export", arguments, parent=root) as found:
+        held = found.command.settings.items()
+        values = {each: _shown(found.params[each]) for each, _ in held}
+        origins = {each: origin(found, option) for each, option in held}
+    if form == "json":
+        content = {each: {"value": values[each], "from": origins[each]} for each in values}
+        echo(json.dumps(content, indent=2))
+        return
+    columns = {"setting": [*values], "value": [*values.values()], "from": [*origins.values()]}
+    print_table(columns, left=columns)
+
+
+def _shown(value: object) -> str:
+    """Return a setting's value as it can be given, credentials aside."""
+    if value is None:
+        return ""
+    if isinstance(value, list | tuple):
+        return " ".join(map(without_credentials, value))
+    text = str(value)
+    return without_credentials(text.lower() if isinstance(value, bool) else text)

@@ -1,9 +1,10 @@
-"""Commands that print or write tables: every column and digit, nothing for NA."""
+"""Commands that print or write tables of a file or an archive, or of what SQL asks of one."""
 
 from __future__ import annotations
 
 import datetime as dt
 import io
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +12,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast, get_args
 
-from typer import Option
+from typer import Argument, Option
 
 import balance_analysis as ba
+from balance_analysis.cli import options
 from balance_analysis.cli.app import command
-from balance_analysis.cli.options import ExactFormat, TableFormat, Text, form_option, output_option
 from balance_analysis.cli.output import UNKNOWN, Messages, echo, narrowed, print_table
 from balance_analysis.cli.selection import Selection
 from balance_analysis.files.atomic import check_output
@@ -23,6 +24,7 @@ from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
     from balance_analysis.assets import Asset, Assets
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 _WIDTHS: Final = {"asset": 11, "type": 19}
 """Characters of symbols and types in a narrow table, so that ids and an amount always fit."""
 
+_LONG_ID: Final = re.compile(r"[0-9a-f]{64}")
 _LONGEST: Final = 12
 """Characters of an amount in a narrow table; a longer one is rounded to four digits."""
 
@@ -37,17 +40,19 @@ _ORDER: Final = ("rows", "minimum", "maximum", "closing", "balance", "last seen"
 SUMMARY: Final = ("closing", "rows", "last seen", "maximum", "minimum")
 """What a summary shows of an account, the most important first."""
 
+TableFormat = Literal["table", "csv", "json", "parquet", "xlsx"]
+ExactFormat = Literal["csv", "json", "parquet", "xlsx"]
 _Output = Annotated[
     Path | None,
-    output_option(
-        "Write it here: .csv, .json, .parquet or .xlsx. In CSV, text that a spreadsheet would run "
-        "(it begins with =, +, -, @, a tab or a line break) has an apostrophe before it."
+    options.output_option(
+        "The file to write: .csv, .json, .parquet or .xlsx. In CSV, text that a spreadsheet would "
+        "run (it begins with =, +, -, @, a tab or a line break) gets an apostrophe in front."
     ),
 ]
 _Layout = Annotated[
     Literal["long", "wide"],
     Option(
-        help="long: a row for each account and point, with ids; wide: a column an account, with "
+        help="long: one row per account and moment, with ids; wide: one column per account, with "
         "a short name."
     ),
 ]
@@ -55,7 +60,7 @@ _Layout = Annotated[
 
 Units = Annotated[
     bool,
-    Option("--units", help="Amounts as floats in whole units, not exact in the smallest ones."),
+    Option("--units", help="Amounts as floats in whole units, not exact in the smallest unit."),
 ]
 
 
@@ -64,30 +69,56 @@ class TableOptions:
     """The options of commands that print a table or write a file."""
 
     output: _Output = None
-    form: Annotated[TableFormat | None, form_option("a table")] = None
-    limit: Annotated[int, Option(min=0, help="Rows in a table; 0 for all.")] = 20
-    wide: Annotated[
-        bool, Option("--wide", help="A table of all columns, whole ids and every digit.")
-    ] = False
+    form: Annotated[TableFormat | None, options.form_option("a table")] = None
+    limit: Annotated[int, Option(min=0, help="Most rows in a table; 0 shows all.")] = 20
+    wide: Annotated[bool, Option("--wide", help="Show all columns, whole ids and every digit.")] = (
+        False
+    )
 
     def chosen(self, source: str) -> TableFormat:
         """Return how rows are to be printed or written; see `choose_format`."""
         return choose_format(self.form, self.output, source=source, otherwise="table")
 
 
-@command()
-def summary(
-    messages: Messages, selection: Selection, listing: TableOptions, units: Units = False
-) -> None:
-    """Summarise the accounts of a file or archive: a row each, in a table the most active.
+@dataclass(frozen=True, kw_only=True)
+class AccountTableOptions(TableOptions):
+    """The options of commands that print a table of accounts, or write it to a file."""
 
-    A table is 80 characters wide: some columns, amounts in whole units of known assets, large ones
-    with four digits (1.234e+22).
+    units: Units = False
+
+    def show(
+        self,
+        accounts: pd.DataFrame,
+        first: Sequence[str],
+        form: TableFormat,
+        messages: Messages,
+        assets: Assets,
+    ) -> None:
+        """Write accounts, or print them: see `print_accounts`, or all of their columns."""
+        # Units that nobody knows are refused, however the accounts are shown.
+        found = ba.to_units(accounts, assets) if self.units else accounts
+        if form != "table":
+            write_exact(found, form, self.output, messages, what="accounts")
+        elif self.wide:
+            shown = _most_active(found, self.limit)
+            columns = {str(name): list(map(cell_text, shown[name])) for name in shown}
+            print_table(columns, left=ba.ACCOUNT_KEY)
+            _tell_rest(shown, found)
+        else:
+            print_accounts(accounts, first, limit=self.limit, assets=assets)
+
+
+@command()
+def summary(messages: Messages, selection: Selection, listing: AccountTableOptions) -> None:
+    """Summarise the accounts of a file or an archive, one row per account.
+
+    A printed table has the most active ones. It is 80 characters wide, with some of the columns and
+    amounts in whole units of known assets, large ones with four digits (1.234e+22).
     """
     form, assets = listing.chosen(selection.file), selection.known_assets
-    rows = selection.read(messages, into=listing.output)
-    found = ba.summarize_accounts(rows.table, **selection.bounds, opening=rows.opening)
-    list_accounts(found, SUMMARY, listing, form, messages, assets=assets, units=units)
+    history = selection.read(messages, into=listing.output)
+    found = ba.summarize_accounts(history, **selection.bounds)
+    listing.show(found, SUMMARY, form, messages, assets)
 
 
 @command()
@@ -95,23 +126,75 @@ def series(
     messages: Messages,
     selection: Selection,
     output: _Output = None,
-    freq: Annotated[Text, Option(help="10min, 1h, 1D, MS ...; by default each change.")] = None,
+    freq: Annotated[
+        options.Text, Option(help="Period: 10min, 1h, 1D, MS ...; by default every change.")
+    ] = None,
     layout: _Layout = "long",
     units: Units = False,
-    form: Annotated[ExactFormat | None, form_option("csv")] = None,
+    form: Annotated[ExactFormat | None, options.form_option("csv")] = None,
 ) -> None:
-    """Tell what accounts held over time; where it is unknown, nothing stands."""
+    """Show what accounts held over time; unknown balances are empty."""
     chosen = choose_format(form, output, source=selection.file, otherwise="csv")
-    rows = selection.read(messages, into=output)
-    how: Any = {**selection.bounds, "opening": rows.opening}
+    history, how = selection.read(messages, into=output), selection.bounds
     if units:
-        how["units"] = selection.known_assets
-    found = ba.balance_series(rows.table, freq=freq, layout=layout, **how)
+        how = {**how, "units": selection.known_assets}
+    found = ba.balance_series(history, freq=freq, layout=layout, **how)
     write_exact(found, chosen, output, messages)
 
 
+@command()
+def accounts(
+    messages: Messages,
+    archive: options.ArchiveAt,
+    filters: options.AccountOptions,
+    listing: AccountTableOptions,
+    partial: options.Partial = False,
+) -> None:
+    """List the accounts of an archive, the most active first, with what they hold at its end.
+
+    A printed table is 80 characters wide, with amounts in whole units of known assets.
+    """
+    held = options.archive_at(archive)
+    form = listing.chosen(archive)
+    assets = filters.with_given(held.assets())
+    found = held.accounts(partial=partial, **{**filters.named(), "assets": assets})
+    found = found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
+    listing.show(found, ("balance", "rows", "last seen"), form, messages, assets)
+
+
+@command()
+def sql(
+    messages: Messages,
+    archive: options.ArchiveAt,
+    query: Annotated[
+        str, Argument(metavar="QUERY", help='A SELECT, such as "select * from coverage".')
+    ],
+    listing: TableOptions,
+) -> None:
+    """Query an archive's changes, checkpoints, accounts, coverage and limits with SQL (DuckDB).
+
+    A query reads nothing but the archive, and writes nothing but FILE.
+    """
+    held, limit = options.archive_at(archive), listing.limit
+    form = listing.chosen(archive)
+    found = _ask(held, query, limit + 1 if form == "table" and limit else None)
+    if form != "table":
+        import pandas as pd
+
+        write_exact(found.to_pandas(types_mapper=pd.ArrowDtype), form, listing.output, messages)
+        return
+    shown = found.slice(0, limit) if limit else found
+    _print_rows(shown, wide=listing.wide)
+    if len(shown) < len(found):
+        echo(f"... the first {limit} rows; --limit 0 shows all, -o FILE writes them")
+
+
 def choose_format(
-    form: TableFormat | None, output: Path | None, *, source: str, otherwise: TableFormat
+    form: TableFormat | None,
+    output: Path | None,
+    *,
+    source: str,
+    otherwise: TableFormat,
 ) -> TableFormat:
     """Return how rows are to be printed or written, checked before any work.
 
@@ -165,30 +248,6 @@ def write_exact(
     else:
         sys.stdout.flush()
         WRITERS[form](to_rows(rows), sys.stdout.buffer)
-
-
-def list_accounts(
-    accounts: pd.DataFrame,
-    first: Sequence[str],
-    listing: TableOptions,
-    form: TableFormat,
-    messages: Messages,
-    *,
-    assets: Assets,
-    units: bool,
-) -> None:
-    """Write accounts, or print them: see `print_accounts`, or all of their columns."""
-    found = ba.to_units(accounts, assets) if units else accounts
-    if form != "table":
-        write_exact(found, form, listing.output, messages, what="accounts")
-        return
-    if not listing.wide:
-        print_accounts(accounts, first, limit=listing.limit, assets=assets)
-        return
-    shown = _most_active(found, listing.limit)
-    columns = {str(name): list(map(cell_text, shown[name])) for name in shown}
-    print_table(columns, left=ba.ACCOUNT_KEY)
-    _tell_rest(shown, found)
 
 
 def _most_active(accounts: pd.DataFrame, limit: int) -> pd.DataFrame:
@@ -256,3 +315,49 @@ def cell_text(value: Any, missing: str = UNKNOWN) -> str:  # noqa: ANN401 - a ce
     if not isinstance(value, list | dict) and isna(value):
         return missing
     return moment_text(value) if isinstance(value, dt.datetime) else str(value)
+
+
+def _ask(archive: ba.Archive, query: str, most: int | None) -> pa.Table:
+    """Return what a query finds, or the first rows of it.
+
+    Raises
+    ------
+    ValueError
+        If it is no query, or DuckDB is not installed.
+    """
+    from balance_analysis.archive.snapshot import with_snapshot
+    from balance_analysis.archive.sql import connect
+
+    try:
+        connection = with_snapshot(archive.store, lambda now: connect(now, is_locked=True))
+    except ModuleNotFoundError as error:
+        raise ValueError(str(error)) from error
+    import duckdb
+
+    try:
+        statements = connection.extract_statements(query)
+        if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
+            raise ValueError("an archive is only asked: give one SELECT")
+        relation = connection.sql(query)
+        found: pa.Table = (relation if most is None else relation.limit(most)).to_arrow_table()
+    except duckdb.Error as error:
+        raise ValueError(str(error).partition("\n\nLINE")[0]) from error
+    twice = [name for name in found.column_names if found.column_names.count(name) > 1]
+    if twice:
+        raise ValueError(f"two columns are called {twice[0]}; name them with `as`")
+    return found
+
+
+def _print_rows(rows: pa.Table, *, wide: bool) -> None:
+    import pyarrow.types as kinds
+
+    from balance_analysis.text import short_ids
+
+    columns = {}
+    for name in rows.column_names:
+        texts = [cell_text(value, "NULL") for value in rows[name].to_pylist()]
+        short = {} if wide else short_ids(filter(_LONG_ID.fullmatch, texts))
+        columns[name] = [short.get(text, text) for text in texts]
+    numbers = (kinds.is_integer, kinds.is_floating, kinds.is_decimal)
+    left = [field.name for field in rows.schema if not any(is_(field.type) for is_ in numbers)]
+    print_table(columns, left=left)

@@ -115,8 +115,8 @@ def plot_concentration(
     others: dict[str, dict[str, object]] = {"lorenz": {"freq": freq}, "largest": {"when": when}}
     _check(kind, n, others.get(kind))
     told: Any = {"opening": opening, "known": known}
-    if kind == "lorenz" and known is None:  # which asks more than once what the table tells
-        data = settled(data)
+    if kind == "lorenz" and known is None and isinstance(data, pd.DataFrame):
+        data = settled(data)  # it is asked more than once what the table tells
     steps, interval = open_figure(data, **told, start=start, end=end)
     unit = axes.unit_of(data, steps.accounts, assets)
     ax = axes.new_axes(ax, size=(7, 4.5) if kind == "lorenz" else (10, 4.5))

@@ -32,8 +32,7 @@ from balance_analysis.node.exchange import Answer, RequestStats
 from balance_analysis.node.limits import decode_limits, network_limits
 from balance_analysis.node.retry import ONCE, Retry
 from balance_analysis.node.walk import Step
-from balance_analysis.node.window import Ask, Window, fetch
-from balance_analysis.node.wire import PageRequest
+from balance_analysis.node.window import Ask, PageRequest, Window, fetch
 from balance_analysis.schema import ACCOUNT_KEY
 from balance_analysis.spans import clipped
 from balance_analysis.text import moment_text

@@ -26,8 +26,7 @@ from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, Report, reporting
 from balance_analysis.node.client import Client
 from balance_analysis.node.walk import Step
-from balance_analysis.node.window import LONGEST_WINDOW, Window
-from balance_analysis.node.wire import filter_parameters
+from balance_analysis.node.window import LONGEST_WINDOW, Window, filter_parameters
 from balance_analysis.rows import BadRow, has_repeats
 from balance_analysis.spans import Span
 from balance_analysis.text import iso_text

@@ -1,19 +1,15 @@
-"""Ask a node, or one of several nodes of a network, with rate and retries.
+"""Ask a node, or one of several nodes of a network.
 
-`exchange` does one request. Here stand the address, the pace that all threads share, and what is
-asked again: faults on the way by stamina, a node's "too many requests" after a pause for everyone.
+`exchange` does one request, and `retry` says when it is sent, and sent again. Here stand the
+addresses, and what is sent to each of them.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import itertools
-import logging
 import platform
 import re
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
@@ -26,15 +22,14 @@ import requests
 from balance_analysis import __version__
 from balance_analysis.errors import RequestError, check_type
 from balance_analysis.node.exchange import (
-    LONGEST_WAIT,
     Answer,
     Get,
+    Parameters,
     RequestStats,
     exchange,
     new_session,
 )
-from balance_analysis.node.retry import TOO_MANY, Retry
-from balance_analysis.node.wire import Parameters
+from balance_analysis.node.retry import Retry, Throttle
 from balance_analysis.text import without_credentials
 
 BALANCE_CHANGES: Final = "/api/v2/balance/changes"
@@ -44,81 +39,8 @@ USER_AGENT: Final = f"balance_analysis/{__version__} (Python {platform.python_ve
 _HEADERS: Final = {"Accept": "application/json", "User-Agent": USER_AGENT}
 
 MAX_ANSWER_BYTES: Final = 256_000_000
-PAUSES: Final = 5
-"""How often one request may be told to slow down before it is given up."""
-
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
-_SLOWER, _FASTER = 2.0, 0.99
-_FIRST_RATE: Final = 16.0
-"""Requests a second to go on with after a first refusal: real nodes refill 20 a second."""
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 T = TypeVar("T")
-
-
-class Throttle:
-    """Slots in time, at most so many a second, handed out to any number of threads."""
-
-    def __init__(
-        self,
-        per_second: float | None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        if per_second is not None and not per_second > 0:
-            raise ValueError(f"max_requests_per_second must be more than 0, not {per_second!r}")
-        self._least = self._interval = 0.0 if per_second is None else 1.0 / per_second
-        self._clock, self._sleep = clock, sleep
-        self._lock = threading.Lock()
-        self._slots: list[float] = []
-        self._held_until = clock()
-
-    def wait(self) -> float:
-        """Return when the next slot has come; tells how many seconds that took."""
-        with self._lock:
-            now = self._clock()
-            slot = self._take(now, max(now, self._held_until), self._interval)
-            # After a refusal the rate is regained slowly, so that it settles below the node's.
-            self._interval = max(self._least, self._interval * _FASTER)
-        return self._pass(now, slot)
-
-    def wait_again(self, seconds: float, reason: str, *, is_told: bool) -> float:
-        """Hold all for so long, and then give fewer slots a second; return as `wait` does.
-
-        Several threads may be refused at once, of which the first logs the `reason`. Where the node
-        told the seconds, the slower rate doesn't add to them.
-        """
-        with self._lock:
-            now = self._clock()
-            is_first = now >= self._held_until
-            if is_first:
-                slower = max(self._interval * _SLOWER, 1.0 / _FIRST_RATE)
-                # Never so slow that the rate is a longer pause than what a refusal costs.
-                widest = max(seconds, 1.0 / _FIRST_RATE)
-                self._interval = max(self._interval, min(slower, widest))
-            self._held_until = max(self._held_until, now + seconds)
-            gap = self._least if is_told else self._interval
-            slot = self._take(now, now + seconds, gap)
-            if is_first:
-                logger.warning("%s; it is asked again in %.1f s", reason, slot - now)
-        return self._pass(now, slot)
-
-    def _take(self, now: float, earliest: float, gap: float) -> float:
-        """Return the first moment that is as far as a gap from all that were handed out."""
-        self._slots = [slot for slot in self._slots if slot > now - self._interval]
-        place = earliest
-        for slot in sorted(self._slots):
-            if slot - gap < place < slot + gap:
-                place = slot + gap
-        self._slots.append(place)
-        return place
-
-    def _pass(self, now: float, slot: float) -> float:
-        if slot > now:
-            self._sleep(slot - now)
-        return slot - now
 
 
 class Client:
@@ -140,8 +62,8 @@ class Client:
         Extra headers of each request, for a node behind a proxy. They win over this package's own,
         a user in the address and a `.netrc`, and don't follow a redirect to another host.
     session
-        The caller's own `requests.Session`, with its proxies, certificates and adapters. It is not
-        closed here. What headers it has of its own, and where these are sent, is up to it.
+        The caller's own `requests.Session`, with its proxies, certificates and adapters. The client
+        doesn't close it, and doesn't change the headers that the session sends on its own.
     max_answer_bytes
         The largest answer, decompressed; a larger one is a `TooLargeError`: a load asks for less.
 
@@ -152,9 +74,10 @@ class Client:
 
     Notes
     -----
-    Behind one address there may be several nodes. Of what they know, the least is believed: each
-    answer tells its last block, and the oldest row is asked for over three fresh connections (as a
-    caller's session makes them). A node that remembers less, met by none of these, is undetectable.
+    Several nodes may stand behind one address. A load then believes the one that knows least: each
+    answer names the node's last block, and the oldest row is asked for over three new connections
+    (as a caller's session makes them). A node that remembers less than these goes unnoticed if none
+    of the three connections reaches it.
 
     Examples
     --------
@@ -195,16 +118,15 @@ class Client:
         self._session = new_session() if session is None else session
         self._owns_session = session is None
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle how it was made, and what is dead; connections and the pace start anew."""
-        options = {
-            "timeout": self.timeout,
-            "max_requests_per_second": self.max_requests_per_second,
-            "headers": self._extra_headers,
-            "session": None if self._owns_session else self._session,
-            "max_answer_bytes": self.max_answer_bytes,
-        }
-        return _make_client, (self.base_urls, options, self._users, frozenset(self.dead))
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle and copy all but what is not shared: own connections, and the throttle."""
+        session = None if self._owns_session else self._session
+        return {**self.__dict__, "dead": {*self.dead}, "_session": session, "_throttle": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._session = self._session or new_session()
+        self._throttle = Throttle(self.max_requests_per_second)
 
     def __enter__(self) -> Self:
         return self
@@ -246,13 +168,16 @@ class Client:
 
     def paced(self, per_second: float | None) -> Client:
         """Return a client of the same nodes that has a request rate of its own."""
-        _, (base_urls, options, *rest) = self.__reduce__()
-        return _make_client(base_urls, options | {"max_requests_per_second": per_second}, *rest)
+        client = copy(self)
+        client.max_requests_per_second = per_second
+        client._throttle = Throttle(per_second)  # noqa: SLF001 - of its own kind
+        return client
 
     def without_users(self) -> Client:
         """Return a client of the same nodes that knows no user and password of theirs."""
-        _, (base_urls, options, _users, dead) = self.__reduce__()
-        return _make_client(base_urls, options, {}, dead)
+        client = copy(self)
+        client._users = {base: {} for base in self.base_urls}  # noqa: SLF001 - of its own kind
+        return client
 
     def get(
         self,
@@ -298,58 +223,20 @@ class Client:
             timeout=self.timeout,
             max_bytes=self.max_answer_bytes,
         )
-        counted = stats or RequestStats()
+        stats = stats or RequestStats()
         if base_url is not None and set(self.base_urls) - self.dead - {base}:
             retry = replace(retry, refusals=False)
         try:
-            answer = retry.run(partial(self._ask_throttled, request, read, counted), counted)
+            answer = retry.run(
+                partial(exchange, self._session, request, read), self._throttle, stats
+            )
         except RequestError as error:
             if error.refused:
                 self.dead.add(base)
             raise
         self.dead.discard(base)
+        stats.add(size=answer.size)
         return answer
-
-    def _ask_throttled(
-        self, request: Get, read: Callable[[bytes], T], stats: RequestStats
-    ) -> Answer[T]:
-        """Ask once, and once more after each pause that the node asks for."""
-        waited = self._throttle.wait()
-        for pause in itertools.count():
-            stats.add(requests=1, throttled=waited)
-            try:
-                answer = exchange(self._session, request, read)
-            except RequestError as error:
-                if not _is_throttling(error) or pause == PAUSES:
-                    raise
-                told = error.retry_after
-                stats.add(retries=1)
-                import stamina  # noqa: PLC0415 - as in retry
-
-                if stamina.is_testing():  # which skips the waits between tries as well
-                    waited = self._throttle.wait()
-                else:
-                    usual = min(_FIRST_PAUSE * 2**pause, _LONGEST_PAUSE)
-                    seconds = usual if told is None else told
-                    waited = self._throttle.wait_again(
-                        seconds, str(error), is_told=told is not None
-                    )
-            else:
-                stats.add(size=answer.size)
-                return answer
-        raise AssertionError("unreachable")
-
-
-def _make_client(
-    base_urls: tuple[str, ...],
-    options: dict[str, Any],
-    users: dict[str, dict[str, str]],
-    dead: frozenset[str],
-) -> Client:
-    client = Client(base_urls, **options)
-    client._users.update(users)  # noqa: SLF001 - it is a client's own
-    client.dead.update(dead)
-    return client
 
 
 def _split(base_url: str) -> tuple[str, dict[str, str]]:
@@ -372,13 +259,6 @@ def _split(base_url: str) -> tuple[str, dict[str, str]]:
         return base, {}
     token = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
     return base, {"Authorization": f"Basic {base64.b64encode(token.encode()).decode()}"}
-
-
-def _is_throttling(error: RequestError) -> bool:
-    """Whether the node says to slow down, for a time that a load waits."""
-    if error.retry_after is not None:
-        return error.retryable and error.retry_after <= LONGEST_WAIT
-    return error.status == TOO_MANY and error.retryable
 
 
 def check_client(client: Client) -> None:

@@ -1,15 +1,20 @@
 """Read the bytes of an answer into typed columns.
 
-Here camelCase and numbers in strings end. A page whose rows are all right takes one pass, in
+Here camelCase and numbers in strings end. `msgspec` decodes and validates a page in one pass, in
 columns. Only a page with a bad row is read again, row by row, to tell which row is bad and why.
+Cursors of single rows are not decoded: `pageInfo` has the two that paging needs.
+
+Of a key that an object has twice, `msgspec` takes the last and says nothing: `check_keys` does.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -18,11 +23,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from balance_analysis.errors import DecodeError
-from balance_analysis.node import wire
-from balance_analysis.rows import BadRow, from_numbers, to_numbers
+from balance_analysis.rows import (
+    BadRow,
+    are_balances,
+    balance_fault,
+    from_numbers,
+    to_numbers,
+)
 from balance_analysis.schema import (
     ARROW_SCHEMA,
     BALANCE_DIGITS,
+    FIELD_NAMES,
     FIRST_MOMENT,
     LAST_MOMENT,
 )
@@ -34,11 +45,92 @@ _BETWEEN: Final = "\0"
 _EMPTY: Final = pa.RecordBatch.from_arrays(
     [pa.nulls(0, kind) for kind in ARROW_SCHEMA.types], schema=ARROW_SCHEMA
 )
-_BALANCE: Final = re.compile(rf"-?[0-9]{{1,{BALANCE_DIGITS}}}", re.ASCII)
 _TIMESTAMP: Final = re.compile(rf"[0-9]{{{_NANOSECOND_DIGITS}}}", re.ASCII)
 
-# Python refuses to read integers of thousands of digits with a ValueError.
-_WRONG: Final = (msgspec.ValidationError, ValueError)
+_PAGE_KEYS: Final = 7
+_EDGE_KEYS: Final = 8
+_PIECE: Final = 1 << 18
+
+T = TypeVar("T")
+
+
+class Row(msgspec.Struct, rename=FIELD_NAMES, gc=False):
+    """One balance change. A number as `account_type` is a type that the node has no name for."""
+
+    asset_id: str
+    account_type: str | int
+    party_id: str
+    market_id: str
+    timestamp: str | int
+    balance: str
+
+
+class RowTime(msgspec.Struct):
+    """What is read of a row that is not as the interface says."""
+
+    timestamp: str | int
+
+
+class PageInfo(msgspec.Struct, rename="camel"):
+    """Where a page stands in its list."""
+
+    start_cursor: str
+    end_cursor: str
+    has_next_page: bool
+    has_previous_page: bool
+
+
+class Edge(msgspec.Struct, gc=False):
+    """One place in the list. The cursor is a key like any other when keys are counted."""
+
+    node: Row
+    cursor: msgspec.Raw
+
+
+class RawEdge(msgspec.Struct, gc=False):
+    """One place in the list, its row unread."""
+
+    node: msgspec.Raw
+
+
+E = TypeVar("E", Edge, RawEdge)
+
+
+class Connection(msgspec.Struct, Generic[E], rename="camel"):
+    """One page."""
+
+    edges: list[E]
+    page_info: PageInfo
+
+
+class BalanceChanges(msgspec.Struct, Generic[E]):
+    """The answer of operation A."""
+
+    balances: Connection[E]
+
+
+_page_decoder: Final = msgspec.json.Decoder(BalanceChanges[Edge])
+_raw_page_decoder: Final = msgspec.json.Decoder(BalanceChanges[RawEdge])
+_row_decoder: Final = msgspec.json.Decoder(Row)
+_time_decoder: Final = msgspec.json.Decoder(RowTime)
+
+
+def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """Return what a body holds.
+
+    Raises
+    ------
+    msgspec.ValidationError
+        If it is JSON of another shape.
+    msgspec.DecodeError
+        If it is not JSON, is not UTF-8, or is nested too deep or too large to be read.
+    """
+    try:
+        return decoder.decode(body)
+    except msgspec.DecodeError:
+        raise
+    except (ValueError, OverflowError, RecursionError, MemoryError) as error:
+        raise msgspec.DecodeError(str(error) or type(error).__name__) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +144,7 @@ class DecodedPage:
     rows: pa.RecordBatch
     times: pa.Int64Array
     bad_rows: tuple[BadRow, ...]
-    info: wire.PageInfo
+    info: PageInfo
 
 
 def decode_page(body: bytes) -> DecodedPage:
@@ -66,15 +158,13 @@ def decode_page(body: bytes) -> DecodedPage:
     msgspec.DecodeError
         If the body is not JSON at all.
     """
-    try:
-        page = wire.decode(wire.page_decoder, body).balances
+    rows, is_plain = None, False
+    with contextlib.suppress(msgspec.ValidationError):
+        page = decode(_page_decoder, body).balances
         rows = _columns([edge.node for edge in page.edges])
-        is_plain = rows is not None and wire.has_just_its_keys(body, len(page.edges))
-    except _WRONG as error:
-        _raise_if_no_json(error)
-        rows, is_plain = None, False
+        is_plain = rows is not None and _has_just_its_keys(body, len(page.edges))
     if not is_plain:
-        wire.check_keys(body)
+        check_keys(body)
     if rows is None:
         return _decode_row_by_row(body)
     return DecodedPage(rows, rows["timestamp"].cast(pa.int64()), (), page.page_info)
@@ -88,7 +178,7 @@ def raise_bad_row(bad_rows: Sequence[BadRow]) -> None:
         )
 
 
-def _columns(rows: list[wire.Row]) -> pa.RecordBatch | None:
+def _columns(rows: list[Row]) -> pa.RecordBatch | None:
     """Return rows as a batch of `ARROW_SCHEMA`, or `None` if one of them is bad."""
     if not rows:
         return _EMPTY
@@ -100,17 +190,12 @@ def _columns(rows: list[wire.Row]) -> pa.RecordBatch | None:
     ]
     nanoseconds = _nanoseconds(_texts([row.timestamp for row in rows]))
     balances = _texts([row.balance for row in rows])
-    if nanoseconds is None or not _all_balances(balances):
+    if nanoseconds is None or not _all(are_balances(balances)):
         return None
     times = from_numbers(nanoseconds // 1000, pa.timestamp("us", "UTC"))
     amounts = balances.cast(pa.decimal128(BALANCE_DIGITS, 0))
     codes = [each.dictionary_encode() for each in ids]
     return pa.RecordBatch.from_arrays([*codes, times, amounts], schema=ARROW_SCHEMA)
-
-
-def _raise_if_no_json(error: Exception) -> None:
-    if isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError):
-        raise error
 
 
 def _texts(values: Sequence[str | int]) -> pa.StringArray:
@@ -134,13 +219,6 @@ def _nanoseconds(texts: pa.StringArray) -> NDArray[np.int64] | None:
     return times if is_good.all() else None
 
 
-def _all_balances(texts: pa.StringArray) -> bool:
-    # Arrow's cast wraps silently past 38 digits (apache/arrow#49817) and takes "1e5".
-    if _all(pc.ascii_is_decimal(texts)) and np.all(_lengths(texts) <= BALANCE_DIGITS):
-        return True
-    return _all(pc.match_substring_regex(texts, rf"\A{_BALANCE.pattern}\z"))
-
-
 def _lengths(texts: pa.StringArray) -> NDArray[np.int32]:
     return to_numbers(pc.binary_length(texts))
 
@@ -151,7 +229,7 @@ def _all(mask: pa.BooleanArray) -> bool:
 
 def _decode_row_by_row(body: bytes) -> DecodedPage:
     try:
-        page = wire.decode(wire.raw_page_decoder, body).balances
+        page = decode(_raw_page_decoder, body).balances
     except msgspec.ValidationError as error:
         raise DecodeError(
             f"the answer is not a page of balance changes: {error}; "
@@ -159,14 +237,14 @@ def _decode_row_by_row(body: bytes) -> DecodedPage:
         ) from error
     good, bad, times = [], [], []
     for edge in page.edges:
-        row, reason = _read_row(bytes(edge.node))
-        time = None if row is None else _time(row)
+        raw = bytes(edge.node)
+        row, time, fault = _read_row(raw)
         if time is not None:
             times.append(time)
-        if row is not None and reason is None:
+        if row is not None and not fault:
             good.append(row)
         else:
-            bad.append(BadRow(bytes(edge.node).decode(errors="replace"), str(reason), time))
+            bad.append(BadRow(raw.decode(errors="replace"), fault, time))
     rows = _columns(good)
     if rows is None:
         raise AssertionError("a row was judged good by itself and bad in its column")
@@ -174,40 +252,57 @@ def _decode_row_by_row(body: bytes) -> DecodedPage:
     return DecodedPage(rows, numbers, tuple(bad), page.page_info)
 
 
-def _read_row(raw: bytes) -> tuple[wire.Row | None, str | None]:
-    """Return a row and what is wrong with it; either may be `None`."""
+def _read_row(raw: bytes) -> tuple[Row | None, int | None, str]:
+    """Return a row and its microseconds, as far as it has them, and what is wrong with it."""
     try:
-        row = wire.decode(wire.row_decoder, raw)
-    except _WRONG as error:
-        _raise_if_no_json(error)
-        return _row_of_text(raw), str(error)
-    return row, _timestamp_fault(str(row.timestamp)) or _balance_fault(row.balance)
+        row = decode(_row_decoder, raw)
+    except msgspec.ValidationError as error:
+        try:
+            return None, _read_time(decode(_time_decoder, raw).timestamp)[0], str(error)
+        except msgspec.ValidationError:
+            return None, None, str(error)
+    time, fault = _read_time(row.timestamp)
+    return row, time, fault or balance_fault(row.balance)
 
 
-def _row_of_text(raw: bytes) -> wire.Row | None:
-    """Return what can be read of a row whose shape is wrong, so that its time is known."""
-    try:
-        timestamp = wire.decode(wire.timestamp_decoder, raw).timestamp
-    except _WRONG:
-        return None
-    return wire.Row("", "", "", "", timestamp, "")
-
-
-def _time(row: wire.Row) -> int | None:
-    return None if _timestamp_fault(str(row.timestamp)) else int(row.timestamp) // 1000
-
-
-def _timestamp_fault(text: str) -> str | None:
+def _read_time(timestamp: str | int) -> tuple[int | None, str]:
+    """Return a timestamp's microseconds, or `None` and what is wrong with it."""
+    text = str(timestamp)
     if not _TIMESTAMP.fullmatch(text) or not FIRST_NANOSECOND <= int(text) < LAST_NANOSECOND:
-        return f"timestamp {text!r} is not in nanoseconds between 2015 and 2100"
+        return None, f"timestamp {text!r} is not in nanoseconds between 2015 and 2100"
     if int(text) % 1000:
-        return f"timestamp {text!r} is not a whole number of microseconds"
-    return None
+        return None, f"timestamp {text!r} is not a whole number of microseconds"
+    return int(text) // 1000, ""
 
 
-def _balance_fault(text: str) -> str | None:
-    if _BALANCE.fullmatch(text):
-        return None
-    if re.fullmatch(r"-?[0-9]+", text, re.ASCII):
-        return f"balance {text!r} has more than {BALANCE_DIGITS} digits"
-    return f"balance {text!r} is not an integer"
+def _has_just_its_keys(body: bytes, edges: int) -> bool:
+    """Whether a page that was decoded strictly has each key once and no others: fast.
+
+    Each key has a colon, so that no more colons than required keys leave none for a second one.
+    """
+    # In pieces that stay in the heap: a mask as large as a page is mapped and unmapped each time.
+    letters = np.frombuffer(body, np.uint8)
+    pieces = (letters[place : place + _PIECE] for place in range(0, len(body), _PIECE))
+    colons = sum(np.count_nonzero(piece == ord(":")) for piece in pieces)
+    return bool(colons == _PAGE_KEYS + _EDGE_KEYS * edges)
+
+
+def check_keys(body: bytes) -> None:
+    """Check that no object of a body, JSON, has a key twice.
+
+    Raises
+    ------
+    DecodeError
+        If one does.
+    """
+    try:
+        json.loads(body.decode(errors="replace"), object_pairs_hook=_check_pairs, parse_int=len)
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(f"the answer can't be read: {error}") from error
+
+
+def _check_pairs(pairs: list[tuple[str, Any]]) -> None:
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) < len(keys):
+        key = next(key for key in keys if keys.count(key) > 1)
+        raise DecodeError(f"the answer has the key {key!r} twice in one object")

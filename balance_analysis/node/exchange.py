@@ -7,7 +7,6 @@ body, so that a body that can't be read counts as a fault on the way like any ot
 
 from __future__ import annotations
 
-import email.utils
 import logging
 import re
 import threading
@@ -19,12 +18,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 import requests
-import urllib3.exceptions
+import urllib3
 from requests.adapters import HTTPAdapter
 from requests.structures import CaseInsensitiveDict
 
 from balance_analysis.errors import RequestError, TooLargeError
-from balance_analysis.node import wire
+from balance_analysis.node.decode import decode
 
 LONGEST_WAIT: Final = 60.0
 """The most seconds that a node may ask a load to wait; a node that asks for more is left alone."""
@@ -43,6 +42,8 @@ _INTEGER_DIGITS: Final = 19
 _STRETCH: Final = re.compile(r"(-?\d{1,19})-(-?\d{1,19})")
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
+
+Parameters = list[tuple[str, str]]
 
 T = TypeVar("T")
 
@@ -115,6 +116,23 @@ class RequestStats:
             "throttled_seconds": round(self.throttled_seconds, 3),
             "bytes": self.bytes,
         }
+
+
+class ErrorDetail(msgspec.Struct):
+    """One detail of an error; `inner` has the useful text."""
+
+    inner: str = ""
+
+
+class ErrorBody(msgspec.Struct):
+    """The body of an answer that is not a success."""
+
+    code: int | None = None
+    message: str = ""
+    details: list[ErrorDetail] = []
+
+
+_error_decoder: Final = msgspec.json.Decoder(ErrorBody)
 
 
 class _Session(requests.Session):
@@ -315,7 +333,7 @@ def _refusal(response: requests.Response, content: bytes, get: Get) -> RequestEr
     retry_after = _seconds(response.headers)
     if _TOO_LARGE in said:
         return TooLargeError(
-            f"{get.base} can't send an answer so large: {said}; ask for a smaller page_size",
+            f"{get.base} can't send so large an answer: {said}; ask for a smaller page_size",
             url=get.url,
             status=status,
             code=body.code,
@@ -347,14 +365,14 @@ def _advice(status: int, retry_after: float | None) -> str:
     return said + longer if retry_after > LONGEST_WAIT else said
 
 
-def _error_body(content: bytes) -> wire.ErrorBody:
+def _error_body(content: bytes) -> ErrorBody:
     try:
-        return wire.decode(wire.error_decoder, content)
+        return decode(_error_decoder, content)
     except msgspec.DecodeError:  # a proxy's page
-        return wire.ErrorBody()
+        return ErrorBody()
 
 
-def _useful_text(body: wire.ErrorBody) -> str:
+def _useful_text(body: ErrorBody) -> str:
     inner = "; ".join(detail.inner for detail in body.details if detail.inner)
     return " ".join(f"{body.message}: {inner}".strip(": ").split())
 
@@ -370,15 +388,9 @@ def _unreadable(status: int, content: bytes, get: Get) -> RequestError:
 def _seconds(headers: Mapping[str, str]) -> float | None:
     """Return how long the node asks to wait: seconds, or a date as HTTP allows."""
     text = headers.get("Ratelimit-Retry-After") or headers.get("Retry-After")
-    if text is None:
-        return None
     try:
-        return max(0.0, float(text))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
-    except ValueError:
+        return None if text is None else urllib3.Retry().parse_retry_after(text)
+    except (urllib3.exceptions.InvalidHeader, ValueError, OverflowError):
         return None
 
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from balance_analysis.errors import CheckError, IncompleteError
 from balance_analysis.filters import IDS_PER_REQUEST, Filters
 from balance_analysis.frame import to_frame
-from balance_analysis.node.walk import find_oldest, settle_block
+from balance_analysis.node.walk import complete_block, find_oldest
 from balance_analysis.node.window import (
     EARLIEST,
     LONGEST_WINDOW,
@@ -164,7 +164,7 @@ class Search:
             end, cut_block = oldest + 1, oldest
             if newest == oldest and len(last) < len(lookup.accounts):
                 # The block fills the page; or a node that includes the end filled it with others.
-                listing = settle_block(self._ask, filters, oldest, window.page_size)
+                listing = complete_block(self._ask, filters, oldest, window.page_size)
                 last = _last_rows(listing.rows, frozenset(lookup.accounts))
                 end, cut_block = oldest, None
         _check_restart(lookup, listing)

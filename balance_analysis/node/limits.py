@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pandas as pd
 
 from balance_analysis.errors import DecodeError
-from balance_analysis.node import wire
 from balance_analysis.node.client import NETWORK_LIMITS, Client, check_client
+from balance_analysis.node.decode import check_keys, decode
 from balance_analysis.node.exchange import Answer
-from balance_analysis.schema import NetworkLimits
+from balance_analysis.schema import LIMIT_FLAGS, LIMIT_MOMENTS, NetworkLimits
+
+_Limits: Final = msgspec.defstruct(
+    "_Limits",
+    [*((name, bool) for name in LIMIT_FLAGS), *((name, str) for name in LIMIT_MOMENTS)],
+    rename="camel",
+)
+"""The network limits on the wire; a date is nanoseconds as text."""
+
+
+class NetworkLimitsAnswer(msgspec.Struct):
+    """The answer of operation B."""
+
+    limits: dict[str, Any]
+
+
+_limits_decoder: Final = msgspec.json.Decoder(NetworkLimitsAnswer)
 
 
 def load_network_limits(client: Client) -> NetworkLimits:
@@ -46,10 +62,10 @@ def decode_limits(body: bytes) -> dict[str, Any]:
         If the body is not JSON at all.
     """
     try:
-        limits = wire.decode(wire.limits_decoder, body).limits
+        limits = decode(_limits_decoder, body).limits
     except msgspec.ValidationError as error:
         raise DecodeError(f"the answer is not the network limits: {error}") from error
-    wire.check_keys(body)
+    check_keys(body)
     return limits
 
 
@@ -62,7 +78,7 @@ def network_limits(answer: Answer[dict[str, Any]], fetched_at: pd.Timestamp) -> 
         If a field is missing or has a wrong type.
     """
     try:
-        limits = msgspec.convert(answer.value, wire.Limits)
+        limits = msgspec.convert(answer.value, _Limits)
     except msgspec.ValidationError as error:
         raise DecodeError(f"network limits: {error}") from error
     names = dict(zip(limits.__struct_fields__, limits.__struct_encode_fields__, strict=True))

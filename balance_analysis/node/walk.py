@@ -4,7 +4,7 @@ Following cursors loses rows on real nodes: a cursor carries a block's time but 
 next page starts after the whole block. Here no cursor is followed. A step asks for a window
 [start, end), oldest first. If more rows follow, it drops the rows of the page's last block, which
 may be cut, and the next step restarts at that block's time: its answer must begin there. Only a
-block that fills a whole page stops the walk: `settle_block` settles it or fails.
+block that fills a whole page stops the walk: `complete_block` completes it or fails.
 
 The walk depends on a function that asks, not on a client.
 """
@@ -149,7 +149,7 @@ def _reach(ask: Ask, filters: Filters, window: Window) -> tuple[int, Listing]:
         return last, listing
     if window.start < first:
         _check_nothing_before(ask, filters, replace(window, end=first))
-    return last + 1, settle_block(ask, filters, last, window.page_size)
+    return last + 1, complete_block(ask, filters, last, window.page_size)
 
 
 def _check_nothing_before(ask: Ask, filters: Filters, window: Window) -> None:
@@ -164,9 +164,9 @@ def _check_nothing_before(ask: Ask, filters: Filters, window: Window) -> None:
 def _check_restart(window: Window, listings: list[Listing]) -> None:
     firsts = [listing.span[0] for listing in listings if len(listing.times)]
     if not firsts or min(firsts) != window.start:
-        found = f"at {moment(min(firsts))}" if firsts else "nowhere"
+        found = f"begins at {moment(min(firsts))}" if firsts else "is empty"
         raise IncompleteError(
-            f"a row stands at {moment(window.start)}, but the answer that restarts there begins "
+            f"a row stands at {moment(window.start)}, but the answer that should begin with it "
             f"{found}: the node has lost or withheld rows, or is of another network"
         )
 
@@ -190,7 +190,7 @@ def find_oldest(ask: Ask, parts: Sequence[Filters], end: int) -> int | None:
     return None
 
 
-def settle_block(ask: Ask, filters: Filters, block: int, page_size: int) -> Listing:
+def complete_block(ask: Ask, filters: Filters, block: int, page_size: int) -> Listing:
     """Return all rows of one block, by its microseconds and a page size that the node accepts.
 
     The walk can't restart inside a block, since all its rows have one time. So the block is asked
@@ -199,7 +199,7 @@ def settle_block(ask: Ask, filters: Filters, block: int, page_size: int) -> List
     1. with a larger page: older releases have no maximum;
     2. from both ends: where the oldest and the newest page share a row, nothing lies between them;
     3. by cursors, once in each order: a server whose cursors are right gives the same rows twice;
-    4. in halves of the caller's own lists, each settled the same way.
+    4. in halves of the caller's own lists, each completed the same way.
 
     If none does, the rows that are known are not passed off as all. All known account types, one
     after the other, don't do: a row of a type that a newer node has would be in none of the
@@ -219,8 +219,8 @@ def settle_block(ask: Ask, filters: Filters, block: int, page_size: int) -> List
             if not (is_refusal(error) or error.timed_out):
                 raise
             continue
-        return settle_block(ask, filters, block, size) if listing.more else listing
-    return _settle(ask, filters, window)
+        return complete_block(ask, filters, block, size) if listing.more else listing
+    return _complete(ask, filters, window)
 
 
 def _page_sizes(accepted: int) -> Iterator[int]:
@@ -231,18 +231,18 @@ def _page_sizes(accepted: int) -> Iterator[int]:
         size //= 2
 
 
-def _settle(ask: Ask, filters: Filters, window: Window) -> Listing:
+def _complete(ask: Ask, filters: Filters, window: Window) -> Listing:
     oldest = fetch(ask, filters, window)
     if not oldest.more:
         return oldest
     for way in (_from_both_ends, _by_cursors, _by_halves):
-        settled = way(ask, filters, window, oldest)
-        if settled is not None:
-            return settled
+        whole = way(ask, filters, window, oldest)
+        if whole is not None:
+            return whole
     raise IncompleteError(
-        f"the block at {moment(window.start)} holds more rows than one page of "
-        f"{window.page_size}, and this node can't be made to show them all; name the account "
-        "types, parties or markets that are wanted, or ask another node"
+        f"the block at {moment(window.start)} holds more rows than the {window.page_size} of one "
+        "page, and this node offers no way to get them all; name the account types, parties or "
+        "markets that are wanted, or ask another node"
     )
 
 
@@ -293,8 +293,8 @@ def _by_halves(ask: Ask, filters: Filters, window: Window, oldest: Listing) -> L
     halves = filters.halves()
     if not halves:
         return None
-    settled = _joined([_settle(ask, half, window) for half in halves])
-    return settled if set(_accounts([oldest])) <= set(_accounts([settled])) else None
+    whole = _joined([_complete(ask, half, window) for half in halves])
+    return whole if set(_accounts([oldest])) <= set(_accounts([whole])) else None
 
 
 def _accounts(listings: Iterable[Listing]) -> list[Account]:

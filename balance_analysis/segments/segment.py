@@ -80,7 +80,7 @@ class Segment:
     first, last
         The heights of its first and its last block.
     previous
-        The content id of the segment before it; empty where it isn't told.
+        The content id of the segment before it; empty where the metadata doesn't name it.
     digest
         What tells its content from another's, packed or not.
     after

@@ -144,7 +144,9 @@ def iter_rows(
                 segment, future = waiting.popleft()
                 part = future.result()
                 if before is not None and part.times[0] <= before:
-                    raise IncompleteError(f"{segment} begins before the one ends that it follows")
+                    raise IncompleteError(
+                        f"{segment} begins before the segment ends that stands before it"
+                    )
                 before = int(part.times[-1])
                 for bad in part.bad_rows if on_bad_rows == "raise" else ():
                     raise DecodeError(

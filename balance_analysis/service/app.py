@@ -1,14 +1,16 @@
-"""The two operations of the interface, as a web application over an archive.
+"""The two operations of the interface and the explorer, as a web application over an archive.
 
-This module knows the paths; `changes` answers, `guards` stands in front of them.
+This module knows the paths; `changes` and the explorer answer, `guards` stands in front of them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -23,19 +25,21 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive
 
+from balance_analysis import defaults
+from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.archive.network import read_limits
 from balance_analysis.archive.scan import LruCache
 from balance_analysis.archive.snapshot import with_snapshot
-from balance_analysis.errors import ArchiveError
+from balance_analysis.archive.status import ArchiveStatus
+from balance_analysis.errors import SnapshotGoneError
 from balance_analysis.explorer.page import POLICY, static_files
-from balance_analysis.explorer.query import VIEWS
-from balance_analysis.explorer.source import KEPT_BYTES, ArchiveSource
+from balance_analysis.explorer.query import VIEWS, read_query
+from balance_analysis.explorer.source import KEPT_BYTES, ArchiveSource, ViewTooLargeError
 from balance_analysis.explorer.views import Explorer
-from balance_analysis.service.changes import Changes
-from balance_analysis.service.coverage import block_headers, unavailable
-from balance_analysis.service.errors import Code, RefusedError
-from balance_analysis.service.explore import answer_view
+from balance_analysis.service.changes import Changes, block_headers
+from balance_analysis.service.errors import Code, RefusedError, refusing_while_unreadable
 from balance_analysis.service.guards import (
     MEDIA_TYPE,
     MOST_AT_ONCE,
@@ -49,14 +53,9 @@ from balance_analysis.service.guards import (
     is_loopback,
 )
 from balance_analysis.service.openapi import CHANGES, LIMITS, VIEWS_AT, describe, page
-from balance_analysis.service.turns import Turns
 
 if TYPE_CHECKING:
-    from balance_analysis.archive.status import ArchiveStatus
     from balance_analysis.archives import Archive
-
-
-TIMEOUT: Final = 30.0
 
 AT_ONCE: Final = 8
 """Pages that are looked for at the same time; who watches is answered all the while."""
@@ -67,9 +66,6 @@ VIEWS_AT_ONCE: Final = 1
 MOST_VIEWS: Final = 32
 """Views that are worked on or wait."""
 
-READING: Final = 4
-"""Threads that read files of one page side by side."""
-
 METHODS: Final = ("GET", "HEAD")
 EXPOSED: Final = ("Warning", "X-Incomplete", "X-Block-Height", "X-Block-Timestamp", *RATE_HEADERS)
 
@@ -78,9 +74,9 @@ def create_app(
     archive: Archive,
     *,
     strict_coverage: bool = False,
-    timeout: float = TIMEOUT,
+    timeout: float = defaults.TIMEOUT,
     rate_limit: RateLimit | None = None,
-    host: str = "127.0.0.1",
+    host: str = defaults.HOST,
     allow_origins: Sequence[str] | None = None,
 ) -> Starlette:
     """Return an application that serves what an archive holds.
@@ -119,28 +115,22 @@ def create_app(
     archive.status(count_accounts=False)
     cache = LruCache(KEPT_BYTES)
     changes = Changes(archive, strict_coverage=strict_coverage, cache=cache)
-    metrics, explorer = Metrics(), Explorer(ArchiveSource(archive, cache=cache), cache=cache)
-    pages, views = Turns(timeout, most=MOST_AT_ONCE), Turns(timeout, most=MOST_VIEWS)
-
-    def find_page(
-        items: list[tuple[str, str]], pool: Executor | None, check: Callable[[], None]
-    ) -> Response:
-        answer = changes.answer(items, check=check, pool=pool)
-        # Text can't hold this: its quotes are escaped.
-        metrics.rows.inc(bytes(answer.body).count(b'"cursor":'))
-        return answer
+    explorer, metrics = Explorer(ArchiveSource(archive, cache=cache), cache=cache), Metrics()
+    pages = Turns("pages", timeout, most=MOST_AT_ONCE)
+    views = Turns("views", timeout, most=MOST_VIEWS)
 
     async def balance_changes(request: Request) -> Response:
         items = request.query_params.multi_items()
-        find = partial(find_page, items, _threads(request, "reading"))
-        return await pages.answer(find, request.receive, _threads(request, "pages"))
+        found = await pages.answer(request, partial(changes.answer, items))
+        # Text can't hold this: its quotes are escaped.
+        metrics.rows.inc(bytes(found.body).count(b'"cursor":'))
+        return found
 
     async def view(request: Request) -> Response:
         name, items = request.url.path.rpartition("/")[2], request.query_params.multi_items()
-        find = partial(answer_view, explorer, name, items)
         # Which state it is, each open page asks now and then.
-        turns, threads = (pages, "pages") if name == "version" else (views, "views")
-        return await turns.answer(find, request.receive, _threads(request, threads))
+        turns = pages if name == "version" else views
+        return await turns.answer(request, partial(_view, explorer, name, items))
 
     def figures(_request: Request) -> Response:
         try:
@@ -149,15 +139,11 @@ def create_app(
             status = None
         return Response(metrics.text(status), media_type=MEDIA_TYPE)
 
-    def docs(_request: Request) -> Response:
-        html, policy = page()
-        return HTMLResponse(html, headers={"Content-Security-Policy": policy})
-
     routes: dict[str, Callable[[Request], object]] = {
         CHANGES: balance_changes,
         LIMITS: lambda _: _limits(archive),
         "/openapi.json": lambda _: JSONResponse(describe()),
-        "/docs": docs,
+        "/docs": _docs,
         "/health": lambda _: JSONResponse(_health(_status(archive))),
         "/metrics": figures,
         **{f"{VIEWS_AT}/{name}": view for name in VIEWS},
@@ -169,13 +155,13 @@ def create_app(
         routes=[Route(path, answer) for path, answer in routes.items()],
         middleware=[
             *_sharing(origins),
-            Middleware(Guards, metrics=metrics, limiter=limiter, paths=routes, hosts=hosts),
             # The fastest level: cursors make answers so repetitive that higher ones save little.
             Middleware(GZipMiddleware, compresslevel=1),
             Middleware(Indented),
+            Middleware(Guards, metrics=metrics, limiter=limiter, paths=routes, hosts=hosts),
         ],
         exception_handlers={HTTPException: _refuse},
-        lifespan=_reading,
+        lifespan=_with_threads,
     )
     app.router.redirect_slashes = False
     return app
@@ -193,18 +179,130 @@ def _sharing(origins: list[str]) -> Iterator[Middleware]:
         )
 
 
+class Turns:
+    """Takes questions in turn: so many are worked on at once, and so many wait.
+
+    A question's time counts from when it came. Once it is over, or its client has left, the
+    question gets no turn any more, and work on it ends where it next checks.
+
+    Parameters
+    ----------
+    name
+        What the server calls the threads that do the work: as many are worked on at once.
+    timeout
+        Seconds that a question may take, with the time that it waits.
+    most
+        How many may wait or be worked on.
+    """
+
+    def __init__(self, name: str, timeout: float, *, most: int) -> None:
+        self._name, self._timeout, self._most = name, timeout, most
+        self._asked: set[object] = set()
+
+    async def answer(
+        self, request: Request, find: Callable[[Callable[[], None]], Response]
+    ) -> Response:
+        """Return what is found for a question.
+
+        Parameters
+        ----------
+        request
+            The question.
+        find
+            Finds it, in a thread; what it is given is to be called now and then, and raises once
+            nobody waits any more.
+
+        Raises
+        ------
+        RefusedError
+            If too many wait, it takes too long, or the client has left.
+        """
+        if len(self._asked) >= self._most:
+            raise RefusedError(
+                f"{self._most} such questions are under way already: ask again in a moment",
+                code=Code.UNAVAILABLE,
+            )
+        is_over = threading.Event()
+
+        def check() -> None:
+            if is_over.is_set():
+                raise _too_long()
+
+        # Mounted in another application, it has the threads of the event loop.
+        threads: Executor | None = getattr(request.state, self._name, None)
+        work = asyncio.get_running_loop().run_in_executor(threads, find, check)
+        leaving = asyncio.ensure_future(_has_left(request.receive))
+        self._asked.add(is_over)
+        try:
+            either = (work, leaving)
+            await asyncio.wait(either, timeout=self._timeout, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                return work.result()
+            if leaving.done():
+                raise RefusedError("the client left before it was answered", code=Code.CANCELLED)
+            raise _too_long()
+        finally:
+            self._asked.discard(is_over)
+            is_over.set()
+            work.cancel()
+            leaving.cancel()
+
+
+async def _has_left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _too_long() -> RefusedError:
+    return RefusedError(
+        "the query took too long: ask for a shorter range or for fewer rows",
+        code=Code.DEADLINE_EXCEEDED,
+    )
+
+
 @asynccontextmanager
-async def _reading(_app: Starlette) -> AsyncIterator[dict[str, object]]:
-    """Keep the threads that a server has while it runs."""
-    sizes = {"reading": READING, "pages": AT_ONCE, "views": VIEWS_AT_ONCE}
-    with ExitStack() as stack:
-        yield {name: stack.enter_context(ThreadPoolExecutor(sizes[name])) for name in sizes}
+async def _with_threads(_app: Starlette) -> AsyncIterator[dict[str, object]]:
+    """Keep the threads that a server has while it runs, by the names of their turns."""
+    with ThreadPoolExecutor(AT_ONCE) as pages, ThreadPoolExecutor(VIEWS_AT_ONCE) as views:
+        yield {"pages": pages, "views": views}
 
 
-def _threads(request: Request, name: str) -> Executor | None:
-    """Return threads of the server; mounted in another application, this one has none."""
-    found: Executor | None = getattr(request.state, name, None)
-    return found
+def _view(
+    explorer: Explorer, view: str, items: Sequence[tuple[str, str]], check: Callable[[], None]
+) -> Response:
+    """Return a view of the explorer; `check` is called now and then, and may end the work.
+
+    Raises
+    ------
+    RefusedError
+        If a parameter is wrong, the view needs too many rows, the state that it is asked of is
+        gone, or the archive can't be read.
+    """
+    try:
+        query = read_query(view, [(name, text) for name, text in items if name != "pretty"])
+    except ValueError as error:
+        raise RefusedError(str(error)) from error
+    with refusing_while_unreadable():
+        try:
+            check()
+            with in_one_thread():  # the other processors are for pages
+                content = explorer.encode(view, query, check=check)
+        except SnapshotGoneError as error:
+            raise RefusedError(
+                "the archive has changed, and this state of it is gone: ask /explore/about for the "
+                "current one",
+                code=Code.ABORTED,
+            ) from error
+        except (ViewTooLargeError, OverflowError) as error:
+            raise RefusedError(str(error), code=Code.OUT_OF_RANGE) from error
+        finally:
+            pa.default_memory_pool().release_unused()
+    return Response(content, media_type="application/json")
+
+
+def _docs(_request: Request) -> Response:
+    html, policy = page()
+    return HTMLResponse(html, headers={"Content-Security-Policy": policy})
 
 
 def _static(content: bytes, media_type: str, _request: Request) -> Response:
@@ -224,10 +322,8 @@ def _limits(archive: Archive) -> Response:
     RefusedError
         If the archive holds none, or can't be read.
     """
-    try:
+    with refusing_while_unreadable():
         snapshot, rows = with_snapshot(archive.store, lambda now: (now, read_limits(now)))
-    except (ArchiveError, OSError) as error:
-        raise unavailable(error) from error
     if not rows.num_rows:
         raise RefusedError("the archive holds no network limits", code=Code.NOT_FOUND)
     body = msgspec.json.encode({"limits": _fields(rows.slice(rows.num_rows - 1))})
@@ -253,10 +349,8 @@ def _nanoseconds(dates: pa.ChunkedArray) -> int:
 
 
 def _status(archive: Archive) -> ArchiveStatus:
-    try:
+    with refusing_while_unreadable():
         return archive.status(count_accounts=False)
-    except (ArchiveError, OSError) as error:
-        raise RefusedError("the archive can't be read now", code=Code.UNAVAILABLE) from error
 
 
 def _health(status: ArchiveStatus) -> dict[str, object]:

@@ -1,55 +1,37 @@
-"""The list of balance changes: one page of an archive, found file by file until it is full.
+"""The list of balance changes: one page of an archive, with what the archive may lack of it.
 
-`parameters` reads what is asked, `coverage` what the archive holds and may lack, `reader` its rows;
-`listing` brings them in order and writes them.
+`parameters` reads what is asked, `reader` finds the rows, `listing` writes them. What may be
+missing is time that is not covered, or not proven to be complete, and accounts that the archive
+doesn't hold. A side without a bound is taken to end where the archive's coverage does: whoever
+doesn't say how far back to go asks for what there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass
-from functools import partial
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import pyarrow as pa
 from starlette.responses import Response
 
-from balance_analysis.archive.datafile import Predicate
-from balance_analysis.archive.scan import File, LruCache
+from balance_analysis.archive.coverage import Coverage
+from balance_analysis.archive.manifest import ArchiveSpec
+from balance_analysis.archive.scan import LruCache
 from balance_analysis.archive.snapshot import Snapshot, with_snapshot
-from balance_analysis.errors import ArchiveError
 from balance_analysis.explorer.source import go_on
 from balance_analysis.filters import Filters
-from balance_analysis.schema import ARROW_SCHEMA
-from balance_analysis.service.coverage import (
-    block_headers,
-    headers_of,
-    parts_of,
-    unavailable,
-)
-from balance_analysis.service.errors import Code, RefusedError
-from balance_analysis.service.listing import (
-    ListedRows,
-    Place,
-    ServedPage,
-    encode_cursor,
-    foreign,
-    in_order,
-    render,
-)
-from balance_analysis.service.parameters import AFTER, BEFORE, ChangesQuery, read_parameters
-from balance_analysis.service.reader import Nearest, Reader
-from balance_analysis.spans import EVER, Span
+from balance_analysis.schema import from_microseconds
+from balance_analysis.service.errors import Code, RefusedError, refusing_while_unreadable
+from balance_analysis.service.listing import render
+from balance_analysis.service.parameters import ChangesQuery, read_parameters
+from balance_analysis.service.reader import Finder, Reader
+from balance_analysis.spans import Span, clipped
+from balance_analysis.text import list_text
 
 if TYPE_CHECKING:
     from balance_analysis.archives import Archive
 
-
-_AHEAD: Final = 8
-"""The most files that are read at once for one page."""
+_MOST: Final = 50
+"""Stretches that a header has room for."""
 
 
 class Changes:
@@ -73,11 +55,7 @@ class Changes:
         self._strict = strict_coverage
 
     def answer(
-        self,
-        items: Sequence[tuple[str, str]],
-        *,
-        check: Callable[[], None] = go_on,
-        pool: Executor | None = None,
+        self, items: Sequence[tuple[str, str]], check: Callable[[], None] = go_on
     ) -> Response:
         """Return one page.
 
@@ -87,8 +65,6 @@ class Changes:
             Names and values of the query, decoded, in its order.
         check
             Called now and then; raises once nobody waits for the page.
-        pool
-            Where files are read side by side; `None` reads one after the other.
 
         Raises
         ------
@@ -99,120 +75,90 @@ class Changes:
 
         def read(snapshot: Snapshot) -> Response:
             check()
-            return self._answer(items, Finder(snapshot, self._reader, check, pool))
+            return self._answer(items, Finder(snapshot, self._reader, check))
 
-        try:
+        with refusing_while_unreadable():
             return with_snapshot(self._store, read)
-        except (ArchiveError, OSError) as error:
-            raise unavailable(error) from error
 
     def _answer(self, items: Sequence[tuple[str, str]], finder: Finder) -> Response:
         query = read_parameters(items, is_known_type=finder.has_account_type)
-        lacking = headers_of(finder.snapshot, query)
-        if lacking and self._strict:
-            words = lacking["Warning"].partition('"')[2].rstrip('"')
-            raise RefusedError(
-                f"the archive does not vouch for all of this: {words}", code=Code.OUT_OF_RANGE
-            )
+        lacks, gaps = _what_lacks(finder.snapshot, query)
+        headers = block_headers(finder.snapshot)
+        if lacks:
+            said = list_text(lacks, sep="; ", rest="and {} more")
+            if self._strict:
+                raise RefusedError(
+                    f"the archive does not vouch for all of this: {said}", code=Code.OUT_OF_RANGE
+                )
+            # Nanoseconds; where the gaps are very many, one stretch that holds them all.
+            shown = gaps if len(gaps) <= _MOST else [(gaps[0][0], gaps[-1][1])]
+            headers["Warning"] = f'199 - "{said}"'
+            headers["X-Incomplete"] = ", ".join(f"{a * 1000}-{b * 1000}" for a, b in shown)
         body = render(finder.page(query))
-        headers = block_headers(finder.snapshot) | lacking
         return Response(body, media_type="application/json", headers=headers)
 
 
-@dataclass(frozen=True, slots=True)
-class Finder:
-    """Finds rows in one state of an archive.
+def block_headers(snapshot: Snapshot) -> dict[str, str]:
+    """Return the headers that tell up to where the archive knows, where it does.
 
-    Attributes
-    ----------
-    snapshot
-        The state.
-    reader
-        Of its files.
-    check
-        Called now and then; raises once nobody waits for the page.
-    pool
-        Where files are read side by side.
+    `X-Block-Timestamp` is the end of the coverage in nanoseconds, and `X-Block-Height` the last
+    block that the node held which was asked for its last part.
     """
+    headers = {}
+    for newest in snapshot.coverage.intervals[-1:]:
+        headers["X-Block-Timestamp"] = str(newest.end * 1000)
+        if newest.block_height is not None:
+            headers["X-Block-Height"] = str(newest.block_height)
+    return headers
 
-    snapshot: Snapshot
-    reader: Reader
-    check: Callable[[], None]
-    pool: Executor | None
 
-    def page(self, query: ChangesQuery) -> ServedPage:
-        """Return one page of the rows that are asked for.
+def _what_lacks(snapshot: Snapshot, query: ChangesQuery) -> tuple[list[str], list[Span]]:
+    """Return what may be missing in an answer, in words, and all stretches that may lack rows."""
+    if query.filters is None:
+        return [], []
+    coverage = snapshot.coverage
+    first, last = coverage.bounds(proven=False)
+    start = first if query.start is None else query.start
+    end = last if query.end is None else query.end
+    accounts = list(_missing_accounts(snapshot.about, query.filters))
+    lacks = [*_missing_times(coverage, query, start, end), *accounts]
+    if accounts:
+        return lacks, [(start, end)] if start < end else []
+    return lacks, _without_margin(coverage.missing(start, end), start, end)
 
-        Raises
-        ------
-        RefusedError
-            If the cursor marks no row of the archive.
-        SnapshotGoneError
-            If a file was replaced meanwhile.
-        """
-        cursor, filters = query.cursor, query.filters
-        start = EVER[0] if query.start is None else query.start
-        span = start, EVER[1] if query.end is None else query.end
-        descending = query.newest_first != query.backward
-        found = self._walk(filters, span, cursor, count=query.size + 1, descending=descending)
-        beyond, near = np.arange(len(found)), False
-        if cursor is not None:
-            near = bool(found.at(cursor).any())
-            beyond = np.flatnonzero(found.beyond(cursor, descending=descending))
-            if not near:  # it may be of a row that the filters or the period leave out
-                block = cursor.time, cursor.time + 1
-                held = self._walk(Filters(), block, cursor, count=1, descending=True)
-                if not held.at(cursor).any():
-                    raise foreign(BEFORE if query.backward else AFTER, encode_cursor(cursor))
-                behind = self._walk(filters, span, cursor, count=1, descending=not descending)
-                near = bool(behind.beyond(cursor, descending=not descending).any())
-        nearest = beyond[::-1] if descending else beyond
-        chosen, more = nearest[: query.size], len(nearest) > query.size
-        near = near and len(chosen) > 0
-        if query.backward:
-            return ServedPage(found.take(chosen[::-1]), has_next=near, has_previous=more)
-        return ServedPage(found.take(chosen), has_next=more, has_previous=near)
 
-    def has_account_type(self, name: str) -> bool:
-        """Return whether any row is of this account type."""
-        filters = Filters(account_types=(name,))
-        return len(self._walk(filters, EVER, None, count=1, descending=True)) > 0
+def _missing_times(coverage: Coverage, query: ChangesQuery, start: int, end: int) -> Iterator[str]:
+    if start >= end and query.start is not None and query.end is not None:
+        return
+    if not coverage.intervals:
+        yield "nothing is covered yet"
+    elif start >= end:
+        beyond = f"from {_iso(end)} on" if query.end is None else f"before {_iso(start)}"
+        yield f"not covered: {beyond}"
+    else:
+        gaps = coverage.missing(start, end, proven=False)
+        unproven = (interval.span for interval in coverage.intervals if not interval.proven)
+        doubted = list(clipped(unproven, start, end))
+        for what, spans in (("not covered", gaps), ("not known to be complete", doubted)):
+            for begin, stop in _without_margin(spans, start, end):
+                yield f"{what}: {_iso(begin)} to {_iso(stop)}"
 
-    def _walk(
-        self,
-        filters: Filters | None,
-        span: Span,
-        cursor: Place | None,
-        *,
-        count: int,
-        descending: bool,
-    ) -> ListedRows:
-        """Return rows from the cursor, or an end of a span, on: so many at least, whole blocks.
 
-        The cursor's block is there besides.
-        """
-        gathered, number, ahead = [ARROW_SCHEMA.empty_table()], 0, 1
-        if filters is None:
-            return in_order(gathered[0])
-        block, (start, end) = None, span
-        if cursor is not None:
-            block = cursor.time
-            start, end = (start, min(end, block + 1)) if descending else (max(start, block), end)
-        parts = parts_of(self.snapshot, start, end, descending=descending)
+def _without_margin(stretches: list[Span], start: int, end: int) -> list[Span]:
+    """Return stretches without the range's first microsecond, if that is one.
 
-        allowed = filters.allowed()
+    Careful clients send a bound that lies one before, as some server's start may be exclusive.
+    """
+    is_margin = start + 1 < end and stretches[:1] == [(start, start + 1)]
+    return stretches[1:] if is_margin else stretches
 
-        def read(nearest: Nearest, part: tuple[File, Span]) -> pa.Table:
-            file, span = part
-            return self.reader.rows(file, Predicate(allowed, (span,)), nearest, self.check)
 
-        while number < count and (batch := list(islice(parts, ahead))):
-            self.check()
-            nearest = Nearest(count - number, descending, block)
-            # Where files give little, several are read at once.
-            side_by_side = self.pool.map if self.pool and len(batch) > 1 else map
-            for rows in side_by_side(partial(read, nearest), batch):
-                gathered.append(rows)
-                number += nearest.found(rows)
-            ahead = min(2 * ahead, _AHEAD)
-        return in_order(pa.concat_tables(gathered))
+def _missing_accounts(about: ArchiveSpec, filters: Filters) -> Iterator[str]:
+    asked = filters.allowed()
+    for name, bound in about.filters.allowed().items():
+        if not asked.get(name) or not {*asked[name]} <= {*bound}:
+            yield f"only accounts of some values of {name} are held"
+
+
+def _iso(moment: int) -> str:
+    return f"{from_microseconds(moment).replace(tzinfo=None).isoformat()}Z"

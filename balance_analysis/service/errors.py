@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Final, Self
 
 from starlette.responses import JSONResponse
+
+from balance_analysis.errors import BalanceAnalysisError
 
 _DETAIL: Final = "type.googleapis.com/vega.ErrorDetail"
 """The type of a node's details: parsers of `google.rpc.Status` take nothing but a URL."""
@@ -61,3 +65,16 @@ class RefusedError(Exception):
         detail = {"@type": _DETAIL, "code": self.code, "message": message, "inner": str(self)}
         body = {"code": self.code, "message": message, "details": [detail]}
         return JSONResponse(body, status_code=self.status)
+
+
+@contextmanager
+def refusing_while_unreadable() -> Iterator[None]:
+    """Refuse a request while the archive can't be read; the log has the cause."""
+    try:
+        yield
+    except (BalanceAnalysisError, OSError) as error:
+        raise RefusedError(
+            "the archive that this service reads is not there or can't be read now: ask again "
+            "later, or tell who runs the service; its log says more",
+            code=Code.UNAVAILABLE,
+        ) from error

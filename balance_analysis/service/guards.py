@@ -9,13 +9,11 @@ from __future__ import annotations
 import ipaddress
 import logging
 import re
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,11 +21,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from balance_analysis.archive.scan import LruCache
+from balance_analysis.archive.status import ArchiveStatus
 from balance_analysis.service.errors import Code, RefusedError
-
-if TYPE_CHECKING:
-    from balance_analysis.archive.status import ArchiveStatus
-
 
 LONGEST_URL: Final = 8192
 """Bytes of path and query: loads by this package split what would be longer."""
@@ -80,36 +76,20 @@ class RateLimiter:
         What each may send.
     clock
         Where the time comes from, in seconds.
-    most
-        How many addresses are remembered.
     """
 
-    def __init__(
-        self,
-        limit: RateLimit,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        most: int = MOST_ADDRESSES,
-    ) -> None:
-        self.limit = limit
-        self._clock, self._most = clock, most
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._buckets)
+    def __init__(self, limit: RateLimit, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limit, self._clock = limit, clock
+        self._left = LruCache(MOST_ADDRESSES)
 
     def take(self, address: str) -> int | None:
         """Count a request; return how many more may come at once, `None` if it is one too many."""
-        with self._lock:
-            now = self._clock()
-            tokens, seen = self._buckets.pop(address, (self.limit.burst, now))
-            tokens = min(self.limit.burst, tokens + (now - seen) * self.limit.per_second)
-            is_admitted = tokens >= 1
-            self._buckets[address] = tokens - is_admitted, now
-            if len(self._buckets) > self._most:
-                self._buckets.popitem(last=False)
-        return int(tokens - 1) if is_admitted else None
+        now = self._clock()
+        left, seen = self._left.peek(address) or (self.limit.burst, now)
+        left = min(self.limit.burst, left + (now - seen) * self.limit.per_second)
+        is_admitted = left >= 1
+        self._left.put(address, (left - is_admitted, now), 1)
+        return int(left - 1) if is_admitted else None
 
 
 def is_loopback(host: str) -> bool:
@@ -141,32 +121,21 @@ class Metrics:
     """What is counted, from any number of threads."""
 
     def __init__(self) -> None:
-        self._registry = registry = CollectorRegistry()
+        self._registry = kept = CollectorRegistry()
         self.requests: Counter = Counter(
-            f"{_PREFIX}requests",
-            "Requests that are done with.",
-            ["path", "status"],
-            registry=registry,
+            f"{_PREFIX}requests", "Requests that were answered.", ["path", "status"], registry=kept
         )
         self.seconds: Histogram = Histogram(
             f"{_PREFIX}request_seconds",
             "How long requests took until their answer was handed over.",
             ["path"],
-            registry=registry,
+            registry=kept,
         )
-        self.rows: Counter = Counter(f"{_PREFIX}rows", "Rows served.", registry=registry)
-        self.in_flight: Gauge = Gauge(
-            f"{_PREFIX}in_flight", "Requests under way.", registry=registry
-        )
+        self.rows: Counter = Counter(f"{_PREFIX}rows", "Rows served.", registry=kept)
+        self.in_flight: Gauge = Gauge(f"{_PREFIX}in_flight", "Requests under way.", registry=kept)
 
     def text(self, status: ArchiveStatus | None) -> bytes:
-        """Return all of it, and what the archive holds, in Prometheus' text format.
-
-        Parameters
-        ----------
-        status
-            Of the archive; `None` where it can't be read.
-        """
+        """Return it as Prometheus' text, with an archive's status; `None` if it can't be read."""
         archive = CollectorRegistry()
 
         def tell(name: str, about: str, value: float) -> None:
@@ -207,10 +176,10 @@ class Guards:
         metrics: Metrics,
         limiter: RateLimiter | None,
         paths: Collection[str],
-        hosts: Collection[str] | None = None,
+        hosts: Collection[str] | None,
     ) -> None:
         self._app, self._metrics, self._limiter = app, metrics, limiter
-        self._paths, self._hosts = frozenset(paths), hosts
+        self._paths, self._hosts = paths, hosts
         self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -241,14 +210,13 @@ class Guards:
         except RefusedError as error:
             if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 logger.warning("%s: %s", error, error.__cause__ or _shown(scope))
-            await Indented(error.response())(scope, receive, sending)
+            await error.response()(scope, receive, sending)
         except Exception:
             logger.exception("unexpected error: %s", _shown(scope))
             if sending.status:
                 raise
             text = "unexpected error: the log of the service has it"
-            refusal = RefusedError(text, code=Code.INTERNAL)
-            await Indented(refusal.response())(scope, receive, sending)
+            await RefusedError(text, code=Code.INTERNAL).response()(scope, receive, sending)
 
     def _check(self, scope: Scope, headers: dict[str, str]) -> None:
         """Raise if a request is for another host, or too much: of one address, or too long."""
@@ -300,9 +268,9 @@ class Indented:
             messages.append(message)
 
         await self._app(scope, receive, keep)
-        start, *parts = messages
+        start, *bodies = messages
         headers = MutableHeaders(scope=start)
-        body = b"".join(part.get("body", b"") for part in parts)
+        body = b"".join(each.get("body", b"") for each in bodies)
         if body and headers.get("Content-Type") == "application/json":
             body = msgspec.json.format(body, indent=2) + b"\n"
             headers["Content-Length"] = str(len(body))

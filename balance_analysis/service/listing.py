@@ -185,21 +185,9 @@ class ServedPage:
 def render(page: ServedPage) -> bytes:
     """Return the body of an answer."""
     edges, first, last = _edges(page.rows)
-    info = {
-        "hasNextPage": page.has_next,
-        "hasPreviousPage": page.has_previous,
-        "startCursor": first,
-        "endCursor": last,
-    }
-    return b"".join(
-        (
-            b'{"balances":{"edges":[',
-            edges,
-            b'],"pageInfo":',
-            msgspec.json.encode(info),
-            b"}}",
-        )
-    )
+    flags = {"hasNextPage": page.has_next, "hasPreviousPage": page.has_previous}
+    info = msgspec.json.encode({**flags, "startCursor": first, "endCursor": last})
+    return b"".join([b'{"balances":{"edges":[', edges, b'],"pageInfo":', info, b"}}"])
 
 
 def _edges(rows: ListedRows) -> tuple[bytes | pa.Buffer, str, str]:
@@ -278,8 +266,8 @@ def encode_times(times: NDArray[np.int64], ids: NDArray[np.uint8]) -> NDArray[np
     ids
         The ids of their accounts, 32 bytes a row.
     """
-    words = np.ascontiguousarray(ids).view(">u8").astype(np.uint64)
-    mixed = ((words * _FACTORS).sum(axis=1) ^ times.view(np.uint64)) * _FACTORS[0]
+    limbs = np.ascontiguousarray(ids).view(">u8").astype(np.uint64)
+    mixed = ((limbs * _FACTORS).sum(axis=1) ^ times.view(np.uint64)) * _FACTORS[0]
     checks = (mixed >> np.uint64(_SHIFT)) % np.uint64(_CHECKS)
     numbers: NDArray[np.int64] = times * _CHECKS + checks.astype(np.int64)
     return numbers

@@ -1,4 +1,4 @@
-"""Read from an archive's files the rows that a page may need, and no more than it must.
+"""Find the rows of one page in an archive, file by file until it is full, and read no more.
 
 Rows stand by party in a file, so a party's rows are in one row group or two. Rows of all accounts
 are all over the file: it is read whole, and the few files read last are kept, since whoever asks
@@ -7,9 +7,13 @@ for one page will ask for the next.
 
 from __future__ import annotations
 
+import bisect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -18,9 +22,20 @@ import pyarrow as pa
 from balance_analysis.archive.accounts import times_of
 from balance_analysis.archive.datafile import DataFile, Footer, Predicate
 from balance_analysis.archive.scan import File, LruCache, opened
+from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.archive.store import Store
+from balance_analysis.filters import Filters
 from balance_analysis.schema import ARROW_SCHEMA
-from balance_analysis.spans import Span
+from balance_analysis.service.listing import (
+    ListedRows,
+    Place,
+    ServedPage,
+    encode_cursor,
+    foreign,
+    in_order,
+)
+from balance_analysis.service.parameters import AFTER, BEFORE, ChangesQuery
+from balance_analysis.spans import EVER, Span, clipped
 
 _FOOTER_BYTES: Final = 30_000
 """What a footer takes, about."""
@@ -33,6 +48,12 @@ _AT_ONCE: Final = 32
 
 _WHOLE_AT_ONCE: Final = 4
 """Files that are read whole at once: each takes three times its rows' memory."""
+
+_AHEAD: Final = 8
+"""The most files that are asked for at once for one page."""
+
+_READING: Final = 4
+"""Threads that read files of one page side by side."""
 
 KEPT_BYTES: Final = 200_000_000
 KEPT_ROWS: Final = 1_000_000
@@ -134,7 +155,7 @@ class Reader:
         if is_small and predicate.spans and not predicate.allowed:
             return nearest.within(self._whole(file), predicate.spans[0])
         with opened(self._store, file, self._parse) as data:
-            return _part(data, predicate, nearest, check)
+            return _read_groups(data, predicate, nearest, check)
 
     def _parse(self, content: bytes) -> Footer:
         footer: Footer = self._kept.get(content, lambda: (Footer(content), _FOOTER_BYTES))
@@ -153,7 +174,7 @@ class Reader:
             return self._kept.get((file.name, file.notes), read)
 
 
-def _part(
+def _read_groups(
     data: DataFile, predicate: Predicate, nearest: Nearest, check: Callable[[], None]
 ) -> pa.Table:
     groups = data.row_groups(predicate)
@@ -166,3 +187,115 @@ def _part(
         check()
         found = nearest.among(pa.concat_tables([found, rows]) if found.num_rows else rows)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Finder:
+    """Finds the rows of pages in one state of an archive.
+
+    Attributes
+    ----------
+    snapshot
+        The state.
+    reader
+        Of its files.
+    check
+        Called now and then; raises once nobody waits for the page.
+    """
+
+    snapshot: Snapshot
+    reader: Reader
+    check: Callable[[], None]
+
+    def page(self, query: ChangesQuery) -> ServedPage:
+        """Return one page of the rows that are asked for.
+
+        Raises
+        ------
+        RefusedError
+            If the cursor marks no row of the archive.
+        SnapshotGoneError
+            If a file was replaced meanwhile.
+        """
+        cursor, filters = query.cursor, query.filters
+        start = EVER[0] if query.start is None else query.start
+        span = start, EVER[1] if query.end is None else query.end
+        descending = query.newest_first != query.backward
+        found = self._walk(filters, span, cursor, count=query.size + 1, descending=descending)
+        beyond, near = np.arange(len(found)), False
+        if cursor is not None:
+            near = bool(found.at(cursor).any())
+            beyond = np.flatnonzero(found.beyond(cursor, descending=descending))
+            if not near:  # it may be of a row that the filters or the period leave out
+                block = cursor.time, cursor.time + 1
+                held = self._walk(Filters(), block, cursor, count=1, descending=True)
+                if not held.at(cursor).any():
+                    raise foreign(BEFORE if query.backward else AFTER, encode_cursor(cursor))
+                behind = self._walk(filters, span, cursor, count=1, descending=not descending)
+                near = bool(behind.beyond(cursor, descending=not descending).any())
+        nearest = beyond[::-1] if descending else beyond
+        chosen, more = nearest[: query.size], len(nearest) > query.size
+        near = near and len(chosen) > 0
+        if query.backward:
+            return ServedPage(found.take(chosen[::-1]), has_next=near, has_previous=more)
+        return ServedPage(found.take(chosen), has_next=more, has_previous=near)
+
+    def has_account_type(self, name: str) -> bool:
+        """Return whether any row is of this account type."""
+        filters = Filters(account_types=(name,))
+        return len(self._walk(filters, EVER, None, count=1, descending=True)) > 0
+
+    def _walk(
+        self,
+        filters: Filters | None,
+        span: Span,
+        cursor: Place | None,
+        *,
+        count: int,
+        descending: bool,
+    ) -> ListedRows:
+        """Return rows from the cursor, or an end of a span, on: so many at least, whole blocks.
+
+        The cursor's block is there besides.
+        """
+        found, number, ahead = [ARROW_SCHEMA.empty_table()], 0, 1
+        if filters is None:
+            return in_order(found[0])
+        block, (start, end) = None, span
+        if cursor is not None:
+            block = cursor.time
+            start, end = (start, min(end, block + 1)) if descending else (max(start, block), end)
+        files, allowed = self._files(start, end, descending=descending), filters.allowed()
+
+        def read(nearest: Nearest, file: File, within: Span) -> pa.Table:
+            return self.reader.rows(file, Predicate(allowed, (within,)), nearest, self.check)
+
+        with ThreadPoolExecutor(_READING) as pool:
+            while number < count and (batch := list(islice(files, ahead))):
+                self.check()
+                nearest = Nearest(count - number, descending, block)
+                # Where files give little, several are read at once.
+                side_by_side = pool.map if len(batch) > 1 else map
+                for rows in side_by_side(partial(read, nearest), *zip(*batch, strict=True)):
+                    found.append(rows)
+                    number += nearest.found(rows)
+                ahead = min(2 * ahead, _AHEAD)
+        return in_order(pa.concat_tables(found))
+
+    def _files(self, start: int, end: int, *, descending: bool) -> Iterator[tuple[File, Span]]:
+        """Yield the files that may have rows in the covered parts of [start, end), in time order.
+
+        Each comes with the span of it that is asked for.
+        """
+        files, step = _files_of(self.snapshot), -1 if descending else 1
+        low = bisect.bisect_right(files, start, key=lambda file: file.stop)
+        high = bisect.bisect_left(files, end, key=lambda file: file.begin)
+        for file in files[low:high][::step]:
+            for begin, stop in clipped(file.spans[::step], start, end):
+                if any(note.first < stop and note.last >= begin for note in file.notes):
+                    yield file, (begin, stop)
+
+
+@lru_cache(maxsize=4)
+def _files_of(snapshot: Snapshot) -> list[File]:
+    return snapshot.files()

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from types import FrameType
+from typing import Final
 
 import uvicorn
+from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
-
+from balance_analysis import defaults
 
 UNREAD: Final = 60_000
 """Milliseconds in which a reader takes nothing of an answer; then its connection is cut off."""
@@ -27,13 +26,11 @@ PATIENCE: Final = 3
 _PATIENCE: Final = 1
 """The same when a block ends."""
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _MOST: Final = 2048
-_QUEUE: Final = 1024
 
 
 @contextmanager
-def serve(app: Starlette, *, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
+def serve(app: Starlette, *, host: str = defaults.HOST, port: int = 0) -> Iterator[str]:
     """Serve an application from a thread of this process.
 
     The server is up when the block begins, and gone with its thread and its port when the block
@@ -82,7 +79,7 @@ def serve(app: Starlette, *, host: str = "127.0.0.1", port: int = 0) -> Iterator
 
 
 def serve_until_told(
-    app: Starlette, *, host: str = "127.0.0.1", port: int = 0, on_up: Callable[[str], object]
+    app: Starlette, *, host: str = defaults.HOST, port: int = 0, on_up: Callable[[str], object]
 ) -> None:
     """Serve an application until SIGTERM or SIGINT comes, and finish what is under way then.
 
@@ -104,23 +101,9 @@ def serve_until_told(
         address = _address(listener)
         server = Server(app, PATIENCE, lambda: on_up(address))
 
-        async def main() -> None:
-            loop = asyncio.get_running_loop()
-            for number in _SIGNALS:
-                loop.add_signal_handler(number, end, loop)
-            await server.serve(sockets=[listener])
-
-        def end(loop: asyncio.AbstractEventLoop) -> None:
-            if server.should_exit:
-                server.cut_off()
-                # A third one does what signals do.
-                for number in _SIGNALS:
-                    loop.remove_signal_handler(number)
-            server.should_exit = True
-
         runner = asyncio.Runner()
         try:
-            runner.run(main())
+            runner.run(server.serve(sockets=[listener]))
         finally:
             if server.force_exit:
                 # To close it would wait for what is under way, threads and all.
@@ -147,20 +130,17 @@ class ServerConnection(H11Protocol):
         super().connection_made(transport)
         self.made: float = time.monotonic()
         if len(self.connections) > most_connections():
-            # This one is among them: where all others are busy, it is the one that goes.
+            # This one is among them: where all others are busy, it is the one that goes. Those who
+            # still take an answer go last.
             held: set[ServerConnection] = self.connections  # type: ignore[assignment]
             idle = (each for each in held if each.cycle is None or each.cycle.response_complete)
-            oldest = min(idle, key=ServerConnection.rank)
+            oldest = min(idle, key=lambda x: (x.transport.get_write_buffer_size() > 0, x.made))
             self.connections.discard(oldest)
             oldest.transport.abort()
 
-    def rank(self) -> tuple[bool, float]:
-        """Return what sorts the oldest first, and those behind that still take an answer."""
-        return self.transport.get_write_buffer_size() > 0, self.made
-
 
 class Server(uvicorn.Server):
-    """A server that tells when it is up, leaves signals alone, and ends in time.
+    """A server that tells when it is up, and ends in time.
 
     Parameters
     ----------
@@ -188,23 +168,18 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._on_up = on_up
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone."""
-        yield
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End; at a second signal at once, whatever is under way."""
+        if self.should_exit:
+            self.force_exit = True
+            # From Python 3.12 on a closed server waits until its last connection has gone.
+            asyncio.get_running_loop().call_soon_threadsafe(self._abort_connections)
+        self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to take requests, and tell."""
         await super().startup(sockets)
-        for listener in sockets or ():
-            listener.listen(_QUEUE)
         self._on_up()
-
-    def cut_off(self) -> None:
-        """End at once: no answer is waited for."""
-        self.force_exit = True
-        # From Python 3.12 on a closed server waits until its last connection has gone.
-        self._abort_connections()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End, without those who don't take their answers."""

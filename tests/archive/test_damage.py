@@ -18,13 +18,13 @@ from balance_analysis.archive.datafile import (
     DataFile,
     KeyRange,
     OtherFileError,
-    Predicate,
     check_footer,
     read_footer,
 )
 from balance_analysis.archive.store import Store
-from balance_analysis.service.coverage import parts_of
-from balance_analysis.service.reader import Nearest, Reader
+from balance_analysis.filters import Filters
+from balance_analysis.service.parameters import ChangesQuery
+from balance_analysis.service.reader import Finder, Reader
 from tests.archive.exporting import (
     DAY,
     END,
@@ -67,11 +67,10 @@ def folder(whole, tmp_path):
     return shutil.copytree(whole, tmp_path / "archive")
 
 
-def serve(archive, allowed):
+def serve(archive, **filters):
     """Read all files as the service does."""
-    reader, nearest = Reader(archive.store), Nearest(1_000_000, descending=False)
-    for file, span in parts_of(archive.snapshot(), 0, END, descending=False):
-        reader.rows(file, Predicate(allowed, (span,)), nearest, lambda: None)
+    finder = Finder(archive.snapshot(), Reader(archive.store), lambda: None)
+    finder.page(ChangesQuery(Filters(**filters), size=5000, newest_first=False))
 
 
 READS = {
@@ -82,8 +81,8 @@ READS = {
     "its counts": lambda archive: archive.scan().accounts(),
     "its extent": lambda archive: archive.scan().extent(),
     "balances": lambda archive: archive.balance_at(from_microseconds(START + 2 * DAY)),
-    "serve": lambda archive: serve(archive, {}),
-    "serve a party": lambda archive: serve(archive, {"party_id": [PARTY]}),
+    "serve": serve,
+    "serve a party": lambda archive: serve(archive, party_ids=(PARTY,)),
 }
 
 

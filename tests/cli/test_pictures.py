@@ -96,8 +96,8 @@ def test_an_archive_and_a_file_of_the_same_rows_give_the_same_picture(whole, tmp
     ("kind", "says"),
     [
         ("balances", [USD, "--asset-id"]),
-        ("flows", [USD, "A bar for each day (--freq 1D)", "--freq"]),
-        ("drawdown", [USD, "which held most"]),
+        ("flows", [USD, "Showing one bar per day (--freq 1D)", "--freq"]),
+        ("drawdown", [USD, "which held the most"]),
     ],
 )
 def test_what_is_chosen_is_said(kind, says, tmp_path):
@@ -131,7 +131,7 @@ def test_of_a_quiet_interval_the_asset_of_most_accounts_is_chosen(tmp_path):
     bounds = ("--since", "2023-04-18", "--until", "2023-04-22")
     said = draw("plot", SAMPLE, "-o", tmp_path / "x.png", *bounds)
     accounts = ba.read_parquet(SAMPLE).drop_duplicates(ba.ACCOUNT_KEY)["asset_id"]
-    assert f"Asset {accounts.mode()[0]}, which has most accounts" in said
+    assert f"Showing asset {accounts.mode()[0]}, which has the most accounts" in said
 
 
 def test_the_interval_is_what_the_time_axis_shows(drawn, tmp_path):

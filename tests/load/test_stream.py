@@ -22,7 +22,7 @@ import balance_analysis as ba
 from balance_analysis.frame import to_frame
 from balance_analysis.load import changes
 from balance_analysis.load.stream import AHEAD, QUEUED, settle_windows
-from balance_analysis.node.client import Throttle
+from balance_analysis.node.retry import Throttle
 from balance_analysis.node.walk import Step
 from balance_analysis.node.window import Window
 from tests.columns import ARROW_SCHEMA

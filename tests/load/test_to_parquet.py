@@ -164,7 +164,7 @@ def test_the_same_command_line_goes_on_though_its_moments_are_relative(tmp_path)
         command = ("fetch", node.url, "-o", path, "--since", START, "--until", "now-1h")
         options = ("--page-size", 20, "--workers", 1)
         told = run(*command, *options, code=4).stderr
-        assert "--resume goes on with it" in told
+        assert "--resume continues it" in told
         node.faults = []
         for other in (("--until", "now-2h"), ("--since", "7d"), ("--party-id", "network")):
             refused = run("fetch", node.url, "-o", path, "--resume", *other, code=2).stderr

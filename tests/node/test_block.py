@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from balance_analysis import IncompleteError, RequestError
 from balance_analysis.filters import Filters
 from balance_analysis.node.decode import decode_page
-from balance_analysis.node.walk import LARGEST_PAGE, _page_sizes, settle_block
+from balance_analysis.node.walk import LARGEST_PAGE, _page_sizes, complete_block
 from balance_analysis.schema import LATER_ACCOUNT_TYPES
 from tests.loopback import LoopbackNode, Row
 from tests.node.answers import page_of
@@ -31,9 +31,9 @@ def block(size, *, types=TYPES, time=T):
     return sorted(rows, key=lambda row: row.order)
 
 
-def settled(ask, page_size, filters=Filters()):  # noqa: B008 - frozen
+def completed(ask, page_size, filters=Filters()):  # noqa: B008 - frozen
     # What came in two answers stands twice: the load drops it.
-    return sorted(set(lines_of_batch(settle_block(ask, filters, T, page_size).rows)))
+    return sorted(set(lines_of_batch(complete_block(ask, filters, T, page_size).rows)))
 
 
 def page(rows, *, more, cursor=""):
@@ -43,12 +43,12 @@ def page(rows, *, more, cursor=""):
 
 
 @given(st.integers(1, 60), st.integers(1, 30), st.booleans(), st.integers(0, 20))
-def test_a_block_is_settled_whole_or_named(size, largest, lossy, before):
+def test_a_block_is_completed_whole_or_named(size, largest, lossy, before):
     rows = block(size)
     others = [*block(before, time=T - 1), *block(3, time=T + 1)]
     node = LoopbackNode([*rows, *others], max_page_size=largest, lossy_cursors=lossy)
     try:
-        found = settled(asking(node), largest)
+        found = completed(asking(node), largest)
     except IncompleteError as error:
         message = str(error)
     else:
@@ -59,9 +59,9 @@ def test_a_block_is_settled_whole_or_named(size, largest, lossy, before):
     assert size + before > largest
 
 
-def test_a_larger_page_settles_a_block_where_there_is_no_maximum():
+def test_a_larger_page_completes_a_block_where_there_is_no_maximum():
     node = LoopbackNode(block(40), release="v0.71")
-    assert settled(asking(node), 7) == lines_of_rows(block(40))
+    assert completed(asking(node), 7) == lines_of_rows(block(40))
     assert [request.get("pagination.first") for request in node.requests] == ["5000"]
 
 
@@ -73,7 +73,7 @@ def test_a_larger_page_that_takes_too_long_is_not_needed():
             raise RequestError("too slow", url="u", retryable=True, timed_out=True)
         return answer(question)
 
-    assert settled(ask, 8) == lines_of_rows(block(12, types=TYPES[:1]))
+    assert completed(ask, 8) == lines_of_rows(block(12, types=TYPES[:1]))
 
 
 @pytest.mark.parametrize(
@@ -91,20 +91,20 @@ def test_larger_pages_are_tried_largest_first(accepted, sizes):
     assert list(_page_sizes(accepted)) == sizes
 
 
-def test_a_block_of_less_than_two_pages_is_settled_from_both_ends():
+def test_a_block_of_less_than_two_pages_is_completed_from_both_ends():
     node = LoopbackNode(block(15, types=TYPES[:1]), max_page_size=8)
-    assert settled(asking(node), 8) == lines_of_rows(block(15, types=TYPES[:1]))
+    assert completed(asking(node), 8) == lines_of_rows(block(15, types=TYPES[:1]))
 
 
 def test_the_callers_own_lists_are_halved():
     rows = block(50, types=TYPES[:1])
     filters = Filters(party_ids=tuple(row.party_id for row in rows))
     node = LoopbackNode(rows, max_page_size=8)
-    assert settled(asking(node), 8, filters) == lines_of_rows(rows)
+    assert completed(asking(node), 8, filters) == lines_of_rows(rows)
 
 
 @pytest.mark.parametrize("unlisted", [0, 3])
-def test_a_block_of_unknown_types_is_not_settled_by_the_known_ones(unlisted):
+def test_a_block_of_unknown_types_is_not_completed_by_the_known_ones(unlisted):
     """8,003 rows, of which three are of a type that the list lacks and stand at neither end."""
     rows = block(8003)
     for place in range(3000, 3000 + unlisted):
@@ -114,7 +114,7 @@ def test_a_block_of_unknown_types_is_not_settled_by_the_known_ones(unlisted):
     assert ends == set(TYPES)
     node = LoopbackNode(rows, max_page_size=1000)
     with pytest.raises(IncompleteError, match=r"2023-04-01T00:00Z.* name the account types"):
-        settled(asking(node), 1000)
+        completed(asking(node), 1000)
 
 
 def test_a_half_that_is_refused_is_not_taken_for_empty():
@@ -127,7 +127,7 @@ def test_a_half_that_is_refused_is_not_taken_for_empty():
         return answer(question)
 
     with pytest.raises(RequestError, match="400"):
-        settled(ask, 10, Filters(account_types=(*TYPES, later)))
+        completed(ask, 10, Filters(account_types=(*TYPES, later)))
 
 
 def test_halves_that_lack_a_row_that_was_seen_are_no_whole():
@@ -144,7 +144,7 @@ def test_halves_that_lack_a_row_that_was_seen_are_no_whole():
         return dataclasses.replace(page, rows=page.rows.filter(kept), times=times)
 
     with pytest.raises(IncompleteError):
-        settled(ask, 10, Filters(account_types=TYPES))
+        completed(ask, 10, Filters(account_types=TYPES))
 
 
 def test_a_server_that_orders_a_block_alike_from_both_ends_does_not_pass_for_whole():
@@ -158,7 +158,7 @@ def test_a_server_that_orders_a_block_alike_from_both_ends_does_not_pass_for_who
         raise refusal(400)
 
     with pytest.raises(IncompleteError):
-        settled(ask, 5)
+        completed(ask, 5)
 
 
 def test_a_server_that_orders_alike_and_whose_cursors_are_right_is_followed():
@@ -171,7 +171,7 @@ def test_a_server_that_orders_alike_and_whose_cursors_are_right_is_followed():
         found = rows[begin : begin + 5]
         return page(found, more=begin + 5 < 12, cursor=str(begin + 5))
 
-    assert settled(ask, 5) == lines_of_rows(rows)
+    assert completed(ask, 5) == lines_of_rows(rows)
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
@@ -188,7 +188,7 @@ def test_an_error_while_cursors_are_followed_does_not_end_a_block(newest_first):
         return page(rows[begin : begin + 5], more=begin + 5 < 12, cursor=str(begin + 5))
 
     with pytest.raises(RequestError, match="503"):
-        settled(ask, 5)
+        completed(ask, 5)
 
 
 def test_an_empty_page_after_an_announced_one_does_not_end_a_block_as_whole():
@@ -202,7 +202,7 @@ def test_an_empty_page_after_an_announced_one_does_not_end_a_block_as_whole():
         return page(rows[:5], more=True, cursor="x")
 
     with pytest.raises(IncompleteError):
-        settled(ask, 5)
+        completed(ask, 5)
 
 
 def test_cursors_that_repeat_rows_are_not_believed():
@@ -216,7 +216,7 @@ def test_cursors_that_repeat_rows_are_not_believed():
         return page(ordered[begin : begin + 5], more=begin < 12, cursor=str(begin + 4))
 
     with pytest.raises((IncompleteError, RequestError)):
-        settled(ask, 5)
+        completed(ask, 5)
 
 
 def test_a_cursor_that_comes_back_does_not_loop():
@@ -231,7 +231,7 @@ def test_a_cursor_that_comes_back_does_not_loop():
         return page(ordered[:5], more=True, cursor="same")
 
     with pytest.raises(IncompleteError):
-        settled(ask, 5)
+        completed(ask, 5)
 
 
 def test_the_types_asked_for_may_be_refused_when_they_are_the_callers():
@@ -239,4 +239,4 @@ def test_the_types_asked_for_may_be_refused_when_they_are_the_callers():
         raise refusal(400, b"unknown type" if question.filters.account_types else b"no")
 
     with pytest.raises(RequestError):
-        settled(ask, 5, Filters(account_types=("ACCOUNT_TYPE_GENERAL",)))
+        completed(ask, 5, Filters(account_types=("ACCOUNT_TYPE_GENERAL",)))

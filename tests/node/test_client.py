@@ -10,10 +10,10 @@ import requests
 import stamina
 
 from balance_analysis import Client, RequestError, TooLargeError, __version__
-from balance_analysis.node.client import BALANCE_CHANGES, PAUSES, Throttle
+from balance_analysis.node.client import BALANCE_CHANGES
 from balance_analysis.node.decode import decode_page
 from balance_analysis.node.exchange import LONGEST_WAIT
-from balance_analysis.node.retry import ATTEMPTS
+from balance_analysis.node.retry import ATTEMPTS, PAUSES, Throttle
 from tests.loopback import Fault, LoopbackNode, random_history
 from tests.node.answers import page_of
 from tests.node.asking import NOWHERE, session_to
@@ -46,7 +46,7 @@ NOT_RETRIED = {
     "414": Fault.html(414),
     "501": Fault.code(501, 12),
     "ban of 600 s": Fault.banned(600),
-    "503 for 61 s": Fault.status(503, {"Retry-After": str(LONGEST_WAIT + 1)}),
+    "503 for 61 s": Fault.status(503, {"Retry-After": str(int(LONGEST_WAIT) + 1)}),
     "HTML": Fault.html(200),
     **{f"500 with code {code}": Fault.code(500, code) for code in (3, 5, 6, 7, 9, 11, 12, 16)},
 }
@@ -249,7 +249,8 @@ def test_a_node_that_says_1_s_again_and_again_is_asked_again_after_1_s_each_time
         client._throttle = Throttle(0.8, clock=lambda: now[0], sleep=sleep)
         client.get(BALANCE_CHANGES, RANGE, decode_page)
     assert slept == pytest.approx([1.25] * PAUSES)
-    said = [record.getMessage() for record in caplog.records]
+    ours = [record for record in caplog.records if record.name == "balance_analysis"]
+    said = [record.getMessage() for record in ours]
     assert [line.rpartition("; ")[2] for line in said] == ["it is asked again in 1.2 s"] * PAUSES
 
 

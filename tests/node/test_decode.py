@@ -7,16 +7,18 @@ import re
 import msgspec
 import pandas as pd
 import pytest
+import stamina
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import balance_analysis as ba
 from balance_analysis import DecodeError
 from balance_analysis.node.decode import _decode_row_by_row, decode_page, raise_bad_row
-from balance_analysis.node.exchange import Answer, _error_body, _useful_text
-from balance_analysis.node.limits import decode_limits, network_limits
 from tests.columns import ARROW_SCHEMA
 from tests.damage import damaged
+from tests.loopback import Fault, LoopbackNode
 from tests.node.answers import GOOD, INFO, TIME, page_of, raw_page, row
+from tests.node.asking import NOWHERE, session_to
 from tests.node.truth import lines_of_batch
 
 FIRST, LAST = 1_420_070_400 * 10**9, 4_102_444_800 * 10**9
@@ -226,7 +228,6 @@ def test_the_first_bad_row_is_raised_with_the_row():
     assert json.loads(caught.value.row) == row(balance="x")
 
 
-NOW = pd.Timestamp("2023-04-01", tz="UTC")
 LIMITS = {
     "canProposeMarket": True,
     "canProposeAsset": False,
@@ -243,8 +244,11 @@ def limits_of(**changes):
     return limits_in(json.dumps({"limits": fields}).encode())
 
 
-def limits_in(body):
-    return network_limits(Answer(decode_limits(body), "http://node", {}, 0, 0.0), NOW)
+def limits_in(body, status=200):
+    """Return the network limits of a node that answers so."""
+    node = LoopbackNode(faults=lambda *_: Fault.answer(status, body))
+    with stamina.set_testing(True), ba.Client(NOWHERE, session=session_to(node)) as client:
+        return ba.load_network_limits(client)
 
 
 def test_each_limit_lands_in_its_own_field():
@@ -292,7 +296,7 @@ def test_a_flag_that_is_none_is_a_decode_error(name, flag):
 @pytest.mark.parametrize("value", [{}, [], None, {"limits": []}, {"limits": None}])
 def test_another_shape_of_limits_is_a_decode_error(value):
     with pytest.raises(DecodeError, match="not the network limits"):
-        decode_limits(json.dumps(value).encode())
+        limits_in(json.dumps(value).encode())
 
 
 @pytest.mark.parametrize("spelling", [b"%s", b"\\u00%02x"])
@@ -334,7 +338,7 @@ def test_text_that_looks_like_keys_is_no_key(text):
 def test_limits_with_a_key_twice_are_refused():
     body = b'{"limits": {"canProposeMarket": true, "canProposeMarket": false}}'
     with pytest.raises(DecodeError, match="the key 'canProposeMarket' twice"):
-        decode_limits(body)
+        limits_in(body)
 
 
 PAGE_BODY = page_of(row(), row(balance="-7"), row(partyId="\u00e9", extra=[{"a": 1.5}]))
@@ -374,7 +378,7 @@ LIMITS_BODY = json.dumps(
 @example(body=LIMITS_BODY.replace(b"[1,", b"[" * 100_000 + b"1,"))
 @example(body=LIMITS_BODY.replace(b"[1,", b"[" + b"9" * 100_000 + b","))
 def test_damaged_limits_are_read_or_told(body):
-    with contextlib.suppress(DecodeError, msgspec.DecodeError):
+    with contextlib.suppress(DecodeError, ba.RequestError):
         limits_in(body)
 
 
@@ -382,4 +386,5 @@ def test_damaged_limits_are_read_or_told(body):
 @example(body=b'{"details": ' + b"[" * 100_000)
 @example(body=b'{"code": ' + b"9" * 100_000 + b"}")
 def test_a_damaged_body_of_an_error_gives_no_other_error(body):
-    assert isinstance(_useful_text(_error_body(body)), str)
+    with pytest.raises(ba.RequestError, match="answered 400"):
+        limits_in(body, 400)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.node.client import Throttle
+from balance_analysis.errors import RequestError
+from balance_analysis.node.retry import Throttle
 
 
 class Clock:
@@ -88,7 +89,9 @@ def test_a_rate_that_is_not_positive_is_refused(rate):
 
 
 def refused(throttle, *, seconds, is_told):
-    return throttle.wait_again(seconds, "refused", is_told=is_told)
+    told = seconds if is_told else None
+    error = RequestError("refused", url="u", status=429, retryable=True, retry_after=told)
+    return throttle.wait_again(error, 0)
 
 
 @pytest.mark.parametrize("per_second", [None, 100, 0.9, 0.5])

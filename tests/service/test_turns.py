@@ -143,8 +143,7 @@ TOO_LONG = "the query took too long: ask for a shorter range or for fewer rows"
 def test_a_page_takes_no_longer_than_allowed_either(archive, monkeypatch):
     ended = threading.Semaphore(0)
 
-    def answer(_self, _items, *, check, pool):
-        del pool
+    def answer(_self, _items, check):
         try:
             while True:
                 check()

@@ -5,17 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, Literal
 
 import pandas as pd
 
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError
 from balance_analysis.node import limits
-from balance_analysis.node.doctor import report
 from balance_analysis.node.doctor.probe import Probe, SentPage, is_refusal
-from balance_analysis.node.doctor.report import Outcome, Verdict
-from balance_analysis.node.walk import USUAL_MAXIMUM
 from balance_analysis.text import count_text, duration_text, iso_text, moment_text
+
+Verdict = Literal["ok", "note", "warning", "unknown"]
+Outcome = tuple[Any, Verdict, str]
 
 _SECOND: Final = 1_000_000
 _DAY: Final = 86_400 * _SECOND
@@ -39,6 +39,11 @@ def _first(*cases: tuple[object, Verdict, str]) -> tuple[Verdict, str]:
     return next((verdict, text) for holds, verdict, text in cases if holds)
 
 
+def _listed(words: list[str]) -> str:
+    """Return words as a sentence lists them."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
 def reachable(probe: Probe) -> Outcome:
     """Tell which of the two operations are answered."""
     error = failure(probe.newest)
@@ -51,9 +56,9 @@ def reachable(probe: Probe) -> Outcome:
 
 def block(probe: Probe) -> Outcome:
     """Tell which block it holds last, and how old that is."""
-    at, height = probe.head
+    at, height = probe.latest_block
     if not at:
-        raise IncompleteError("it doesn't say which block it holds last")
+        raise IncompleteError("the node doesn't say which block it holds last")
     lag = time.time() - at / _SECOND
     value = {"height": height, "time": iso_text(at), "lag_seconds": round(lag, 1)}
     number = "?" if height is None else f"{height:,}"
@@ -69,7 +74,7 @@ def block(probe: Probe) -> Outcome:
 def oldest_row(probe: Probe) -> Outcome:
     """Tell how far back its rows go."""
     if not probe.newest().edges:
-        text = "The node has no balance change since 2020: nothing happened, or it kept nothing."
+        text = "The node has no balance change since 2020. Nothing happened, or it kept nothing."
         return None, "note", text
     oldest = min(probe.oldest().times, default=None)
     if oldest is None:
@@ -78,7 +83,7 @@ def oldest_row(probe: Probe) -> Outcome:
     before = (
         f"{duration_text(dt.timedelta(days))} before the newest" if days else "as is the newest"
     )
-    said = f"The oldest row is of {moment_text(oldest, 'seconds')}, {before}"
+    said = f"The oldest row is from {moment_text(oldest, 'seconds')}, {before}"
     if days > _SHORT_HISTORY_DAYS:
         return iso_text(oldest), "ok", f"{said}."
     pruned = "The node may have pruned older ones, which looks like no changes."
@@ -91,27 +96,9 @@ def network_limits(probe: Probe) -> Outcome:
     if isinstance(error, RequestError) and (error.status != _NOT_FOUND or not is_refusal(error)):
         raise error
     return error is None, *_first(
-        (not error, "ok", "The network limits are there, and as the interface describes."),
-        (isinstance(error, RequestError), "note", "There are none before a node's first block."),
+        (not error, "ok", "The node sends its network limits as the interface describes."),
+        (isinstance(error, RequestError), "note", "A node has no limits before its first block."),
         (True, "warning", f"The network limits can't be read: {error}."),
-    )
-
-
-def page_size(probe: Probe) -> Outcome:
-    """Tell how many rows a page may have, and whether it comes cut."""
-    accepted, refused = probe.page_limits()
-    too_large = USUAL_MAXIMUM + 1 if refused is None and not probe.sends_large_page() else None
-    value = {"accepted": accepted, "refused": refused, "cut_at": probe.cut_at}
-    value["too_large"] = too_large
-    value["most_rows_sent"] = max((page.edges for page in probe.pages), default=0)
-    said = f"The node accepts pages of {accepted:,} rows and refuses those of {refused}"
-    cut = f"The node accepts {accepted:,} rows a page, but silently sends at most {probe.cut_at}."
-    return value, *_first(
-        (probe.cut_at, "warning", cut),
-        (too_large, "note", f"The node accepts any page size, but can't send {too_large} rows."),
-        (not refused, "ok", f"There is no maximum: pages of {accepted:,} rows are accepted."),
-        (accepted < USUAL_MAXIMUM, "note", f"{said}: a load needs more requests."),
-        (True, "ok", f"{said}."),
     )
 
 
@@ -132,10 +119,10 @@ def cursors(probe: Probe) -> Outcome:
     since = moment_text(page.times[0], "seconds")
     of = f"the {len(keys):,} rows that it sends when asked by time ({since})"
     said = f"Following its cursors, {count_text(size, 'row')} a page,"
-    lacks = [f"silently loses {lost:,}"] * bool(lost) + [f"repeats {twice:,}"] * bool(twice)
+    faults = [f"silently loses {lost:,}"] * bool(lost) + [f"repeats {twice:,}"] * bool(twice)
     advice = "Never follow them: load_balance_changes walks by time instead."
     return value, *_first(
-        (lacks, "warning", f"{said} {' and '.join(lacks)} of {of}. {advice}"),
+        (faults, "warning", f"{said} {' and '.join(faults)} of {of}. {advice}"),
         (cuts, "ok", f"{said} gives all of {of}; {count_text(cuts, 'page')} ended inside a block."),
         (True, "unknown", f"{said} gives all of {of}, but no page ended inside a block."),
     )
@@ -159,13 +146,13 @@ def _cutting_size(times: list[int]) -> tuple[int, int]:
 def range_bounds(probe: Probe) -> Outcome:
     """Tell whether a range holds the rows on its bounds."""
     if probe.rows().grain > 1 or probe.unit != "ns":
-        raise IncompleteError("rows or bounds are in a unit too coarse to tell what is on a bound")
+        raise IncompleteError("the unit of the rows is too coarse to show what is on a bound")
     value = _try_bounds(probe)
     ignored = [side for side, how in value.items() if how == "ignored"]
     unlike = f"Unlike on other nodes, the start is {value['start']} and the end {value['end']}"
     is_usual = value == {"start": "inclusive", "end": "exclusive"}
     return value, *_first(
-        (ignored, "warning", f"The {report.listed(ignored)} of a range has no effect: loads fail."),
+        (ignored, "warning", f"The {_listed(ignored)} of a range has no effect: loads fail."),
         (is_usual, "ok", "A range holds the row at its start and not the one at its end."),
         (True, "note", f"{unlike}: loads allow for it."),
     )
@@ -193,7 +180,7 @@ def timestamps(probe: Probe) -> Outcome:
     units = sorted({unit for page in probe.pages for unit in page.units})
     is_whole = not any(moment % 1000 for page in probe.pages for moment in page.nanoseconds)
     value = {"rows": units, "bounds": probe.unit, "whole_microseconds": is_whole}
-    said = f"Rows come in {report.listed(units)}, not in ns: loads fail on them."
+    said = f"Rows come in {_listed(units)}, not in ns: loads fail on them."
     return value, *_first(
         (probe.unit != "ns", "warning", f"Bounds are in {probe.unit}, not in ns: loads fail."),
         (units != ["ns"], "warning", said),
@@ -212,12 +199,13 @@ def filters(probe: Probe) -> Outcome:
         if texts and len(values) > 1:
             value[name] = _try_filter(probe, parameter, field, texts[0])
     if not value:
-        raise IncompleteError("the rows that were looked at have nothing to tell them apart by")
+        raise IncompleteError("all rows have the same ids, so no filter could leave one out")
     words = {name.replace("_", " "): how for name, how in value.items()}
     wrong = ", ".join(f"{name} {how}" for name, how in words.items() if how != "honoured")
     if wrong:
-        return value, "warning", f"Not every filter works: {wrong}; select after the load instead."
-    names = report.listed([*words])
+        advice = "Load without it and select from the table."
+        return value, "warning", f"Not every filter works: {wrong}. {advice}"
+    names = _listed([*words])
     return value, "ok", f"Filters by {names} leave exactly the rows that they should."
 
 
@@ -253,25 +241,12 @@ def rows(probe: Probe) -> Outcome:
     if bad:
         return value, "warning", f"{len(bad):,} of {count:,} rows can't be loaded: {bad[0]}."
     if probe.out_of_order:
-        return value, "warning", "Rows came out of order, so missing ones can't be noticed."
+        return value, "warning", "Rows came out of order, so a load can't notice missing ones."
     text = f"Every row sent ({count:,}) is as the interface describes, and they are in order."
     return value, "ok", text
 
 
-def rate_limit(probe: Probe) -> Outcome:
-    """Tell whether it refuses requests as too many."""
-    retries, requests, ended = probe.allowance.retries, probe.allowance.requests, probe.ended
-    is_ended = ended is not None and ended.status is not None
-    unhurried = f"The node refused none of {requests} unhurried requests as too many."
-    return {"refused": retries}, *_first(
-        (is_ended, "warning", report.sentence(str(ended))),
-        (retries, "note", f"The node refused {retries} of {requests} requests as too many."),
-        (True, "ok", unhurried),
-    )
-
-
 CHECKS: Final = (
-    reachable, block, oldest_row, network_limits, page_size, cursors, range_bounds, timestamps,
-    filters, rows, rate_limit,
+    reachable, block, oldest_row, network_limits, cursors, range_bounds, timestamps, filters, rows,
 )  # fmt: skip
 """In the order in which they are looked for: the last are about all answers together."""

@@ -8,25 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from balance_analysis.errors import (
-    BalanceAnalysisError,
-    IncompleteError,
-    RequestError,
-    TooLargeError,
-)
+from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError
 from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client
 from balance_analysis.node.decode import FIRST_NANOSECOND, LAST_NANOSECOND, decode_page
-from balance_analysis.node.exchange import Answer, RequestStats
+from balance_analysis.node.exchange import Answer, Parameters, RequestStats
 from balance_analysis.node.limits import decode_limits
-from balance_analysis.node.retry import ONCE
-from balance_analysis.node.walk import LARGEST_PAGE, USUAL_MAXIMUM
+from balance_analysis.node.retry import TOO_MANY, Retry
 from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW
-from balance_analysis.node.wire import Parameters
 from balance_analysis.schema import ACCOUNT_KEY, FIELD_NAMES
 from balance_analysis.spans import Span
 
@@ -37,11 +29,9 @@ SAMPLE_SIZES: Final = (200, 20, 2, 1)
 
 _UNITS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 
-_MOST_THROTTLED: Final = 4
-
 _MOST_SILENT: Final = 3
 _STRETCH_ROWS: Final = 60
-_TOO_MANY, _SERVER_ERROR = 429, 500
+_SERVER_ERROR: Final = 500
 _WHOLE: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 T = TypeVar("T")
@@ -111,24 +101,6 @@ def is_range_refusal(error: RequestError) -> bool:
     return is_refusal(error) or (error.code is not None and error.status == _SERVER_ERROR)
 
 
-class _Allowance(RequestStats):
-    """Counts requests, and lets no more be sent than a node can be asked for."""
-
-    def __init__(self, node: str) -> None:
-        super().__init__()
-        self._node = node
-
-    def add(self, *, requests: int = 0, retries: int = 0, **others: Any) -> None:  # noqa: ANN401
-        """Add to the counts, or raise if a request is one too many."""
-        if self.retries + retries > _MOST_THROTTLED:
-            said = f"{self._node} keeps refusing requests as too many; try again later"
-            raise RequestError(said, url=self._node, status=_TOO_MANY, retryable=True)
-        if self.requests + requests > MOST_REQUESTS:
-            said = f"this would be more than the {MOST_REQUESTS} requests that a diagnosis may send"
-            raise RequestError(said, url=self._node)
-        super().add(requests=requests, retries=retries, **others)
-
-
 def _once(ask: Callable[[Probe], T]) -> Callable[[Probe], T]:
     """Return a question that is asked when first wanted, and then keeps its answer or error."""
 
@@ -148,29 +120,27 @@ class Probe:
     """Sends the questions to one node and keeps what the answers show by the way.
 
     `unit` is that in which the node reads bounds, `size` how many rows to look at in one request.
-    `cut_at` is the most rows that came where more were asked for and the node announces more.
     `ended` is why nothing more is asked; `None` while something may be.
     """
 
     def __init__(self, client: Client) -> None:
         self.client: Client = client
-        self.allowance: _Allowance = _Allowance(client.base_url)
+        self.stats: RequestStats = RequestStats()
         self.answers: list[Answer[Any]] = []
         self.pages: list[SentPage] = []
         self.kept: dict[str, Future[Any]] = {}
         self.unit: str = "ns"
         self.size: int = SAMPLE_SIZES[0]
-        self.cut_at: int | None = None
         self.out_of_order: bool = False
         self.ended: RequestError | None = None
         self._unanswered = Counter[bool]()
 
     @property
-    def head(self) -> tuple[int, int | None]:
+    def latest_block(self) -> tuple[int, int | None]:
         """The latest block's time and height; 0 where no answer tells."""
-        heads = ((answer.block_time or 0, answer.block_height) for answer in self.answers)
-        told = (head for head in heads if _is_time(head[0] * 1000))
-        return max(told, key=lambda head: head[0], default=(0, None))
+        blocks = ((answer.block_time or 0, answer.block_height) for answer in self.answers)
+        possible = (block for block in blocks if _is_time(block[0] * 1000))
+        return max(possible, key=lambda block: block[0], default=(0, None))
 
     @_once
     def limits(self) -> Answer[dict[str, Any]]:
@@ -184,8 +154,8 @@ class Probe:
         They are looked for from the node's last block back, a year at a time: a node may refuse, or
         never answer, a request without a range. In units other than nanoseconds, one year must do.
         """
-        head, _ = self.head
-        end = (head if head >= EARLIEST else time.time_ns() // 1000) + 1
+        latest, _ = self.latest_block
+        end = (latest if latest >= EARLIEST else time.time_ns() // 1000) + 1
         ends = range(end, EARLIEST, -LONGEST_WINDOW)
         windows = [(max(EARLIEST, end - LONGEST_WINDOW), end) for end in ends]
         refusals: dict[str, RequestError] = {}
@@ -261,8 +231,6 @@ class Probe:
         ]
         page = self._get(BALANCE_CHANGES, wanted, _read_page).value
         self.pages.append(page)
-        if page.more and 0 < page.edges < first:
-            self.cut_at = max(page.edges, self.cut_at or 0)
         self.out_of_order |= page.times != sorted(page.times, reverse=newest_first)
         return page
 
@@ -274,39 +242,6 @@ class Probe:
             if is_refusal(error):
                 return error
             raise
-
-    def page_limits(self) -> tuple[int, int | None]:
-        """Return the largest page size found to be accepted, and the smallest found to be refused.
-
-        They are asked for where there is hardly a row to send: what is judged is the number alone.
-        """
-        at = max(self.newest().times or [self.head[0] or EARLIEST])
-        refusal = self.page_or_refusal(at, at + 1, first=LARGEST_PAGE)
-        if isinstance(refusal, SentPage):
-            self.size = SAMPLE_SIZES[0]
-            return LARGEST_PAGE, None
-        low, high = (self.size if self.newest().edges else 0), LARGEST_PAGE
-        hints = [int(text) for text in re.findall(r"\d{1,7}", str(refusal).rpartition(": ")[2])]
-        tries = [size + more for size in (*hints[-1:], USUAL_MAXIMUM) for more in (0, 1)]
-        for size in [*tries, *[None] * 4]:
-            middle = (low + high) // 2 if size is None else size
-            if low < middle < high:
-                is_page = isinstance(self.page_or_refusal(at, at + 1, first=middle), SentPage)
-                low, high = (middle, high) if is_page else (low, middle)
-        self.size = max(self.size, min(low, SAMPLE_SIZES[0]))
-        return low, high
-
-    def sends_large_page(self) -> bool:
-        """Ask for one page as large as a load's, where it may come short; tell whether it came."""
-        page = self.newest()
-        if page.more and page.times and self.cut_at is None:
-            end = max(page.times) + page.grain
-            start = max(EARLIEST, end - LONGEST_WINDOW)
-            try:
-                self.page(start, end, first=USUAL_MAXIMUM + 1, newest_first=True)
-            except TooLargeError:
-                return False
-        return True
 
     def follow_cursors(self, size: int, *, most: int) -> tuple[list[tuple[str, ...]], bool]:
         """Return the rows that cursors lead to in the stretch, and whether they led to its end."""
@@ -327,19 +262,15 @@ class Probe:
 
     def _get(self, path: str, wanted: Parameters, read: Callable[[bytes], T]) -> Answer[T]:
         """Return an answer; what failed but may pass is asked for once more."""
-        ask = partial(self.client.get, path, wanted, read, stats=self.allowance, retry=ONCE)
-        try:
-            return self._answer(ask)
-        except RequestError as error:
-            if not error.retryable or error.timed_out or self.ended is not None:
-                raise
-        return self._answer(ask)
-
-    def _answer(self, ask: Callable[[], Answer[T]]) -> Answer[T]:
+        if self.ended is None and self.stats.requests >= MOST_REQUESTS:
+            said = f"this would be more than the {MOST_REQUESTS} requests that a diagnosis may send"
+            self.ended = RequestError(said, url=self.client.base_url)
         if self.ended is not None:
             raise self.ended
+        again = min(1, MOST_REQUESTS - self.stats.requests - 1)
+        retry = Retry(attempts=1 + again, pauses=again, timeouts=False)
         try:
-            answer = ask()
+            answer = self.client.get(path, wanted, read, stats=self.stats, retry=retry)
         except RequestError as error:
             if self._is_last(error):
                 self.ended = error
@@ -350,12 +281,13 @@ class Probe:
 
     def _is_last(self, error: RequestError) -> bool:
         """Whether the node has had enough, or has nothing to say."""
-        self._unanswered[error.timed_out] += error.status is None
+        if error.status is None:
+            # What takes too long was asked for once, anything else twice.
+            self._unanswered[error.timed_out] += 1 if error.timed_out else 2
         return not is_refusal(error) and (
             error.retry_after is not None
-            or error.status == _TOO_MANY
-            or max(self._unanswered.values()) >= _MOST_SILENT
-            or self.allowance.requests >= MOST_REQUESTS
+            or error.status == TOO_MANY
+            or max(self._unanswered.values(), default=0) >= _MOST_SILENT
         )
 
 

@@ -1,9 +1,8 @@
-"""The command that fills and mends an archive, and the one that tells its settings."""
+"""Commands that fill an archive: from a node, which also mends it, or from segments."""
 
 from __future__ import annotations
 
 import datetime as dt
-import json
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,7 @@ from typer import Argument, Option
 
 import balance_analysis as ba
 from balance_analysis.cli import options
-from balance_analysis.cli.app import ARCHIVE, app, command, origin
+from balance_analysis.cli.app import ARCHIVE, command
 from balance_analysis.cli.archive import connected
 from balance_analysis.cli.output import (
     BAD,
@@ -22,13 +21,12 @@ from balance_analysis.cli.output import (
     echo,
     logger,
     print_spans,
-    print_table,
 )
 from balance_analysis.cli.settings import ConfigFile, ExportCommand, ExportOptions
 from balance_analysis.errors import RequestError
 from balance_analysis.files.atomic import check_output
 from balance_analysis.spans import Span
-from balance_analysis.text import count_text, range_text, spans_text, without_credentials
+from balance_analysis.text import count_text, range_text, spans_text
 
 if TYPE_CHECKING:
     from balance_analysis.archive.runs import RunReport
@@ -41,17 +39,20 @@ def export(
     given: ExportOptions,
     targets: Annotated[
         list[str] | None,
-        Argument(metavar="URL... ARCHIVE", help="Addresses; with --config a NAME."),
+        Argument(
+            metavar="URL... ARCHIVE",
+            help="Addresses of a node, then the archive; or with --config a NAME.",
+        ),
     ] = None,
     config: ConfigFile = None,
     dry_run: Annotated[
-        bool, Option("--dry-run", help="Print the intervals to ask for; write nothing.")
+        bool, Option("--dry-run", help="Print the intervals to request; write nothing.")
     ] = False,
     repair: Annotated[bool, Option("--repair", help="Mend what `verify` finds.")] = False,
-) -> None:
-    """Bring an archive up to date with a node; the first run makes it.
+) -> int:
+    """Bring an archive up to date with a node; the first run creates it.
 
-    It ends with 3 where the node doesn't remember all that a run asks for: that part is unproven.
+    It exits with 3 if the node no longer remembers all of the interval: the rest is unproven.
     """
     messages.is_json = given.log_format == "json"
     urls, folder = given.url or [], given.archive or ""
@@ -76,11 +77,8 @@ def export(
     run = Export(given, urls[0], ba.Archive(folder), messages)
     if not dry_run:
         messages.on_failure = run.failed
-    rate = given.max_requests_per_second
-    with ba.Client(urls, max_requests_per_second=rate) as client:
-        code = run.plan(client) if dry_run else run.repair(client) if repair else run.load(client)
-    if code:
-        raise typer.Exit(code)
+    with given.client(urls) as client:
+        return run.plan(client) if dry_run else run.repair(client) if repair else run.load(client)
 
 
 def _typed(context: Any, name: str) -> str | None:  # noqa: ANN401 - typer's own
@@ -102,10 +100,7 @@ class Export:
 
     def plan(self, client: ba.Client) -> int:
         """Print what would be asked for."""
-        if spans := self._export(client, dry_run=True).spans:
-            print_spans(spans)
-        else:
-            echo("Nothing to ask for")
+        print_spans(self._export(client, dry_run=True).spans, none="Nothing to ask for")
         return 0
 
     def load(self, client: ba.Client) -> int:
@@ -125,9 +120,9 @@ class Export:
         """Return what was asked for and isn't known to be complete now."""
         from balance_analysis.schema import to_microseconds
 
-        state = self._archive.snapshot().coverage
+        coverage = self._archive.snapshot().coverage
         spans = [(to_microseconds(start), to_microseconds(end)) for start, end in run.spans]
-        return [part for span in spans for part in state.missing(*span)]
+        return [gap for span in spans for gap in coverage.missing(*span)]
 
     def repair(self, client: ba.Client) -> int:
         """Mend the archive."""
@@ -170,12 +165,13 @@ class Export:
         return code
 
     def _export(self, client: ba.Client, **how: Any) -> ba.Run:  # noqa: ANN401 - as of `export`
-        names = ("partition", "lag", "overlap", "settle", "fill_gaps", "on_bad_rows")
+        names = ("lag", "overlap", "settle", "fill_gaps")
         return ba.export(
             client,
             self._archive,
             progress=self._messages.shows_progress,
             **self._settings.named(),
+            **self._settings.how(),
             **{name: getattr(self._settings, name) for name in names},
             **self._how(),
             **how,
@@ -183,15 +179,13 @@ class Export:
 
     def _how(self) -> dict[str, Any]:
         """Return the arguments that `export` and `repair` have in common."""
-        settings = self._settings
-        bounds = options.interval(settings.since, settings.until)
-        sizes = {"page_size": settings.page_size, "workers": settings.workers}
-        return {**bounds, **sizes, "on_report": self._keep}
+        bounds = options.interval(self._settings.since, self._settings.until)
+        return {**bounds, **self._settings.sizes(), "on_report": self._keep}
 
-    def _command(self, *words: str) -> str:
+    def _command(self, *arguments: str) -> str:
         from balance_analysis.archive.manifest import export_command
 
-        return export_command(self._archive.store, *words, url=self._url)
+        return export_command(self._archive.store, *arguments, url=self._url)
 
     def _keep(self, report: RunReport) -> None:
         self._report = report
@@ -214,6 +208,45 @@ class Export:
         told = f"{what}{asked} in {cost}: {self._archive.uri}"
         self._messages.say(told, event="summary", **asdict(report))
         return is_bad
+
+
+@command(panel=ARCHIVE)
+def import_(
+    messages: Messages,
+    archive: options.ArchiveAt,
+    segments: Annotated[
+        list[str], Argument(metavar="SEGMENT...", help="Zip files, folders of them, or patterns.")
+    ],
+    accounts: options.AccountOptions,
+    filling: options.FillOptions,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Show what they hold and what is new; write nothing.")
+    ] = False,
+) -> int:
+    """Import network history segments into an archive; the first run creates it."""
+    _check_order(archive, segments)
+    found, held = ba.diagnose_segments(segments), ba.Archive(archive)
+    reports: list[RunReport] = []
+    with connected(filling.scheduler) as cluster:
+        run = ba.import_segments(
+            held,
+            segments,
+            progress=messages.shows_progress,
+            dry_run=dry_run,
+            on_report=reports.append,
+            executor=cluster,
+            **accounts.named(),
+            **filling.how(),
+        )
+    if dry_run:
+        echo(str(found))
+        print_spans(run.spans, none="Nothing to import: the archive has all of it")
+        return 0
+    is_bad = warn_of(reports[-1], held)
+    what = count_text(run.rows, "new row") if run.rows else "Nothing new"
+    where = f" of {spans_text(run.committed)}" if run.committed else ""
+    messages.say(f"{what}{where} from segments of {found.chain}: {archive}")
+    return BAD if is_bad else PARTIAL if found.missing else 0
 
 
 def warn_of(report: RunReport, archive: ba.Archive, *, url: str | None = None) -> bool:
@@ -261,43 +294,10 @@ def _check_targets(targets: list[str]) -> None:
         options.check_is("archive", targets[-1])
 
 
-_config = typer.Typer(help="Tell which settings hold, and why.", no_args_is_help=True)
-app.add_typer(_config, name="config", rich_help_panel=ARCHIVE)
+def _check_order(archive: str, segments: list[str]) -> None:
+    """Raise if the archive's place is taken by segments."""
+    from balance_analysis.segments.segment import are_segments
 
-
-@command(_config)
-def show(
-    messages: Messages,
-    context: typer.Context,
-    name: Annotated[
-        options.Text, Argument(metavar="NAME", help="Which [export.NAME] of FILE.")
-    ] = None,
-    config: ConfigFile = None,
-    form: options.PrintFormat = "table",
-) -> None:
-    """Tell each setting of `export` and where it comes from; credentials are not shown."""
-    if name is not None and config is None:
-        raise ValueError(f"--config FILE is missing, which has [export.{name}]")
-    root: Any = context.find_root()
-    words = [] if config is None else [f"--config={config}"]
-    words += [] if name is None else [name]
-    with root.command.commands["export"].make_context("export", words, parent=root) as found:
-        held = found.command.settings.items()
-        values = {each: _shown(found.params[each]) for each, _ in held}
-        origins = {each: origin(found, option) for each, option in held}
-    if form == "json":
-        content = {each: {"value": values[each], "from": origins[each]} for each in values}
-        echo(json.dumps(content, indent=2))
-        return
-    columns = {"setting": [*values], "value": [*values.values()], "from": [*origins.values()]}
-    print_table(columns, left=columns)
-
-
-def _shown(value: object) -> str:
-    """Return a setting's value as it can be given, credentials aside."""
-    if value is None:
-        return ""
-    if isinstance(value, list | tuple):
-        return " ".join(map(without_credentials, value))
-    text = str(value)
-    return without_credentials(text.lower() if isinstance(value, bool) else text)
+    if options.kind_of(archive) != "archive" and are_segments(archive):
+        told = options.command_line("import", segments[-1], archive, *segments[:-1])
+        raise ValueError(f"the archive comes first: `{told}`")
