@@ -16,15 +16,8 @@ import pyarrow as pa
 
 from balance_analysis import defaults
 from balance_analysis.analysis.units import Units, in_units
+from balance_analysis.archive import network
 from balance_analysis.archive.accounts import count_by
-from balance_analysis.archive.network import (
-    BLOCK_HEIGHT,
-    add_heights,
-    limits_frame,
-    make_archive_filters,
-    read_archive_assets,
-    read_blocks,
-)
 from balance_analysis.archive.scan import Scan, check_columns, dask_frame
 from balance_analysis.archive.snapshot import Snapshot, with_snapshot
 from balance_analysis.archive.sql import connect
@@ -108,10 +101,10 @@ class Archive:
     def assets(self) -> Assets:
         """Return what the assets are called and how many decimals they have; maybe of none.
 
-        They are what exports were given as `assets`, and tables that are read have them. If their
-        file is damaged, that is an ArchiveDamagedError.
+        Exports were given them as `assets`, and tables that are read carry them. A damaged file
+        raises ArchiveDamagedError.
         """
-        return read_archive_assets(self.store)
+        return network.read_archive_assets(self.store)
 
     @takes_filters
     def read(
@@ -143,8 +136,8 @@ class Archive:
         -------
         pandas.DataFrame
             The table, as of `load_balance_changes`; its attrs tell the assets, and which parts of
-            the interval are known: those that are complete. Of fewer columns, rows stand as the
-            files have them: by time of the file, then by party.
+            the interval are known: those that are complete. With fewer columns, rows keep the order
+            of the files: by period, then by party.
 
         Raises
         ------
@@ -154,19 +147,9 @@ class Archive:
             If a filter is malformed, `columns` are not some of the table's, each once, or `start`
             is not before `end`.
         """
-        check_columns(columns, (*COLUMNS, BLOCK_HEIGHT))
-        is_tall = BLOCK_HEIGHT in columns
-        wanted = [name for name in columns if name != BLOCK_HEIGHT]
-        if is_tall and "timestamp" not in wanted:
-            wanted.append("timestamp")
-
-        def read(snapshot: Snapshot, only: Filters) -> pd.DataFrame:
-            return snapshot.read(only, wanted, start=start, end=end, partial=partial)
-
-        table = self._ask(read, filters)
-        if is_tall:
-            add_heights(self.store, table)
-        return table[list(columns)] if is_tall else table
+        check_columns(columns, (*COLUMNS, network.BLOCK_HEIGHT))
+        how = {"start": start, "end": end, "partial": partial}
+        return self._ask(lambda x, only: network.read_rows(x, only, columns, **how), filters)
 
     @takes_filters
     def iter_batches(
@@ -201,7 +184,7 @@ class Archive:
         **filters: Unpack[FilterKeywords],
     ) -> Scan:
         """Return what `read` would read, fixed at this moment; it takes and raises the same."""
-        accounts = make_archive_filters(self.store, filters)
+        accounts = network.make_archive_filters(self.store, filters)
         return self.snapshot().scan(accounts, start, end, partial=partial)
 
     @takes_filters
@@ -226,8 +209,8 @@ class Archive:
             (datetime64[us, UTC]; or month, or hour: what the archive has files of), so divisions
             are known and `.loc["2023-04-01":"2023-04-07"]` reads seven days. Categories are those
             of each partition, unknown to dask until `categorize(columns=ACCOUNT_KEY)` has looked.
-            Of dask's reductions, those of `groupby` know decimals; else use `map_partitions`, or
-            the functions of `cluster`. `to_parquet` wants `schema=None`.
+            dask's reductions of `groupby` handle decimals; for others use `map_partitions`, or the
+            functions of `cluster`. `to_parquet` needs `schema=None`.
         """
         check_columns(columns)
         return dask_frame(self.scan(start=start, end=end, partial=partial, **filters), columns)
@@ -317,11 +300,11 @@ class Archive:
         return count_by(self.accounts(partial=partial, **filters), "market_id")
 
     def blocks(self) -> pd.DataFrame:
-        """Return the network's blocks, as the segments told that were imported; maybe none.
+        """Return the network's blocks that imported segments tell of; maybe none.
 
         One row per block, ascending: `height` (int64) and `timestamp` (datetime64[us, UTC]).
         """
-        blocks: pd.DataFrame = read_blocks(self.store).to_pandas()
+        blocks: pd.DataFrame = network.read_blocks(self.store).to_pandas()
         return blocks
 
     def limits(self) -> pd.DataFrame:
@@ -332,10 +315,10 @@ class Archive:
         pandas.DataFrame
             One row for each distinct snapshot, in the order in which they were seen: `first_seen`
             and `last_seen` (datetime64[us, UTC]), `source` (the node), `block_height` (Int64), and
-            the fields of `NetworkLimits`; `extra` as JSON. Segments tell each change: there a row
-            holds from the time of its block to that of the next change.
+            the fields of `NetworkLimits`; `extra` as JSON. A row from segments, which tell each
+            change, holds from the time of its block to that of the next change.
         """
-        return with_snapshot(self._state, limits_frame)
+        return with_snapshot(self._state, network.limits_frame)
 
     def connect(self) -> DuckDBPyConnection:
         """Return a DuckDB connection, in UTC, with views of what the archive holds, also in part.
@@ -406,7 +389,7 @@ class Archive:
         self, read: Callable[[Snapshot, Filters], pd.DataFrame], given: FilterKeywords
     ) -> pd.DataFrame:
         """Return what a state tells of some accounts; its attrs tell the assets, given or kept."""
-        filters = make_archive_filters(self.store, given)
+        filters = network.make_archive_filters(self.store, given)
         frame = with_snapshot(self._state, lambda snapshot: read(snapshot, filters))
         assets = given.get("assets")
         metadata = frame.attrs.get(ATTRS_KEY, {})

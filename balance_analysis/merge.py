@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.int128 import take, to_decimals, words_of
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.frame import categories_of, empty_table, frame_from
+from balance_analysis.row_counts import note_rows
 from balance_analysis.rows import PART, account_heads, account_numbers, sorted_codes, stable_order
 from balance_analysis.schema import ACCOUNT_KEY
 
@@ -93,7 +94,7 @@ def _sorted(waiting: list[pa.Table]) -> Part:
 
 
 def merge(parts: list[Part]) -> pd.DataFrame:
-    """Return the rows of some parts as a table.
+    """Return the rows of some parts as a table, whose attrs tell how many each account has.
 
     Parameters
     ----------
@@ -101,7 +102,9 @@ def merge(parts: list[Part]) -> pd.DataFrame:
         The rows of an account come part by part in time order. The list is empty afterwards.
     """
     if not parts:
-        return empty_table()
+        table = empty_table()
+        note_rows(table)
+        return table
     stretches = pa.concat_tables(part.accounts for part in parts)
     order, accounts = _in_order(stretches)
     counts = accounts["rows"].to_numpy()
@@ -118,7 +121,9 @@ def merge(parts: list[Part]) -> pd.DataFrame:
 
     map_parallel(fill, range(len(blocks)))
     ids = (categories_of(accounts[name].chunk(0), counts) for name in ACCOUNT_KEY)
-    return frame_from(ids, times, pa.chunked_array([to_decimals(words)]))
+    table = frame_from(ids, times, pa.chunked_array([to_decimals(words)]))
+    note_rows(table, counts)
+    return table
 
 
 def _blocks(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -33,25 +33,39 @@ _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 """The golden ratio of 64 bits, as in Fibonacci hashing."""
 
 
-def note_rows(table: pd.DataFrame) -> None:
+_ALL: Final = slice(None)
+_Places = slice | NDArray[np.int64]
+
+
+def note_rows(table: pd.DataFrame, counts: NDArray[np.int64] | None = None) -> None:
     """Note in a table's attrs how many rows each account has, beside what these tell already.
 
-    The table's rows are sorted; those of one account and timestamp count once.
+    Parameters
+    ----------
+    table
+        Rows in the table's order; those of one account and timestamp count once.
+    counts
+        How many rows each account has, in their order; by default they are counted.
     """
     metadata, table = table.attrs.setdefault(ATTRS_KEY, {}), table.copy(deep=False)
     table.attrs = {}  # which pandas copies with each column that is taken
+    heads, counts = _counted(table) if counts is None else (np.cumsum(counts) - counts, counts)
+    words = _words(table, counts, heads)
+    # Of accounts whose digests are the same, nothing is told.
+    same = np.diff(words >> _COUNT, prepend=np.uint64(0), append=np.uint64(0)) == 0
+    kept = words[~(same[:-1] | same[1:])].astype("<u8")
+    metadata[ROWS_KEY] = base64.b64encode(kept.tobytes()).decode()
+
+
+def _counted(table: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where each account's rows begin, and how many they are."""
     times = table["timestamp"].to_numpy("M8[us]")
     codes = [table[name].array.codes for name in ACCOUNT_KEY]
     is_head = np.ones(len(times), bool)
     is_head[1:] = np.logical_or.reduce([code[1:] != code[:-1] for code in codes])
     heads = np.flatnonzero(is_head)
     is_head[1:] |= times[1:] != times[:-1]
-    counts = np.add.reduceat(is_head, heads, dtype=np.int64) if len(heads) else heads
-    words = _words(table.iloc[heads], counts)
-    # Of accounts whose digests are the same, nothing is told.
-    same = np.diff(words >> _COUNT, prepend=np.uint64(0), append=np.uint64(0)) == 0
-    kept = words[~(same[:-1] | same[1:])].astype("<u8")
-    metadata[ROWS_KEY] = base64.b64encode(kept.tobytes()).decode()
+    return heads, np.add.reduceat(is_head, heads, dtype=np.int64) if len(heads) else heads
 
 
 def lost_rows(metadata: object, accounts: pd.DataFrame, counts: NDArray[np.int64]) -> str | None:
@@ -106,20 +120,22 @@ def _read(note: str) -> tuple[NDArray[np.uint64], int]:
     return np.append(words, ~np.uint64(0)), int((words & _MASK).sum())
 
 
-def _words(accounts: pd.DataFrame, counts: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return accounts with how many rows each has, ascending."""
-    words: NDArray[np.uint64] = _digests_of(accounts) | (counts.astype(np.uint64) & _MASK)
+def _words(
+    accounts: pd.DataFrame, counts: NDArray[np.int64], heads: _Places = _ALL
+) -> NDArray[np.uint64]:
+    """Return accounts, of the rows `heads`, with how many rows each has, ascending."""
+    words: NDArray[np.uint64] = _digests_of(accounts, heads) | (counts.astype(np.uint64) & _MASK)
     words.sort()
     return words
 
 
-def _digests_of(accounts: pd.DataFrame) -> NDArray[np.uint64]:
-    """Return a digest of each account, as it stands in words."""
-    mixed = np.zeros(len(accounts), np.uint64)
+def _digests_of(accounts: pd.DataFrame, heads: _Places = _ALL) -> NDArray[np.uint64]:
+    """Return a digest of each account, of the rows `heads`, as it stands in words."""
+    mixed: Any = np.uint64(0)
     for name in ACCOUNT_KEY:
         ids = accounts[name].array
-        mixed = _mix(mixed, _digests(ids.categories)[ids.codes])
-    return mixed & ~_MASK
+        mixed = _mix(mixed, _digests(ids.categories)[ids.codes[heads]])
+    return mixed & ~_MASK  # type: ignore[no-any-return]
 
 
 def _digests(ids: pd.Index) -> NDArray[np.uint64]:

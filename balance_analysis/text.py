@@ -119,7 +119,7 @@ def to_duration(duration: Duration) -> dt.timedelta:
         raise TypeError(f"a duration is text such as '90s', or a timedelta, not {duration!r}")
     found = _DURATION.fullmatch(duration.strip())
     if found is None:
-        raise ValueError(f"{duration!r} is no duration; write 90s, 10m, 2h or 7d")
+        raise ValueError(f"{duration!r} is not a duration; write 90s, 10m, 2h or 7d")
     try:
         return dt.timedelta(**{_LETTERS[found[2]]: int(found[1])})
     except OverflowError as error:

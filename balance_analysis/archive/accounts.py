@@ -79,6 +79,10 @@ class KeyRange:
         since, until = (np.iinfo(np.int64).min if self.since is None else self.since), self.until
         return (times >= since) & (True if until is None else times < until)
 
+    def overlaps(self, first: Key, last: Key) -> bool:
+        """Whether some of the accounts from one to another are among these."""
+        return last >= self.low and (self.high is None or first < self.high)
+
     def rows(self, rows: pa.Table) -> pa.Table:
         """Return those of rows in a file's order that are of these accounts."""
         if self == KeyRange():
@@ -143,9 +147,9 @@ def uncounted(accounts: pa.Table) -> pa.Table:
 def combine_accounts(parts: Iterable[pa.Table]) -> pa.Table:
     """Return each account once, in the order of files, of accounts of files in time order."""
     total, waiting, size = ACCOUNTS.empty_table(), [], 0
-    for part in parts:
-        waiting.append(part)
-        size += part.num_rows
+    for some in parts:
+        waiting.append(some)
+        size += some.num_rows
         if size > max(_WAITING, total.num_rows):
             total, waiting, size = _combine([total, *waiting]), [], 0
     return _combine([total, *waiting])
@@ -210,16 +214,16 @@ def cut(counts: pa.Table, *, rows: int, accounts: float) -> list[KeyRange]:
 
 
 def cut_by_time(
-    part: KeyRange, counts: NDArray[np.int64], moments: NDArray[np.int64], *, rows: int
+    account: KeyRange, counts: NDArray[np.int64], moments: NDArray[np.int64], *, rows: int
 ) -> tuple[list[KeyRange], int]:
-    """Return an account's slice cut at some moments, and how many rows the largest part has.
+    """Return an account's slice cut at some moments, and how many rows the largest cut has.
 
     Parameters
     ----------
     counts
         How many rows it has before, between and behind the moments, ascending.
     rows
-        How many a part should have at most: it may have more where there are so many in between.
+        How many a cut should have at most: it may have more where there are so many in between.
     """
     seen = np.cumsum(counts)
     parts = -(-int(seen[-1]) // rows)
@@ -227,4 +231,6 @@ def cut_by_time(
     places = places[seen[places] < seen[-1]]
     edges = [None, *moments[places].tolist(), None]
     sizes = np.diff(seen[places], prepend=0, append=seen[-1])
-    return [replace(part, since=a, until=b) for a, b in itertools.pairwise(edges)], int(sizes.max())
+    return [replace(account, since=a, until=b) for a, b in itertools.pairwise(edges)], int(
+        sizes.max()
+    )

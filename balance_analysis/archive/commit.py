@@ -12,7 +12,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from types import FrameType
 from typing import Any, Final
@@ -20,22 +20,15 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from balance_analysis.archive import layout
+from balance_analysis.archive import layout, network
 from balance_analysis.archive.accounts import combine_accounts, find_accounts
 from balance_analysis.archive.coverage import Coverage, FileEntry, Interval, to_json
 from balance_analysis.archive.datafile import NO_ROWS, decode_rows, encode_rows
 from balance_analysis.archive.manifest import ArchiveSpec, export_command
-from balance_analysis.archive.network import (
-    encode_limits,
-    note_limits,
-    read_limits,
-    to_timeline,
-    with_limits,
-    with_timeline,
-)
 from balance_analysis.archive.snapshot import Snapshot, read_snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
+from balance_analysis.files.parquet import encode_parquet
 from balance_analysis.frame import to_frame
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, NetworkLimits
@@ -100,9 +93,9 @@ class Writer:
             state = replace(state, limits=limits if is_done else state.limits, pending_limits=None)
         if state.limits is not None and state.limits.sha256 is None:
             with contextlib.suppress(ArchiveDamagedError):  # what version 1 noted has no digest
-                rows = self._limits(state)
-                content = self._store.read(self.about.limits)
-                state = replace(state, limits=note_limits(rows, content) if content else None)
+                rows, content = self._limits(state), self._store.read(self.about.limits)
+                note = network.note_limits(rows, content) if content else None
+                state = replace(state, limits=note)
         if state is not self.state:
             self.amend(state)
 
@@ -113,24 +106,27 @@ class Writer:
 
     def keep_limits(self, limits: NetworkLimits) -> None:
         """Note that the network's limits are these now; ArchiveError if their file is damaged."""
-        self._put_limits(with_limits(self._limits(self.state), limits))
+        self._put_limits(
+            network.to_timeline([*self._limits(self.state).to_pylist(), network.limits_row(limits)])
+        )
 
     def keep_timeline(self, changes: Sequence[NetworkLimits], until: int) -> None:
         """Note all changes of the limits up to a moment; ArchiveError if their file is damaged."""
         known = self._limits(self.state)
-        rows = with_timeline(known, changes, until)
+        rows = network.with_timeline(known, changes, until)
         if not rows.equals(known):
             self._put_limits(rows)
 
     def restore_limits(self, seen: Iterable[Mapping[str, Any]]) -> None:
         """Write the file of the limits anew from snapshots: see `to_timeline`."""
-        self._put_limits(to_timeline(seen))
+        self._put_limits(network.to_timeline(seen))
 
     def _limits(self, state: Coverage) -> pa.Table:
-        return read_limits(Snapshot(self._store, self.about, state, ""))
+        return network.read_limits(Snapshot(self._store, self.about, state, ""))
 
     def _put_limits(self, rows: pa.Table) -> None:
-        content, note = encode_limits(rows)
+        content = encode_parquet(rows)
+        note = network.note_limits(rows, content)
         self.amend(replace(self.state, pending_limits=note))
         self._store.write(self.about.limits, content)
         self.amend(replace(self.state, limits=note, pending_limits=None))
@@ -181,23 +177,23 @@ class Writer:
     def checkpoint(self) -> None:
         """Keep the balances of each month's start up to which there is no gap, and no others."""
         start, end = self.state.bounds(proven=False)
-        before: int | None = None
-        for moment in layout.month_starts(start, end):
+        moments, before = [*layout.month_starts(start, end)], start
+        for moment in moments:
             if self.state.missing(start, moment, proven=False):
                 break
             if moment not in self.state.checkpoints:
-                self._checkpoint(before, start, moment)
+                self._checkpoint(start, before, moment)
             before = moment
-        for moment in layout.month_starts(start, end):
+        for moment in moments:
             if moment not in self.state.checkpoints:
                 self._store.delete(self.about.checkpoint_file(moment))
 
-    def _checkpoint(self, before: int | None, start: int, moment: int) -> None:
+    def _checkpoint(self, start: int, before: int, moment: int) -> None:
         """Keep the balances at a month's start, from those at the last one before it."""
         known, since = NO_ROWS, start
-        if before is not None:
-            name, note = self.about.checkpoint_file(before), self.state.checkpoints.get(before)
+        if note := self.state.checkpoints.get(before):
             with contextlib.suppress(ArchiveDamagedError):
+                name = self.about.checkpoint_file(before)
                 known, since = read_noted(self._store, name, note), before
         seen = combine_accounts(map(find_accounts, chain([known], self._between(since, moment))))
         if not seen.num_rows:
@@ -235,35 +231,34 @@ def within(rows: pa.Table, start: int, end: int) -> pa.Table:
     return rows.filter(pc.and_(pc.greater_equal(times, start), pc.less(times, end)))
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """What a period's rows and newly loaded ones are together.
+def merge_rows(
+    known: pa.Table, new: pa.Table, start: int, end: int
+) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Return what known rows of a period and new ones are together.
 
-    `rows` has each account and timestamp once; where two differ, the newer one. `changed` are the
-    rows that were there and differ from a new one, `absent` those that were there and have none,
-    though their time was asked for again.
+    Parameters
+    ----------
+    known, new
+        The rows that are there, and all of [start, end) that came.
+
+    Returns
+    -------
+    rows
+        Each account and timestamp once; where two differ, the newer one.
+    changed
+        Known rows that differ from a new one.
+    absent
+        Known rows that have no new one, though their time was asked for again.
     """
-
-    rows: pa.Table
-    changed: pa.Table
-    absent: pa.Table
-
-
-def merge(known: pa.Table, new: pa.Table, start: int, end: int) -> Merged:
-    """Return known rows of a period and new ones, which are all of [start, end), together."""
     if not known.num_rows:
-        return Merged(new, known, known)
-    again = within(known, start, end)
+        return new, known, known
     # The sort is stable: of two rows of an account at one time, the newer stands second.
     both = canonical(pa.concat_tables([known, new]))
     table = to_frame(both, sort=False)
     is_older = table.duplicated(_KEY, keep="last").to_numpy()
     is_other = is_older & ~table.duplicated(keep="last").to_numpy()
     # Of new rows there are two here at least, so what stands alone is known and didn't come.
-    twice = canonical(pa.concat_tables([again, new, new]))
+    twice = canonical(pa.concat_tables([within(known, start, end), new, new]))
     is_absent = ~to_frame(twice, sort=False).duplicated(_KEY, keep=False).to_numpy()
-    return Merged(
-        both.filter(pa.array(~is_older)),
-        both.filter(pa.array(is_other)),
-        twice.filter(pa.array(is_absent)),
-    )
+    rows, changed = both.filter(pa.array(~is_older)), both.filter(pa.array(is_other))
+    return rows, changed, twice.filter(pa.array(is_absent))

@@ -224,41 +224,40 @@ def covered_by(intervals: tuple[Interval, ...], new: Interval) -> tuple[Interval
             kept.append(replace(old, start=max(old.start, new.end)))
     ordered: list[Interval] = []
     for interval in sorted([*kept, new], key=lambda each: each.start):
-        if ordered and _goes_on(ordered[-1], interval):
-            ordered[-1] = _join(ordered[-1], interval)
+        if ordered and (joint := _joint(ordered[-1], interval)):
+            ordered[-1] = joint
         elif interval.start < interval.end:
             ordered.append(interval)
     return tuple(ordered)
 
 
-def _goes_on(before: Interval, after: Interval) -> bool:
-    """Whether an interval goes on where another ends, in the same way."""
-    is_same = before.source == after.source or _joined_source(before, after) is not None
-    return before.end == after.start and before.proven == after.proven and is_same
-
-
-def _joined_source(before: Interval, after: Interval) -> str | None:
-    """Return the source of two intervals from segments of which one goes on where the other ends.
-
-    They overlap where a period ends within a segment.
-    """
-    one, other = blocks_of(before.source), blocks_of(after.source)
-    if one is None or other is None or one[0] != other[0]:
+def _joint(before: Interval, after: Interval) -> Interval | None:
+    """Return two intervals as one where the second goes on in the same way as the first."""
+    source = _joint_source(before.source, after.source)
+    if before.end != after.start or before.proven != after.proven or source is None:
         return None
-    if not one[1] <= other[1] <= one[2] + 1:
-        return None
-    return source_text(one[0], one[1], max(one[2], other[2]))
-
-
-def _join(before: Interval, after: Interval) -> Interval:
     heights = [each.block_height for each in (before, after) if each.block_height is not None]
     return replace(
         after,
         start=before.start,
-        source=_joined_source(before, after) or after.source,
+        source=source,
         block_height=max(heights, default=None),
         asked_at=max(before.asked_at, after.asked_at),
     )
+
+
+def _joint_source(before: str, after: str) -> str | None:
+    """Return the source of both: the same one, or segments that go on where others end.
+
+    Segments overlap where a period ends within one.
+    """
+    one, other = blocks_of(before), blocks_of(after)
+    if one is None or other is None:
+        return after if before == after else None
+    (chain, first, last), (other_chain, begin, end) = one, other
+    if chain != other_chain or not first <= begin <= last + 1:
+        return None
+    return source_text(chain, first, max(last, end))
 
 
 def contradictions(state: Coverage, partition: Partition) -> Iterator[str]:
@@ -272,7 +271,7 @@ def contradictions(state: Coverage, partition: Partition) -> Iterator[str]:
             yield f"{range_text(*after.span)} {what} {range_text(*before.span)}"
     for period in state.files:
         if period_named(changes_file(period, partition), partition) is None:
-            yield f"names a period {period!r}, which is none"
+            yield f"names {period!r} as a period, which it is not"
     if list(state.files) != sorted(state.files):
         yield "names files out of time order"
 
@@ -296,8 +295,8 @@ def _changed(value: Any, change: Callable[[Any], object]) -> Any:  # noqa: ANN40
 
 def with_checksum(content: dict[str, Any]) -> bytes:
     """Return what stands in the file: content with its own digest."""
-    told = {**content, _DIGEST: _digest(content)}
-    return msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n"
+    signed = {**content, _DIGEST: _digest(content)}
+    return msgspec.json.format(msgspec.json.encode(signed), indent=1) + b"\n"
 
 
 def _digest(content: dict[str, Any]) -> str:
@@ -314,25 +313,25 @@ def from_json(content: bytes, name: str) -> Coverage:
         If it is damaged, or of a newer version.
     """
     try:
-        told = msgspec.json.decode(content)
-        version = told["version"]
+        found = msgspec.json.decode(content)
+        version = found["version"]
         if type(version) is int and version > VERSION:
             raise ArchiveError(
-                f"{name} is of version {version}, newer than this package knows "
+                f"{name} has version {version}, which is newer than this package reads "
                 f"({VERSION}): update balance-analysis"
             )
-        return _parsed(told)
+        return _parsed(found)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArchiveDamagedError(f"{name} is damaged ({error!r})") from error
 
 
-def _parsed(told: dict[str, Any]) -> Coverage:
+def _parsed(found: dict[str, Any]) -> Coverage:
     """Return the state that content tells."""
-    if told["version"] != 1 and told.pop(_DIGEST, None) != _digest(told):
-        raise ValueError("its own digest is of another content")
-    if not told.keys() >= _IN_ALL_VERSIONS:
-        raise ValueError(f"it lacks {', '.join(_IN_ALL_VERSIONS - told.keys())}")
-    content = _changed(told, _microseconds)
+    if found["version"] != 1 and found.pop(_DIGEST, None) != _digest(found):
+        raise ValueError("its content doesn't match its digest")
+    if not found.keys() >= _IN_ALL_VERSIONS:
+        raise ValueError(f"it lacks {', '.join(_IN_ALL_VERSIONS - found.keys())}")
+    content = _changed(found, _microseconds)
     checkpoints = {_microseconds(at): note for at, note in content["checkpoints"].items()}
     if isinstance(content.get("limits", 0), int):  # of version 1
         content["limits"] = {"snapshots": content.get("limits", 0)}

@@ -212,18 +212,18 @@ class Predicate:
         The values that are asked for of some columns of ids.
     spans
         The times, disjoint, microseconds; `None` for all.
-    part
+    key_range
         The accounts, as they stand in the file.
     """
 
     allowed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     spans: tuple[Span, ...] | None = None
-    part: KeyRange = ALL
+    key_range: KeyRange = ALL
 
     @property
     def columns(self) -> set[str]:
         """The columns that tell whether a row is asked for."""
-        key = () if self.part == ALL else FILE_KEY
+        key = () if self.key_range == ALL else FILE_KEY
         return {*self.allowed, *key, *(() if self.spans is None else ("timestamp",))}
 
     def may_match(self, footer: Footer, group: int) -> bool:
@@ -236,18 +236,18 @@ class Predicate:
             first, last = bounds
             if not any(start <= last and first < end for start, end in self.spans):
                 return False
-        return self.part == ALL or self._may_have_part(footer, group)
+        return self.key_range == ALL or self._may_have_accounts(footer, group)
 
-    def _may_have_part(self, footer: Footer, group: int) -> bool:
+    def _may_have_accounts(self, footer: Footer, group: int) -> bool:
         known = [bounds for name in FILE_KEY if (bounds := footer.bounds(group, name))]
         if len(known) < len(FILE_KEY):
             return True
         low, high = zip(*known, strict=True)
-        return high >= self.part.low and (self.part.high is None or low < self.part.high)
+        return self.key_range.overlaps(low, high)
 
     def select(self, rows: pa.Table) -> pa.Table:
         """Return those of rows in a file's order that are asked for."""
-        rows = self.part.rows(rows)
+        rows = self.key_range.rows(rows)
         masks = [mask_of(rows[name], values) for name, values in self.allowed.items()]
         if self.spans is not None:
             times = times_of(rows)
@@ -287,7 +287,7 @@ class DataFile:
             # The head of a page, which has no checksum, tells how many ids there are.
             for chunk in rows[name].chunks if name in columns else ():
                 if len(chunk) and chunk.indices.to_numpy().max() >= len(chunk.dictionary):
-                    raise OtherFileError(f"its column {name} lacks ids")
+                    raise OtherFileError(f"its column {name} refers to ids that it doesn't have")
         return rows.replace_schema_metadata()
 
     def rows(
@@ -337,8 +337,8 @@ class DataFile:
 def mask_of(column: pa.ChunkedArray, values: Sequence[str]) -> NDArray[np.bool_]:
     """Return which ids are some of these."""
     wanted = pa.array(values, pa.string())
-    parts = [
+    masks = [
         pc.is_in(chunk.dictionary, wanted).to_numpy(zero_copy_only=False)[chunk.indices.to_numpy()]
         for chunk in column.chunks
     ]
-    return np.concatenate([np.zeros(0, np.bool_), *parts])
+    return np.concatenate([np.zeros(0, np.bool_), *masks])

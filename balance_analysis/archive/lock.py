@@ -173,12 +173,12 @@ def _client(store: Store) -> Any:  # noqa: ANN401 - boto3 makes its classes as i
     """
     files: pafs.FileSystem = store.place(layout.HOLDER)[0]
     if files.type_name != "s3":
-        raise NoLockError("its kind of store has none")
+        raise NoLockError("this kind of store has no locks")
     try:
         import boto3  # noqa: PLC0415 - an extra
         from botocore.config import Config  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise NoLockError("that takes boto3, from pip install 'balance-analysis[s3]'") from error
+        raise NoLockError("a lock takes boto3: pip install 'balance-analysis[s3]'") from error
     # What pyarrow makes of an address and the environment stands in its pickle alone. Credentials
     # don't: both look for them in the same places.
     options = files.__reduce__()[1][0]
@@ -239,7 +239,7 @@ class _Lease:
         try:
             self._take()
             if self._put(IfNoneMatch="*") or self._put(IfMatch=_NO_ETAG):
-                raise NoLockError("its store doesn't heed the conditions of a put")
+                raise NoLockError("the store ignores the conditions of a write")
         except OSError:
             if self._etag:
                 with contextlib.suppress(OSError):
@@ -301,9 +301,9 @@ class _Lease:
             if found is None or not found.is_mine:
                 holder = {} if found is None else found.holder
                 self._lost = ArchiveLockedError(
-                    f"{self._uri}: the lock, which this run could not renew within "
-                    f"{self._seconds:.0f} s, was taken over by {_name_of(holder)}; it writes no "
-                    "more, what is committed stays",
+                    f"{self._uri}: this run could not renew its lock within {self._seconds:.0f} s, "
+                    f"and {_name_of(holder)} took it over; this run stops, and what it has "
+                    "committed stays",
                     holder=holder,
                 )
                 raise self._lost
@@ -349,11 +349,14 @@ class _Lease:
             if "Body" in answer:
                 answer["Body"] = answer["Body"].read()
         except (BotoCoreError, ClientError) as error:
-            told = getattr(error, "response", {})
-            status = told.get("ResponseMetadata", {}).get("HTTPStatusCode")
-            if status in {_CONFLICT, _FAILED} or told.get("Error", {}).get("Code") == "NoSuchKey":
+            response = getattr(error, "response", {})
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            if (
+                status in {_CONFLICT, _FAILED}
+                or response.get("Error", {}).get("Code") == "NoSuchKey"
+            ):
                 return None
             if status == _NOT_IMPLEMENTED:
-                raise NoLockError("its store knows no conditional put") from error
+                raise NoLockError("the store has no conditional writes") from error
             raise OSError(f"{self._uri}/{layout.HOLDER}: {error}") from error
         return answer

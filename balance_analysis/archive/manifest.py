@@ -33,8 +33,7 @@ FORMAT_VERSION: Final = 2
 that other engines, pointed at the archive, take as rows."""
 
 _EQUAL: Final = (
-    "put back a copy of it; an export of the same query into an empty folder makes one that is "
-    "equal"
+    "put back a copy of it; an export of the same query into an empty folder writes the same file"
 )
 
 
@@ -85,8 +84,8 @@ def check_seen(store: Store, name: str) -> None:
     """Raise ArchiveError if a file that an archive has is not there, on this machine."""
     if store.read(name) is None:
         raise ArchiveError(
-            f"{platform.node()} does not find {store.uri}/{name}: whoever works on an archive must "
-            "reach it, in an object store or in a folder that has the same path everywhere"
+            f"{platform.node()} does not find {store.uri}/{name}: every machine that works on an "
+            "archive must reach it, in an object store or in a folder with the same path on all"
         )
 
 
@@ -111,14 +110,14 @@ def to_about(store: Store, content: bytes | None) -> ArchiveSpec:
             why = "there is no such folder"
         raise ArchiveError(f"{store.uri} is no archive: {why}; export makes one")
     try:
-        told = msgspec.json.decode(content)
-        if told["format_version"] > FORMAT_VERSION:
+        found = msgspec.json.decode(content)
+        if found["format_version"] > FORMAT_VERSION:
             raise ArchiveError(
-                f"{where} is of format {told['format_version']}, newer than this package knows "
-                f"({FORMAT_VERSION}): update balance-analysis"
+                f"{where} has format {found['format_version']}, which is newer than this package "
+                f"reads ({FORMAT_VERSION}): update balance-analysis"
             )
-        query = {each.name: told["query"][each.name] for each in fields(Filters)}
-        how = {"partition": told["partition"], "version": told["format_version"]}
+        query = {each.name: found["query"][each.name] for each in fields(Filters)}
+        how = {"partition": found["partition"], "version": found["format_version"]}
         return msgspec.convert({"filters": query, **how}, ArchiveSpec)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArchiveDamagedError(f"{where} is damaged ({error!r}): {_EQUAL}") from error
@@ -183,6 +182,13 @@ def write_about(store: Store, about: ArchiveSpec) -> None:
     store.write(layout.ABOUT, (json.dumps(content, indent=1) + "\n").encode())
 
 
+def to_state(
+    store: Store, about: bytes | None, coverage: bytes | None
+) -> tuple[ArchiveSpec, Coverage]:
+    """Return what an archive is bound to, and what it holds, as its two files tell."""
+    return to_about(store, about), to_coverage(store, coverage)
+
+
 def to_coverage(store: Store, content: bytes | None) -> Coverage:
     """Return what an archive holds, as its file tells.
 
@@ -239,7 +245,7 @@ def noted_files(about: ArchiveSpec, state: Coverage) -> dict[str, Notes]:
 
 def noted_now(store: Store) -> dict[str, Notes]:
     """Return what each file may be by now."""
-    return noted_files(read_about(store), to_coverage(store, store.read(layout.COVERAGE)))
+    return noted_files(*to_state(store, store.read(layout.ABOUT), store.read(layout.COVERAGE)))
 
 
 def check_not_replaced(store: Store, name: str, notes: Notes) -> None:

@@ -101,11 +101,6 @@ def limits_frame(snapshot: Snapshot) -> pd.DataFrame:
     return frame
 
 
-def with_limits(rows: pa.Table, limits: NetworkLimits) -> pa.Table:
-    """Return the snapshots with one that was seen after them."""
-    return to_timeline([*rows.to_pylist(), limits_row(limits)])
-
-
 def with_timeline(rows: pa.Table, changes: Sequence[NetworkLimits], until: int) -> pa.Table:
     """Return snapshots with all changes of the limits up to a moment in the place of those then.
 
@@ -146,12 +141,6 @@ def to_timeline(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
         else:
             rows.append(new)
     return pa.Table.from_pylist(rows, _LIMITS)
-
-
-def encode_limits(rows: pa.Table) -> tuple[bytes, LimitsNote]:
-    """Return snapshots as the content of their file, and what is noted of it."""
-    content = encode_parquet(rows)
-    return content, note_limits(rows, content)
 
 
 def note_limits(rows: pa.Table, content: bytes) -> LimitsNote:
@@ -275,11 +264,21 @@ def heights_at(blocks: pa.Table, times: NDArray[np.int64]) -> pa.Array:
     return pa.array(blocks["height"].to_numpy()[places], mask=known[places] != times)
 
 
-def add_heights(store: Store, table: pd.DataFrame) -> None:
-    """Add the column `block_height` to rows."""
+def read_rows(
+    snapshot: Snapshot,
+    filters: Filters,
+    columns: Sequence[str],
+    **how: Any,  # noqa: ANN401 - as of `Snapshot.read`
+) -> pd.DataFrame:
+    """Return balance changes as `Snapshot.read`, with `block_height` if that is a column."""
+    if BLOCK_HEIGHT not in columns:
+        return snapshot.read(filters, columns, **how)
+    wanted = [name for name in dict.fromkeys([*columns, "timestamp"]) if name != BLOCK_HEIGHT]
+    table = snapshot.read(filters, wanted, **how)
     times = table["timestamp"].dt.tz_localize(None).to_numpy("M8[us]").view(np.int64)
-    heights = heights_at(read_blocks(store), times)
+    heights = heights_at(read_blocks(snapshot.store), times)
     table[BLOCK_HEIGHT] = heights.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+    return table[list(columns)]
 
 
 def time_of_block(store: Store, height: int) -> int:

@@ -241,15 +241,15 @@ def reported(
         If the report can't be written, unless the run failed anyway.
     """
     report = RunReport(run.id, _now(), kind, coverage_end=_end_of(writer.state))
+    tell = on_report or (lambda _: None)
     _write(store, report)
-    if on_report is not None:
-        on_report(report)
+    tell(report)
     before = writer.state.intervals
     try:
         yield
     except BaseException as error:
         report.outcome = "partial" if writer.state.intervals != before else "failed"
-        report.error = _said(error)
+        report.error = _error_text(error)
         try:
             _end(store, writer.state, run, report)
         except (OSError, ArchiveLockedError) as other:
@@ -260,8 +260,7 @@ def reported(
         report.outcome = "complete" if is_news else "nothing new"
         _end(store, writer.state, run, report)
     finally:
-        if on_report is not None:
-            on_report(report)
+        tell(report)
 
 
 def _end(store: Store, state: Coverage, run: Run, report: RunReport) -> None:
@@ -272,11 +271,18 @@ def _end(store: Store, state: Coverage, run: Run, report: RunReport) -> None:
     report.spans = [list(map(_iso, span)) for span in run.spans]
     report.committed = [list(map(_iso, span)) for span in run.committed]
     report.damaged = list(run.damaged)
-    report.limits = None if run.limits is None else _as_json(limits_row(run.limits))
+    if run.limits is not None:
+        report.limits = {
+            name: value.isoformat() if isinstance(value, dt.datetime) else value
+            for name, value in limits_row(run.limits).items()
+        }
     report.rows, report.requests, report.bad_rows = run.rows, run.requests, len(run.bad_rows)
-    report.conflicts = sum(part.num_rows for part in run.conflicts)
-    rows = chain.from_iterable(part.slice(0, MOST_CONFLICTS).to_pylist() for part in run.conflicts)
-    report.conflicting_rows = [_as_text(row) for row in islice(rows, MOST_CONFLICTS)]
+    report.conflicts = sum(table.num_rows for table in run.conflicts)
+    rows = chain.from_iterable(x.slice(0, MOST_CONFLICTS).to_pylist() for x in run.conflicts)
+    report.conflicting_rows = [
+        {**row, "timestamp": _iso(row["timestamp"]), "balance": str(row["balance"])}
+        for row in islice(rows, MOST_CONFLICTS)
+    ]
     report.source, report.block_height = run.source, run.block_height
     report.coverage_end = _end_of(state)
     with deferred_signals():
@@ -289,15 +295,11 @@ def keep_bad_rows(store: Store, run: Run) -> None:
     """Keep a run's bad rows so far, raw and with reasons: one JSON object a line."""
     if not run.bad_rows:
         return
-    lines = [
-        {
-            "row": bad.raw,
-            "reason": bad.reason,
-            "timestamp": None if bad.time is None else exact_text(bad.time),
-        }
-        for bad in run.bad_rows
-    ]
-    content = "".join(json.dumps(line) + "\n" for line in lines)
+    content = ""
+    for bad in run.bad_rows:
+        moment = None if bad.time is None else exact_text(bad.time)
+        line = {"row": bad.raw, "reason": bad.reason, "timestamp": moment}
+        content += json.dumps(line) + "\n"
     store.write(f"{layout.QUARANTINE}{run.id}.jsonl", content.encode())
 
 
@@ -355,19 +357,7 @@ def _read(store: Store, name: str) -> RunReport:
     return report
 
 
-def _as_json(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: value.isoformat() if isinstance(value, dt.datetime) else value
-        for key, value in row.items()
-    }
-
-
-def _as_text(row: dict[str, Any]) -> dict[str, str]:
-    moment = _iso(row["timestamp"])
-    return {**row, "timestamp": moment, "balance": str(row["balance"])}
-
-
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return an error as its report has it: in one line, without credentials."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"

@@ -141,7 +141,7 @@ class Scan:
         self,
         file: File,
         columns: Sequence[str] = COLUMNS,
-        part: KeyRange = ALL,
+        key_range: KeyRange = ALL,
         *,
         use_threads: bool = False,
     ) -> Iterator[pa.Table]:
@@ -152,7 +152,7 @@ class Scan:
         ArchiveError
             If it can't be read.
         """
-        predicate = Predicate(self.filters.allowed(), file.bounds, part)
+        predicate = Predicate(self.filters.allowed(), file.bounds, key_range)
         with opened(self.store, file) as data:
             yield from data.rows(predicate, columns, use_threads=use_threads)
 
@@ -176,8 +176,8 @@ class Scan:
         """
         ends: list[int] = []
         for files, function in ((self.files, np.min), (reversed(self.files), np.max)):
-            parts = (map(times_of, self.rows(file, ["timestamp"])) for file in files)
-            found = ([function(times) for times in each if len(times)] for each in parts)
+            times_of_files = (map(times_of, self.rows(file, ["timestamp"])) for file in files)
+            found = ([function(times) for times in each if len(times)] for each in times_of_files)
             ends += itertools.islice((int(function(each)) for each in found if each), 1)
         return ends
 
@@ -193,10 +193,10 @@ class Scan:
             find_accounts(rows) for file in self.files for rows in self.rows(file, columns)
         )
 
-    def read(self, part: KeyRange = ALL) -> pd.DataFrame:
+    def read(self, key_range: KeyRange = ALL) -> pd.DataFrame:
         """Return the rows as a table, of all accounts or of a slice.
 
-        Of a part of an account's time there are the row before it and the one behind it as well:
+        Of a cut of an account's time there are the row before it and the one behind it as well:
         whatever is made of that time is then what it is of all rows.
 
         Raises
@@ -206,16 +206,16 @@ class Scan:
         """
 
         def read(some: Scan) -> list[Part]:
-            found = (rows for file in some.files for rows in some.rows(file, part=part))
+            found = (rows for file in some.files for rows in some.rows(file, key_range=key_range))
             return list(sort_parts(found))
 
-        parts = [*itertools.chain(*self.between(part.since, part.until).each(read))]
-        if part.since is not None:
-            before = self.between(None, part.since)
-            parts = [*sort_parts(_end_of(before, part, is_last=True)), *parts]
-        if part.until is not None:
-            behind = self.between(part.until, None)
-            parts += sort_parts(_end_of(behind, part, is_last=False))
+        parts = [*itertools.chain(*self.between(key_range.since, key_range.until).each(read))]
+        if key_range.since is not None:
+            before = self.between(None, key_range.since)
+            parts = [*sort_parts(_end_of(before, key_range, is_last=True)), *parts]
+        if key_range.until is not None:
+            behind = self.between(key_range.until, None)
+            parts += sort_parts(_end_of(behind, key_range, is_last=False))
         table = merge(parts)
         note_known(table, self.known, nothing_before=self.nothing_before)
         return table
@@ -225,10 +225,10 @@ class Scan:
         return self.store.uri, self.filters, self.files, self.known
 
 
-def _end_of(scan: Scan, part: KeyRange, *, is_last: bool) -> list[pa.Table]:
+def _end_of(scan: Scan, key_range: KeyRange, *, is_last: bool) -> list[pa.Table]:
     """Return the last row of an account that is asked for, or the first, if there is any."""
     for file in reversed(scan.files) if is_last else scan.files:
-        found = [rows for rows in scan.rows(file, part=part) if rows.num_rows]
+        found = [rows for rows in scan.rows(file, key_range=key_range) if rows.num_rows]
         if found:
             return [found[-1].slice(found[-1].num_rows - 1) if is_last else found[0].slice(0, 1)]
     return []
@@ -294,21 +294,21 @@ def read_frame(scan: Scan, columns: Sequence[str]) -> pd.DataFrame:
     """Return what is asked for of an archive: see `Archive.read`."""
     if set(columns) == set(COLUMNS):
         return scan.read()[list(columns)]
-    parts = scan.each(lambda some: list(some.iter_batches(columns)))
+    batches = scan.each(lambda some: list(some.iter_batches(columns)))
     schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
-    return to_columns(pa.Table.from_batches(itertools.chain(*parts), schema))
+    return to_columns(pa.Table.from_batches(itertools.chain(*batches), schema))
 
 
 def dask_frame(scan: Scan, columns: Sequence[str]) -> dd.DataFrame:
     """Return what is asked for of an archive, a partition a file: see `Archive.to_dask`."""
     dask: Any = importlib.import_module("dask.dataframe")  # an extra, untyped in parts
     nothing = replace(scan, files=())
-    parts = scan.split(1) or [nothing]
-    begins = [_begin(part) for part in parts]
+    scans = scan.split(1) or [nothing]
+    begins = [_begin(some) for some in scans]
     ids = [name for name in columns if name in ACCOUNT_KEY]
     frame: dd.DataFrame = dask.from_map(
         _read_partition,
-        parts,
+        scans,
         args=(tuple(columns),),
         meta=dask.utils.clear_known_categories(_read_partition(nothing, columns), ids),
         divisions=(*begins, begins[-1]),

@@ -18,24 +18,15 @@ import pyarrow.compute as pc
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.grid import to_times
-from balance_analysis.archive import layout
+from balance_analysis.archive import layout, manifest
 from balance_analysis.archive.accounts import FILE_KEY, combine_accounts, times_of, uncounted
 from balance_analysis.archive.coverage import Coverage
-from balance_analysis.archive.manifest import (
-    ArchiveSpec,
-    check_not_replaced,
-    lost_files,
-    noted_files,
-    to_about,
-    to_coverage,
-)
 from balance_analysis.archive.scan import File, LruCache, Scan, read_frame
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import IncompleteError, SnapshotGoneError
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of
 from balance_analysis.known import Known, note_known
-from balance_analysis.row_counts import note_rows
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, Instant, to_bounds, to_microseconds
 from balance_analysis.spans import EVER, Span, clipped, joined
@@ -69,7 +60,7 @@ class Snapshot:
     """
 
     store: Store = field(compare=False)
-    about: ArchiveSpec = field(compare=False)
+    about: manifest.ArchiveSpec = field(compare=False)
     coverage: Coverage = field(compare=False)
     version: str
 
@@ -162,7 +153,7 @@ class Snapshot:
         gaps = state.missing(start, end)
         if not gaps:
             return
-        why = "was asked for when the node may have forgotten rows of it"
+        why = "is unproven: the node may have forgotten rows of it before it was asked"
         if state.missing(*gaps[0], proven=False):
             why = "is not covered; an export that fills gaps asks for it"
         if state.intervals and gaps[0][0] >= state.intervals[-1].end:
@@ -184,7 +175,6 @@ class Snapshot:
         table = read_frame(scan, columns)
         if {*COLUMNS} <= {*columns}:
             note_known(table, scan.known, nothing_before=scan.nothing_before)
-            note_rows(table)
         return table
 
     def balance_at(self, filters: Filters, when: Instant, *, partial: bool) -> pd.DataFrame:
@@ -225,7 +215,7 @@ class Snapshot:
         self, filters: Filters, files: Sequence[File], columns: Sequence[str]
     ) -> list[pa.Table]:
         scan = Scan(self.store, filters, tuple(files), ())
-        return scan.each(lambda part: part.accounts(columns))
+        return scan.each(lambda some: some.accounts(columns))
 
     def lost_files(self) -> list[str]:
         """Return the files that are gone, or of another size than what was written.
@@ -235,10 +225,10 @@ class Snapshot:
         SnapshotGoneError
             If a run has replaced one of them since.
         """
-        lost = lost_files(self.store, self.about, self.coverage)
+        lost = manifest.lost_files(self.store, self.about, self.coverage)
         for name in lost:
-            notes = noted_files(self.about, self.coverage)[name]
-            check_not_replaced(self.store, name, notes)
+            notes = manifest.noted_files(self.about, self.coverage)[name]
+            manifest.check_not_replaced(self.store, name, notes)
         return lost
 
 
@@ -256,10 +246,9 @@ def read_snapshot(store: Store) -> Snapshot:
     about, coverage = store.read(layout.ABOUT), store.read(layout.COVERAGE)
     version = hashlib.sha256((about or b"") + b"\0" + (coverage or b"")).hexdigest()[:16]
 
-    def parse() -> tuple[tuple[ArchiveSpec, Coverage], int]:
-        bound = to_about(store, about)
-        state = to_coverage(store, coverage)
-        return (bound, state), len(state.files) + 1
+    def parse() -> tuple[tuple[manifest.ArchiveSpec, Coverage], int]:
+        found = manifest.to_state(store, about, coverage)
+        return found, len(found[1].files) + 1
 
     bound, state = _PARSED.get(version, parse)
     return Snapshot(store, bound, state, version)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +15,7 @@ from balance_analysis.archive.network import read_limits
 from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, from_microseconds
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA
 from balance_analysis.spans import EVER, Span, joined
 from balance_analysis.text import exact_text, list_text
 
@@ -52,7 +51,7 @@ def connect(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnectio
         raise ModuleNotFoundError(said, name=error.name) from error
     store, about, state = snapshot.store, snapshot.about, snapshot.coverage
     if lost := snapshot.lost_files():
-        said = f"{store.uri} lacks {list_text(lost)}, or parts of it; `verify` tells more"
+        said = f"{store.uri} lacks {list_text(lost)}, or has only a part; `verify` tells more"
         raise ArchiveDamagedError(said)
     connection: DuckDBPyConnection = duckdb.connect()
     connection.execute("set TimeZone = 'UTC'")
@@ -68,7 +67,7 @@ def connect(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnectio
     since = exact_text(snapshot.known_since(state.bounds(proven=False)[1]))
     connection.execute(_ACCOUNTS.format(key=", ".join(ACCOUNT_KEY), since=since))
     if is_locked:
-        files = [*changes, *checkpoints] if store.folder is not None else []
+        files = changes if store.folder is not None else []
         _lock(connection, [_path(store, name) for name in files])
     return connection
 
@@ -90,22 +89,12 @@ def _view(
     spans: Sequence[Span] = (EVER,),
 ) -> None:
     """Make a view of the rows of files in spans; where these are of a moment, a column tells it."""
-    if store.folder is None or not files:
+    if store.folder is None or view == "checkpoints" or not files:
         connection.register(f"_{view}", _dataset(store, files, _COLUMNS[view]))
-        _within(connection.table(f"_{view}"), spans).create_view(view)
-        return
-    duckdb: Any = import_module("duckdb")
-    parts: dict[int | None, list[str]] = {}
-    for name, moment in files.items():
-        parts.setdefault(moment, []).append(_path(store, name))
-    found = []
-    for moment, paths in parts.items():
+        rows = connection.table(f"_{view}")
+    else:
+        paths = [_path(store, name) for name in files]
         rows = connection.read_parquet(paths, hive_partitioning=False)
-        if moment is not None:
-            told = duckdb.ConstantExpression(from_microseconds(moment)).alias("moment")
-            rows = rows.select(told, duckdb.StarExpression())
-        found.append(rows)
-    rows = functools.reduce(lambda one, other: one.union(other), found)
     _within(rows, spans).create_view(view)
 
 

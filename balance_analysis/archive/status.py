@@ -105,8 +105,8 @@ class ArchiveStatus(Record):
         content = asdict(self)
         about, size = content.pop("about"), content.pop("size")
         age = None if self.age is None else self.age.total_seconds()
-        told = {"query": about["filters"], "partition": about["partition"]}
-        return {**content, **told, "bytes": size, "age_seconds": age}
+        bound = {"query": about["filters"], "partition": about["partition"]}
+        return {**content, **bound, "bytes": size, "age_seconds": age}
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         yield "archive", self.uri
@@ -127,9 +127,9 @@ class ArchiveStatus(Record):
         if self.writing is not None:
             yield "writing", self.writing
         if self.is_interrupted:
-            yield "interrupted", "the last run was cut off; the next one recovers"
+            yield "interrupted", "the last run was cut off; the next one cleans up after it"
         if self.lost:
-            yield "damaged", f"{list_text(self.lost)}: gone, or cut"
+            yield "damaged", f"{list_text(self.lost)}: missing or truncated"
 
 
 def read_status(
@@ -219,10 +219,10 @@ class Problem:
     Attributes
     ----------
     kind
-        "rows" (a file of balance changes), "coverage", "checkpoint", "limits", "assets",
-        "difference" (from what a node says), "interrupted" (a run that was cut off, or is under
-        way), "leftover" (of an interrupted write), "stranger" (a file that is no part of an
-        archive).
+        "rows" (a file of balance changes), "coverage", "checkpoint", "limits", "assets", "blocks",
+        "difference" (from what a node or segments say), "ledger" (a change that segments' ledger
+        has otherwise), "interrupted" (a run that was cut off, or is under way), "leftover" (of an
+        interrupted write), "stranger" (a file that is no part of an archive).
     what
         What is wrong, in words.
     where

@@ -180,7 +180,7 @@ def _serve(
 ) -> None:
     """Serve an archive, or the sample data, until a signal; `tell` gets its name and address."""
     if (archive is None) != demo:
-        raise ValueError("name an archive, or --demo, and not both")
+        raise ValueError("give an archive or --demo, not both")
     options.check_is("archive", archive or "")
     from balance_analysis.demo import sample_archive
     from balance_analysis.service.app import create_app

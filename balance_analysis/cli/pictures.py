@@ -94,7 +94,9 @@ def _check_kind(kind: PictureKind, freq: str | None, selection: Selection) -> No
             f"not by {freq}"
         )
     if kind in _OF_ARCHIVES and selection.filters.allowed():
-        raise ValueError(f"--kind {kind} is of all accounts; leave out what selects some")
+        raise ValueError(
+            f"--kind {kind} covers all accounts; leave out the options that select some"
+        )
     if kind in _OF_ARCHIVES and not selection.is_archive:
         raise ArchiveError(f"{selection.name} is a file; only an archive has {kind} over time")
 

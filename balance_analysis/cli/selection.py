@@ -214,7 +214,7 @@ class Selection(options.AccountOptions):
             rest = f"; it has {list_text([*shown], _NAMED) or 'none'}"
             if value in ids:
                 rest = " in this interval with the other filters"
-            absent.append(f"no row of {self.name} is of {word} {value}{rest}")
+            absent.append(f"no row of {self.name} has the {word} {value}{rest}")
         return "; ".join(absent)
 
     def _accounts(self, *, before: dt.datetime | None = None) -> pd.DataFrame:

@@ -102,7 +102,9 @@ class ExportCommand(Command):
 
     def _check_known(self, where: str, name: str) -> None:
         if name not in self.settings:
-            raise ValueError(f"{where} is no setting; there are {', '.join(self.settings)}")
+            raise ValueError(
+                f"{where} is not a setting; the settings are {', '.join(self.settings)}"
+            )
 
     def _as_variable(self, where: str, name: str, value: Any) -> str | list[str]:  # noqa: ANN401 - of TOML
         """Return a value of TOML as click takes it: as text, or several of that."""

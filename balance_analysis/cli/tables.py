@@ -337,7 +337,9 @@ def _ask(archive: ba.Archive, query: str, most: int | None) -> pa.Table:
     try:
         statements = connection.extract_statements(query)
         if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
-            raise ValueError("an archive is only asked: give one SELECT")
+            raise ValueError(
+                "only a single SELECT is allowed: an archive is queried, never changed"
+            )
         relation = connection.sql(query)
         found: pa.Table = (relation if most is None else relation.limit(most)).to_arrow_table()
     except duckdb.Error as error:

@@ -12,7 +12,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable
 from decimal import Decimal
 from typing import Any, BinaryIO, Final
 
@@ -202,11 +202,16 @@ def _write_json(rows: pa.Table, file: BinaryIO) -> None:
 
 
 def _to_json(value: Any) -> object:  # noqa: ANN401 - a cell of any column
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
     if isinstance(value, dt.date):
         return value.isoformat()
-    return str(value) if isinstance(value, Decimal) else value
+    return str(value) if isinstance(value, Decimal) else _finite(value)
+
+
+def _finite(value: object) -> object:
+    """Return a value; of floats that are no numbers NaN as nothing, and infinity as text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
 
 
 def _write_excel(rows: pa.Table, file: BinaryIO) -> None:
@@ -219,44 +224,34 @@ def _write_excel(rows: pa.Table, file: BinaryIO) -> None:
     xlsxwriter = importlib.import_module("xlsxwriter")
     content = io.BytesIO()  # as a zip can't be ended in order when its disk has failed
     with xlsxwriter.Workbook(content, {"in_memory": True}) as book:
-        _fill_book(book, columns)
+        # The same rows give the same bytes.
+        book.set_properties({"created": dt.datetime(1980, 1, 1)})  # noqa: DTZ001 - as Excel has it
+        sheet, plain = book.add_worksheet(), book.add_format()
+        whole = book.add_format({"num_format": "0"})
+        moment = book.add_format({"num_format": "yyyy-mm-dd hh:mm:ss"})
+        sheet.freeze_panes(1, 0)
+        write = {
+            **dict.fromkeys([dt.date, dt.datetime], sheet.write_datetime),
+            **dict.fromkeys([int, float], sheet.write_number),
+            bool: sheet.write_boolean,
+            str: sheet.write_string,
+            type(None): sheet.write_blank,
+        }
+        for place, (name, column) in enumerate(columns):
+            is_moment = pa.types.is_temporal(column.type)
+            form = moment if is_moment else whole if pa.types.is_integer(column.type) else None
+            sheet.set_column(place, place, _EXCEL_WIDTH)
+            for row, value in enumerate(map(_to_cell, [name, *column.to_pylist()])):
+                # An empty cell has a format, or a row of these would not be there.
+                write[type(value)](row, place, value, plain if value is None else form)
     file.write(content.getbuffer())
 
 
-def _fill_book(book: Any, columns: Sequence[tuple[str, pa.ChunkedArray]]) -> None:  # noqa: ANN401
-    # The same rows give the same bytes.
-    book.set_properties({"created": dt.datetime(1980, 1, 1)})  # noqa: DTZ001 - as Excel has it
-    whole = book.add_format({"num_format": "0"})
-    moment = book.add_format({"num_format": "yyyy-mm-dd hh:mm:ss"})
-    sheet = book.add_worksheet()
-    sheet.freeze_panes(1, 0)
-    sheet.set_column(0, max(len(columns) - 1, 0), _EXCEL_WIDTH)
-    for row, cells in enumerate(_cells(columns)):
-        for place, value in enumerate(cells):
-            if isinstance(value, bool):
-                sheet.write_boolean(row, place, value)
-            elif isinstance(value, int):
-                sheet.write_number(row, place, value, whole)
-            elif isinstance(value, float) and math.isfinite(value):
-                sheet.write_number(row, place, value)
-            elif isinstance(value, dt.date):
-                sheet.write_datetime(row, place, value, moment)
-            elif value is not None and value == value:  # noqa: PLR0124 - NaN differs
-                sheet.write_string(row, place, _fitting(str(value)))
-            else:
-                sheet.write_blank(row, place, None, whole)
-
-
-def _cells(columns: Sequence[tuple[str, pa.ChunkedArray]]) -> Iterator[Sequence[object]]:
-    """Yield the header, then each row."""
-    names = [name for name, _ in columns]
-    yield names
-    table = pa.table([column for _, column in columns], names=names)
-    for batch in table.to_batches(max_chunksize=10_000):
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-
-
-def _fitting(text: str) -> str:
+def _to_cell(value: object) -> object:
+    """Return a value as a cell holds it."""
+    if value is None or isinstance(value, bool | int | float | dt.date):
+        return _finite(value)
+    text = str(value)
     if len(text) > _EXCEL_TEXT:
         raise ValueError(
             f"a cell of Excel has at most {_EXCEL_TEXT:,} characters, not {len(text):,}: "

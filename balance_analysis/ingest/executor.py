@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.commit import merge, read_noted, within
+from balance_analysis.archive.commit import merge_rows, read_noted, within
 from balance_analysis.archive.coverage import FileEntry
 from balance_analysis.archive.datafile import NO_ROWS, encode_rows
 from balance_analysis.archive.manifest import check_seen
@@ -234,12 +234,10 @@ def make_period(known: pa.Table, steps: Sequence[Step], start: int, end: int) ->
     new = within(new, start, end)
     if not new.num_rows and not within(known, start, end).num_rows:
         return LoadedPeriod(start, end, steps=bare)
-    merged = merge(known, new, start, end)
-    content, note = encode_rows(merged.rows)
-    added = merged.rows.num_rows - known.num_rows
-    return LoadedPeriod(
-        start, end, note, content, added, merged.changed, merged.absent, _last_block(new), bare
-    )
+    rows, changed, absent = merge_rows(known, new, start, end)
+    content, note = encode_rows(rows)
+    added = rows.num_rows - known.num_rows
+    return LoadedPeriod(start, end, note, content, added, changed, absent, _last_block(new), bare)
 
 
 def _last_block(rows: pa.Table) -> pa.Table:

@@ -150,12 +150,10 @@ class PartialLoad:
             error.add_note("What has come is kept: error.resume() loads what is missing.")
             raise
         from balance_analysis.merge import merge  # noqa: PLC0415 - pandas is heavy
-        from balance_analysis.row_counts import note_rows  # noqa: PLC0415 - likewise
 
         self._sort(at_least=0)
         table = merge(self.parts)
-        table.attrs[ATTRS_KEY] = note_assets(self.load.describe(), self.assets)
-        note_rows(table)
+        table.attrs[ATTRS_KEY] |= note_assets(self.load.describe(), self.assets)
         return table
 
     def _sort(self, *, at_least: int) -> None:

@@ -33,6 +33,7 @@ from balance_analysis.archive.layout import Partition
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import read_about
 from balance_analysis.archive.runs import Run, RunReport, iter_reports, reported
+from balance_analysis.archive.scan import File
 from balance_analysis.archive.snapshot import read_snapshot
 from balance_analysis.archive.status import VerifyReport
 from balance_analysis.archive.store import Store, Stored, to_store
@@ -42,8 +43,7 @@ from balance_analysis.ingest.continuity import Continuity, ask_latest_block, loa
 from balance_analysis.ingest.executor import LoadedPeriod, make_period
 from balance_analysis.ingest.fill import SpanWriter
 from balance_analysis.load.request import LoadRequest, make_request
-from balance_analysis.maintenance.verify import verify_store
-from balance_analysis.maintenance.verify_file import FileToCheck, check_file
+from balance_analysis.maintenance.verify import check_file, verify_store
 from balance_analysis.node.client import Client, check_client
 from balance_analysis.node.walk import Step
 from balance_analysis.rows import BadRow
@@ -323,7 +323,7 @@ def _sound_files(store: Store, partition: Partition) -> Iterator[tuple[str, File
         bounds, note = layout.period_bounds(period, partition), _note(store.read(name) or b"")
         wrong = "can't be read"
         if note is not None:
-            wrong = check_file(FileToCheck(store, name, note, bounds, [bounds])).wrong
+            wrong = check_file(store, File(name, (note,), *bounds, (bounds,))).wrong
             if not wrong:
                 yield period, note
                 continue

@@ -11,49 +11,62 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from balance_analysis import defaults
-from balance_analysis.archive import layout, manifest
-from balance_analysis.archive.accounts import combine_accounts
-from balance_analysis.archive.coverage import Coverage, contradictions
-from balance_analysis.archive.datafile import decode_rows
-from balance_analysis.archive.lock import writer_of
-from balance_analysis.archive.manifest import ArchiveSpec
-from balance_analysis.archive.network import (
-    blocks_files,
-    read_archive_assets,
-    read_blocks_file,
-    read_limits,
+from balance_analysis.archive import layout, manifest, network
+from balance_analysis.archive.accounts import (
+    ACCOUNTS,
+    FILE_ORDER,
+    combine_accounts,
+    find_accounts,
+    numbers_of,
 )
+from balance_analysis.archive.coverage import Coverage, FileEntry, contradictions
+from balance_analysis.archive.datafile import OtherFileError, decode_rows
+from balance_analysis.archive.lock import writer_of
+from balance_analysis.archive.scan import File
 from balance_analysis.archive.snapshot import read_snapshot, with_snapshot
 from balance_analysis.archive.status import Kind, Problem, VerifyReport
 from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.load.request import Report, reporting
-from balance_analysis.maintenance.verify_file import (
-    CheckedFile,
-    FileToCheck,
-    check_file,
-    read_written,
-    unreadable,
-)
-from balance_analysis.maintenance.verify_node import verify_against
-from balance_analysis.maintenance.verify_segments import verify_segments
+from balance_analysis.maintenance.comparison import compare_with_node, compare_with_segments
 from balance_analysis.node.client import Client
 from balance_analysis.rows import canonical
 from balance_analysis.schema import COLUMNS
 from balance_analysis.spans import Span, clipped, joined
-from balance_analysis.text import moment_text, without_credentials
+from balance_analysis.text import moment_text, range_text, without_credentials
 
 _WAITING: Final = 1 << 20
 """How many rows wait to be reduced to each account's last one."""
 
-Look = Callable[
-    [Callable[["FileToCheck"], "CheckedFile"], Iterable["FileToCheck"]], Iterator["CheckedFile"]
-]
+NOBODY: Final = ACCOUNTS.empty_table()
+
+Look = Callable[[Callable[[File], "CheckedFile"], Iterable[File]], Iterator["CheckedFile"]]
 """What looks at files: `map`, or what does the same elsewhere, some files ahead."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFile:
+    """What was found out about a file of rows.
+
+    Attributes
+    ----------
+    wrong
+        What is wrong with it; nothing where it is as it should be.
+    rows
+        How many it has.
+    accounts
+        Those that it has rows of, if nothing is wrong.
+    """
+
+    wrong: str
+    rows: int
+    accounts: pa.Table
 
 
 def verify(
@@ -71,9 +84,9 @@ def verify(
     if any(problem.kind == "coverage" for problem in report.problems):
         return report
     if against is not None:
-        report = verify_against(report, store, against, sample=sample, seed=seed)
+        report = compare_with_node(report, store, against, sample=sample, seed=seed)
     if segments is not None:
-        report = verify_segments(report, store, segments, progress=progress)
+        report = compare_with_segments(report, store, segments, progress=progress)
     return report
 
 
@@ -135,7 +148,7 @@ class _Verification:
     """
 
     store: Store
-    about: ArchiveSpec
+    about: manifest.ArchiveSpec
     state: Coverage
     is_writer: bool
     problems: list[Problem] = field(default_factory=list)
@@ -153,14 +166,13 @@ class _Verification:
             return
         files = [self._file(period, self.state) for period in self.state.files]
         due = sorted(self.state.checkpoints)
-        done, total = 0, max(sum(file.note.size for file in files), 1)
-        for period, file, checked in zip(
-            self.state.files, files, look(check_file, files), strict=True
-        ):
-            while due and due[0] <= file.period[0]:
+        done, total = 0, max(sum(file.notes[0].size for file in files), 1)
+        looked = look(partial(check_file, self.store), files)
+        for period, file, checked in zip(self.state.files, files, looked, strict=True):
+            while due and due[0] <= file.begin:
                 self._check_checkpoint(due.pop(0))
             self._take(period, file, self._looked_again(period, file, checked))
-            done += file.note.size
+            done += file.notes[0].size
             show(done / total, self.rows)
         for moment in due:
             self._check_checkpoint(moment)
@@ -185,24 +197,20 @@ class _Verification:
         if not self._is_being_written():
             what = f"a run was cut off, or is under way: it replaces {name}"
             self._add("interrupted", what, layout.COVERAGE, f"{self._command()} recovers it")
-        if not read_written(self.store, name, pending.file)[1]:
+        if not _read_noted(self.store, name, pending.file)[1]:
             self.state = self.state.settle()
 
-    def _file(self, period: str, state: Coverage) -> FileToCheck:
-        partition = self.about.partition
-        name, bounds = (
-            layout.changes_file(period, partition),
-            layout.period_bounds(period, partition),
-        )
-        covered = self._covered(period, state)
-        return FileToCheck(self.store, name, state.files[period], bounds, covered)
+    def _file(self, period: str, state: Coverage) -> File:
+        name = layout.changes_file(period, self.about.partition)
+        bounds = layout.period_bounds(period, self.about.partition)
+        return File(name, (state.files[period],), *bounds, tuple(self._covered(period, state)))
 
-    def _covered(self, period: str, state: Coverage | None = None) -> list[Span]:
+    def _covered(self, period: str, state: Coverage) -> list[Span]:
         """Return what of a period is covered."""
         bounds = layout.period_bounds(period, self.about.partition)
-        return joined(clipped((x.span for x in (state or self.state).intervals), *bounds))
+        return joined(clipped((each.span for each in state.intervals), *bounds))
 
-    def _looked_again(self, period: str, file: FileToCheck, found: CheckedFile) -> CheckedFile:
+    def _looked_again(self, period: str, file: File, found: CheckedFile) -> CheckedFile:
         """Look at a file that seems wrong by what the coverage says now, until that stays so."""
         tried = [file]
         while found.wrong:
@@ -212,10 +220,10 @@ class _Verification:
             if other is None:
                 break
             tried.append(other)
-            found = check_file(other)
+            found = check_file(self.store, other)
         return found
 
-    def _take(self, period: str, file: FileToCheck, checked: CheckedFile) -> None:
+    def _take(self, period: str, file: File, checked: CheckedFile) -> None:
         self.files += 1
         self.rows += checked.rows
         if not checked.wrong:
@@ -227,13 +235,13 @@ class _Verification:
         if file.spans:
             self._add("rows", checked.wrong, file.name, self._command("--repair"), period)
         else:
-            covers = self._command("--since", moment_text(file.period[0]), "--fill-gaps")
-            mend = f"put back a copy of it, or let its time be covered: {covers}"
+            covers = self._command("--since", moment_text(file.begin), "--fill-gaps")
+            mend = f"put back a copy of it, or cover its time with `{covers}`"
             self._add("rows", checked.wrong, file.name, mend)
 
     def _check_checkpoint(self, moment: int) -> None:
         name, note = self.about.checkpoint_file(moment), self.state.checkpoints[moment]
-        content, wrong = read_written(self.store, name, note)
+        content, wrong = _read_noted(self.store, name, note)
         if not wrong and not self.is_broken:
             wrong = self._compare_checkpoint(content, moment)
             self.checkpoints += 1
@@ -247,24 +255,28 @@ class _Verification:
         try:
             rows = decode_rows(content)
         except (pa.ArrowException, OSError) as error:
-            return unreadable(error)
+            return _unreadable(error)
         is_right = canonical(rows).equals(expected)
-        return "" if is_right else f"is not what the rows before {moment_text(moment)} make"
+        return "" if is_right else f"is not what the rows before {moment_text(moment)} add up to"
 
     def _check_others(self) -> None:
         """Read the files that have no rows."""
-        store, limits = self.store, partial(with_snapshot, self.store, read_limits)
+        store = self.store
         made = f"put back a copy, or {self._command('--repair')} makes it from the runs' reports"
-        written = f"{self._command(' --assets FILE')} writes it anew"
+        written = f"{self._command('--assets', 'FILE')} writes it anew"
         again = f"remove it, and `balance-analysis import {store.uri} SEGMENT...` again"
-        self._try_reading("limits", self.about.limits, limits, made)
-        self._try_reading("assets", layout.ASSETS, partial(read_archive_assets, store), written)
-        for name in blocks_files(store):
-            self._try_reading("blocks", name, partial(read_blocks_file, store, name), again)
+        self._try_reading(
+            "limits", self.about.limits, lambda _: with_snapshot(store, network.read_limits), made
+        )
+        self._try_reading(
+            "assets", layout.ASSETS, lambda _: network.read_archive_assets(store), written
+        )
+        for name in network.blocks_files(store):
+            self._try_reading("blocks", name, partial(network.read_blocks_file, store), again)
 
-    def _try_reading(self, kind: Kind, name: str, read: Callable[[], object], mend: str) -> None:
+    def _try_reading(self, kind: Kind, name: str, read: Callable[[str], object], mend: str) -> None:
         try:
-            read()
+            read(name)
         except ArchiveError as error:
             self._add(kind, str(error), name, mend)
 
@@ -301,13 +313,73 @@ class _Verification:
             what = "was left by an interrupted write, or is being written"
             self._add("leftover", what, name, f"{self._command()} removes it")
         elif name.startswith(self.about.checkpoints):
-            what = "is not named by the coverage: an interrupted run left it"
+            what = "is not in the coverage: an interrupted run left it"
             self._add("leftover", what, name, f"{self._command()} writes it anew; else remove it")
-        elif period is not None and self._covered(period):
-            what = "is not named by the coverage, which has its time as complete"
+        elif period is not None and self._covered(period, self.state):
+            what = "is not in the coverage, which says that its time is complete"
             self._add("rows", what, name, self._command("--repair"), period)
         elif name.startswith(layout.CHANGES):
-            what = "is not named by the coverage, but readers of the folder take its rows"
+            what = "is not in the coverage, but engines that read the folder take its rows"
             self._add("stranger", what, name, "move it out of the archive")
         else:
             self._add("stranger", "is no part of an archive", name, "move it elsewhere")
+
+
+def check_file(store: Store, file: File) -> CheckedFile:
+    """Read a file of rows, and return how it, or what it holds, is not what its note says.
+
+    Raises
+    ------
+    ArchiveError
+        If the archive is not there: a worker may not reach its folder.
+    """
+    content, wrong = _read_noted(store, file.name, file.notes[0])
+    if wrong:
+        manifest.check_seen(store, layout.ABOUT)
+        return CheckedFile(wrong, 0, NOBODY)
+    try:
+        rows = canonical(decode_rows(content), sort=False)
+    except (pa.ArrowException, OSError) as error:
+        return CheckedFile(_unreadable(error), 0, NOBODY)
+    accounts = numbers_of(rows)
+    wrong = "; ".join(_findings(file, accounts, rows["timestamp"].cast(pa.int64()).to_numpy()))
+    return CheckedFile(wrong, rows.num_rows, NOBODY if wrong else find_accounts(rows))
+
+
+def _read_noted(store: Store, name: str, note: FileEntry) -> tuple[bytes, str]:
+    """Return a file's content, and how it is not what was written; nothing where it is."""
+    try:
+        content = store.read(name)
+    except (OSError, ArchiveError) as error:
+        return b"", f"can't be read: {error}"
+    return content or b"", note.mismatch(content)
+
+
+def _unreadable(error: Exception) -> str:
+    """Return how a file is wrong that can't be read, or has other columns than a table."""
+    return str(error) if isinstance(error, OtherFileError) else f"can't be read: {error}"
+
+
+def _findings(file: File, accounts: NDArray[np.int64], times: NDArray[np.int64]) -> Iterator[str]:
+    note = file.notes[0]
+    steps = np.sign(np.diff(accounts))
+    if np.any((steps < 0) | ((steps == 0) & (np.diff(times) < 0))):
+        yield f"its rows are not in the order {', '.join(FILE_ORDER)}"
+    order = np.lexsort([times, accounts])
+    is_same = (np.diff(accounts[order]) == 0) & (np.diff(times[order]) == 0)
+    edges = np.array(file.spans, np.int64).ravel()
+    for count, what in (
+        (np.sum(is_same), "repeat the account and timestamp of another"),
+        (np.sum((times < file.begin) | (times >= file.stop)), "are not of its period"),
+        (
+            np.sum(np.searchsorted(edges, times, side="right") % 2 == 0),
+            "are outside of what is covered",
+        ),
+    ):
+        if count:
+            yield f"{count} of its rows {what}"
+    if len(times) != note.rows or not note.rows:
+        yield f"has {len(times)} rows, not {note.rows}"
+    elif (times.min(), times.max()) != (note.first, note.last):
+        found = range_text(int(times.min()), int(times.max()))
+        yield f"has rows from {found}, not from {range_text(note.first, note.last)}"

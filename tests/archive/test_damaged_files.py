@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 import balance_analysis as ba
 from balance_analysis.archive.coverage import Coverage, LimitsNote
 from balance_analysis.archive.manifest import ArchiveSpec
-from balance_analysis.archive.network import encode_limits, read_limits, to_timeline, with_limits
+from balance_analysis.archive.network import limits_row, read_limits, to_timeline
 from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.cli import app
+from balance_analysis.files.parquet import encode_parquet
 from balance_analysis.filters import Filters
 from balance_analysis.frame import to_arrow
 from tests.analysis.tables import table_of
@@ -103,7 +104,7 @@ def test_a_damaged_snapshot_is_read_or_told(tmp_path, content):
 @every_file
 @given(data=st.data())
 def test_the_damaged_limits_of_an_archive_are_read_or_told(tmp_path, data):
-    whole, _ = encode_limits(with_limits(to_timeline([]), LIMITS))
+    whole = encode_parquet(to_timeline([limits_row(LIMITS)]))
     about = ArchiveSpec(Filters(), "day")
     (tmp_path / about.limits).write_bytes(data.draw(damaged(whole)))
     without_digest = Coverage(limits=LimitsNote(1))

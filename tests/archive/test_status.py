@@ -176,7 +176,7 @@ def test_files_that_are_gone_or_cut_are_told(tmp_path):
     cut.write_bytes(cut.read_bytes()[1:])
     found = status(tmp_path / "x", count_accounts=False)
     assert found.lost == tuple(p.relative_to(tmp_path / "x").as_posix() for p in (gone, cut))
-    assert "gone, or cut" in str(found)
+    assert "missing or truncated" in str(found)
 
 
 def test_it_tells_how_much_there_is_and_its_text_is_aligned_and_in_utc(node, folder):

@@ -149,9 +149,9 @@ def test_sql_writes_every_row_and_digit(archive, tmp_path, ending):
     [
         ("select no from changes", 'Referenced column "no" not found'),
         ("selec 1", 'syntax error at or near "selec"'),
-        ("select 1; select 2", "give one SELECT"),
-        ("copy (select 1) to 'x.csv'", "give one SELECT"),
-        ("", "give one SELECT"),
+        ("select 1; select 2", "only a single SELECT"),
+        ("copy (select 1) to 'x.csv'", "only a single SELECT"),
+        ("", "only a single SELECT"),
         ("from '/etc/passwd'", "/etc/passwd"),
         ("select 1 as a, 2 as a", "two columns are called a"),
     ],

@@ -208,7 +208,7 @@ def test_filters_that_leave_nothing_do_not_replace_a_picture(kind, option, tmp_p
     (tmp_path / "x.png").write_text("old")
     arguments = ("plot", SAMPLE, "--kind", kind, "-o", tmp_path / "x.png", *option)
     said = fails(*arguments, code=2, folder=tmp_path)
-    assert f"no row of {SAMPLE} is of" in said
+    assert f"no row of {SAMPLE} has the" in said
     assert option[1] in said
 
 
@@ -279,7 +279,7 @@ def test_a_report_of_an_archive_tells_its_gap(archive, tmp_path):
     ("arguments", "says"),
     [
         (["-o", "{}/x.png"], "name a .html"),
-        (["-o", "{}/x.html", "--party", "ab" * 32], "is of party"),
+        (["-o", "{}/x.html", "--party", "ab" * 32], "has the party"),
         (["-o", "{}/x.html", "--assets", "none.toml"], "none.toml"),
         (["-o", "{}/x.html", "--since", "2023-05-01", "--until", "2023-04-01"], "before"),
     ],

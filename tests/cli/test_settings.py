@@ -53,9 +53,9 @@ def test_the_environment_wins_over_the_file_and_that_over_the_default(file):
 @pytest.mark.parametrize(
     ("option", "variable", "says"),
     [
-        ("--lag=5", "3m", "option --lag: '5' is no duration"),
+        ("--lag=5", "3m", "option --lag: '5' is not a duration"),
         ("--lag=1m", "3m", "127.0.0.1:1"),
-        ("--workers=1", "soon", "environment BALANCE_ANALYSIS_LAG: 'soon' is no duration"),
+        ("--workers=1", "soon", "environment BALANCE_ANALYSIS_LAG: 'soon' is not a duration"),
     ],
 )
 def test_an_option_wins_over_the_environment_and_what_is_wrong_tells_where(option, variable, says):
@@ -84,9 +84,9 @@ def test_home_may_be_written_short_in_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("[export.x]\nlagg = '1m'", "lagg is no setting; there are "),
-        ("[export.x]\nfill-gap = true", "fill_gap is no setting; there are"),
-        ("[export.x]\nlag = 5", "[export.x] lag: '5' is no duration"),
+        ("[export.x]\nlagg = '1m'", "lagg is not a setting; the settings are "),
+        ("[export.x]\nfill-gap = true", "fill_gap is not a setting; the settings are"),
+        ("[export.x]\nlag = 5", "[export.x] lag: '5' is not a duration"),
         ("[export.x]\nworkers = 0", "[export.x] workers"),
         ("[export.x]\nworkers = true", "[export.x] workers"),
         ("[export.x]\nmax_requests_per_second = 0", "[export.x] max_requests_per_second"),
@@ -111,9 +111,9 @@ def test_a_file_that_says_what_nobody_reads_is_refused(content, says, tmp_path):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("BALANCE_ANALYSIS_OVERLP", "BALANCE_ANALYSIS_OVERLP is no setting; there are"),
-        ("BALANCE_ANALYSIS_DRY_RUN", "BALANCE_ANALYSIS_DRY_RUN is no setting; there are"),
-        ("BALANCE_ANALYSIS_LAG", "BALANCE_ANALYSIS_LAG: 'soon' is no duration"),
+        ("BALANCE_ANALYSIS_OVERLP", "BALANCE_ANALYSIS_OVERLP is not a setting; the settings are"),
+        ("BALANCE_ANALYSIS_DRY_RUN", "BALANCE_ANALYSIS_DRY_RUN is not a setting; the settings are"),
+        ("BALANCE_ANALYSIS_LAG", "BALANCE_ANALYSIS_LAG: 'soon' is not a duration"),
     ],
 )
 def test_a_variable_that_nobody_reads_is_refused(name, says):
@@ -154,7 +154,7 @@ def test_a_setting_of_the_file_that_is_wrong_is_a_json_line_where_the_file_asks_
     (tmp_path / "x.toml").write_text("[export.x]\nlag = 'soon'\nlog_format = 'json'")
     line = json.loads(run("export", "--config", tmp_path / "x.toml", code=2).stderr)
     assert (line["level"], line["exit_code"]) == ("error", 2)
-    assert "[export.x] lag: 'soon' is no duration" in line["message"]
+    assert "[export.x] lag: 'soon' is not a duration" in line["message"]
 
 
 def test_config_show_tells_each_value_and_where_it_comes_from(file):

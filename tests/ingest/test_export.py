@@ -788,7 +788,7 @@ def test_an_archive_of_a_newer_version_is_left_alone(node, archive, name, key):
     content = json.loads((archive / name).read_bytes())
     (archive / name).write_text(json.dumps({**content, key: 3}))
     for use in (lambda: run_export(node, archive, end=END), lambda: read_all(archive)):
-        with unchanged(archive), pytest.raises(ArchiveError, match="newer than this package knows"):
+        with unchanged(archive), pytest.raises(ArchiveError, match="newer than this package reads"):
             use()
 
 

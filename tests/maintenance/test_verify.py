@@ -84,7 +84,7 @@ CHECKPOINTS = [
     (delete_checkpoint, "is missing"),
     (
         change_a_balance_of_the_checkpoint,
-        "is not what the rows before 2023-05-01T00:00Z make",
+        "is not what the rows before 2023-05-01T00:00Z add up to",
     ),
     (drop_an_account_from_the_checkpoint, "is not what the rows before"),
     (make_balances_of_the_checkpoint_floats, "column balance is double"),
@@ -180,7 +180,7 @@ def test_rows_of_time_that_is_not_covered_are_told_with_the_way_to_cover_it(node
     (problem,) = (p for p in verify(folder).problems if p.kind == "rows")
     assert problem.where == name_of(SECOND)
     assert "are outside of what is covered" in problem.what
-    assert problem.mend.endswith("--fill-gaps")
+    assert problem.mend.endswith("--fill-gaps`")
     assert not mend(node, folder).left.is_whole
     run_export(node, folder, fill_gaps=True)
     assert verify(folder).is_whole
@@ -197,7 +197,7 @@ def test_a_coverage_that_cannot_be_read_is_named(folder, content):
 def test_a_file_of_no_period_is_named_and_left_out(node, folder):
     edit_coverage(folder, lambda c: c["files"].update({"2023-05": c["files"][SECOND]}))
     problem, *_ = verify(folder).problems
-    assert "names a period '2023-05', which is none" in problem.what
+    assert "names '2023-05' as a period, which it is not" in problem.what
     assert mend(node, folder).left.is_whole
 
 
@@ -206,7 +206,7 @@ def test_a_lost_description_is_named_with_the_way_back(node, undisturbed, folder
     about = folder / "_archive.json"
     harm(about)
     for use in (lambda: verify(folder), lambda: run_export(node, folder, start=START)):
-        with pytest.raises(ba.ArchiveDamagedError, match="into an empty folder makes one that is"):
+        with pytest.raises(ba.ArchiveDamagedError, match="into an empty folder writes the same"):
             use()
     about.write_bytes((undisturbed / "_archive.json").read_bytes())
     assert verify(folder).is_whole

@@ -106,7 +106,7 @@ def test_what_is_no_archive_is_told(tmp_path):
         (("x", "--rate-limit", "fast"), "--rate-limit"),
         (("x", "--timeout", "0s"), "--timeout"),
         (("--demo", "--allow-origin", "example.org"), "'example.org' is not an origin: give one"),
-        (("x", "--timeout", "soon"), "no duration"),
+        (("x", "--timeout", "soon"), "not a duration"),
         (("--demo", "--host", "no-such-host.invalid"), "no-such-host.invalid"),
     ],
 )
