@@ -4,9 +4,9 @@ from .analysis.checks import check_table, to_table
 from .analysis.concentration import concentration, share, top_movers
 from .analysis.conservation import ConservationReport, check_conservation, reconcile
 from .analysis.cuts import cut_between
-from .analysis.flows import active_accounts, deltas, flows
+from .analysis.flows import deltas, flows
 from .analysis.statistics import drawdown, ohlc, time_weighted_average
-from .analysis.summary import summarize_accounts
+from .analysis.summary import active_accounts, summarize_accounts
 from .analysis.totals import totals
 from .analysis.units import to_integers, to_units
 from .archive.runs import Run

@@ -1,22 +1,31 @@
-"""Known intervals: the stretches of time in which a table has every change of its accounts.
+"""What a table knows: the stretches of time of which it has every change, and how many rows.
 
 Rows alone don't say what they leave out. A load notes what each node that answered could know,
 files and archives keep it, `attrs` carry it through selections of rows, and whatever computes or
 draws goes by it: in a stretch that is not known, a balance may have changed without a row.
+
+pandas carries attrs through every selection, also through one that takes rows out of accounts, of
+which what attrs tell is untrue from then on. So whatever makes a table notes how many rows each
+account has, and whatever opens one compares. The note is one text, which pandas copies for nothing.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from balance_analysis.schema import ATTRS_KEY, Instant, to_microseconds
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, Instant, to_microseconds
 from balance_analysis.spans import Span, between, joined
-from balance_analysis.text import iso_text
+from balance_analysis.text import count_text, iso_text
 
 if TYPE_CHECKING:
     import pandas as pd
-
 
 KNOWN_KEY: Final = "known"
 """Where `attrs[ATTRS_KEY]` has the known intervals: [start, end) as ISO 8601 in UTC, ascending."""
@@ -24,7 +33,21 @@ KNOWN_KEY: Final = "known"
 NOTHING_BEFORE_KEY: Final = "nothing_before"
 """Where it says that no account held anything before the table's first known interval."""
 
-Known = tuple["Span", ...]
+ROWS_KEY: Final = "account_rows"
+"""Where `attrs[ATTRS_KEY]` has them, packed: base64 of a word of 64 bits for each account."""
+
+_COUNT: Final = np.uint64(24)
+"""Bits of a word that count rows; above them stands a digest of the account's ids."""
+
+_MASK: Final = np.uint64((1 << 24) - 1)
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+"""The golden ratio of 64 bits, as in Fibonacci hashing."""
+
+
+_ALL: Final = slice(None)
+_Places = slice | NDArray[np.int64]
+
+Known = tuple[Span, ...]
 """Known intervals, half-open, in microseconds, ascending; none touches the next."""
 
 
@@ -73,7 +96,7 @@ def read_known(metadata: object) -> Known | None:
     return to_known(metadata[KNOWN_KEY])
 
 
-def lacking(metadata: Mapping[str, Any]) -> list[Span]:
+def gaps_of(metadata: Mapping[str, Any]) -> list[Span]:
     """Return what of its interval a load doesn't know, by what is told of it: see `Load`."""
     known = read_known(metadata)
     if known is None:
@@ -100,3 +123,131 @@ def has_nothing_before(*frames: pd.DataFrame | None) -> bool:
 def known_json(known: Iterable[Span]) -> list[list[str]]:
     """Return known intervals as attrs and Parquet metadata have them: all of it is JSON."""
     return _Shared([*map(iso_text, span)] for span in known)
+
+
+def note_rows(table: pd.DataFrame, counts: NDArray[np.int64] | None = None) -> None:
+    """Note in a table's attrs how many rows each account has, beside what these tell already.
+
+    Parameters
+    ----------
+    table
+        Rows in the table's order; those of one account and timestamp count once.
+    counts
+        How many rows each account has, in their order; by default they are counted.
+    """
+    metadata, table = table.attrs.setdefault(ATTRS_KEY, {}), table.copy(deep=False)
+    table.attrs = {}  # which pandas copies with each column that is taken
+    heads, counts = _counted(table) if counts is None else (np.cumsum(counts) - counts, counts)
+    words = _words(table, counts, heads)
+    # Of accounts whose digests are the same, nothing is told.
+    same = np.diff(words >> _COUNT, prepend=np.uint64(0), append=np.uint64(0)) == 0
+    kept = words[~(same[:-1] | same[1:])].astype("<u8")
+    metadata[ROWS_KEY] = base64.b64encode(kept.tobytes()).decode()
+
+
+def _counted(table: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where each account's rows begin, and how many they are."""
+    times = table["timestamp"].to_numpy("M8[us]")
+    codes = [table[name].array.codes for name in ACCOUNT_KEY]
+    is_head = np.ones(len(times), bool)
+    is_head[1:] = np.logical_or.reduce([code[1:] != code[:-1] for code in codes])
+    heads = np.flatnonzero(is_head)
+    is_head[1:] |= times[1:] != times[:-1]
+    return heads, np.add.reduceat(is_head, heads, dtype=np.int64) if len(heads) else heads
+
+
+def lost_rows(metadata: object, accounts: pd.DataFrame, counts: NDArray[np.int64]) -> str | None:
+    """Return how many rows were taken out of accounts, in words; `None` where none was.
+
+    Parameters
+    ----------
+    metadata
+        What the table's attrs tell.
+    accounts, counts
+        The accounts that it has, and how many rows each.
+    """
+    note = metadata.get(ROWS_KEY) if isinstance(metadata, dict) else None
+    if not isinstance(note, str):
+        return None
+    noted, total = _read(note)
+    if total == counts.sum():
+        return None
+    words = _words(accounts, counts)
+    there = noted[np.minimum(np.searchsorted(noted, words & ~_MASK), len(noted) - 1)]
+    lost = (there & _MASK).astype(np.int64) - (words & _MASK).astype(np.int64)
+    lost = lost[(there >> _COUNT == words >> _COUNT) & (lost > 0)]
+    if not len(lost):
+        return None
+    return f"{count_text(int(lost.sum()), 'row')} of {count_text(len(lost), 'account')}"
+
+
+def deselected(metadata: object, accounts: pd.DataFrame, others: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return which of other accounts had rows in a table that was selected from, and have none now.
+
+    Parameters
+    ----------
+    metadata
+        What the attrs of the table of `accounts` tell.
+    accounts, others
+        Accounts, ids as text or categories of it.
+    """
+    note = metadata.get(ROWS_KEY) if isinstance(metadata, dict) else None
+    if not isinstance(note, str):
+        return np.zeros(len(others), bool)
+    asked = _digests_of(others.astype("category"))
+    return np.isin(asked, _read(note)[0] & ~_MASK) & ~np.isin(asked, _digests_of(accounts))
+
+
+@lru_cache(maxsize=8)
+def _read(note: str) -> tuple[NDArray[np.uint64], int]:
+    """Return the words of a note, ascending, one at least, and how many rows they count."""
+    try:
+        words = np.frombuffer(base64.b64decode(note), "<u8").astype(np.uint64)
+    except ValueError:  # of a file that others wrote
+        words = np.empty(0, np.uint64)
+    return np.append(words, ~np.uint64(0)), int((words & _MASK).sum())
+
+
+def _words(
+    accounts: pd.DataFrame, counts: NDArray[np.int64], heads: _Places = _ALL
+) -> NDArray[np.uint64]:
+    """Return accounts, of the rows `heads`, with how many rows each has, ascending."""
+    words: NDArray[np.uint64] = _digests_of(accounts, heads) | (counts.astype(np.uint64) & _MASK)
+    words.sort()
+    return words
+
+
+def _digests_of(accounts: pd.DataFrame, heads: _Places = _ALL) -> NDArray[np.uint64]:
+    """Return a digest of each account, of the rows `heads`, as it stands in words."""
+    mixed: Any = np.uint64(0)
+    for name in ACCOUNT_KEY:
+        ids = accounts[name].array
+        mixed = _mix(mixed, _digests(ids.categories)[ids.codes[heads]])
+    return mixed & ~_MASK  # type: ignore[no-any-return]
+
+
+def _digests(ids: pd.Index) -> NDArray[np.uint64]:
+    """Return a digest of each text, the same in every process: its bytes, eight at a time."""
+    column = pa.chunked_array(
+        [pa.array(ids, pa.large_string())], pa.large_string()
+    ).combine_chunks()
+    _, offsets, content = column.buffers()
+    bounds = np.frombuffer(offsets, np.int64)[column.offset :][: len(column) + 1]
+    sizes = np.diff(bounds)
+    shape = len(sizes), -(-int(sizes.max(initial=1)) // 8) * 8
+    held = np.frombuffer(content or b"", np.uint8)[bounds[0] : bounds[-1]]
+    texts = np.zeros(shape, np.uint8)
+    if len(held) == texts.size:
+        texts = held.reshape(shape)
+    else:
+        texts[np.arange(shape[1]) < sizes[:, None]] = held
+    mixed = sizes.astype(np.uint64)
+    for place, words in enumerate(texts.view("<u8").T):
+        # What a text is filled up with depends on the others.
+        mixed = np.where(sizes > 8 * place, _mix(mixed, words), mixed)
+    return mixed
+
+
+def _mix(digests: NDArray[np.uint64], words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    mixed: NDArray[np.uint64] = (digests ^ (digests >> np.uint64(29)) ^ words) * _MIX
+    return mixed

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.int128 import take, to_decimals, words_of
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.frame import categories_of, empty_table, frame_from
-from balance_analysis.row_counts import note_rows
+from balance_analysis.known import note_rows
 from balance_analysis.rows import PART, account_heads, account_numbers, sorted_codes, stable_order
 from balance_analysis.schema import ACCOUNT_KEY
 

@@ -26,7 +26,15 @@ from balance_analysis.analysis.grid import (
     to_times,
 )
 from balance_analysis.analysis.history import History, open_history
-from balance_analysis.analysis.steps import ALWAYS, Steps, as_of, cut, map_blocks
+from balance_analysis.analysis.steps import (
+    ALWAYS,
+    Steps,
+    as_of,
+    cut,
+    map_blocks,
+    repeat_ids,
+    take_ids,
+)
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.known import NOTHING_BEFORE_KEY, Stated
 from balance_analysis.schema import ATTRS_KEY, Instant, from_microseconds
@@ -140,7 +148,7 @@ def held_at(
     is_known = known_at[:, order].ravel()
     result = pd.DataFrame(
         {
-            **steps.repeat_keys(len(order)),
+            **repeat_ids(steps.accounts, len(order)),
             "timestamp": to_times(np.tile(points[order], len(steps))),
             "balance": int128.to_balances(int128.take(steps.words, rows), is_known),
             "since": to_times(np.where(is_known, steps.times[rows], ALWAYS)),
@@ -165,8 +173,8 @@ def warn_outside(history: History, points: NDArray[np.int64], known_at: NDArray[
     for at in points[~known_at.any(axis=0)].tolist():
         if not any(start <= at < end for start, end in known):
             logger.warning(
-                "no balance is known at %s: the table knows %s, without the end; its last known "
-                "moment is %s",
+                "no balance is known at %s: the table has every change only in %s, without the "
+                "end; its last known moment is %s",
                 moment_text(at),
                 spans_text(known),
                 moment_text(known[-1][1] - 1),
@@ -290,7 +298,7 @@ def _change_points(steps: Steps, grid: Grid, start: Instant | None) -> NDArray[n
 def _wide(steps: Steps, points: NDArray[np.int64], zone: dt.tzinfo) -> pd.DataFrame:
     """Return a column for each account: slices of one array, which none of them copies."""
     height = len(points)
-    words = int128.make_room(len(steps) * height, 2)
+    words = np.empty((len(steps) * height, 2), np.int64)
     is_known = np.empty(len(words), bool)
 
     def fill(first: int, block: Steps) -> None:
@@ -316,8 +324,8 @@ def wide_frame(cells: ExtensionArray, index: pd.DatetimeIndex, ids: pd.DataFrame
 
 def _long(steps: Steps, points: NDArray[np.int64], zone: dt.tzinfo) -> pd.DataFrame:
     height = len(points)
-    words = int128.make_room(len(steps) * height, 2)
-    times = int128.make_room(len(steps), height)
+    words = np.empty((len(steps) * height, 2), np.int64)
+    times = np.empty((len(steps), height), np.int64)
     states = np.full(len(words), _CARRIED, np.int8)
 
     def fill(first: int, block: Steps) -> None:
@@ -334,7 +342,7 @@ def _long(steps: Steps, points: NDArray[np.int64], zone: dt.tzinfo) -> pd.DataFr
         own[~held.is_known] = _UNKNOWN
 
     map_blocks(fill, steps, points=height)
-    return _frame(steps.repeat_keys(height), words, states, to_times(times.ravel(), zone))
+    return _frame(repeat_ids(steps.accounts, height), words, states, to_times(times.ravel(), zone))
 
 
 def _changes(steps: Steps, grid: Grid, *, from_start: bool) -> pd.DataFrame:
@@ -347,7 +355,7 @@ def _changes(steps: Steps, grid: Grid, *, from_start: bool) -> pd.DataFrame:
     is_wanted = states == _OBSERVED
     if from_start:
         is_wanted[pieces.starts] = True
-    keys = steps.keys(steps.numbers[pieces.rows[is_wanted]])
+    keys = take_ids(steps.accounts, steps.numbers[pieces.rows[is_wanted]])
     times = to_times(pieces.times[is_wanted], grid.zone)
     return _frame(keys, pieces.words[is_wanted], states[is_wanted], times)
 

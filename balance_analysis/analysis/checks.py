@@ -67,6 +67,30 @@ def check_table(table: pd.DataFrame) -> None:
     _refuse(table, negative, below, "it is never negative, so look into where the rows come from")
 
 
+def check_opening(opening: pd.DataFrame) -> pd.DataFrame:
+    """Return the accounts of opening balances, as text, if they are such.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no frame, lacks a column or an id, or has an account twice.
+    """
+    if not isinstance(opening, pd.DataFrame):
+        raise TypeError(f"opening must be a pandas DataFrame, not {type(opening).__name__}")
+    missing = [name for name in (*ACCOUNT_KEY, "balance") if name not in opening]
+    if missing:
+        raise ValueError(
+            f"opening has no column {', '.join(missing)}; balance_at makes such frames"
+        )
+    keys = opening[ACCOUNT_KEY].astype("str")
+    if keys.isna().to_numpy().any():
+        raise ValueError("opening has an account with a missing id; no market is '', not missing")
+    if keys.duplicated().any():
+        twice = keys.loc[keys.duplicated()].iloc[0].to_dict()
+        raise ValueError(f"opening has more than one balance of the account {twice}")
+    return keys
+
+
 def to_table(table: pd.DataFrame) -> pd.DataFrame:
     """Return a frame of balance changes as a table: typed, sorted, each row once.
 
@@ -153,9 +177,9 @@ def merge_duplicates(table: pd.DataFrame) -> pd.DataFrame:
     return table.loc[np.append(True, ~repeated)].reset_index(drop=True)
 
 
-def microseconds(table: pd.DataFrame) -> NDArray[np.int64]:
-    """Return the timestamps of a table as microseconds since 1970-01-01 UTC."""
-    return table["timestamp"].to_numpy(dtype="M8[us]").view(np.int64)
+def microseconds(table: pd.DataFrame, name: str = "timestamp") -> NDArray[np.int64]:
+    """Return a table's column of moments as microseconds since 1970-01-01 UTC."""
+    return table[name].to_numpy(dtype="M8[us]").view(np.int64)
 
 
 def _check_columns(table: pd.DataFrame) -> None:

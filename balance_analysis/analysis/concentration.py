@@ -26,7 +26,7 @@ from balance_analysis.analysis.grid import (
 )
 from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.int128 import integers_of, take, to_balances
-from balance_analysis.analysis.steps import Steps, as_of, check_fits
+from balance_analysis.analysis.steps import Steps, as_of, check_fits, name_of, repeat_ids
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.totals import make_groups, sum_at
 from balance_analysis.analysis.units import Units, in_units
@@ -122,7 +122,7 @@ def share(
     ]
     result = pd.DataFrame(
         {
-            **steps.repeat_keys(len(points)),
+            **repeat_ids(steps.accounts, len(points)),
             "timestamp": to_times(np.tile(points, len(steps)), zone),
             "balance": to_balances(words, is_known),
             "share": np.array(shares, float),
@@ -220,7 +220,7 @@ def concentration(
 
     def name(cell: int) -> str:
         group, point = divmod(cell, len(points))
-        return f"the total of {groups.name(group)} at {moment_text(int(points[point]))}"
+        return f"the total of {name_of(groups.ids, group)} at {moment_text(int(points[point]))}"
 
     check_fits(too_large, name)
     measures = {
@@ -228,7 +228,7 @@ def concentration(
         for place, (name, dtype) in enumerate(_DTYPES.items())
     }
     times = to_times(np.tile(points, len(groups)), zone)
-    result = pd.DataFrame({**groups.repeat_columns(len(points)), "timestamp": times, **measures})
+    result = pd.DataFrame({**repeat_ids(groups.ids, len(points)), "timestamp": times, **measures})
     return in_units(result, units, history.attrs)
 
 

@@ -9,8 +9,7 @@ import pandas as pd
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.history import History, open_history
-from balance_analysis.known import NOTHING_BEFORE_KEY, note_known
-from balance_analysis.row_counts import ROWS_KEY, note_rows
+from balance_analysis.known import NOTHING_BEFORE_KEY, ROWS_KEY, note_known, note_rows
 from balance_analysis.schema import ATTRS_KEY, Instant, from_microseconds
 from balance_analysis.spans import clipped
 from balance_analysis.text import iso_text
@@ -67,7 +66,7 @@ def cut_between(
     0 2023-04-03 00:00:00+00:00        7      2
     """
     history = open_history(table, opening)
-    edges = history.over(start=start, end=end)[1].edges
+    edges = history.grid(start=start, end=end).edges
     begin, stop = (int(edges[0]), int(edges[-1])) if len(edges) else (0, 1)
     if start is None and history.known:
         begin = min(begin, history.known[0][0])

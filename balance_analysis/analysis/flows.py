@@ -1,9 +1,9 @@
-"""What changed: deltas, flows and active accounts."""
+"""What changed: the delta of each row, and what flowed in and out in each period."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
@@ -11,14 +11,33 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.balances import Layout, check_layout, wide_frame
-from balance_analysis.analysis.flow_runs import AMOUNTS, COUNTS, account_flows
-from balance_analysis.analysis.grid import Frequency, Grid, Zone, check_cells, to_times
+from balance_analysis.analysis.grid import (
+    Frequency,
+    Grid,
+    Zone,
+    check_cells,
+    count_before,
+    to_times,
+)
 from balance_analysis.analysis.history import History, are_known, open_history
-from balance_analysis.analysis.steps import Columns, Steps, check_fits, map_blocks, step_deltas
+from balance_analysis.analysis.steps import (
+    Columns,
+    Steps,
+    check_fits,
+    join,
+    map_blocks,
+    name_of,
+    step_deltas,
+    take_ids,
+)
 from balance_analysis.analysis.totals import make_groups
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.known import Stated
 from balance_analysis.schema import ACCOUNT_KEY, Instant
+
+AMOUNTS: Final = ("inflow", "outflow", "net")
+COUNTS: Final = ("changes", "unknown")
+_OF_PERIODS: Final = ("number", "period", *AMOUNTS, *COUNTS)
 
 Flow = Literal["net", "inflow", "outflow", "changes", "unknown"]
 
@@ -82,7 +101,7 @@ def deltas(
 def row_deltas(history: History) -> pd.DataFrame:
     """Return `deltas` of a table that is open."""
     steps, _ = history.over()
-    words = int128.make_room(*steps.words.shape)
+    words = np.empty_like(steps.words)
 
     def differ(first: int, block: Steps) -> None:
         begin = steps.bounds[first]
@@ -196,7 +215,7 @@ def flows(
     if value not in (*AMOUNTS, *COUNTS):
         raise ValueError(f"value must be one of {[*AMOUNTS, *COUNTS]}, not {value!r}")
     history = open_history(table, opening, known)
-    _, grid = history.over(freq, start=start, end=end, tz=tz)
+    grid = history.grid(freq, start=start, end=end, tz=tz)
     if layout == "long":
         return in_units(sum_flows(history, grid, by), units, history.attrs)
     ids = make_groups(history.accounts, by).ids
@@ -221,7 +240,9 @@ def sum_flows(
     if np.any(cells[1:] <= cells[:-1]):
         cells, places = _used_cells(cells, len(groups) * len(grid))
         group, period = np.divmod(cells, max(len(grid), 1))
-        found = _add_up(found, places, lambda cell: f"a flow of {groups.name(int(group[cell]))}")
+        found = _add_up(
+            found, places, lambda cell: f"a flow of {name_of(groups.ids, int(group[cell]))}"
+        )
     is_whole = are_known(history.known, grid.edges[:-1], grid.edges[1:])
     counts: dict[str, Any] = {what: found[what] for what in COUNTS}
     if full:
@@ -235,7 +256,7 @@ def sum_flows(
     if full:
         told &= (found["unknown"] == 0) | (found["changes"] != 0)
     amounts = {what: int128.to_balances(found[what], told) for what in AMOUNTS}
-    columns = {**groups.columns(group), **grid.bounds(period), **amounts, **counts}
+    columns = {**take_ids(groups.ids, group), **grid.bounds(period), **amounts, **counts}
     return pd.DataFrame(columns, copy=False)
 
 
@@ -269,81 +290,76 @@ def _used_cells(
     return np.flatnonzero(is_used), (np.cumsum(is_used) - 1)[cells]
 
 
-def active_accounts(
-    table: pd.DataFrame | History,
-    freq: Frequency,
-    *,
-    by: str | Sequence[str] = ("asset_id",),
-    start: Instant | None = None,
-    end: Instant | None = None,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
-    tz: Zone | None = None,
-) -> pd.DataFrame:
-    """Return how many accounts did something in each period.
+def account_flows(steps: Steps, grid: Grid) -> Columns:
+    """Return the flows of each account in each period in which it has a row."""
 
-    Parameters
-    ----------
-    table
-        A table of balance changes, its rows in any order.
-    freq, start, end, tz
-        The periods: see `flows`.
-    by
-        The columns of `ACCOUNT_KEY` that make a group; none for all accounts together.
-    opening
-        What accounts held before the table's rows: see `balance_at`.
-    known
-        Intervals [start, end) in which the table has every change: see `balance_at`.
+    def run(first: int, block: Steps) -> Columns:
+        found = flow_runs(block, grid.edges)
+        found["number"] += first
+        return {name: found[name] for name in _OF_PERIODS}
+
+    return join(map_blocks(run, steps))
+
+
+def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
+    """Return what each account's rows in each period between edges add up to.
 
     Returns
     -------
-    pandas.DataFrame
-        One row for each group and period, sorted: the columns of `by` (category of str), `start`
-        and `end` of the period (datetime64[us, tz]), `touched`, the accounts that have a row in it,
-        and `active`, those that have one with a delta other than 0 (Int64, NA where a part of the
-        period is not known). An account's first row has no delta unless `opening` tells what was
-        before it.
+    dict
+        Of each account and period that has a row, sorted: `number` of the account, `period`,
+        `first_seen` and `last_seen` (microseconds), `rows`, `changes`, `unknown` (of how many
+        rows the delta is unknown) and the words of `inflow`, `outflow` and `net`.
 
     Raises
     ------
     OverflowError
-        If a delta has more than 38 digits.
-    ValueError
-        If `by` names no such columns, `start` is not before `end`, or `freq` or `tz` is none.
-    CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> table = pd.DataFrame({
-    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL",
-    ...     "party_id": ["a1", "a1", "b2"], "market_id": "",
-    ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03", "2023-04-03"], utc=True),
-    ...     "balance": [5, 7, 1],
-    ... })
-    >>> active_accounts(table, "1D").drop(columns=["end", "asset_id"])
-                          start  touched  active
-    0 2023-04-01 00:00:00+00:00        1       0
-    1 2023-04-02 00:00:00+00:00        0       0
-    2 2023-04-03 00:00:00+00:00        2       1
+        If a delta or a sum has more than 38 digits.
     """
-    history = open_history(table, opening, known)
-    steps, grid = history.over(freq, start=start, end=end, tz=tz)
-    groups = make_groups(steps.accounts, by, mixes_assets=True)
-    check_cells(len(groups), len(grid))
-    found = account_flows(steps, grid)
-    cells = groups.numbers[found["number"]] * len(grid) + found["period"]
-    is_known = np.tile(are_known(history.known, grid.edges[:-1], grid.edges[1:]), len(groups))
-
-    def count(cells: NDArray[np.int64]) -> pd.arrays.IntegerArray:
-        return pd.arrays.IntegerArray(np.bincount(cells, minlength=len(is_known)), ~is_known)
-
-    return pd.DataFrame(
-        {
-            **groups.repeat_columns(len(grid)),
-            **grid.all_bounds(len(groups)),
-            "touched": count(cells),
-            "active": count(cells[found["changes"] > 0]),
-        }
+    periods = count_before(edges - 1, steps.times)
+    periods -= 1
+    is_inside = steps.is_row & (periods >= 0) & (periods < len(edges) - 1)
+    is_start = steps.is_head.copy()
+    is_start[1:] |= (periods[1:] != periods[:-1]) | (is_inside[1:] != is_inside[:-1])
+    starts = np.flatnonzero(is_start)
+    stops = np.append(starts[1:], len(periods))[: len(starts)]
+    deltas = step_deltas(steps)
+    inflow, inflow_too_large = _sum_positive(deltas, starts, stops)
+    before = starts - ~steps.starts_known[starts]
+    net, net_too_large = int128.subtract(
+        int128.take(steps.words, stops - 1), int128.take(steps.words, before)
     )
+    outflow, outflow_too_large = int128.subtract(inflow, net)
+    too_large = inflow_too_large | net_too_large | outflow_too_large
+    check_fits(
+        too_large & is_inside[starts],
+        lambda run: f"a flow of {steps.name(int(steps.numbers[starts[run]]))}",
+    )
+    unknown = steps.starts_known[starts].astype(np.int64)
+    if steps.valid_until is not None:
+        unknown = int128.sum_runs(steps.starts_known, starts)
+    found = {
+        "number": np.cumsum(steps.is_head[starts]) - 1,
+        "period": periods[starts],
+        "first_seen": steps.times[starts],
+        "last_seen": steps.times[stops - 1],
+        "rows": stops - starts,
+        "changes": int128.sum_runs(~int128.is_zero(deltas), starts),
+        "unknown": unknown,
+        "inflow": inflow,
+        "outflow": outflow,
+        "net": net,
+    }
+    if is_inside.all():
+        return found
+    return {name: column[is_inside[starts]] for name, column in found.items()}
+
+
+def _sum_positive(
+    words: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the sum of the positive amounts of each run, and which have more than 38 digits."""
+    is_positive = ~(words[:, 1] >> np.int64(63))  # all bits of what is not negative
+    width = int128.ROOM - int(np.max(stops - starts, initial=0)).bit_length()
+    digits = [int128.sum_runs(x & is_positive, starts) for x in int128.digits_of(words, width)]
+    return int128.compose(digits, width)

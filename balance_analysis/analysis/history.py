@@ -4,14 +4,13 @@ It is the one way in: `open_history` checks and sorts the rows and puts the open
 them, once. Whatever is computed or drawn takes that. A balance that was seen at one moment is known
 at a later one if every change between the two is in the table: see `balance_analysis.known`. A
 table that states nothing is taken at its word. Of one that rows were taken out of, nothing is known
-but the rows that are left: see `balance_analysis.row_counts`.
+but the rows that are left: see `balance_analysis.known`.
 """
 
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.checks import (
+    check_opening,
     is_typed,
     merge_duplicates,
     microseconds,
@@ -33,15 +33,16 @@ from balance_analysis.analysis.steps import ALWAYS, NEVER, Steps
 from balance_analysis.assets import Assets, assets_in
 from balance_analysis.errors import CheckError
 from balance_analysis.frame import to_amounts
-from balance_analysis.known import Known, Stated, has_nothing_before, known_of, to_known
-from balance_analysis.row_counts import deselected, lost_rows
-from balance_analysis.schema import (
-    ACCOUNT_KEY,
-    ATTRS_KEY,
-    COLUMNS,
-    Instant,
-    to_microseconds,
+from balance_analysis.known import (
+    Known,
+    Stated,
+    deselected,
+    has_nothing_before,
+    known_of,
+    lost_rows,
+    to_known,
 )
+from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
 from balance_analysis.spans import between
 from balance_analysis.text import moment_text
 
@@ -93,28 +94,36 @@ class History:
     def over(
         self,
         freq: Frequency | Grid | None = None,
+        **bounds: Any,  # noqa: ANN401 - start, end and tz
+    ) -> tuple[Steps, Grid]:
+        """Return the accounts, as far as they are known, and the periods of `grid`."""
+        grid = self.grid(freq, **bounds)
+        return self._known_steps(int(max(grid.edges[-1:], default=NEVER))), grid
+
+    def grid(
+        self,
+        freq: Frequency | Grid | None = None,
         *,
         start: Instant | None = None,
         end: Instant | None = None,
         tz: Zone | None = None,
-    ) -> tuple[Steps, Grid]:
-        """Return the accounts, as far as they are known, and the periods that are asked for.
+    ) -> Grid:
+        """Return the periods that are asked for.
 
         Parameters
         ----------
         freq, start, end, tz
-            See `make_grid`; `freq` may be a grid that was made before.
+            See `make_grid`; a grid that was made before is returned as it is.
 
         Raises
         ------
         ValueError
-            If the grid can't be made.
+            If there is no such grid.
         """
-        grid = freq
-        if not isinstance(grid, Grid):
-            extent = self.steps.extent
-            grid = make_grid(extent, freq=grid, start=start, end=end, tz=tz, known=self.known)
-        return self._known_steps(int(max(grid.edges[-1:], default=NEVER))), grid
+        if isinstance(freq, Grid):
+            return freq
+        extent = self.steps.extent
+        return make_grid(extent, freq=freq, start=start, end=end, tz=tz, known=self.known)
 
     def select(self, is_wanted: NDArray[np.bool_]) -> History:
         """Return the history of some of the accounts, of which as much is known as before."""
@@ -223,8 +232,8 @@ def _known_now(table: pd.DataFrame, steps: Steps) -> Known | None:
     if lost is None:
         return known_of(table)
     logger.warning(
-        "the table lost %s since it was made, so nothing is known but the rows that are left; to "
-        "cut it in time, write cut, opening = table.balances.between(start, end)",
+        "the table lost %s since it was made, so only the rows that are left are known. To cut a "
+        "table in time, use: cut, opening = table.balances.between(start, end)",
         lost,
     )
     return ()
@@ -267,30 +276,6 @@ def _is_ascending(accounts: pd.DataFrame) -> bool:
     return bool(is_less.all())
 
 
-def check_opening(opening: pd.DataFrame) -> pd.DataFrame:
-    """Return the accounts of opening balances, as text, if they are such.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is no frame, lacks a column or an id, or has an account twice.
-    """
-    if not isinstance(opening, pd.DataFrame):
-        raise TypeError(f"opening must be a pandas DataFrame, not {type(opening).__name__}")
-    missing = [name for name in (*ACCOUNT_KEY, "balance") if name not in opening]
-    if missing:
-        raise ValueError(
-            f"opening has no column {', '.join(missing)}; balance_at makes such frames"
-        )
-    keys = opening[ACCOUNT_KEY].astype("str")
-    if keys.isna().to_numpy().any():
-        raise ValueError("opening has an account with a missing id; no market is '', not missing")
-    if keys.duplicated().any():
-        twice = keys.loc[keys.duplicated()].iloc[0].to_dict()
-        raise ValueError(f"opening has more than one balance of the account {twice}")
-    return keys
-
-
 def _with_opening(steps: Steps, opening: pd.DataFrame) -> Steps:
     """Return steps with opening balances before them."""
     known = list(steps.accounts.astype("str").itertuples(index=False, name=None))
@@ -303,22 +288,51 @@ def _with_opening(steps: Steps, opening: pd.DataFrame) -> Steps:
             added[account] = (time, balance)
         elif balance is not None:
             _check_agrees(steps, numbers[account], time, balance)
-    opened, accounts = sorted(added), sorted({*known, *added})
+    accounts, opened = sorted({*known, *added}), sorted(added)
     sizes = dict(zip(known, np.diff(steps.bounds).tolist(), strict=True))
-    counts = [sizes.get(account, 0) + (account in added) for account in accounts]
-    places = np.array([bisect_left(known, account) for account in opened], np.int64)
-    positions = steps.bounds[places]
-    return Steps(
+    return _insert(
+        steps,
         pd.DataFrame(accounts, columns=ACCOUNT_KEY, dtype="str").astype("category"),
-        np.append(0, np.cumsum(counts, dtype=np.int64)),
-        np.insert(steps.times, positions, [added[account][0] for account in opened]),
-        np.insert(
-            steps.words,
-            positions,
-            int128.words_from([added[account][1] for account in opened]),
-            axis=0,
-        ),
-        np.insert(steps.is_row, positions, False),
+        np.array([sizes.get(account, 0) for account in accounts], np.int64),
+        np.array([account in added for account in accounts], bool),
+        [added[account][0] for account in opened],
+        int128.words_from([added[account][1] for account in opened]),
+    )
+
+
+def _from_nothing(steps: Steps) -> Steps:
+    """Return steps of which each account held nothing before its first row."""
+    begins_with_row = steps.is_row[steps.heads]
+    return _insert(steps, steps.accounts, np.diff(steps.bounds), begins_with_row, ALWAYS, 0)
+
+
+def _insert(  # noqa: PLR0917 - what is inserted, account by account
+    steps: Steps,
+    accounts: pd.DataFrame,
+    sizes: NDArray[np.int64],
+    is_opened: NDArray[np.bool_],
+    times: Sequence[int] | int,
+    words: NDArray[np.int64] | int,
+) -> Steps:
+    """Return steps with a balance before the others of some of their accounts.
+
+    Parameters
+    ----------
+    steps
+        The steps.
+    accounts, sizes
+        Their accounts, and new ones, and how many steps each has so far.
+    is_opened, times, words
+        Before which accounts a balance is to stand; from when on each holds, and each one.
+    """
+    bounds = np.append(0, np.cumsum(sizes))
+    places = bounds[:-1][is_opened]
+    return Steps(
+        accounts,
+        bounds + np.append(0, np.cumsum(is_opened)),
+        np.insert(steps.times, places, times),
+        np.insert(steps.words, places, words, axis=0),
+        np.insert(steps.is_row, places, False),
     )
 
 
@@ -342,19 +356,6 @@ def _opened_at(opening: pd.DataFrame | None, known: Known | None) -> int:
     if at is not None:
         return to_microseconds(at)
     return known[0][0] if known else ALWAYS + 1
-
-
-def _from_nothing(steps: Steps) -> Steps:
-    """Return steps of which each account held nothing before its first row."""
-    starts_known = steps.is_row[steps.bounds[:-1]]
-    places = steps.bounds[:-1][starts_known]
-    return Steps(
-        steps.accounts,
-        steps.bounds + np.append(0, np.cumsum(starts_known)),
-        np.insert(steps.times, places, ALWAYS),
-        np.insert(steps.words, places, 0, axis=0),
-        np.insert(steps.is_row, places, False),
-    )
 
 
 def _states(opening: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], int, int | None]]:

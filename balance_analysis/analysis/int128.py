@@ -8,14 +8,13 @@ least first: the caller chooses the width such that no sum of digits leaves 62 b
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from balance_analysis.schema import BALANCE_DIGITS
 
@@ -34,15 +33,6 @@ def words_of(amounts: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.int64]
         return np.empty((0, 2), np.int64)
     words = np.frombuffer(whole.buffers()[1], np.int64).reshape(-1, 2)
     return words[whole.offset : whole.offset + len(whole)]
-
-
-def make_room(*shape: int, dtype: DTypeLike = np.int64) -> NDArray[Any]:
-    """Return an array to be filled: large ones in Arrow's memory, which is not cleared each time.
-
-    For words, the shape is how many, and 2.
-    """
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    return np.ndarray(shape, dtype, buffer=pa.allocate_buffer(size))
 
 
 def words_from(values: Sequence[int]) -> NDArray[np.int64]:
@@ -70,26 +60,10 @@ def repeat_places(counts: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     return np.repeat(some, counts[some])
 
 
-def take(
-    values: NDArray[np.int64],
-    positions: NDArray[np.integer[Any]],
-    *,
-    out: NDArray[np.int64] | None = None,
-) -> NDArray[np.int64]:
-    """Return the amounts, or plain numbers, at these positions, in `out` if it is given."""
-    mode: Literal["raise", "clip"] = "raise" if out is None else "clip"  # else numpy copies `out`
-    if values.ndim == 1:
-        return values.take(positions, out=out, mode=mode)
-    target = None if out is None else _single(out)
-    return _joined(_single(values).take(positions, out=target, mode=mode))
-
-
-def _single(words: NDArray[np.int64]) -> NDArray[Any]:
-    return np.ascontiguousarray(words).view(_ONE_AMOUNT)[:, 0]
-
-
-def _joined(amounts: NDArray[Any]) -> NDArray[np.int64]:
-    return amounts.view(np.int64).reshape(-1, 2)
+def take(values: NDArray[np.int64], positions: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """Return the amounts at these positions."""
+    amounts = np.ascontiguousarray(values).view(_ONE_AMOUNT)[:, 0]
+    return amounts.take(positions).view(np.int64).reshape(-1, 2)
 
 
 def is_zero(words: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -204,50 +178,16 @@ def compose(
     width
         The bits of a digit.
     """
-    places = -(-2 * _WORD // width)
-    carried, carry = _carry(digits, width, max(places, len(digits)))
-    low, high = np.zeros(len(carry), np.uint64), np.zeros(len(carry), np.int64)
-    for place, digit in enumerate(carried[:places]):
-        _add_bits(low, high, digit, place * width, width)
-    # What lies beyond 128 bits must repeat the sign.
-    sign = high >> np.int64(_WORD - 1)
-    above = places * width - 2 * _WORD
-    too_large = carry != sign
-    too_large |= carried[places - 1] >> (width - above) != sign & ((1 << above) - 1)
-    for digit in carried[places:]:
-        too_large |= digit != sign & ((1 << width) - 1)
+    low, high = np.zeros(len(digits[0]), np.uint64), np.zeros(len(digits[0]), np.int64)
+    too_large = np.zeros(len(high), bool)
+    for digit in reversed(digits):
+        bits, sign = digit.view(np.uint64), np.int64(_WORD - 1)
+        too_large |= high >> np.int64(_WORD - 1 - width) != high >> sign  # what is shifted out
+        high = (high << np.int64(width)) | (low >> np.uint64(_WORD - width)).view(np.int64)
+        low = (low << np.uint64(width)) + bits
+        high += (digit >> sign) + (low < bits)
     words = np.stack([low.view(np.int64), high], axis=1)
     return words, too_large | _is_too_large(words)
-
-
-def _carry(
-    digits: Sequence[NDArray[np.int64]], width: int, count: int
-) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
-    """Return digits from 0 to 2**width - 1, and what is carried out of the last one."""
-    carried, carry = [], np.zeros(len(digits[0]), np.int64)
-    for place in range(count):
-        total = digits[place] + carry if place < len(digits) else carry
-        carried.append(total & np.int64((1 << width) - 1))
-        carry = total >> np.int64(width)
-    return carried, carry
-
-
-def _add_bits(
-    low: NDArray[np.uint64],
-    high: NDArray[np.int64],
-    digit: NDArray[np.int64],
-    place: int,
-    width: int,
-) -> None:
-    """Set the bits of a digit, so many, from a place on; those beyond 128 are lost."""
-    bits = digit.view(np.uint64)
-    upper = high.view(np.uint64)
-    if place >= _WORD:
-        upper |= bits << np.uint64(place - _WORD)
-        return
-    low |= bits << np.uint64(place)
-    if place + width > _WORD:
-        upper |= bits >> np.uint64(_WORD - place)
 
 
 def sum_groups(
@@ -281,6 +221,21 @@ def sum_runs(values: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[np.int6
     running = np.zeros(len(values) + 1, np.int64)
     np.cumsum(values, out=running[1:])
     return np.diff(running.take(np.append(starts, len(values))))
+
+
+def running(values: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the running sums of numbers, which begin anew at each start; the first is 0."""
+    sums = np.cumsum(values)
+    counts = np.diff(starts, append=len(values))
+    return sums - np.repeat(sums[starts] - values[starts], counts)
+
+
+def running_sums(
+    words: NDArray[np.int64], starts: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the running sums of amounts as `running` does, and which have more than 38 digits."""
+    width = ROOM - len(words).bit_length()
+    return compose([running(digit, starts) for digit in digits_of(words, width)], width)
 
 
 def sum_words(

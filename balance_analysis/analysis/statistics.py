@@ -22,6 +22,7 @@ from balance_analysis.analysis.steps import (
     cut,
     join,
     map_blocks,
+    repeat_ids,
 )
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.known import Stated
@@ -102,7 +103,7 @@ def ohlc(
     )
     result = pd.DataFrame(
         {
-            **steps.repeat_keys(len(grid)),
+            **repeat_ids(steps.accounts, len(grid)),
             **grid.all_bounds(len(steps)),
             "open": int128.to_balances(found["open"], found["is_known"]),
             "high": int128.to_balances(found["high"], found["has_known"]),
@@ -287,15 +288,15 @@ def time_weighted_average(
     check_cells(len(steps), len(grid))
     work = _known_averages if partial else _whole_averages
     found = join(map_blocks(lambda _, block: work(block, grid.edges), steps, points=len(grid)))
-    columns = {**steps.repeat_keys(len(grid)), **grid.all_bounds(len(steps))}
+    columns = {**repeat_ids(steps.accounts, len(grid)), **grid.all_bounds(len(steps))}
     is_known = found.pop("is_known")
     columns["average"] = int128.to_balances(found.pop("average"), is_known)
     lacking = len(is_known) - np.count_nonzero(is_known)
     if not partial and 2 * lacking > len(is_known):
         logger.warning(
-            "%s of %s are unknown, as a balance is unknown in a part of the period: before the "
-            "account's first row, or where the table doesn't know every change; opening= tells "
-            "what was before, and partial=True averages the known part",
+            "%s of %s are unknown, because the balance is unknown in a part of the period: before "
+            "the account's first row, or where changes may be missing. opening= tells what was "
+            "before; partial=True averages the known part",
             f"{lacking:,}",
             count_text(len(is_known), "average"),
         )

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis.checks import sorted_ids
 from balance_analysis.analysis.grid import count_before
-from balance_analysis.analysis.int128 import make_room, repeat_places, subtract, take
+from balance_analysis.analysis.int128 import repeat_places, subtract, take
 from balance_analysis.schema import ACCOUNT_KEY, BALANCE_DIGITS
 from balance_analysis.text import moment_text
 
@@ -120,23 +120,9 @@ class Steps:
             return np.empty(0, np.int64)
         return np.array([self.times[firsts[has_row]].min(), self.times[lasts[has_row]].max()])
 
-    def repeat_keys(self, count: int) -> dict[str, pd.Categorical]:
-        """Return `ACCOUNT_KEY` of each account so many times, as columns."""
-        ids = {name: self.accounts[name].array for name in ACCOUNT_KEY}
-        return {
-            name: pd.Categorical.from_codes(
-                np.repeat(column.codes, count), dtype=column.dtype, validate=False
-            )
-            for name, column in ids.items()
-        }
-
-    def keys(self, numbers: NDArray[np.integer[Any]]) -> dict[str, pd.Categorical]:
-        """Return `ACCOUNT_KEY` of accounts by their numbers, as columns."""
-        return take_ids(self.accounts, numbers)
-
     def name(self, number: int) -> str:
         """Return how an account is called in a message."""
-        return ", ".join(f"{name}={self.accounts[name].iloc[number]!r}" for name in ACCOUNT_KEY)
+        return name_of(self.accounts, number)
 
     def name_row(self, row: int) -> str:
         """Return of which account and when a row is, for a message."""
@@ -205,11 +191,19 @@ def map_parallel(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
         return list(pool.map(function, items))
 
 
+def name_of(ids: pd.DataFrame, number: int) -> str:
+    """Return how an account or a group is called in a message, by its ids."""
+    return ", ".join(f"{name}={ids[name].iloc[number]!r}" for name in ids)
+
+
 def take_ids(ids: pd.DataFrame, places: NDArray[np.integer[Any]]) -> dict[str, pd.Categorical]:
     """Return columns of ids at some places."""
-    names = [str(name) for name in ids]
-    work = map_parallel if len(places) > BLOCK else map
-    return dict(zip(names, work(lambda name: ids[name].array[places], names), strict=True))
+    return {str(name): ids[name].array[places] for name in ids}
+
+
+def repeat_ids(ids: pd.DataFrame, count: int) -> dict[str, pd.Categorical]:
+    """Return columns of ids, each row so many times."""
+    return take_ids(ids, np.repeat(np.arange(len(ids)), count))
 
 
 @contextlib.contextmanager
@@ -224,15 +218,7 @@ def in_one_thread() -> Iterator[None]:
 
 def join(parts: Sequence[Columns]) -> Columns:
     """Return the columns of blocks one after the other."""
-    if len(parts) == 1:
-        return parts[0]
-
-    def whole(name: str) -> NDArray[Any]:
-        columns = [part[name] for part in parts]
-        shape = (sum(map(len, columns)), *columns[0].shape[1:])
-        return np.concatenate(columns, out=make_room(*shape, dtype=columns[0].dtype))
-
-    return dict(zip(parts[0], map_parallel(whole, list(parts[0])), strict=True))
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def step_deltas(steps: Steps, *, out: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
@@ -264,6 +250,9 @@ def check_fits(too_large: NDArray[np.bool_], name: Callable[[int], str]) -> None
 @dataclass(frozen=True, slots=True)
 class AsOf:
     """Which row holds for each account as of each of some points, account by account.
+
+    A row holds at the points from the first one that is not before it to the first one that is not
+    before the account's next row.
 
     Attributes
     ----------
@@ -299,12 +288,9 @@ class AsOf:
 def as_of(steps: Steps, points: NDArray[np.int64]) -> AsOf:
     """Return which rows hold as of some points, microseconds, ascending."""
     reached = count_before(points, steps.times)
-    counts = np.empty_like(reached)
-    counts[:-1] = reached[1:]
-    counts[steps.bounds[1:] - 1] = len(points)
-    counts -= reached
-    counts[steps.heads] += reached[steps.heads]
-    return AsOf(steps, points, reached, counts)
+    begins, ends = reached.copy(), np.append(reached[1:], len(points))[: len(reached)]
+    begins[steps.heads], ends[steps.bounds[1:] - 1] = 0, len(points)
+    return AsOf(steps, points, reached, ends - begins)
 
 
 @dataclass(frozen=True)

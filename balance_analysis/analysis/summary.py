@@ -1,7 +1,8 @@
-"""One row per account: what its balance did in an interval."""
+"""What each account did in an interval, and how many of them did something in each period."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -9,8 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.flow_runs import flow_runs
-from balance_analysis.analysis.grid import to_times
+from balance_analysis.analysis.flows import account_flows, flow_runs
+from balance_analysis.analysis.grid import Frequency, Zone, check_cells, to_times
 from balance_analysis.analysis.history import History, are_known, open_history
 from balance_analysis.analysis.int128 import sum_runs
 from balance_analysis.analysis.statistics import averages
@@ -23,7 +24,9 @@ from balance_analysis.analysis.steps import (
     cut,
     join,
     map_blocks,
+    repeat_ids,
 )
+from balance_analysis.analysis.totals import make_groups
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.known import Stated
 from balance_analysis.schema import Instant
@@ -133,7 +136,8 @@ def summarize_accounts(
         **{name: int128.to_balances(found[name], mask) for name, mask in is_known.items()},
         **{name: to_times(found[name]) for name in _TIMES},
     }
-    result = pd.DataFrame({**steps.repeat_keys(1), **{name: columns[name] for name in _COLUMNS}})
+    ids = repeat_ids(steps.accounts, 1)
+    result = pd.DataFrame({**ids, **{name: columns[name] for name in _COLUMNS}})
     return in_units(result, units, history.attrs)
 
 
@@ -214,3 +218,83 @@ def _zero_shares(pieces: Pieces) -> NDArray[np.float64]:
     at_zero = known_for * int128.is_zero(pieces.words)
     with np.errstate(invalid="ignore"):
         return sum_runs(at_zero, pieces.starts) / sum_runs(known_for, pieces.starts)
+
+
+def active_accounts(
+    table: pd.DataFrame | History,
+    freq: Frequency,
+    *,
+    by: str | Sequence[str] = ("asset_id",),
+    start: Instant | None = None,
+    end: Instant | None = None,
+    opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
+    tz: Zone | None = None,
+) -> pd.DataFrame:
+    """Return how many accounts did something in each period.
+
+    Parameters
+    ----------
+    table
+        A table of balance changes, its rows in any order.
+    freq, start, end, tz
+        The periods: see `flows`.
+    by
+        The columns of `ACCOUNT_KEY` that make a group; none for all accounts together.
+    opening
+        What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change: see `balance_at`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each group and period, sorted: the columns of `by` (category of str), `start`
+        and `end` of the period (datetime64[us, tz]), `touched`, the accounts that have a row in it,
+        and `active`, those that have one with a delta other than 0 (Int64, NA where a part of the
+        period is not known). An account's first row has no delta unless `opening` tells what was
+        before it.
+
+    Raises
+    ------
+    OverflowError
+        If a delta has more than 38 digits.
+    ValueError
+        If `by` names no such columns, `start` is not before `end`, or `freq` or `tz` is none.
+    CheckError
+        If rows contradict each other or `opening`: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL",
+    ...     "party_id": ["a1", "a1", "b2"], "market_id": "",
+    ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03", "2023-04-03"], utc=True),
+    ...     "balance": [5, 7, 1],
+    ... })
+    >>> active_accounts(table, "1D").drop(columns=["end", "asset_id"])
+                          start  touched  active
+    0 2023-04-01 00:00:00+00:00        1       0
+    1 2023-04-02 00:00:00+00:00        0       0
+    2 2023-04-03 00:00:00+00:00        2       1
+    """
+    history = open_history(table, opening, known)
+    steps, grid = history.over(freq, start=start, end=end, tz=tz)
+    groups = make_groups(steps.accounts, by, mixes_assets=True)
+    check_cells(len(groups), len(grid))
+    found = account_flows(steps, grid)
+    cells = groups.numbers[found["number"]] * len(grid) + found["period"]
+    is_known = np.tile(are_known(history.known, grid.edges[:-1], grid.edges[1:]), len(groups))
+
+    def count(cells: NDArray[np.int64]) -> pd.arrays.IntegerArray:
+        return pd.arrays.IntegerArray(np.bincount(cells, minlength=len(is_known)), ~is_known)
+
+    return pd.DataFrame(
+        {
+            **repeat_ids(groups.ids, len(grid)),
+            **grid.all_bounds(len(groups)),
+            "touched": count(cells),
+            "active": count(cells[found["changes"] > 0]),
+        }
+    )

@@ -6,7 +6,7 @@ import datetime as dt
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ from balance_analysis.analysis.grid import (
     to_times,
 )
 from balance_analysis.analysis.history import History, open_history
-from balance_analysis.analysis.steps import NEVER, Steps, check_fits, map_blocks, take_ids
+from balance_analysis.analysis.steps import NEVER, Steps, check_fits, map_blocks, name_of, take_ids
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.known import Stated
 from balance_analysis.rows import account_numbers
@@ -139,7 +139,7 @@ def sums_frame(groups: Groups, sums: Sums, zone: dt.tzinfo) -> pd.DataFrame:
     """Return sums as the columns of `totals`."""
     return pd.DataFrame(
         {
-            **groups.columns(sums.groups),
+            **take_ids(groups.ids, sums.groups),
             "timestamp": to_times(sums.times, zone),
             "total": sums.total,
             "known": sums.known,
@@ -268,11 +268,12 @@ def _sum_cells(
 
     map_blocks(add, steps)
     begins = np.flatnonzero(np.diff(owners, prepend=-1))
-    known = _running(appeared, begins)
-    words, too_large = int128.compose([_running(digit, begins) for digit in added], width)
+    known = int128.running(appeared, begins)
+    words, too_large = int128.compose([int128.running(digit, begins) for digit in added], width)
 
     def name(cell: int) -> str:
-        return f"the total of {groups.name(int(owners[cell]))} at {moment_text(int(times[cell]))}"
+        group = name_of(groups.ids, int(owners[cell]))
+        return f"the total of {group} at {moment_text(int(times[cell]))}"
 
     check_fits(too_large, name)
     return Sums(
@@ -304,13 +305,6 @@ def _differences(values: NDArray[np.int64], heads: NDArray[np.int64]) -> NDArray
     return change
 
 
-def _running(values: NDArray[np.int64], begins: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return running sums that begin anew at some places, the first of which is 0."""
-    sums = np.cumsum(values)
-    counts = np.diff(begins, append=len(values))
-    return sums - np.repeat(sums[begins] - values[begins], counts)
-
-
 @dataclass(frozen=True, slots=True)
 class Groups:
     """Accounts that have the same ids in some columns.
@@ -334,18 +328,6 @@ class Groups:
     def sizes(self) -> NDArray[np.int64]:
         """How many accounts each group has."""
         return np.bincount(self.numbers, minlength=len(self))
-
-    def columns(self, numbers: NDArray[np.integer[Any]]) -> dict[str, pd.Categorical]:
-        """Return the ids of groups by their numbers, as columns."""
-        return take_ids(self.ids, numbers)
-
-    def repeat_columns(self, count: int) -> dict[str, pd.Categorical]:
-        """Return the ids of each group so many times, as columns."""
-        return self.columns(np.repeat(np.arange(len(self)), count))
-
-    def name(self, number: int) -> str:
-        """Return how a group is called in a message."""
-        return ", ".join(f"{name}={self.ids[name].iloc[number]!r}" for name in self.ids)
 
 
 def make_groups(

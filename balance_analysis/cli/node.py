@@ -42,7 +42,7 @@ def fetch(
     for each in url:
         options.check_is("node", each)
     check_output(output, suffixes=("", ".parquet", ".pq"))
-    from balance_analysis.known import lacking
+    from balance_analysis.known import gaps_of
     from balance_analysis.load.to_parquet import partial_path
 
     side = partial_path(output)
@@ -67,7 +67,7 @@ def fetch(
     )
     if not loaded["rows"]:
         messages.say("No row matches; the file holds an empty table")
-    if lacking(loaded):
+    if gaps_of(loaded):
         messages.fail(f"{output} is incomplete: the node doesn't know all of the interval", PARTIAL)
 
 

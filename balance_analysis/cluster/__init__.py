@@ -13,15 +13,33 @@ threads of this process.
 
 from __future__ import annotations
 
-from balance_analysis.cluster.functions import (
-    flows,
-    series,
-    summarize_accounts,
-    time_weighted_average,
-    totals,
-    verify,
-)
-from balance_analysis.cluster.tasks import Options
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack
+
+import pandas as pd
+
+from balance_analysis import defaults
+from balance_analysis.analysis import flows as changes
+from balance_analysis.analysis import statistics, summary
+from balance_analysis.analysis import totals as sums
+from balance_analysis.analysis.balances import balance_series
+from balance_analysis.analysis.grid import Frequency, Zone
+from balance_analysis.analysis.totals import group_names
+from balance_analysis.archive.status import VerifyReport
+from balance_analysis.archive.store import Store
+from balance_analysis.archives import Archive
+from balance_analysis.cluster.combine import add_up, in_order, total_changes, totals_of
+from balance_analysis.cluster.tasks import Options, make_job, running, takes_options
+from balance_analysis.files.atomic import PathLike
+from balance_analysis.load.request import Report
+from balance_analysis.maintenance import verify as verifying
+from balance_analysis.node.client import Client as Node
+from balance_analysis.schema import ACCOUNT_KEY, Instant, from_microseconds
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 __all__ = [
     "Options",
@@ -32,3 +50,287 @@ __all__ = [
     "totals",
     "verify",
 ]
+
+
+@takes_options
+def series(
+    archive: Archive,
+    *,
+    freq: Frequency | None = None,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    opening: pd.DataFrame | None = None,
+    tz: Zone | None = None,
+    to: PathLike | None = None,
+    **options: Unpack[Options],
+) -> pd.DataFrame | None:
+    """Return `balance_series` of an archive, in the long layout.
+
+    Parameters
+    ----------
+    archive
+        The archive. Its table is `archive.read(...)` with the filters of `options`, all of its
+        time: `start` and `end` only bound the result.
+    freq, start, end, opening, tz
+        As for `balance_series`.
+    to
+        A Parquet file to write the result to, whole or not at all, instead of returning it: then no
+        more than a few slices are in memory at once. Its rows stand by party, asset, type and
+        market, then time, as in the files of an archive.
+    **options
+        Filters, `partial`, `client` and `progress`: see `cluster.Options`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Equal to `balance_series(archive.read(...), layout="long", ...)`; `None` where `to` is
+        given.
+
+    Raises
+    ------
+    IncompleteError, ArchiveError
+        As `archive.read`.
+    ValueError, CheckError
+        As `balance_series`, or if a worker has not the packages that this process has. What a task
+        raises arrives as it was raised, with a note of the accounts that it was about.
+    OSError
+        If `to` can't be written: before any work, where that is known.
+    concurrent.futures.CancelledError
+        If the cluster is lost.
+    """
+    job = make_job(archive, options, opening=opening, to=to)
+    bounds: dict[str, Any] = {"start": start, "end": end, "tz": tz}
+    if freq is None:
+        work = partial(balance_series, **bounds, layout="long")
+        return job.gather(work, in_order, cells=0, moments=job.moments)
+    grid = job.grid(freq=freq, **bounds)
+    work = partial(balance_series, freq=grid, layout="long")
+    return job.gather(work, in_order, cells=len(grid.points), moments=grid.edges[1:-1])
+
+
+@takes_options
+def time_weighted_average(
+    archive: Archive,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    *,
+    freq: Frequency | None = None,
+    opening: pd.DataFrame | None = None,
+    tz: Zone | None = None,
+    to: PathLike | None = None,
+    **options: Unpack[Options],
+) -> pd.DataFrame | None:
+    """Return `time_weighted_average` of an archive.
+
+    Parameters
+    ----------
+    archive, to, options
+        See `cluster.series`.
+    start, end, freq, opening, tz
+        As for `balance_analysis.time_weighted_average`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Equal to `balance_analysis.time_weighted_average(archive.read(...), ...)`; `None` where `to`
+        is given.
+
+    Raises
+    ------
+    IncompleteError, ArchiveError, ValueError, CheckError, OSError
+        See `cluster.series`.
+    """
+    job = make_job(archive, options, opening=opening, to=to)
+    grid = job.grid(freq=freq, start=start, end=end, tz=tz)
+    work = partial(statistics.time_weighted_average, freq=grid)
+    return job.gather(work, in_order, cells=len(grid), moments=grid.edges[1:-1])
+
+
+@takes_options
+def summarize_accounts(
+    archive: Archive,
+    *,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    opening: pd.DataFrame | None = None,
+    to: PathLike | None = None,
+    **options: Unpack[Options],
+) -> pd.DataFrame | None:
+    """Return `summarize_accounts` of an archive.
+
+    Parameters
+    ----------
+    archive, to, options
+        See `cluster.series`.
+    start, end, opening
+        As for `balance_analysis.summarize_accounts`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Equal to `balance_analysis.summarize_accounts(archive.read(...), ...)`; `None` where `to` is
+        given.
+
+    Raises
+    ------
+    OverflowError
+        As `balance_analysis.summarize_accounts`.
+    IncompleteError, ArchiveError, ValueError, CheckError, OSError
+        See `cluster.series`.
+    """
+    job = make_job(archive, options, opening=opening, to=to)
+    grid = job.grid(freq=None, start=start, end=end, tz=None)
+    edges = [from_microseconds(int(edge)) for edge in grid.edges]
+    bounds: dict[str, Any] = {"start": edges[0], "end": edges[-1]} if len(grid) else {}
+    work = partial(summary.summarize_accounts, **bounds)
+    return job.gather(work, in_order, cells=1, moments=grid.edges[:0])
+
+
+@takes_options
+def flows(
+    archive: Archive,
+    *,
+    freq: Frequency | None = "1D",
+    by: str | Sequence[str] = ACCOUNT_KEY,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    opening: pd.DataFrame | None = None,
+    tz: Zone | None = None,
+    to: PathLike | None = None,
+    **options: Unpack[Options],
+) -> pd.DataFrame | None:
+    """Return `flows` of an archive.
+
+    Parameters
+    ----------
+    archive, to, options
+        See `cluster.series`. Flows of groups are added up before they are written, and stand as
+        `balance_analysis.flows` returns them.
+    freq, by, start, end, opening, tz
+        As for `balance_analysis.flows`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Equal to `balance_analysis.flows(archive.read(...), ...)`; `None` where `to` is given.
+
+    Raises
+    ------
+    OverflowError
+        As `balance_analysis.flows`.
+    IncompleteError, ArchiveError, ValueError, CheckError, OSError
+        See `cluster.series`.
+    """
+    names = group_names(by)
+    job = make_job(archive, options, opening=opening, to=to)
+    grid: Any = job.grid(freq=freq, start=start, end=end, tz=tz)
+    work = partial(changes.flows, freq=grid, by=names)
+    is_by_account = {*ACCOUNT_KEY} <= {*names}
+    return job.gather(
+        work,
+        partial(in_order if is_by_account else add_up, names=names),
+        cells=len(grid),
+        moments=grid.edges[1:-1],
+        is_by_account=is_by_account,
+    )
+
+
+@takes_options
+def totals(
+    archive: Archive,
+    *,
+    by: str | Sequence[str] = ("asset_id", "account_type"),
+    freq: Frequency | None = None,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    opening: pd.DataFrame | None = None,
+    tz: Zone | None = None,
+    to: PathLike | None = None,
+    **options: Unpack[Options],
+) -> pd.DataFrame | None:
+    """Return `totals` of an archive.
+
+    The totals of all slices come together in this process: a row for each group, point and slice.
+
+    Parameters
+    ----------
+    archive, to, options
+        See `cluster.series`. In a file, rows stand as `balance_analysis.totals` returns them.
+    by, freq, start, end, opening, tz
+        As for `balance_analysis.totals`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Equal to `balance_analysis.totals(archive.read(...), ...)`; `None` where `to` is given.
+
+    Raises
+    ------
+    OverflowError
+        As `balance_analysis.totals`; where balances are negative, also for a part of the accounts.
+    IncompleteError, ArchiveError, ValueError, CheckError, OSError
+        See `cluster.series`.
+    """
+    names = group_names(by)
+    job = make_job(archive, options, opening=opening, to=to)
+    grid = job.grid(freq=freq, start=start, end=end, tz=tz)
+    work: Any = partial(sums.totals, by=names, freq=grid)
+    combine: Any = partial(add_up, names=names)
+    moments = grid.edges[1:-1]
+    if freq is None:
+        work = partial(total_changes, by=names, grid=grid)
+        combine = partial(totals_of, names=names, from_start=start is not None)
+        moments = job.moments
+    cells = len(grid.points)
+    return job.gather(work, combine, cells=cells, moments=moments, is_by_account=False)
+
+
+def verify(
+    archive: Archive,
+    *,
+    against: Node | None = None,
+    segments: PathLike | Iterable[PathLike] | None = None,
+    sample: int = defaults.SAMPLE,
+    seed: int | None = None,
+    client: Client | Executor | None = None,
+    progress: bool | Report | None = False,
+) -> VerifyReport:
+    """Check that an archive is what it says, as `Archive.verify` does, each file somewhere else.
+
+    Only the last row of each account in a file comes back: checkpoints are computed from these.
+
+    Parameters
+    ----------
+    archive
+        The archive.
+    against, segments, sample, seed
+        A node, or segments, to compare with, as for `Archive.verify`; they are asked from here.
+    client
+        Where to run: see `cluster.Options`.
+    progress
+        As for `load_balance_changes`.
+
+    Returns
+    -------
+    VerifyReport
+        As of `Archive.verify`; it names a folder by its absolute path, as the workers do.
+
+    Raises
+    ------
+    ArchiveError
+        If there is no archive, or a worker doesn't reach it.
+    RequestError, DecodeError, IncompleteError, CheckError, ValueError
+        As `Archive.verify`, if a node is asked; or if a worker has not this process's packages.
+    """
+    folder = archive.store.folder
+    with running(client) as pool:
+        anywhere = archive.store if folder is None else Store(folder.absolute())
+        return verifying.verify(
+            anywhere,
+            against=against,
+            segments=segments,
+            sample=sample,
+            seed=seed,
+            progress=progress,
+            look=pool.map,
+        )

@@ -21,9 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from balance_analysis.analysis.checks import microseconds
+from balance_analysis.analysis.checks import check_opening, microseconds
 from balance_analysis.analysis.grid import check_cells, make_grid, memory
-from balance_analysis.analysis.history import check_opening
 from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.archive.accounts import (
     FILE_KEY,
@@ -36,7 +35,7 @@ from balance_analysis.archive.accounts import (
 )
 from balance_analysis.archive.scan import Scan
 from balance_analysis.archives import Archive, to_archive
-from balance_analysis.cluster.combine import in_order, own, write_frames
+from balance_analysis.cluster.combine import own, write_frames
 from balance_analysis.files.atomic import PathLike, check_output
 from balance_analysis.filters import FilterKeywords, with_keywords
 from balance_analysis.ingest.executor import Pool
@@ -65,7 +64,6 @@ _CANDIDATES: Final = 1 << 12
 _LOCAL: Final = 4
 """The most threads that are used without a cluster: each holds a task's rows."""
 
-T = TypeVar("T")
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
@@ -111,7 +109,9 @@ class Share:
         return str(self.part)
 
 
-def _work(scan: Scan, function: Callable[..., T], share: Share) -> tuple[int, T]:
+def _work(
+    scan: Scan, function: Callable[..., pd.DataFrame], share: Share
+) -> tuple[int, pd.DataFrame]:
     """Return how many rows a slice has, and what a function makes of them."""
     with in_one_thread():  # as many slices are worked on at once as there are threads to do it
         table = scan.read(share.part)
@@ -155,12 +155,12 @@ class Job:
 
     def each_slice(
         self,
-        function: Callable[..., T],
+        function: Callable[..., pd.DataFrame],
         *,
         cells: int,
         moments: NDArray[np.int64],
         is_kept: bool = False,
-    ) -> Iterator[T]:
+    ) -> Iterator[pd.DataFrame]:
         """Yield what a function makes of each slice's table and `opening`, in the files' order.
 
         Parameters
@@ -214,26 +214,25 @@ class Job:
             check_memory(pool, part.low or first, largest)
         return [piece for part in slices for piece in cuts.get(part, [part])]
 
-    def by_account(
+    def gather(
         self,
         function: Callable[..., pd.DataFrame],
-        names: Sequence[str] = ACCOUNT_KEY,
+        combine: Callable[[Sequence[pd.DataFrame]], pd.DataFrame],
         *,
         cells: int,
         moments: NDArray[np.int64],
+        is_by_account: bool = True,
     ) -> pd.DataFrame | None:
-        """Return what a function makes of all accounts, sorted, or write it as it comes."""
-        frames = self.each_slice(function, cells=cells, moments=moments, is_kept=self.to is None)
-        if self.to is None:
-            return in_order(list(frames), names)
-        write_frames(frames, self.to, is_by_account=True)
-        return None
+        """Return what a function makes of all slices, combined, or write it.
 
-    def result(self, frame: pd.DataFrame) -> pd.DataFrame | None:
-        """Return a result, or write it."""
+        See `each_slice`. What is by account is written as it comes.
+        """
+        is_kept = is_by_account and self.to is None
+        frames = self.each_slice(function, cells=cells, moments=moments, is_kept=is_kept)
         if self.to is None:
-            return frame
-        write_frames([frame], self.to, is_by_account=False)
+            return combine(list(frames))
+        found = frames if is_by_account else [combine(list(frames))]
+        write_frames(found, self.to, is_by_account=is_by_account)
         return None
 
     def _shares(self, parts: Sequence[KeyRange], texts: pd.DataFrame | None) -> list[Share]:

@@ -114,7 +114,7 @@ def plot_flows(
     ['inflow', 'outflow', 'net']
     """
     history = open_history(data, opening, known)
-    _, grid = history.over(freq, start=start, end=end)
+    grid = history.grid(freq, start=start, end=end)
     unit = axes.unit_of(data, history.accounts, assets)
     found = sum_flows(history, grid, "asset_id")
     ax = axes.new_axes(ax)

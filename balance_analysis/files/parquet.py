@@ -19,6 +19,7 @@ from pyarrow.parquet import ParquetFile, ParquetWriter
 from balance_analysis.assets import Assets, AssetsLike, assets_in, note_assets
 from balance_analysis.errors import ArchiveError, check_type
 from balance_analysis.files.atomic import DAMAGES, PathLike, replacing
+from balance_analysis.known import ROWS_KEY, note_rows
 from balance_analysis.rows import canonical
 from balance_analysis.schema import (
     ACCOUNT_KEY,
@@ -139,7 +140,6 @@ def read_parquet(path: PathLike, *, assets: AssetsLike | None = None) -> pd.Data
         If the file can't be opened.
     """
     from balance_analysis.frame import to_frame  # noqa: PLC0415 - it imports pandas
-    from balance_analysis.row_counts import ROWS_KEY, note_rows  # noqa: PLC0415 - it imports pandas
 
     check_type(path, (str, os.PathLike), "the path of a file")
     if Path(path).is_dir():

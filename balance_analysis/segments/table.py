@@ -18,9 +18,8 @@ from balance_analysis.errors import DecodeError, IncompleteError
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import FilterKeywords, Filters, make_filters, takes_filters
 from balance_analysis.frame import to_frame
-from balance_analysis.known import note_known
+from balance_analysis.known import note_known, note_rows
 from balance_analysis.presentation import Record
-from balance_analysis.row_counts import note_rows
 from balance_analysis.schema import ARROW_SCHEMA, ATTRS_KEY
 from balance_analysis.segments.chain import Stretch, find_stretches, missing_blocks
 from balance_analysis.segments.content import (

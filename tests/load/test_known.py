@@ -8,12 +8,11 @@ import pytest
 
 import balance_analysis as ba
 from balance_analysis import demo
-from balance_analysis.text import moment_text, range_text
 from tests.cli.test_commands import run
 from tests.columns import ATTRS_KEY, known_of, lacking
 from tests.loopback import Fault, LoopbackNode, random_history
 from tests.loopback.node import LIMITS
-from tests.moments import from_microseconds, to_microseconds
+from tests.moments import from_microseconds, moment_text, range_text, to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table
 
 pytestmark = pytest.mark.usefixtures("without_waits")

@@ -12,7 +12,6 @@ from balance_analysis import IncompleteError, RequestError
 from balance_analysis.filters import Filters
 from balance_analysis.node.decode import decode_page
 from balance_analysis.node.walk import LARGEST_PAGE, _page_sizes, complete_block
-from balance_analysis.schema import LATER_ACCOUNT_TYPES
 from tests.loopback import LoopbackNode, Row
 from tests.node.answers import page_of
 from tests.node.asking import asking, refusal
@@ -118,7 +117,7 @@ def test_a_block_of_unknown_types_is_not_completed_by_the_known_ones(unlisted):
 
 
 def test_a_half_that_is_refused_is_not_taken_for_empty():
-    later = LATER_ACCOUNT_TYPES[0]
+    later = "ACCOUNT_TYPE_HOLDING"
     answer = asking(LoopbackNode(block(30, types=(*TYPES, later)), max_page_size=10))
 
     def ask(question):
