@@ -192,7 +192,7 @@ def test_one_that_lags_behind_the_same_address_is_not_of_another_network(tmp_pat
 def test_an_executor_is_told_once_what_is_unproven(tmp_path, caplog):
     with node_of(since(RECENT)) as node:
         export_from([node], tmp_path / "a", executor="inline")
-    assert caplog.text.count("unproven") == 1
+    assert caplog.text.count("known to be complete") == 1
 
 
 def test_what_is_proven_already_is_not_warned_of(tmp_path, caplog):

@@ -173,6 +173,23 @@ def test_a_server_that_orders_alike_and_whose_cursors_are_right_is_followed():
     assert completed(ask, 5) == lines_of_rows(rows)
 
 
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_an_error_while_cursors_are_followed_does_not_end_a_block(newest_first):
+    """The node can't answer just now; that doesn't say that it can't show all of the block."""
+    rows = block(12, types=TYPES[:1])
+
+    def ask(question):
+        if question.page_size > 5:
+            raise refusal(400)
+        begin = int(question.cursor or 0)
+        if begin == 10 and question.newest_first == newest_first:
+            raise refusal(503)
+        return page(rows[begin : begin + 5], more=begin + 5 < 12, cursor=str(begin + 5))
+
+    with pytest.raises(RequestError, match="503"):
+        completed(ask, 5)
+
+
 def test_an_empty_page_after_an_announced_one_does_not_end_a_block_as_whole():
     rows = block(12, types=TYPES[:1])
 
