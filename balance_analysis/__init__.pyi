@@ -26,10 +26,9 @@ from .errors import (
     SnapshotGoneError,
     TooLargeError,
 )
-from .figures.activity import plot_activity
 from .figures.balances import plot_balances, plot_drawdown
+from .figures.changes import plot_activity, plot_flows
 from .figures.concentration import plot_concentration
-from .figures.flows import plot_flows
 from .figures.styles import DARK_STYLE
 from .figures.timelines import plot_coverage, plot_limits
 from .figures.totals import plot_totals
@@ -43,9 +42,8 @@ from .files.tables import write_table
 from .ingest.export import export
 from .ingest.imports import import_segments
 from .labels import account_labels
-from .load.changes import iter_balance_changes, load_balance_changes
+from .load.changes import Page, iter_balance_changes, iter_pages, load_balance_changes
 from .load.opening import load_opening_balances
-from .load.pages import Page, iter_pages
 from .load.to_parquet import load_to_parquet
 from .maintenance.repair import Repaired, repair
 from .node.client import Client

@@ -12,30 +12,16 @@ from typing import Final
 
 import pandas as pd
 
-from balance_analysis.analysis.summary import summarize_accounts
+import balance_analysis as ba
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
 from balance_analysis.archive.manifest import ArchiveSpec, write_about
 from balance_analysis.archive.network import write_archive_assets
 from balance_analysis.archive.status import ArchiveStatus, VerifyReport
-from balance_analysis.archives import Archive
-from balance_analysis.assets import Assets, read_assets
-from balance_analysis.errors import CheckError
-from balance_analysis.figures.balances import plot_balances
 from balance_analysis.files.atomic import check_outside, replacing
-from balance_analysis.files.parquet import (
-    read_network_limits,
-    read_parquet,
-    write_network_limits,
-    write_parquet,
-)
 from balance_analysis.filters import Filters
 from balance_analysis.frame import to_arrow
-from balance_analysis.ingest.export import export
-from balance_analysis.ingest.imports import import_segments
-from balance_analysis.node.client import Client
-from balance_analysis.node.limits import load_network_limits
-from balance_analysis.schema import NetworkLimits, to_microseconds
+from balance_analysis.schema import to_microseconds
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
 
@@ -67,7 +53,7 @@ class DemoResult:
     """
 
     table: pd.DataFrame
-    limits: NetworkLimits
+    limits: ba.NetworkLimits
     status: ArchiveStatus
     summary: pd.DataFrame
     files: tuple[Path, ...]
@@ -80,9 +66,9 @@ def sample_data() -> Path:
     return installed if installed.is_dir() else package.parent / "sample_data"
 
 
-def sample_assets() -> Assets:
+def sample_assets() -> ba.Assets:
     """Return the assets of the sample data."""
-    return read_assets(sample_data() / "assets.toml")
+    return ba.read_assets(sample_data() / "assets.toml")
 
 
 @contextmanager
@@ -93,16 +79,16 @@ def serve_sample() -> Iterator[str]:
 
 
 @contextmanager
-def sample_archive() -> Iterator[Archive]:
+def sample_archive() -> Iterator[ba.Archive]:
     """Yield an archive of the sample data, which is gone after the `with` block."""
     with tempfile.TemporaryDirectory(prefix="balance-analysis-") as folder:
-        archive = Archive(Path(folder, "Sample data"))
-        limits = read_network_limits(sample_data() / "network_limits.json")
+        archive = ba.Archive(Path(folder, "Sample data"))
+        limits = ba.read_network_limits(sample_data() / "network_limits.json")
         write_about(archive.store, ArchiveSpec(Filters(), "month"))
         writer = Writer(archive.store)
         writer.commit(
             SAMPLE_START[:7],
-            to_arrow(read_parquet(sample_data() / "changes.parquet")),
+            to_arrow(ba.read_parquet(sample_data() / "changes.parquet")),
             [
                 Interval(
                     to_microseconds(SAMPLE_START),
@@ -145,32 +131,34 @@ def run_demo(out: Path, *, say: Callable[[str], None]) -> DemoResult:
     """
     check_outside(out)
     out.mkdir(parents=True, exist_ok=True)
-    archive = Archive(out / "archive")
-    with serve_sample() as url, Client(url) as client:
+    archive = ba.Archive(out / "archive")
+    with serve_sample() as url, ba.Client(url) as client:
         say(f"An embedded node answers at {url}")
-        run = export(client, archive, end=SAMPLE_END, page_size=PAGE_SIZE, assets=sample_assets())
+        run = ba.export(
+            client, archive, end=SAMPLE_END, page_size=PAGE_SIZE, assets=sample_assets()
+        )
         say(f"Exported {run.rows:,} balance changes in {run.requests} requests: {archive.uri}")
-        limits = load_network_limits(client)
+        limits = ba.load_network_limits(client)
     _check(archive.verify(), say)
-    history = Archive(out / "history")
+    history = ba.Archive(out / "history")
     segments = sample_data() / "segments"
-    imported = import_segments(history, segments, progress=False)
+    imported = ba.import_segments(history, segments, progress=False)
     say(f"Imported {imported.rows:,} balance changes from network history segments: {history.uri}")
     _check(history.verify(segments=segments), say)
     table, status = archive.read(), archive.status()
     files = [out / "changes.parquet", out / "network_limits.json", out / "assets.toml"]
-    write_parquet(table, files[0])
-    write_network_limits(limits, files[1])
+    ba.write_parquet(table, files[0])
+    ba.write_network_limits(limits, files[1])
     with replacing(files[2]) as temporary:
         shutil.copyfile(sample_data() / "assets.toml", temporary)
     files += _draw(table, out)
-    return DemoResult(table, limits, status, summarize_accounts(table), tuple(files))
+    return DemoResult(table, limits, status, ba.summarize_accounts(table), tuple(files))
 
 
 def _check(verified: VerifyReport, say: Callable[[str], None]) -> None:
     say(str(verified))
     if verified.problems:
-        raise CheckError(f"{verified.uri} is not what it says: {verified}")
+        raise ba.CheckError(f"{verified.uri} is not what it says: {verified}")
 
 
 def _draw(table: pd.DataFrame, out: Path) -> Iterator[Path]:
@@ -181,7 +169,7 @@ def _draw(table: pd.DataFrame, out: Path) -> Iterator[Path]:
     assets = sample_assets()
     for asset, about in assets.items():
         figure, ax = plt.subplots(figsize=(10, 4.5), layout="constrained")
-        plot_balances(
+        ba.plot_balances(
             _busiest_traders(table[table["asset_id"] == asset]),
             ax=ax,
             assets=assets,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import pytest
 import stamina
 from hypothesis import HealthCheck, settings
-from playwright.sync_api import sync_playwright
 from xdist.scheduler import WorkStealingScheduling
 
 from tests.loopback.histories import read_ledger, read_recording
@@ -66,6 +65,8 @@ def chromium():
     found = shutil.which("chromium")
     if found is None:
         pytest.skip("no chromium on the path: install Debian's package")
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - long to import
+
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         yield browser

@@ -17,3 +17,13 @@ def to_microseconds(moment):
     given = dt.datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     aware = given if given.tzinfo else given.replace(tzinfo=dt.UTC)
     return (aware - EPOCH) // dt.timedelta(microseconds=1)
+
+
+def moment_text(count):
+    """Return microseconds as messages tell them: seconds only where there are some."""
+    return from_microseconds(count).replace(tzinfo=None).isoformat().removesuffix(":00") + "Z"
+
+
+def range_text(start, end):
+    """Return [start, end), in microseconds, as messages tell it."""
+    return f"{moment_text(start)} to {moment_text(end)}"

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import balance_analysis.merge as merging
-from balance_analysis.frame import to_frame
 from balance_analysis.merge import merge, sort_parts
-from tests.analysis.tables import arrow_of, rows
+from tests.analysis.tables import arrow_of, rows, table_from
 from tests.columns import ARROW_SCHEMA
 
 MANY = 20_000
@@ -56,14 +55,14 @@ def test_parts_make_the_table_of_their_rows_wherever_they_are_cut(rows, cuts):
     rows = sorted(rows, key=lambda row: row[4])
     bounds = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
     tables = [arrow(rows[a:b]) for a, b in pairwise(bounds) if a < b]
-    whole = to_frame(arrow(rows) if rows else ARROW_SCHEMA.empty_table())
+    whole = table_from(arrow(rows) if rows else ARROW_SCHEMA.empty_table())
     pd.testing.assert_frame_equal(merge(parts_of(tables)), whole)
     pd.testing.assert_frame_equal(merge(list(sort_parts(tables))), whole)
 
 
 def test_many_parts_make_the_table_of_their_rows_also_after_a_pickle():
     parts = pickle.loads(pickle.dumps(parts_of(cut_in(many(), 5))))
-    pd.testing.assert_frame_equal(merge(parts), to_frame(many()))
+    pd.testing.assert_frame_equal(merge(parts), table_from(many()))
     assert parts == []
 
 

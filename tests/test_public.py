@@ -97,7 +97,7 @@ def test_a_program_that_only_loads_sees_what_is_not_known_and_has_the_methods_of
     accounts, *drew = done.stdout.split()
     assert int(accounts) > 0
     assert drew == ["False"]
-    assert done.stderr.count("is known:") == done.stderr.count("\n") == 1
+    assert done.stderr.count("known to be complete") == done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", NOT_IMPORTED)

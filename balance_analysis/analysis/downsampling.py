@@ -99,16 +99,30 @@ class Line:
     count: int
 
 
-def downsample_steps(steps: Steps, start: int, end: int, *, since: int, columns: int) -> Line:
-    """Return the steps of one account, or of none, in [start, end), thinned for a drawing.
+def levels_in(
+    steps: Steps, start: int, end: int, *, since: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], int]:
+    """Return the steps of one account, or of none, in [start, end), and the one before them.
 
-    What was held before `since`, where the rows begin, is told from then on.
+    Returns
+    -------
+    tuple
+        When each step is, microseconds, but none before `since`; the words from then on; whether
+        they are known; and how many steps there are before the first one.
     """
     _, times, words, told = events(steps)
     is_known = np.ones(len(times), bool) if told is None else told.astype(bool)
     low = max(int(np.searchsorted(times, start, side="right")) - 1, 0)
     part = slice(low, int(np.searchsorted(times, end)))
-    times, words, is_known = np.maximum(times[part], since), words[part], is_known[part]
+    return np.maximum(times[part], since), words[part], is_known[part], low
+
+
+def downsample_steps(steps: Steps, start: int, end: int, *, since: int, columns: int) -> Line:
+    """Return the steps of one account, or of none, in [start, end), downsampled for a drawing.
+
+    What was held before `since`, where the rows begin, is told from then on.
+    """
+    times, words, is_known, low = levels_in(steps, start, end, since=since)
     kept = np.arange(0)
     if len(times):
         kept = downsample(

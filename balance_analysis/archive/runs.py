@@ -26,6 +26,7 @@ from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.network import limits_row
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError
+from balance_analysis.node.exchange import RequestStats
 from balance_analysis.presentation import facts_html
 from balance_analysis.rows import BadRow
 from balance_analysis.schema import NetworkLimits, from_microseconds
@@ -76,8 +77,8 @@ class Run:
         Rows that the table can't hold, kept aside.
     damaged
         Files of the archive that are gone, or of another size than what was written.
-    requests
-        How many were sent.
+    stats
+        What its requests cost, counted while they are sent.
     source, block_height, limits
         The node, the last block that it held, and the network's limits, if it has any.
     asked_at
@@ -94,7 +95,7 @@ class Run:
     conflicts: list[pa.Table] = field(default_factory=list)
     bad_rows: dict[BadRow, None] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
-    requests: int = 0
+    stats: RequestStats = field(default_factory=RequestStats)
     source: str = ""
     block_height: int | None = None
     limits: NetworkLimits | None = None
@@ -102,6 +103,11 @@ class Run:
         default_factory=lambda: dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     )
     finished: tuple[str, int] | None = None
+
+    @property
+    def requests(self) -> int:
+        """How many were sent."""
+        return self.stats.requests
 
     def asks(self, start: int, end: int) -> None:
         """Note that [start, end), microseconds, is asked for."""

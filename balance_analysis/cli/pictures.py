@@ -178,7 +178,7 @@ def _one_account(history: History, bounds: dict[str, Any], messages: Messages) -
 
 def _fitting_freq(history: History, bounds: dict[str, Any], messages: Messages) -> str:
     """Return a period of which not too many bars fill the interval."""
-    from balance_analysis.figures.flows import period_name
+    from balance_analysis.figures.times import period_name
 
     _, grid = history.over(**bounds)
     seconds = (grid.edges[-1] - grid.edges[0]) / 1_000_000 if len(grid) else 0

@@ -1,15 +1,52 @@
-"""The page itself: its files, as a service sends them, or frozen into one."""
+"""The page itself: its files, as a service sends them, or frozen into one with its data.
+
+Frozen, it has all views of a few ranges, and the histories of the largest accounts.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import re
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import resources
-from typing import Final
+from itertools import chain, zip_longest
+from typing import Any, Final, TypeVar
 
+import msgspec
 from markupsafe import Markup
+
+from balance_analysis.analysis.balances import held_at
+from balance_analysis.explorer.source import TableState
+from balance_analysis.explorer.views import (
+    PAGE,
+    ROW_COLUMNS,
+    Look,
+    answer,
+    answers,
+    by_size,
+    draw_line,
+    find_rows,
+    steps_of,
+    tell_accounts,
+)
+from balance_analysis.explorer.wire import (
+    Key,
+    Query,
+    Records,
+    RecordsBy,
+    keys_of,
+    write_key,
+    write_view,
+)
+from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
+from balance_analysis.text import count_text
+
+K = TypeVar("K")
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -28,6 +65,21 @@ _MODULES: Final = ("text", "data", "table", "chart", "app")
 _WIRING: Final = re.compile(r"^import .*\n|^export ", re.MULTILINE)
 _LINKED: Final = re.compile(r'<(link rel="stylesheet"|script) .*>\n')
 
+_LISTED: Final = 8000
+"""Rows of the tables of holders at one moment, of all assets together."""
+
+_RANGES: Final = tuple(days * 86_400_000_000 for days in (1, 7, 30, 91))
+"""Those that the page has buttons for."""
+
+_AT_ONCE: Final = 500
+"""So many accounts are computed at once: of the others that don't fit in, nothing is."""
+
+_BLOCK: Final = 40_000
+"""Bytes that a packer gives out at once, at most."""
+
+_UNLIMITED: Final = 1 << 40
+_GZIP: Final = 31
+
 
 @cache
 def static_files() -> dict[str, tuple[bytes, str]]:
@@ -40,18 +92,31 @@ def static_files() -> dict[str, tuple[bytes, str]]:
     return {**found, "/": found.pop("/static/index.html")}
 
 
-def freeze_page(title: str, head: Markup, data: bytes) -> str:
+def freeze_page(
+    state: TableState,
+    head: Markup,
+    *,
+    room: int,
+    first: Sequence[Key] = (),
+    largest: int | None = None,
+) -> str:
     """Return the page as one HTML file that needs nothing else.
 
     Parameters
     ----------
-    title
-        What it is of.
+    state
+        What to look at.
     head
-        What it tells without scripts, too.
-    data
-        What `freeze` returns.
+        What the page tells without scripts, too.
+    room
+        How many bytes there are for the packed data. Accounts are left out that don't fit, and it
+        says so.
+    first
+        The accounts that the chart shows, which come first; by default the largest.
+    largest
+        How many accounts of each asset there are at most.
     """
+    data = _freeze(state, room, first, largest)
     style = _read("explorer.css")
     script = "".join(_WIRING.sub("", _read(f"{name}.js")) for name in _MODULES)
     policy = (
@@ -69,7 +134,7 @@ def freeze_page(title: str, head: Markup, data: bytes) -> str:
 </body>"""
     html = _LINKED.sub("", static_files()["/"][0].decode())
     html = html.replace("</head>", before).replace("</body>", behind)
-    html = html.replace("<title>Balances</title>", Markup("<title>{}</title>").format(title))
+    html = html.replace("<title>Balances</title>", Markup("<title>{}</title>").format(state.name))
     return html.replace('<div id="said"></div>', f'<div id="said">{head}</div>')
 
 
@@ -80,3 +145,138 @@ def _read(name: str) -> str:
 def _digest(text: str) -> str:
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _freeze(state: TableState, room: int, first: Sequence[Key], largest: int | None) -> bytes:
+    """Return what the page shows, as JSON, gzipped."""
+    packed, ids = _Packed(room), state.asset_ids()
+    for key, view in _common(state, ids):
+        packed.add({key: view})
+    ranked, end = defaultdict[str, list[Key]](list), max(state.end - 1, 0)
+    held = held_at(state.history, from_microseconds(end))
+    for account in keys_of(held.iloc[by_size(held)]):
+        ranked[account[0]].append(account)
+    in_turn = chain.from_iterable(zip_longest(*(ranked[asset][:largest] for asset in ids)))
+    wanted, added = [*dict.fromkeys((*first, *filter(None, in_turn)))], 0
+    for views in _histories(state, wanted):
+        if packed.is_full:
+            break
+        added += packed.add(views)
+    rest = len(held) - added
+    said = f"This page has the histories of {'all ' * (not rest)}{count_text(added, 'account')}"
+    said += f"; those of {rest:,} others are left out." if rest else "."
+    said += " Holders are shown at the end and at the beginning of each range."
+    return packed.close({"said": said, "first": [write_key(account) for account in first]})
+
+
+def _common(state: TableState, ids: list[str]) -> Iterator[tuple[str, object]]:
+    """Yield the views that are not of one account."""
+    look = Look(state, Query(), most=_LISTED // (len(ids) + 1) + 1)
+    for name in ("about", "notes"):
+        yield write_view(name), answer(name, look)
+    asked: list[tuple[str, Query, tuple[int, ...]]] = [
+        (name, Query(), ()) for name in ("accounts", "holders")
+    ]
+    starts = {max(state.start, state.end - length) for length in _RANGES} | {state.start}
+    for start in sorted(starts):
+        asked.append(("holders", Query(at=start), (start,)))
+        query, bounds = Query(start=start, end=state.end), (start, state.end)
+        asked += [(name, query, bounds) for name in ("totals", "flows", "movers")]
+    for name, query, values in asked:
+
+        def tell(some: list[str], name: str = name, query: Query = query) -> dict[str, Any]:
+            asset = some[0] if len(some) == 1 else ""
+            return answers(name, replace(look, query=replace(query, asset=asset)), some)
+
+        for asset, view in _apart(tell, ids).items():
+            yield write_view(name, asset, *values), view
+
+
+def _apart(tell: Callable[[list[K]], dict[K, Any]], keys: list[K]) -> dict[K, Any]:
+    """Return what is told of each key: of all together, or apart where one's can't be told.
+
+    Of one alone of which a sum has too many digits, it is what the page says instead.
+    """
+    if not keys:
+        return {}
+    try:
+        return tell(keys)
+    except OverflowError as error:
+        if len(keys) == 1:
+            return {keys[0]: {"refused": f"This view can't be shown: {error}"}}
+        half = len(keys) // 2
+        return _apart(tell, keys[:half]) | _apart(tell, keys[half:])
+
+
+def _histories(state: TableState, accounts: list[Key]) -> Iterator[dict[str, object]]:
+    """Yield all views of each account."""
+    look = Look(state, Query(start=state.start, end=state.end, width=_UNLIMITED))
+    bounds = state.start, state.end
+
+    def facts_of(some: list[Key]) -> dict[Key, Any]:
+        found = tell_accounts(state.of(some), look.query)
+        parts = {name: RecordsBy(frame, ACCOUNT_KEY) for name, frame in found.items()}
+        return {one: {name: part.of(one) for name, part in parts.items()} for one in some}
+
+    def rows_of(some: list[Key]) -> dict[Key, Any]:
+        found = find_rows(state.of(some), look.query)
+        parts = RecordsBy(found, ACCOUNT_KEY, ROW_COLUMNS)
+        return {one: {"rows": parts.of(one)} for one in some}
+
+    for place in range(0, len(accounts), _AT_ONCE):
+        some = accounts[place : place + _AT_ONCE]
+        facts, rows = _apart(facts_of, some), _apart(rows_of, some)
+        for account, steps in steps_of(state.of(some), look.query, some).items():
+            key = write_key(account)
+            yield {
+                write_view("series", key): {"series": [{"key": key, **draw_line(steps, look)}]},
+                write_view("account", key, *bounds): facts[account],
+                **{
+                    write_view("rows", key, *bounds, page): view
+                    for page, view in enumerate(_pages(rows[account]))
+                },
+            }
+
+
+def _pages(listing: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield what is told of an account's rows page by page, newest first."""
+    rows: Records = listing.get("rows", {"rows": []})
+    newest = rows["rows"][::-1]
+    pages = -(-len(newest) // PAGE)
+    for page in range(max(pages, 1)):
+        shown = {**rows, "rows": newest[page * PAGE : (page + 1) * PAGE]}
+        yield {**listing, "count": len(newest), "pages": pages, "rows": shown}
+
+
+class _Packed:
+    """What a page holds, packed as it comes, so that its size is known."""
+
+    def __init__(self, room: int) -> None:
+        self._room, self._size = room, 0
+        self._packer = zlib.compressobj(wbits=_GZIP)
+        self._parts = [self._packer.compress(b'{"views":{"":null')]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for more; what the packer still holds counts little."""
+        return self._size > self._room - _BLOCK
+
+    def add(self, views: dict[str, object]) -> bool:
+        """Add views by their keys, if there is room for all; return whether there was."""
+        packer = self._packer.copy()
+        entries = (
+            b"," + msgspec.json.encode(key) + b":" + msgspec.json.encode(view)
+            for key, view in views.items()
+        )
+        parts = list(map(packer.compress, entries))
+        size = self._size + sum(map(len, parts))
+        has_room = size <= self._room
+        if has_room:
+            self._packer, self._size = packer, size
+            self._parts += parts
+        return has_room
+
+    def close(self, rest: dict[str, object]) -> bytes:
+        """Return all of it."""
+        self._parts.append(self._packer.compress(b"}," + msgspec.json.encode(rest)[1:]))
+        return b"".join([*self._parts, self._packer.flush()])

@@ -1,38 +1,33 @@
-"""What an explorer looks at: an archive, of which little is read at once, or a table."""
+"""What an explorer looks at: a state of an archive, of which little is read at once, or a table."""
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balance_analysis.analysis.checks import microseconds
-from balance_analysis.analysis.cuts import settled
 from balance_analysis.analysis.downsampling import first_and_last
+from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.steps import NEVER, map_parallel
 from balance_analysis.archive.accounts import times_of
 from balance_analysis.archive.datafile import Predicate
 from balance_analysis.archive.network import limits_frame, read_archive_assets
 from balance_analysis.archive.scan import File, LruCache, opened
-from balance_analysis.archive.snapshot import Snapshot, read_snapshot, with_snapshot
-from balance_analysis.assets import Assets, AssetsLike, assets_of
-from balance_analysis.errors import SnapshotGoneError
+from balance_analysis.archive.snapshot import Snapshot
+from balance_analysis.assets import Assets
+from balance_analysis.explorer.wire import Key, keys_of
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of
-from balance_analysis.known import Known, known_of
+from balance_analysis.known import Known
 from balance_analysis.rows import account_heads, canonical
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
+from balance_analysis.schema import ARROW_SCHEMA, COLUMNS
 from balance_analysis.spans import Span
-from balance_analysis.text import without_credentials
-
-if TYPE_CHECKING:
-    from balance_analysis.archives import Archive
 
 MOST_ROWS: Final = 3_000_000
 """Rows that are in memory for one view: some 200 MB."""
@@ -47,25 +42,17 @@ _DAY: Final = 86_400_000_000
 _PART_ROWS: Final = 2_000_000
 """Rows of all assets in the files of a part of a view."""
 
-_STATES: Final = 8
-"""So many states can be asked about, the newest of those that were."""
-
 _FILES: Final = 16
 """So many files are read before it is looked at how many rows there are."""
 
 _GROUPS: Final = 8
 """So many row groups of a file are read at once: more don't stay in a processor's cache."""
 
-Key = tuple[str, str, str, str]
-
-History = tuple[pd.DataFrame, pd.DataFrame | None]
-"""Balance changes, and what accounts held before them, where that is told: an opening."""
-
 Edges = NDArray[np.int64] | None
 
-Check = Callable[[], None]
+Opening = pd.DataFrame | None
 
-T = TypeVar("T")
+Check = Callable[[], None]
 
 
 class ViewTooLargeError(Exception):
@@ -77,35 +64,41 @@ def go_on() -> None:
 
 
 class State(Protocol):
-    """What a source holds at one moment, which never changes.
+    """What an explorer looks at: balance changes at one moment, which never change.
 
     Attributes
     ----------
+    name
+        What it is called.
     version
-        Another one as soon as the source holds something else.
+        Another one as soon as there is something else.
     start, end
         Its interval, half-open, microseconds; the same where it holds nothing.
     known
         The stretches of it in which every change is known; `None` where nothing says.
     assets
         What assets are called.
+    kept
+        What was read or answered last.
     """
 
+    name: str
     version: str
     start: int
     end: int
     known: Known | None
     assets: Assets
+    kept: LruCache
 
     def rows(
-        self, filters: Filters, start: int, end: int, *, edges: Edges = None, check: Check = go_on
+        self, filters: Filters, span: Span, *, edges: Edges, opening: Opening, check: Check
     ) -> History:
-        """Return the balance changes of some accounts in [start, end), microseconds.
+        """Return the balance changes of some accounts in a span, microseconds.
 
-        Of each account the last one before `start` is among them; there may be others before it.
-        With `edges`, ascending, there may be only those that tell the balances at these and just
-        before `end`, and what they moved by in between. `check` is called between files and parts;
-        what it raises ends the reading.
+        Of each account the last one before it is among them; there may be others. With `edges`,
+        ascending, there may be only those that tell the balances at these and just before the end,
+        and what they moved by in between. Accounts of `opening` are there in any case. `check` is
+        called between files and parts; what it raises ends the reading.
         """
 
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -118,90 +111,45 @@ class State(Protocol):
         """Return its coverage and its network limits, of an archive."""
 
 
-class Source(Protocol):
-    """Where an explorer's rows come from."""
-
-    name: str
-
-    def look(self, version: str, read: Callable[[State], T]) -> T:
-        """Return what is read of the state of this version, or of the current one where it is "".
-
-        Raises
-        ------
-        SnapshotGoneError
-            If there is no such state any more.
-        """
-
-
-class TableSource:
-    """A table of balance changes, and what its accounts held before: a source in its one state."""
+class TableState:
+    """A history in memory: the one state of a table."""
 
     def __init__(
         self,
-        table: pd.DataFrame,
+        history: History,
         *,
         bounds: Span,
         name: str = "a table of balance changes",
-        opening: pd.DataFrame | None = None,
-        assets: AssetsLike | None = None,
+        assets: Assets | None = None,
         notes: dict[str, pd.DataFrame] | None = None,
     ) -> None:
+        self.history: History = history
         self.name: str = name
         self.version: str = "0"
         self.start: int = bounds[0]
         self.end: int = bounds[1]
-        self.assets: Assets = assets_of(table, assets)
-        self._opening, self._notes, self._kept = opening, notes or {}, LruCache(1)
-        self._table = settled(table)
-        self.known: Known | None = known_of(self._table)
-        self._times = microseconds(self._table)
-        heads = np.flatnonzero(~self._table.duplicated(list(ACCOUNT_KEY)))
-        self._accounts = self._table.iloc[heads].reset_index(drop=True)
-        self._sizes = np.diff(heads, append=len(self._table))
-        self._nexts = np.append(self._times[1:], NEVER)[: len(self._times)]
-        self._nexts[heads[1:] - 1] = NEVER
-
-    def look(self, version: str, read: Callable[[State], T]) -> T:
-        """Return what is read of it: see `Source`. It has but one state."""
-        del version
-        return read(self)
+        self.known: Known | None = history.known
+        self.assets: Assets = history.assets if assets is None else assets
+        self.kept: LruCache = LruCache(KEPT_BYTES)
+        self._notes = notes or {}
 
     def rows(
-        self, filters: Filters, start: int, end: int, *, edges: Edges = None, check: Check = go_on
+        self, filters: Filters, span: Span, *, edges: Edges, opening: Opening, check: Check
     ) -> History:
-        """Return rows: see `State`. They are all there, and those asked for last are kept."""
-        del edges
+        """Return rows: see `State`. Of accounts that are there before the end, all are."""
+        del edges, opening
         check()
-
-        def select() -> tuple[History, int]:
-            return self._select(filters.select, start, end), 1
-
-        found: History = self._kept.get((filters, start, end), select)
-        return found
+        accounts, steps = self.history.accounts, self.history.steps
+        begins = steps.times[steps.heads]
+        is_there = (begins < span[1]) | (begins == NEVER)
+        return self.of(keys_of(filters.select(accounts[is_there])))
 
     def of(self, accounts: Iterable[Key]) -> History:
-        """Return all rows of some accounts, as `rows` does."""
-        keys = set(accounts)
-        near = Filters(None, *(tuple({key[place] for key in keys}) for place in (2, 3, 1)))
-
-        def choose(frame: pd.DataFrame) -> pd.DataFrame:
-            frame = near.select(frame)
-            return frame[[key in keys for key in keys_of(frame)]]
-
-        return self._select(choose, self.start, self.end)
-
-    def _select(
-        self, choose: Callable[[pd.DataFrame], pd.DataFrame], start: int, end: int
-    ) -> History:
-        asked = self._accounts.index.isin(choose(self._accounts).index)
-        is_asked = np.repeat(asked, self._sizes) & (self._times < end) & (self._nexts >= start)
-        opening = self._opening
-        if opening is not None:
-            opening = choose(opening).reset_index(drop=True)
-        rows = self._table[is_asked].reset_index(drop=True)
-        for name in ACCOUNT_KEY:
-            rows[name] = rows[name].cat.remove_unused_categories()
-        return rows, opening
+        """Return all that is told of some accounts."""
+        keys, every = {*accounts}, keys_of(self.history.accounts)
+        if len(keys) == len(every):
+            return self.history
+        return self.history.select(np.array([key in keys for key in every], bool))
 
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return all edges together: the rows are there anyway."""
@@ -209,49 +157,12 @@ class TableSource:
 
     def asset_ids(self) -> list[str]:
         """Return assets: see `State`."""
-        ranked = _ranked([_count_assets(self._table["asset_id"])])
-        quiet = [] if self._opening is None else sorted({*self._opening["asset_id"]} - {*ranked})
-        return [*ranked, *quiet]
+        ranked = _ranked([_count_assets(self.history.rows["asset_id"])])
+        return [*ranked, *sorted({*self.history.accounts["asset_id"]} - {*ranked})]
 
     def notes(self) -> dict[str, pd.DataFrame]:
         """Return notes: see `State`."""
         return self._notes
-
-
-class ArchiveSource:
-    """An archive as a source: what exports add meanwhile is there from then on.
-
-    Parameters
-    ----------
-    archive
-        The archive.
-    cache
-        Where to keep what was read last, in bytes; by default one of its own.
-    """
-
-    def __init__(self, archive: Archive, *, cache: LruCache | None = None) -> None:
-        self._store = archive.store
-        self.name: str = (
-            without_credentials(archive.uri).rstrip("/").rpartition("/")[2] or "archive"
-        )
-        self._cache: LruCache = LruCache(KEPT_BYTES) if cache is None else cache
-        self._seen = LruCache(_STATES)
-
-    def look(self, version: str, read: Callable[[State], T]) -> T:
-        """Return what is read of a state: see `Source`."""
-        if not version:
-            return with_snapshot(self._store, lambda now: read(self._state(now)))
-        found = self._seen.peek(version)
-        if found is None and (found := self._state(read_snapshot(self._store))).version != version:
-            raise SnapshotGoneError(self._store.uri, version)
-        return read(found)
-
-    def _state(self, snapshot: Snapshot) -> ArchiveState:
-        def make() -> tuple[ArchiveState, int]:
-            return ArchiveState(snapshot, self._cache), 1
-
-        state: ArchiveState = self._seen.get(snapshot.version, make)
-        return state
 
 
 class ArchiveState:
@@ -261,8 +172,9 @@ class ArchiveState:
     files that were read last is kept, so that they are read once for any number of views.
     """
 
-    def __init__(self, snapshot: Snapshot, cache: LruCache) -> None:
-        self._snapshot, self._cache = snapshot, cache
+    def __init__(self, snapshot: Snapshot, name: str, kept: LruCache) -> None:
+        self._snapshot, self.kept = snapshot, kept
+        self.name: str = name
         self.version: str = snapshot.version
         self.start: int
         self.end: int
@@ -271,14 +183,14 @@ class ArchiveState:
         self.assets: Assets = read_archive_assets(snapshot.store)
 
     def rows(
-        self, filters: Filters, start: int, end: int, *, edges: Edges = None, check: Check = go_on
+        self, filters: Filters, span: Span, *, edges: Edges, opening: Opening, check: Check
     ) -> History:
         """Return rows: see `State`."""
-        files = self._snapshot.files_since(start, end)
+        files = self._snapshot.files_since(*span)
 
         def read(file: File) -> pa.Table:
             check()
-            if file.stop <= start or (edges is not None and _has_days(file, edges)):
+            if file.stop <= span[0] or (edges is not None and _has_days(file, edges)):
                 return self._read(file, filters, check, ends=True)
             rows = self._read(file, filters, check)
             return rows if edges is None else _ends(rows, edges)
@@ -293,11 +205,11 @@ class ArchiveState:
         # An account's rows stand in time order, in each file and from file to file.
         table = frame_of(canonical(_joined(parts), is_by_time=True))
         self._snapshot.note_known(table)
-        return table, None
+        return open_history(table, opening)
 
     def _read(self, file: File, filters: Filters, check: Check, *, ends: bool = False) -> pa.Table:
         """Return rows of a file; where the ends of its days are enough, maybe only these."""
-        kept, asked = self._cache.peek(file), Predicate(filters.allowed(), file.bounds)
+        kept, asked = self.kept.peek(file), Predicate(filters.allowed(), file.bounds)
         if kept is None and not filters.party_ids:
             # All of the file has to be read, so that its ends cost little more.
             days, found, rows = np.arange(file.begin, file.stop, _DAY), [], []
@@ -307,7 +219,7 @@ class ArchiveState:
                 if not ends:
                     rows.append(asked.select(part))
             kept = _joined(found)
-            self._cache.put(file, kept, kept.nbytes)
+            self.kept.put(file, kept, kept.nbytes)
             if not ends:
                 return _joined(rows)
         if kept is not None and ends:
@@ -337,7 +249,7 @@ class ArchiveState:
                 found = sum((_count_assets(x["asset_id"].to_pandas()) for x in parts), Counter())
                 return found, _BYTES_A_COUNT * (1 + len(found))
 
-            counts: Counter[str] = self._cache.get(("assets", file), read)
+            counts: Counter[str] = self.kept.get(("assets", file), read)
             return counts
 
         return _ranked(map_parallel(count, self._snapshot.files()))
@@ -374,8 +286,3 @@ def _ranked(counts: Iterable[Counter[str]]) -> list[str]:
     """Return assets that are counted, those first that have most rows."""
     total = sum(counts, Counter[str]())
     return sorted(total, key=lambda asset: (-total[asset], asset))
-
-
-def keys_of(frame: pd.DataFrame) -> list[Key]:
-    """Return the account of each row."""
-    return list(zip(*(frame[name].tolist() for name in ACCOUNT_KEY), strict=True))

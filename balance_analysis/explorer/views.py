@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -17,30 +16,26 @@ from balance_analysis.analysis.concentration import concentration, share, top_mo
 from balance_analysis.analysis.downsampling import downsample_steps
 from balance_analysis.analysis.flows import deltas, sum_flows
 from balance_analysis.analysis.grid import Grid, fitting_grid
-from balance_analysis.analysis.history import open_history
+from balance_analysis.analysis.history import History
 from balance_analysis.analysis.int128 import words_of
 from balance_analysis.analysis.statistics import drawdown, time_weighted_average
 from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.totals import totals
-from balance_analysis.archive.scan import LruCache
 from balance_analysis.assets import Asset
-from balance_analysis.explorer.query import Query, write_key
-from balance_analysis.explorer.sheets import Sheets, amounts, to_sheet
-from balance_analysis.explorer.source import (
-    KEPT_BYTES,
-    Check,
-    Edges,
-    History,
+from balance_analysis.explorer.source import Check, Edges, Opening, State, go_on
+from balance_analysis.explorer.wire import (
     Key,
-    Source,
-    State,
-    go_on,
+    Query,
+    RecordsBy,
+    amounts,
     keys_of,
+    to_records,
+    write_key,
 )
 from balance_analysis.filters import Filters
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
-from balance_analysis.spans import between
+from balance_analysis.spans import Span, between
 from balance_analysis.text import type_label
 
 MOST_LISTED: Final = 5000
@@ -56,7 +51,7 @@ MOST_MOVERS: Final = 100
 _POINTS, _BARS = 300, 100
 
 OF_ASSETS: Final = ("accounts", "holders", "totals", "flows", "movers")
-"""The views of an asset: their frames have a column `asset_id`, and their series are by it."""
+"""The views of an asset."""
 
 _STEP_BYTES: Final = 40
 _STEPS_BYTES: Final = 4000
@@ -64,254 +59,221 @@ _STEPS_BYTES: Final = 4000
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One question to one state, and what ends the answer where nobody waits for it any more."""
+    """One question to one state.
+
+    Attributes
+    ----------
+    state, query
+        What is looked at, and what is asked.
+    check
+        What ends the answer where nobody waits for it any more: see `State`.
+    most
+        Rows of a table of accounts that an answer has at most.
+    """
 
     state: State
     query: Query
     check: Check = go_on
+    most: int = MOST_LISTED
+
+    def rows(self, span: Span, *, edges: Edges = None, opening: Opening = None) -> History:
+        """Return what is told of all accounts of the asset, or of all: see `State`."""
+        filters, check = Filters(self.query.asset or None), self.check
+        return self.state.rows(filters, span, edges=edges, opening=opening, check=check)
+
+    def of(self, accounts: Sequence[Key], start: int) -> History:
+        """Return what is told from a moment on of some accounts of one asset."""
+        assets, kinds, parties, markets = zip(*accounts, strict=True)
+        filters = Filters(assets[0], *(tuple(set(ids)) for ids in (parties, markets, kinds)))
+        span = start, self.query.end
+        return self.state.rows(filters, span, edges=None, opening=None, check=self.check)
+
+    def at(self, moment: int) -> History:
+        """Return what tells what every account of the asset, or of all, held at a moment."""
+        return self.rows((moment, moment + 1), edges=np.array([moment + 1]))
 
     @property
-    def filters(self) -> Filters:
-        """What the accounts of the asset pass, or of all of them."""
-        return Filters(self.query.asset or None)
-
-    def rows(self, filters: Filters, start: int, end: int, *, edges: Edges = None) -> History:
-        """Return rows: see `State`."""
-        return self.state.rows(filters, start, end, edges=edges, check=self.check)
-
-    def held(self, at: int) -> History:
-        """Return rows that tell what every account of the asset, or of all, held at a moment."""
-        return self.rows(self.filters, at, at + 1, edges=np.array([at + 1]))
+    def last(self) -> int:
+        """The last moment that there is."""
+        return max(self.state.end - 1, 0)
 
 
-class Explorer:
-    """The views of a source, for any number of threads.
-
-    Parameters
-    ----------
-    source
-        What to look at.
-    most
-        Rows of a table of accounts that an answer has at most.
-    cache
-        Where to keep what was answered last, in bytes; by default one of its own.
-    """
-
-    def __init__(
-        self, source: Source, *, most: int = MOST_LISTED, cache: LruCache | None = None
-    ) -> None:
-        self._source, self._most = source, most
-        self._kept = LruCache(KEPT_BYTES) if cache is None else cache
-
-    def encode(self, view: str, query: Query, *, check: Check = go_on) -> bytes:
-        """Return one view as JSON; see `answer`. What was asked for last is kept."""
-
-        def read(state: State) -> bytes:
-            def make() -> tuple[bytes, int]:
-                content = msgspec.json.encode(self._answer(view, Look(state, query, check)))
-                return content, len(content)
-
-            key = state.version, view, replace(query, version="")
-            content: bytes = self._kept.get(key, make)
-            return content
-
-        return self._source.look(query.version, read)
-
-    def answer(self, view: str, query: Query, *, check: Check = go_on) -> dict[str, Any]:
-        """Return one view, all of it of one state.
-
-        Parameters
-        ----------
-        view, query
-            Which one, and what it is asked for.
-        check
-            Called between files and parts; what it raises ends the work, and nothing is kept.
-
-        Raises
-        ------
-        ViewTooLargeError
-            If it needs too many rows.
-        SnapshotGoneError
-            If the state that it is asked of is gone.
-        """
-        return self._source.look(
-            query.version, lambda state: self._answer(view, Look(state, query, check))
-        )
-
-    def _answer(self, view: str, look: Look) -> dict[str, Any]:
-        state, query = look.state, look.query
-        if not query.asset:
-            query = replace(query, asset=next(iter(_asset_ids(state)), ""))
-        if view in OF_ASSETS:
-            return self._answers(view, replace(look, query=query), [query.asset])[query.asset]
-        answer: dict[str, Any] = getattr(self, f"_{view}")(_cut(look, query))
-        return answer
-
-    def answers(self, view: str, query: Query) -> dict[str, dict[str, Any]]:
-        """Return one of the views of an asset of the one asked for, or of all at once."""
-
-        def read(state: State) -> dict[str, dict[str, Any]]:
-            ids = [query.asset] if query.asset else state.asset_ids()
-            return self._answers(view, Look(state, query), ids) if ids else {}
-
-        return self._source.look(query.version, read)
-
-    def _answers(self, view: str, look: Look, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        found: dict[str, Any] = getattr(self, f"_{view}")(_cut(look, look.query))
-        sheets = {
-            name: Sheets(part, ["asset_id"])
-            for name, part in found.items()
-            if isinstance(part, pd.DataFrame)
-        }
-
-        def part_of(asset: str, name: str) -> object:
-            part = found[name]
-            if name in sheets:
-                return sheets[name].of((asset,))
-            return int(part.get(asset, 0)) if isinstance(part, pd.Series) else part
-
-        return {asset: {name: part_of(asset, name) for name in found} for asset in ids}
-
-    def held(self, asset: str, at: int) -> pd.DataFrame:
-        """Return what every account of an asset held at a moment, as `balance_at` does."""
-
-        def read(state: State) -> pd.DataFrame:
-            table, opening = Look(state, Query(asset)).held(at)
-            return held_at(table, from_microseconds(at), opening=opening)
-
-        return self._source.look("", read)
-
-    def _about(self, look: Look) -> dict[str, Any]:
-        state = look.state
-        ids, is_told, assets = _asset_ids(state), state.known is not None, state.assets
-        labels = assets.labels(ids)
-        told = {one: assets.get(one) or Asset(one, 0) for one in ids}
-        return {
-            "name": self._source.name,
-            "version": state.version,
-            "start": state.start,
-            "end": state.end,
-            "gaps": between(state.known or (), state.start, state.end) if is_told else [],
-            "proven": is_told,
-            "assets": [
-                {
-                    "id": one,
-                    "label": labels[one],
-                    "name": told[one].name,
-                    "decimals": told[one].decimals if one in assets else None,
-                }
-                for one in ids
-            ],
-        }
-
-    def _version(self, look: Look) -> dict[str, Any]:
-        return {"version": look.state.version}
-
-    def _accounts(self, look: Look) -> dict[str, Any]:
-        at = max(look.state.end - 1, 0)
-        table, opening = look.held(at)
-        held = held_at(table, from_microseconds(at), opening=opening)
-        rows = held[has_text(held, look.query.text)]
-        listed = self._largest(rows, ("balance",))
-        return {"count": rows["asset_id"].value_counts(), "accounts": listed}
-
-    def _largest(self, held: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
-        """Return columns of the accounts of each asset that hold most."""
-        ranked = held.iloc[by_size(held)].groupby("asset_id", observed=True).head(self._most)
-        return _with_keys(ranked, names)
-
-    def _holders(self, look: Look) -> dict[str, Any]:
-        at = max(look.state.end - 1, 0) if look.query.at is None else look.query.at
-        moment = from_microseconds(at)
-        table, opening = look.held(at)
-        shares = share(table, moment, opening=opening)
-        shares["since"] = held_at(table, moment, opening=opening)["since"]
-        found = concentration(table, moment, opening=opening)
-        names = ["asset_id", "total", "holders", "unknown", "largest", "herfindahl", "gini"]
-        return {
-            "accounts": shares["asset_id"].value_counts(),
-            "holders": self._largest(shares, ("balance", "share", "since")),
-            "concentration": found[names],
-        }
-
-    def _series(self, look: Look) -> dict[str, Any]:
-        query, steps = look.query, self._steps(look)
-        lines = {one: draw_line(steps[one], look.state, query) for one in query.accounts}
-        return {"series": [{"key": write_key(one), **lines[one]} for one in query.accounts]}
-
-    def _steps(self, look: Look) -> dict[Key, Steps]:
-        """Return accounts as steps in the range; files are read once for those of an asset."""
-        query, version = look.query, look.state.version
-        found: dict[Key, Steps] = {}
-        for account in query.accounts:
-            kept = self._kept.peek((version, account))
-            if kept is not None and kept[0] <= query.start and query.end <= kept[1]:
-                found[account] = kept[2]
-        missing = [account for account in query.accounts if account not in found]
-        for asset in {account[0] for account in missing}:
-            own = [account for account in missing if account[0] == asset]
-            steps = steps_of(look.rows(filters_of(own), query.start, query.end), query)
-            numbers = {key: number for number, key in enumerate(keys_of(steps.accounts))}
-            for account in own:
-                number = numbers.get(account, len(steps))
-                found[account] = steps.part(number, min(number + 1, len(steps)))
-                kept = query.start, query.end, found[account]
-                size = len(found[account].times) * _STEP_BYTES + _STEPS_BYTES
-                self._kept.put((version, account), kept, size)
-        return found
-
-    def _totals(self, look: Look) -> dict[str, Any]:
-        query = look.query
-        _, grid = fitting_grid(query.start, query.end, _POINTS)
-        table, opening = look.rows(look.filters, query.start, query.end, edges=grid.edges)
-        found = totals(table, freq=grid, opening=opening)
-        names = ["asset_id", "account_type", "timestamp", "total", "known", "unknown"]
-        return {"totals": found[names]}
-
-    def _flows(self, look: Look) -> dict[str, Any]:
-        query, found = look.query, []
-        name, grid = fitting_grid(query.start, query.end, _BARS)
-        accounts: pd.DataFrame | None = None
-        # The last part has every account, so that the asset is there in all of them.
-        for edges in reversed(look.state.parts(grid.edges)):
-            table, opening = look.rows(look.filters, int(edges[0]), int(edges[-1]))
-            part = Grid(edges, edges[:-1], grid.zone)
-            history = open_history(table, accounts if opening is None else opening)
-            accounts = history.accounts.iloc[:1].assign(balance=None)
-            found.append(sum_flows(history, part, "asset_id", full=True))
-        return {"freq": name, "flows": pd.concat(found[::-1]) if found[1:] else found[0]}
-
-    def _movers(self, look: Look) -> dict[str, Any]:
-        query = look.query
-        bounds = query.start, query.end
-        table, opening = look.rows(look.filters, *bounds, edges=np.array(bounds))
-        found = top_movers(table, **query.bounds, n=MOST_MOVERS, opening=opening)
-        return {"movers": _with_keys(found, ("opening", "closing", "net"))}
-
-    def _account(self, look: Look) -> dict[str, Any]:
-        query = look.query
-        if not query.accounts:
-            return {}
-        history = look.rows(filters_of(query.accounts[:1]), query.start, query.end)
-        told = tell_accounts(*history, query)
-        return {name: to_sheet(frame, own_columns(frame)) for name, frame in told.items()}
-
-    def _rows(self, look: Look) -> dict[str, Any]:
-        query = look.query
-        if not query.accounts:
-            return {}
-        # How deep it fell is told from its beginning on.
-        history = look.rows(filters_of(query.accounts[:1]), look.state.start, query.end)
-        rows = find_rows(*history, query)
-        shown = to_sheet(rows.iloc[::-1].iloc[query.page * PAGE :].head(PAGE), ROW_COLUMNS)
-        return {"count": len(rows), "pages": -(-len(rows) // PAGE), "rows": shown}
-
-    def _notes(self, look: Look) -> dict[str, Any]:
-        return {name: to_sheet(frame) for name, frame in look.state.notes().items()}
+def answer(view: str, look: Look) -> dict[str, Any]:
+    """Return one view; of those of an asset that of the one asked for, or else of the first."""
+    query = look.query
+    if not query.asset:
+        look = replace(look, query=replace(query, asset=next(iter(_asset_ids(look.state)), "")))
+    if view in OF_ASSETS:
+        asset = look.query.asset
+        return answers(view, look, [asset])[asset]
+    return _TELL[view](_cut(look))
 
 
-def _cut(look: Look, query: Query) -> Look:
+def answers(view: str, look: Look, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return one of the views of an asset, for each of some: all of them are told together."""
+    found = _TELL[view](_cut(look))
+    records = {
+        name: RecordsBy(part, ["asset_id"])
+        for name, part in found.items()
+        if isinstance(part, pd.DataFrame)
+    }
+
+    def part_of(asset: str, name: str) -> object:
+        part = found[name]
+        if name in records:
+            return records[name].of((asset,))
+        return int(part.get(asset, 0)) if isinstance(part, pd.Series) else part
+
+    return {asset: {name: part_of(asset, name) for name in found} for asset in ids}
+
+
+def _about(look: Look) -> dict[str, Any]:
+    state, assets = look.state, look.state.assets
+    ids, is_told = _asset_ids(state), state.known is not None
+    labels = assets.labels(ids)
+    told = {one: assets.get(one) or Asset(one, 0) for one in ids}
+    return {
+        "name": state.name,
+        "version": state.version,
+        "start": state.start,
+        "end": state.end,
+        "gaps": between(state.known or (), state.start, state.end) if is_told else [],
+        "proven": is_told,
+        "assets": [
+            {
+                "id": one,
+                "label": labels[one],
+                "name": told[one].name,
+                "decimals": told[one].decimals if one in assets else None,
+            }
+            for one in ids
+        ],
+    }
+
+
+def _version(look: Look) -> dict[str, Any]:
+    return {"version": look.state.version}
+
+
+def _accounts(look: Look) -> dict[str, Any]:
+    held = held_at(look.at(look.last), from_microseconds(look.last))
+    rows = held[has_text(held, look.query.text)]
+    listed = _largest(look, rows, ("balance",))
+    return {"count": rows["asset_id"].value_counts(), "accounts": listed}
+
+
+def _largest(look: Look, held: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+    """Return columns of the accounts of each asset that hold most."""
+    ranked = held.iloc[by_size(held)].groupby("asset_id", observed=True).head(look.most)
+    return _with_keys(ranked, names)
+
+
+def _holders(look: Look) -> dict[str, Any]:
+    at = look.last if look.query.at is None else look.query.at
+    history, moment = look.at(at), from_microseconds(at)
+    shares, found = share(history, moment), concentration(history, moment)
+    shares["since"] = held_at(history, moment)["since"]
+    names = ["asset_id", "total", "holders", "unknown", "largest", "herfindahl", "gini"]
+    return {
+        "accounts": shares["asset_id"].value_counts(),
+        "holders": _largest(look, shares, ("balance", "share", "since")),
+        "concentration": found[names],
+    }
+
+
+def _series(look: Look) -> dict[str, Any]:
+    query, steps = look.query, _steps(look)
+    lines = {one: draw_line(steps[one], look) for one in query.accounts}
+    return {"series": [{"key": write_key(one), **lines[one]} for one in query.accounts]}
+
+
+def _steps(look: Look) -> dict[Key, Steps]:
+    """Return accounts as steps in the range; files are read once for those of an asset."""
+    query, version, cache = look.query, look.state.version, look.state.kept
+    found: dict[Key, Steps] = {}
+    for account in query.accounts:
+        kept = cache.peek((version, account))
+        if kept is not None and kept[0] <= query.start and query.end <= kept[1]:
+            found[account] = kept[2]
+    missing = [account for account in query.accounts if account not in found]
+    for asset in {account[0] for account in missing}:
+        own = [account for account in missing if account[0] == asset]
+        for account, steps in steps_of(look.of(own, query.start), query, own).items():
+            found[account] = steps
+            kept = query.start, query.end, steps
+            cache.put((version, account), kept, len(steps.times) * _STEP_BYTES + _STEPS_BYTES)
+    return found
+
+
+def _totals(look: Look) -> dict[str, Any]:
+    query = look.query
+    _, grid = fitting_grid(query.start, query.end, _POINTS)
+    found = totals(look.rows((query.start, query.end), edges=grid.edges), freq=grid)
+    names = ["asset_id", "account_type", "timestamp", "total", "known", "unknown"]
+    return {"totals": found[names]}
+
+
+def _flows(look: Look) -> dict[str, Any]:
+    query, found = look.query, []
+    name, grid = fitting_grid(query.start, query.end, _BARS)
+    accounts: pd.DataFrame | None = None
+    # The last part has every account, so that the asset is there in all of them.
+    for edges in reversed(look.state.parts(grid.edges)):
+        history = look.rows((int(edges[0]), int(edges[-1])), opening=accounts)
+        accounts = history.accounts.iloc[:1].assign(balance=None)
+        part = Grid(edges, edges[:-1], grid.zone)
+        found.append(sum_flows(history, part, "asset_id", full=True))
+    return {"freq": name, "flows": pd.concat(found[::-1]) if found[1:] else found[0]}
+
+
+def _movers(look: Look) -> dict[str, Any]:
+    bounds = look.query.start, look.query.end
+    history = look.rows(bounds, edges=np.array(bounds))
+    found = top_movers(history, **look.query.bounds, n=MOST_MOVERS)
+    return {"movers": _with_keys(found, ("opening", "closing", "net"))}
+
+
+def _account(look: Look) -> dict[str, Any]:
+    query = look.query
+    if not query.accounts:
+        return {}
+    told = tell_accounts(look.of(query.accounts[:1], query.start), query)
+    return {name: to_records(frame, own_columns(frame)) for name, frame in told.items()}
+
+
+def _rows(look: Look) -> dict[str, Any]:
+    query = look.query
+    if not query.accounts:
+        return {}
+    # How deep it fell is told from its beginning on.
+    rows = find_rows(look.of(query.accounts[:1], look.state.start), query)
+    shown = to_records(rows.iloc[::-1].iloc[query.page * PAGE :].head(PAGE), ROW_COLUMNS)
+    return {"count": len(rows), "pages": -(-len(rows) // PAGE), "rows": shown}
+
+
+def _notes(look: Look) -> dict[str, Any]:
+    return {name: to_records(frame) for name, frame in look.state.notes().items()}
+
+
+_TELL: Final[dict[str, Callable[[Look], dict[str, Any]]]] = {
+    "about": _about,
+    "version": _version,
+    "accounts": _accounts,
+    "holders": _holders,
+    "series": _series,
+    "totals": _totals,
+    "flows": _flows,
+    "movers": _movers,
+    "account": _account,
+    "rows": _rows,
+    "notes": _notes,
+}
+"""What tells each of `VIEWS`. Those of an asset tell frames, or series by it, of all assets."""
+
+
+def _cut(look: Look) -> Look:
     """Return a question whose range is within what there is."""
+    query = look.query
     start, end = max(look.state.start, query.start), min(look.state.end, query.end)
     if start >= end:  # nothing of it is there, which is told of the range as it is
         start, end = query.start, max(query.end, query.start + 1)
@@ -324,20 +286,18 @@ def _asset_ids(state: State) -> list[str]:
     return sorted(state.asset_ids(), key=lambda asset: asset not in assets)
 
 
-def filters_of(accounts: Sequence[Key]) -> Filters:
-    """Return filters that all of some accounts of one asset pass, and of one no other."""
-    assets, kinds, parties, markets = zip(*accounts, strict=True)
-    return Filters(assets[0], *(tuple(set(ids)) for ids in (parties, markets, kinds)))
+def steps_of(history: History, query: Query, accounts: Iterable[Key]) -> dict[Key, Steps]:
+    """Return accounts as steps, known as far as every change is in the range; maybe none."""
+    steps, _ = history.over(**query.bounds)
+    numbers = {key: number for number, key in enumerate(keys_of(steps.accounts))}
+    places = {account: numbers.get(account, len(steps)) for account in accounts}
+    return {one: steps.part(at, min(at + 1, len(steps))) for one, at in places.items()}
 
 
-def steps_of(history: History, query: Query) -> Steps:
-    """Return accounts as steps, known as far as every change is in the range."""
-    return open_history(*history).over(**query.bounds)[0]
-
-
-def draw_line(steps: Steps, state: State, query: Query) -> dict[str, Any]:
+def draw_line(steps: Steps, look: Look) -> dict[str, Any]:
     """Return the steps of one account that a chart needs, and the last one before them."""
-    line = downsample_steps(steps, query.start, query.end, since=state.start, columns=query.width)
+    query, since = look.query, look.state.start
+    line = downsample_steps(steps, query.start, query.end, since=since, columns=query.width)
     return {
         "times": line.times.tolist(),
         "balances": amounts(line.balances),
@@ -346,23 +306,20 @@ def draw_line(steps: Steps, state: State, query: Query) -> dict[str, Any]:
     }
 
 
-def tell_accounts(
-    table: pd.DataFrame, opening: pd.DataFrame | None, query: Query
-) -> dict[str, pd.DataFrame]:
+def tell_accounts(history: History, query: Query) -> dict[str, pd.DataFrame]:
     """Return what accounts did in a range, and in each period of it, by account."""
     _, grid = fitting_grid(query.start, query.end, _BARS)
-    average = time_weighted_average(table, freq=grid, opening=opening)
-    flowed = sum_flows(open_history(table, opening), grid, ACCOUNT_KEY, full=True).drop(
-        columns=average.columns, errors="ignore"
-    )
-    summary = summarize_accounts(table, opening=opening, **query.bounds)
+    average = time_weighted_average(history, freq=grid)
+    flowed = sum_flows(history, grid, ACCOUNT_KEY, full=True)
+    flowed = flowed.drop(columns=average.columns, errors="ignore")
+    summary = summarize_accounts(history, **query.bounds)
     return {"summary": summary, "periods": pd.concat([average, flowed], axis=1)}
 
 
-def find_rows(table: pd.DataFrame, opening: pd.DataFrame | None, query: Query) -> pd.DataFrame:
+def find_rows(history: History, query: Query) -> pd.DataFrame:
     """Return the rows of accounts in a range, each with its delta and how deep it fell."""
-    changed = deltas(table, opening=opening)
-    changed["depth"] = drawdown(table, opening=opening)["depth"]
+    changed = deltas(history)
+    changed["depth"] = drawdown(history)["depth"]
     times, bounds = changed["timestamp"], query.bounds
     rows: pd.DataFrame = changed[(times >= bounds["start"]) & (times < bounds["end"])]
     return rows

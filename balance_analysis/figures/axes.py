@@ -1,21 +1,28 @@
-"""What every figure has: its Axes, what amounts are called, and a y axis of amounts or shares."""
+"""What every figure has: its table and Axes, what amounts are called, and a y axis of these."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
 from matplotlib import ticker
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from numpy.typing import ArrayLike, NDArray
 
+from balance_analysis.analysis.grid import Frequency, Grid
+from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.units import to_units
-from balance_analysis.assets import AssetsLike, assets_of
-from balance_analysis.errors import check_type
+from balance_analysis.assets import Assets, AssetsLike, read_assets
+from balance_analysis.figures.layout import finish, points_of
+from balance_analysis.figures.times import Extent
+from balance_analysis.known import Stated
 from balance_analysis.schema import Instant, to_microseconds
 from balance_analysis.text import moment_text
 
@@ -25,12 +32,110 @@ _READABLE: Final = (1e3, 1e15)
 _DOMINANT: Final = 50
 """How many times as much as half of the others have makes these invisible beside it."""
 
-
 _TICK: Final = 24
 """Points between two ticks of a logarithmic axis."""
 
 
-def new_axes(ax: Axes | None, *, size: tuple[float, float] = (10, 4.5)) -> Axes:
+@dataclass(frozen=True)
+class Chart:
+    """A figure of a table: what a caller asks of it, and what follows from that.
+
+    Attributes
+    ----------
+    data
+        The table.
+    given
+        The Axes to draw into; `None` for that of a new figure, which is made when it is needed.
+    start, end, opening, known, assets
+        As for `plot_balances`.
+    title
+        The title; `None` for one that says what is drawn.
+    freq
+        The periods of the history, if it has any.
+    size
+        Of a new figure, in inches.
+    mixes_assets
+        Whether accounts of several assets go together, as no amounts are drawn.
+    """
+
+    data: pd.DataFrame
+    given: Axes | None
+    start: Instant | None
+    end: Instant | None
+    opening: pd.DataFrame | None
+    known: Stated | None
+    assets: AssetsLike | None
+    title: str | None
+    freq: Frequency | None = None
+    size: tuple[float, float] = (10, 4.5)
+    mixes_assets: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what can't be drawn, before a figure is made."""
+        _ = self.unit, self.interval
+
+    @cached_property
+    def history(self) -> History:
+        """What the table tells."""
+        return open_history(self.data, self.opening, self.known)
+
+    @cached_property
+    def over(self) -> tuple[Steps, Grid]:
+        """The accounts, as far as they are known, and the periods."""
+        return self.history.over(self.freq, start=self.start, end=self.end)
+
+    @cached_property
+    def interval(self) -> Extent | None:
+        """What to show; `None` where that is nothing.
+
+        By default that is from the first row to the end of what is known, else to the last row.
+        """
+        (steps, grid), known = self.over, self.history.known
+        if not len(grid) or not len(steps):
+            return None
+        begin, stop, times = int(grid.edges[0]), int(grid.edges[-1]), steps.extent
+        if self.start is None and len(times) and stop <= times.min():
+            return None
+        if self.end is not None or (known and known[-1][1] == stop):
+            return Extent(begin, stop, stop, known)
+        last = int(times.max(initial=begin - 1))
+        return Extent(begin, last, last + 1, known) if begin <= last else None
+
+    @cached_property
+    def unit(self) -> Unit:
+        """In what amounts are drawn; none where assets may go together, and do."""
+        ids = sorted(self.history.accounts["asset_id"].astype("str").unique())
+        known = self.history.assets if self.assets is None else read_assets(self.assets)
+        if self.mixes_assets and len(ids) > 1:
+            return Unit()
+        return unit_of(ids, known)
+
+    @cached_property
+    def ax(self) -> Axes:
+        """The Axes to draw into."""
+        return new_axes(self.given, size=self.size)
+
+    def label(self, measure: str) -> Axes:
+        """Return the Axes, whose y axis shows amounts of something."""
+        self.ax.set_ylabel(self.unit.axis_label(measure))
+        return self.ax
+
+    def explain(self, words: str) -> Axes:
+        """Say why there is nothing to see in the interval."""
+        asked = " ".join(
+            f"{word} {date_text(to_microseconds(bound))}"
+            for word, bound in (("from", self.start), ("to", self.end))
+            if bound is not None
+        )
+        return explain(self.ax, f"{words}\n{asked}".rstrip(), self.title)
+
+    def finish(self, words: str, handles: Sequence[Artist], **legend: Any) -> Axes:  # noqa: ANN401 - see `finish`
+        """Give the figure its legend, and its title: by default words behind the asset's name."""
+        title = self.unit.title(words) if self.title is None else self.title
+        return finish(self.ax, title, handles, **legend)
+
+
+def new_axes(ax: Axes | None, *, size: tuple[float, float]) -> Axes:
     """Return the given Axes, or that of a new figure of `matplotlib.pyplot`."""
     if ax is None:
         import matplotlib.pyplot as plt  # noqa: PLC0415 - it chooses a backend when it is imported
@@ -41,48 +146,8 @@ def new_axes(ax: Axes | None, *, size: tuple[float, float] = (10, 4.5)) -> Axes:
     return ax
 
 
-def points_of(ax: Axes) -> tuple[float, float]:
-    """Return how wide and high an Axes is, in points: as yet, since words may still need room."""
-    scale = 72 / ax.figure.dpi
-    return float(ax.bbox.width * scale), float(ax.bbox.height * scale)
-
-
-def ink(ax: Axes) -> Any:  # noqa: ANN401 - a colour as matplotlib has them
-    """Return the colour of an Axes' own words, which stands out on its background."""
-    return ax.xaxis.label.get_color()
-
-
-def check_columns(frame: pd.DataFrame, source: str, names: Sequence[str]) -> None:
-    """Raise where a frame that isn't what a source returns lacks columns.
-
-    Raises
-    ------
-    ValueError
-        It says which.
-    """
-    check_type(frame, pd.DataFrame, f"the frame of {source}")
-    missing = [name for name in names if name not in frame]
-    if missing:
-        raise ValueError(
-            f"expected the frame of {source}; this one has no column {', '.join(missing)}"
-        )
-
-
-def explain(
-    ax: Axes,
-    words: str,
-    title: str | None,
-    *,
-    start: Instant | None = None,
-    end: Instant | None = None,
-) -> Axes:
-    """Say why there is nothing to see between two moments, as far as they are given."""
-    bounds = " ".join(
-        f"{word} {date_text(to_microseconds(bound))}"
-        for word, bound in (("from", start), ("to", end))
-        if bound is not None
-    )
-    words = f"{words}\n{bounds}" if bounds else words
+def explain(ax: Axes, words: str, title: str | None) -> Axes:
+    """Say why there is nothing to see."""
     ax.text(0.5, 0.5, words, ha="center", va="center", transform=ax.transAxes)
     ax.set(xticks=[], yticks=[])
     ax.set_title(title or "", loc="left", parse_math=False)
@@ -141,22 +206,14 @@ class Unit:
         return f"{self.label} {words}" if self.asset else words.capitalize()
 
 
-def unit_of(data: pd.DataFrame, accounts: pd.DataFrame, assets: AssetsLike | None) -> Unit:
-    """Return the unit of the one asset that some accounts are of.
-
-    Parameters
-    ----------
-    data
-        The table, whose attrs may tell assets.
-    assets
-        What assets are called instead.
+def unit_of(ids: Sequence[str], known: Assets) -> Unit:
+    """Return the unit of the one asset that is drawn, among those that are known.
 
     Raises
     ------
     ValueError
         If there is more than one: amounts of different assets never share an axis.
     """
-    ids, known = sorted(accounts["asset_id"].astype("str").unique()), assets_of(data, assets)
     if len(ids) > 1:
         raise ValueError(
             f"one plot shows one asset, but the table has {len(ids)}: "

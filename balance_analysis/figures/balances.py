@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.downsampling import downsample, sort_keys
-from balance_analysis.analysis.steps import NEVER, Steps, check_fits
+from balance_analysis.analysis.downsampling import (
+    downsample,
+    downsample_steps,
+    levels_in,
+    sort_keys,
+    starts_of_known,
+)
+from balance_analysis.analysis.steps import Steps, check_fits, cut
 from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
-from balance_analysis.figures.layout import finish
-from balance_analysis.figures.styles import (
-    VERMILION,
-    account_styles,
-    looks,
-    type_style,
-)
+from balance_analysis.figures.styles import VERMILION, account_styles, ink, looks, type_style
 from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import (
     Extent,
@@ -30,7 +31,6 @@ from balance_analysis.figures.times import (
     draw_area,
     draw_line,
     last_edge,
-    open_figure,
     show_interval,
 )
 from balance_analysis.known import Stated
@@ -114,33 +114,44 @@ def plot_balances(
     >>> ax.get_title("left"), ax.get_ylabel()
     ('VOTE balance of general · a1', 'balance\n(smallest unit of VOTE)')
     """
-    steps, interval = open_figure(data, opening=opening, known=known, start=start, end=end)
-    unit = axes.unit_of(data, steps.accounts, assets)
-    ax = axes.new_axes(ax)
-    ax.set_ylabel(unit.axis_label("balance"))
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, title)
+    (steps, _), interval, ax = chart.over, chart.interval, chart.label("balance")
     if interval is None:
-        return axes.explain(ax, "no balance changes", title, start=start, end=end)
-    levels = _levels_in(steps, interval)
-    seen = [level for level in levels if len(level.times)]
-    if not seen:
-        return axes.explain(ax, "no balance is known", title, start=start, end=end)
-    drawn = sorted(seen, key=lambda level: -float(sort_keys(level.words).max()))[:MOST_LINES]
-    who, labels = split_labels(steps.accounts.iloc[[level.account for level in drawn]])
-    styles = account_styles(steps.accounts["account_type"].iloc[[each.account for each in drawn]])
-    wanted, lines = looks(style, len(drawn)), []
-    for level, label, own, told in zip(drawn, labels, styles, wanted, strict=True):
-        times, valid_until, (amounts,) = _downsampled(ax, level, unit, level.words)
-        edges, held = _broken(times, amounts, valid_until, interval.end)
-        lines.append(draw_line(ax, edges, held, interval, **{**own.line, "label": label, **told}))
-    axes.format_amounts(ax, unit, tops=[float(np.nanmax(line.get_ydata())) for line in lines])
-    first = min(int(level.times[0]) for level in seen)
+        return chart.explain("no balance changes")
+    maxima, first = _maxima(steps, interval)
+    seen = np.flatnonzero(~np.isnan(maxima))
+    if not len(seen):
+        return chart.explain("no balance is known")
+    drawn = seen[np.argsort(-maxima[seen], kind="stable")][:MOST_LINES]
+    accounts = steps.accounts.iloc[drawn]
+    who, labels = split_labels(accounts)
+    styles = zip(account_styles(accounts["account_type"]), looks(style, len(drawn)), strict=True)
+    lines: list[Line2D] = []
+    for number, label, (own, wanted) in zip(drawn.tolist(), labels, styles, strict=True):
+        account = steps.part(number, number + 1)
+        begin, columns = interval.start, count_columns(ax)
+        found = downsample_steps(account, begin, interval.before, since=begin, columns=columns)
+        amounts = chart.unit.scale(pd.arrays.ArrowExtensionArray(found.balances))
+        edges, look = np.append(found.times, interval.end), {**own.line, "label": label, **wanted}
+        lines.append(draw_line(ax, edges, amounts, interval, **look))
+    axes.format_amounts(ax, chart.unit, tops=[float(np.nanmax(line.get_ydata())) for line in lines])
     hatches = show_interval(ax, interval, unknown=[(interval.start, first)])
-    notes = [*hatches, *shade_limits(ax, limits)]
-    says = _counts(len(drawn), len(seen), len(levels))
-    if title is None:
-        title = unit.title(f"balance{'s' * (len(lines) > 1)} of {who}")
-        lines = lines if len(lines) > 1 else []
-    return finish(ax, title, lines, notes=notes, says=says, ends=True)
+    return chart.finish(
+        f"balance{'s' * (len(lines) > 1)} of {who}",
+        lines if len(lines) > 1 or title is not None else [],
+        notes=[*hatches, *shade_limits(ax, limits)],
+        says=_counts(len(drawn), len(seen), len(steps)),
+        ends=True,
+    )
+
+
+def _maxima(steps: Steps, interval: Extent) -> tuple[NDArray[np.float64], int]:
+    """Return about how much accounts held at most, NaN where unknown, and when one is known."""
+    pieces = cut(steps, np.array([interval.start, interval.before]))
+    levels = sort_keys(pieces.words)
+    levels[pieces.starts[~pieces.is_known]] = np.nan
+    known = pieces.times[~np.isnan(levels)]
+    return np.fmax.reduceat(levels, pieces.starts), int(known.min(initial=interval.end))
 
 
 def _counts(drawn: int, known: int, total: int) -> list[str]:
@@ -151,74 +162,6 @@ def _counts(drawn: int, known: int, total: int) -> list[str]:
     if total > known:
         words.append(f"{total - known:,} unknown throughout")
     return words
-
-
-@dataclass(frozen=True, slots=True)
-class _Level:
-    """What an account held in an interval, as far as that is known.
-
-    Attributes
-    ----------
-    account
-        The place of the account among those of the steps.
-    times, words
-        From when on it held which balance, microseconds, ascending; none where it is all unknown.
-    valid_until
-        Until when each is known before the next one; `NEVER` where it doesn't.
-    """
-
-    account: int
-    times: NDArray[np.int64]
-    words: NDArray[np.int64]
-    valid_until: NDArray[np.int64]
-
-
-def _levels_in(steps: Steps, interval: Extent) -> list[_Level]:
-    """Return what each account held in an interval."""
-    return [_level(steps, account, interval) for account in range(len(steps))]
-
-
-def _level(steps: Steps, account: int, interval: Extent) -> _Level:
-    head, stop = steps.bounds[account : account + 2].tolist()
-    times = steps.times[head:stop]
-    valid_until = (
-        np.full(len(times), NEVER) if steps.valid_until is None else steps.valid_until[head:stop]
-    )
-    first = max(int(np.searchsorted(times, interval.start, side="right")) - 1, 0)
-    first += int(valid_until[first] <= interval.start)
-    rows = np.arange(first, max(int(np.searchsorted(times, interval.before)), first))
-    begins = np.maximum(times[rows], interval.start)
-    return _Level(account, begins, int128.take(steps.words, head + rows), valid_until[rows])
-
-
-def _downsampled(
-    ax: Axes, level: _Level, unit: axes.Unit, *words: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], list[NDArray[np.float64]]]:
-    """Return when to draw a level, until when each is known, and the amounts of these times."""
-    starts_known = np.append(True, level.valid_until[:-1] < level.times[1:])
-    keys = map(sort_keys, words)
-    places = downsample(level.times, *keys, columns=count_columns(ax), starts_known=starts_known)
-    amounts = [unit.scale(int128.to_balances(int128.take(each, places))) for each in words]
-    return level.times[places], level.valid_until[places], amounts
-
-
-def _broken(
-    times: NDArray[np.int64], levels: NDArray[np.float64], valid_until: NDArray[np.int64], end: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the edges of steps and the level between each two, NaN where it isn't known.
-
-    Parameters
-    ----------
-    times, levels
-        From when on what is held, microseconds.
-    valid_until
-        Until when each is known before the next one.
-    end
-        Where the last step ends.
-    """
-    places = np.flatnonzero(valid_until < end)
-    edges = np.append(np.insert(times, places + 1, valid_until[places]), end)
-    return edges, np.insert(levels, places + 1, np.nan)
 
 
 def plot_drawdown(
@@ -287,50 +230,70 @@ def plot_drawdown(
     >>> ax.get_legend().get_title().get_text()
     'deepest: 2 (25%), 2023-04-03'
     """
-    steps, interval = open_figure(data, opening=opening, known=known, start=start, end=end)
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, title)
+    (steps, _), interval = chart.over, chart.interval
     if len(steps) > 1:
         raise ValueError(
             f"plot_drawdown draws one account, but the table has {len(steps):,}; "
             f"select one, such as that of {steps.name(0)}"
         )
-    unit = axes.unit_of(data, steps.accounts, assets)
-    ax = axes.new_axes(ax)
-    ax.set_ylabel(unit.axis_label("balance"))
+    ax = chart.label("balance")
     if interval is None:
-        return axes.explain(ax, "no balance changes", title, start=start, end=end)
-    (level,) = _levels_in(steps, interval)
-    if not len(level.times):
-        return axes.explain(ax, "no balance is known", title, start=start, end=end)
+        return chart.explain("no balance changes")
+    begin, stop = interval.start, interval.before
+    times, words, is_known, _ = levels_in(steps, begin, stop, since=begin)
+    if not is_known.any():
+        return chart.explain("no balance is known")
+    first = int(times[is_known.argmax()])
+    peaks, depths = _falls(times, words, is_known)
+    measures, starts_known = (words, peaks, depths), starts_of_known(is_known)
+    places = downsample(
+        times, *map(sort_keys, measures), columns=count_columns(ax), starts_known=starts_known
+    )
+    levels = [
+        chart.unit.scale(int128.to_balances(int128.take(each, places), is_known[places]))
+        for each in measures
+    ]
     colour = type_style(str(steps.accounts["account_type"].iloc[0])).colour
-    drawn, said = _draw_depths(ax, level, interval, unit, {"color": colour, **looks(style, 1)[0]})
-    axes.format_amounts(ax, unit)
-    hatches = show_interval(ax, interval, unknown=[(interval.start, int(level.times[0]))])
-    if title is None:
-        title = unit.title(f"balance and drawdown of {account_labels(steps.accounts).iloc[0]}")
-    return finish(ax, title, drawn, notes=hatches, says=[said])
+    look = {"label": "balance", "color": colour, **looks(style, 1)[0]}
+    drawn, said = _draw_falls(ax, interval, times[places], levels, look)
+    axes.format_amounts(ax, chart.unit)
+    hatches = show_interval(ax, interval, unknown=[(begin, first)])
+    about = f"balance and drawdown of {account_labels(steps.accounts).iloc[0]}"
+    return chart.finish(about, drawn, notes=hatches, says=[said])
 
 
-def _draw_depths(
-    ax: Axes, level: _Level, interval: Extent, unit: axes.Unit, style: dict[str, Any]
+def _falls(
+    times: NDArray[np.int64], words: NDArray[np.int64], is_known: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return of each known balance the highest one so far, and how far it lies below that."""
+    peaks, known = np.zeros_like(words), words[is_known]
+    peaks[is_known] = int128.take(known, int128.running_maxima(known, np.array([0])))
+    depths, too_large = int128.subtract(peaks, words)
+    check_fits(too_large, lambda place: f"the depth at {moment_text(int(times[place]))}")
+    return peaks, depths
+
+
+def _draw_falls(
+    ax: Axes,
+    interval: Extent,
+    times: NDArray[np.int64],
+    levels: Sequence[NDArray[np.float64]],
+    style: dict[str, Any],
 ) -> tuple[list[Artist], str]:
-    peaks = int128.take(level.words, int128.running_maxima(level.words, np.array([0])))
-    depths, too_large = int128.subtract(peaks, level.words)
-    moments = level.times.tolist()
-    check_fits(too_large, lambda place: f"the depth at {moment_text(moments[place])}")
-    words = level.words, peaks, depths
-    times, valid_until, (balance, peak, depth) = _downsampled(ax, level, unit, *words)
-    held, tops = (_broken(times, each, valid_until, interval.end) for each in (balance, peak))
-    line = draw_line(ax, *held, interval, **{"label": "balance", **style})
-    dashed = {"color": axes.ink(ax), "linestyle": (0, (4, 3)), "linewidth": 0.8, "marker": None}
+    """Draw balances, their peaks and depths; return the artists, and what was deepest."""
+    balance, peak, depth = levels
+    edges = np.append(times, interval.end)
+    line = draw_line(ax, edges, balance, interval, **style)
+    dashed = {"color": ink(ax), "linestyle": (0, (4, 3)), "linewidth": 0.8, "marker": None}
     label = "its peak so far"
-    top = draw_line(ax, *tops, interval, **dashed, zorder=1.9, label=label)
-    said = "never below its peak"
-    if depth.max() > 0:
-        deepest = int(depth.argmax())
-        part = f" ({axes.percent(depth[deepest] / peak[deepest])})" if peak[deepest] else ""
+    top = draw_line(ax, edges, peak, interval, **dashed, zorder=1.9, label=label)
+    said, deepest = "never below its peak", int(np.nanargmax(depth))
+    if depth[deepest] > 0:
+        share = f" ({axes.percent(depth[deepest] / peak[deepest])})" if peak[deepest] else ""
         moment = axes.date_text(int(times[deepest]))
-        said = f"deepest: {axes.short_amount(depth[deepest])}{part}, {moment}"
-    edges, levels = _broken(times, -depth, valid_until, last_edge(times, interval))
-    area = draw_area(ax, edges, levels, color=VERMILION, alpha=0.45, label="below its peak")
-    ax.axhline(0, color=axes.ink(ax), linewidth=0.8)
+        said = f"deepest: {axes.short_amount(depth[deepest])}{share}, {moment}"
+    edges[-1] = last_edge(times, interval)
+    area = draw_area(ax, edges, -depth, color=VERMILION, alpha=0.45, label="below its peak")
+    ax.axhline(0, color=ink(ax), linewidth=0.8)
     return [line, top, area], said

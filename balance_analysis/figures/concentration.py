@@ -15,14 +15,11 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.concentration import concentration
-from balance_analysis.analysis.cuts import settled
 from balance_analysis.analysis.grid import Frequency
-from balance_analysis.analysis.totals import make_groups
 from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
-from balance_analysis.figures.styles import BLUE, looks
-from balance_analysis.figures.times import open_figure
+from balance_analysis.figures.styles import BLUE, ink, looks
 from balance_analysis.figures.totals import draw_stack, largest_groups
 from balance_analysis.known import Stated
 from balance_analysis.schema import ACCOUNT_KEY, Instant, from_microseconds, to_microseconds
@@ -114,38 +111,31 @@ def plot_concentration(
     """
     others: dict[str, dict[str, object]] = {"lorenz": {"freq": freq}, "largest": {"when": when}}
     _check(kind, n, others.get(kind))
-    told: Any = {"opening": opening, "known": known}
-    if kind == "lorenz" and known is None and isinstance(data, pd.DataFrame):
-        data = settled(data)  # it is asked more than once what the table tells
-    steps, interval = open_figure(data, **told, start=start, end=end)
-    unit = axes.unit_of(data, steps.accounts, assets)
-    ax = axes.new_axes(ax, size=(7, 4.5) if kind == "lorenz" else (10, 4.5))
-    if interval is None:
-        return axes.explain(ax, "no balance changes", title, start=start, end=end)
-    if kind == "lorenz":
-        instant, named = interval.before - 1, interval.end
-        if when is not None:
-            instant = named = to_microseconds(when)
-        words, moment = f"at {axes.date_text(named)}", from_microseconds(instant)
-        found = concentration(data, moment, n=n, **told).iloc[0]
-        if not found["holders"]:
-            return axes.explain(ax, f"{NOBODY}\n{words}", title)
-        amounts = held_at(data, moment, **told)["balance"].dropna()
-        held = sorted(int(amount) for amount in amounts if amount > 0)
-        curve, says = _draw_lorenz(ax, found, held, n, looks(style, 1)[0])
-        title = f"How unevenly {unit.label} is held {words}" if title is None else title
-        return finish(ax, title, curve, says=says)
-    groups = make_groups(steps.accounts, ACCOUNT_KEY)
-    stack = largest_groups(steps, groups, interval, unit, n=n, shares=True)
-    drawn, notes, says = draw_stack(ax, stack, style, freq=freq, start=start, end=end)
-    if not drawn:
-        return axes.explain(ax, NOBODY, title)
-    ax.set_ylabel("share of the known total")
-    if title is None:
+    size = (7, 4.5) if kind == "lorenz" else (10, 4.5)
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, size=size)
+    if chart.interval is None:
+        return chart.explain("no balance changes")
+    if kind == "largest":
+        stack = largest_groups(chart, chart.interval, ACCOUNT_KEY, n=n, shares=True)
+        drawn, notes, says = draw_stack(stack, style, freq)
         count = min(n, len(stack.labels))
         most = f"shares of the {count} that" if count > 1 else "share of the one that"
-        title = unit.title(f"{most} held most on average")
-    return finish(ax, title, drawn, notes=notes, says=says)
+        if not drawn:
+            return axes.explain(chart.ax, NOBODY, title)
+        chart.ax.set_ylabel("share of the known total")
+        return chart.finish(f"{most} held most on average", drawn, notes=notes, says=says)
+    instant, named = chart.interval.before - 1, chart.interval.end
+    if when is not None:
+        instant = named = to_microseconds(when)
+    words, moment = f"at {axes.date_text(named)}", from_microseconds(instant)
+    found = concentration(chart.history, moment, n=n).iloc[0]
+    if not found["holders"]:
+        return axes.explain(chart.ax, f"{NOBODY}\n{words}", title)
+    amounts = held_at(chart.history, moment)["balance"].dropna()
+    held = sorted(int(amount) for amount in amounts if amount > 0)
+    curve, says = _draw_lorenz(chart.ax, found, held, n, looks(style, 1)[0])
+    title = f"How unevenly {chart.unit.label} is held {words}" if title is None else title
+    return finish(chart.ax, title, curve, says=says)
 
 
 def _check(kind: str, n: int, other: dict[str, object] | None) -> None:
@@ -167,7 +157,7 @@ def _draw_lorenz(
     ax.fill_between(holders, parts, holders, color=colour, alpha=0.15, linewidth=0)
     look = {"color": BLUE, "label": f"Lorenz curve, Gini {_gini(found['gini'])}", **style}
     curve = ax.plot(holders, parts, **look)
-    dashed: Any = {"color": axes.ink(ax), "linestyle": "--", "linewidth": 0.8}
+    dashed: Any = {"color": ink(ax), "linestyle": "--", "linewidth": 0.8}
     curve += ax.plot([0, 1], [0, 1], label="all hold the same", **dashed)
     ax.set_xlabel(f"share of the {count_text(len(held), 'holder')}, smallest first", loc="center")
     ax.set_ylabel("share of what they hold")

@@ -24,7 +24,6 @@ from matplotlib.textpath import text_to_path
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
-from balance_analysis.figures.axes import points_of
 from balance_analysis.text import count_text
 
 Limits = tuple[float, float]
@@ -57,6 +56,12 @@ _LEGEND: Final[dict[str, Any]] = {
 
 _PAD: Final = 4.0
 """Points around what is drawn."""
+
+
+def points_of(ax: Axes) -> tuple[float, float]:
+    """Return how wide and high an Axes is, in points: as yet, since words may still need room."""
+    scale = 72 / ax.figure.dpi
+    return float(ax.bbox.width * scale), float(ax.bbox.height * scale)
 
 
 def finish(
@@ -275,10 +280,9 @@ def _width(words: str) -> float:
 
 def _cut(label: str, width: float) -> str:
     """Return a label that is no wider than some letters of one point."""
-    cut = label
-    while _width(cut) > width and len(cut) > 1:
-        cut = f"{cut.removesuffix('…')[:-1]}…"
-    return cut
+    while _width(label) > width and len(label) > 1:
+        label = f"{label.removesuffix('…')[:-1]}…"
+    return label
 
 
 def _broken(words: str, width: float) -> str:

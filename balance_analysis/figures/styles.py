@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from matplotlib import cbook
 from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.colors import is_color_like, to_hex, to_rgb
 from matplotlib.lines import Line2D
 
@@ -209,3 +210,8 @@ def looks(
     colours = [colour] if is_color_like(colour) else list(colour)
     name = "color" if kind is Line2D else "facecolor"
     return [{**wanted, name: colours[place % len(colours)]} for place in range(count)]
+
+
+def ink(ax: Axes) -> Any:  # noqa: ANN401 - a colour as matplotlib has them
+    """Return the colour of an Axes' own words, which stands out on its background."""
+    return ax.xaxis.label.get_color()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import compress
 from typing import Any, Final
 
 import numpy as np
@@ -13,9 +14,10 @@ from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.patches import Patch
 
 from balance_analysis.archives import Archive, to_archive
+from balance_analysis.errors import check_type
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
-from balance_analysis.figures.styles import BLUE, ORANGE, VERMILION, looks
+from balance_analysis.figures.styles import BLUE, ORANGE, VERMILION, ink, looks
 from balance_analysis.figures.times import format_times, to_dates, unknown_style
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.schema import LIMIT_FLAGS, Instant, to_microseconds
@@ -25,13 +27,6 @@ from balance_analysis.text import duration_text
 _HEIGHT: Final = 0.6
 _COVERAGE: Final = {"complete": BLUE, "unproven": ORANGE, "gap": VERMILION}
 _DAY: Final = 86_400_000_000
-
-_STATES: Final = {
-    "yes": "yes",
-    "told": "yes, by a later snapshot",
-    "no": "no",
-    "unknown": "unknown",
-}
 
 _SHADES: Final = {"market": 0.09, "asset": 0.05}
 """How dark it is when proposals of a kind are enabled; when both are, the two add up."""
@@ -92,46 +87,64 @@ def plot_limits(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['yes', 'no', 'unknown']
     """
-    axes.check_columns(limits, "Archive.limits()", ("first_seen", "last_seen", *LIMIT_FLAGS))
+    _check_columns(limits, "Archive.limits()", ("first_seen", "last_seen", *LIMIT_FLAGS))
     ax = axes.new_axes(ax, size=(10, 2.8))
     if limits.empty:
         return axes.explain(ax, "no snapshot of the limits", title)
     frame = limits.sort_values("first_seen", kind="stable")
-    firsts, lasts = (_microseconds(frame[name]) for name in ("first_seen", "last_seen"))
-    stop = max(lasts[-1], to_microseconds(end) if end is not None else 0)
-    told = {f"propose_{kind}_enabled": proposal_spans(frame, kind) for kind in _SHADES}
-    begin = _begin(firsts[0], stop, told.values()) if start is None else to_microseconds(start)
+    first, last = _microseconds(frame["first_seen"])[0], _microseconds(frame["last_seen"])[-1]
+    stop = max(last, to_microseconds(end) if end is not None else 0)
+    earlier = {f"propose_{kind}_enabled": proposal_spans(frame, kind) for kind in _SHADES}
+    begin = _begin(first, stop, earlier.values()) if start is None else to_microseconds(start)
     if begin > stop:
         raise ValueError(f"start is after the end, {axes.date_text(stop)}: {start!r}")
-    drawn, (wanted,) = set(), looks(style, 1, Patch)
-    for lane, flag in enumerate(LIMIT_FLAGS):
-        spans: dict[str, list[Span]] = {"yes": [], "no": []}
-        for is_set, first, last in zip(frame[flag], firsts, lasts, strict=True):
-            spans["yes" if is_set else "no"].append((first, last))
-        spans["told"] = [
-            rest for span in told.get(flag, []) for rest in between(spans["yes"], *span)
-        ]
-        seen = [span for stretches in spans.values() for span in stretches]
-        spans["unknown"] = between(seen, firsts[0], stop)
-        for state, stretches in spans.items():
-            if stretches:
-                look = {**_look(ax, state), **(wanted if state == "yes" else {})}
-                _draw(ax, lane, stretches, look)
-                drawn.add(state)
-        _tell_earlier(ax, lane, spans["told"], begin)
+    lanes = [_states(frame, flag, earlier.get(flag, []), stop) for flag in LIMIT_FLAGS]
+    handles = _draw_states(ax, lanes, looks(style, 1, Patch)[0])
+    for lane, states in enumerate(lanes):
+        _tell_earlier(ax, lane, states["told"], begin)
     axes.format_lanes(ax, [flag.replace("_", " ") for flag in LIMIT_FLAGS])
     format_times(ax, begin, stop)
-    handles = []
-    for state in (state for state in _STATES if state in drawn):
-        look = {**_look(ax, state), "zorder": 1, **(wanted if state == "yes" else {})}
-        handles.append(Patch(**look, label=_STATES[state]))
     return finish(ax, "Limits of the network" if title is None else title, notes=handles)
 
 
-def _begin(first: int, stop: int, told: Iterable[list[Span]]) -> int:
+def _begin(first: int, stop: int, earlier: Iterable[list[Span]]) -> int:
     """Return where the timeline begins: what was told of before takes no more than half of it."""
-    earliest = min((span[0] for spans in told for span in spans), default=first)
+    earliest = min((span[0] for spans in earlier for span in spans), default=first)
     return min(first, max(earliest, first - max(stop - first, _DAY)))
+
+
+def _states(
+    frame: pd.DataFrame, flag: str, earlier: list[Span], stop: int
+) -> dict[str, list[Span]]:
+    """Return when a limit was set, when it wasn't, and when that is told later or not known."""
+    is_set = frame[flag].to_numpy(bool)
+    seen = list(
+        zip(*(_microseconds(frame[name]) for name in ("first_seen", "last_seen")), strict=True)
+    )
+    yes, no = (list(compress(seen, mask)) for mask in (is_set, ~is_set))
+    told = [rest for span in earlier for rest in between(yes, *span)]
+    return {"yes": yes, "told": told, "no": no, "unknown": between(seen + told, seen[0][0], stop)}
+
+
+def _draw_states(
+    ax: Axes, lanes: Sequence[dict[str, list[Span]]], style: dict[str, Any]
+) -> list[Artist]:
+    """Draw the stretches of each state in their lanes; return what a legend shows."""
+    paper = to_rgb(ax.get_facecolor())
+    pale = tuple(np.average([to_rgb(BLUE), paper], axis=0, weights=(0.4, 0.6)))
+    wanted = {
+        "yes": {"facecolor": BLUE, "edgecolor": BLUE, "zorder": 2, "label": "yes", **style},
+        "told": {"facecolor": pale, "edgecolor": pale, "label": "yes, by a later snapshot"},
+        "no": {"facecolor": paper, "edgecolor": VERMILION, "zorder": 2, "label": "no"},
+        "unknown": {**unknown_style(ax), "label": "unknown"},
+    }
+    drawn: list[Artist] = []
+    for state, look in wanted.items():
+        bars = [(lane, span) for lane, states in enumerate(lanes) for span in states[state]]
+        if bars:
+            places, spans = zip(*bars, strict=True)
+            drawn.append(_draw(ax, places, spans, {"linewidth": 1.5, "zorder": 1.5, **look}))
+    return drawn
 
 
 def _tell_earlier(ax: Axes, lane: int, spans: Sequence[Span], begin: int) -> None:
@@ -142,23 +155,13 @@ def _tell_earlier(ax: Axes, lane: int, spans: Sequence[Span], begin: int) -> Non
             ax.text(0, lane, words, transform=place, va="center", fontsize=7, clip_on=True)
 
 
-def _draw(ax: Axes, lane: int, spans: Iterable[Span], look: dict[str, Any]) -> None:
-    """Draw some stretches, microseconds, as bars in a lane."""
+def _draw(
+    ax: Axes, lanes: Sequence[int] | int, spans: Iterable[Span], look: dict[str, Any]
+) -> Artist:
+    """Draw some stretches, microseconds, as bars in lanes."""
     starts, ends = np.array([to_dates(span) for span in spans]).T
-    axes.draw_boxes(ax, starts, ends, lane - _HEIGHT / 2, lane + _HEIGHT / 2, **look)
-
-
-def _look(ax: Axes, state: str) -> dict[str, Any]:
-    """Return how a state is drawn, in the order of which covers which."""
-    paper = to_rgb(ax.get_facecolor())
-    pale = tuple(np.average([to_rgb(BLUE), paper], axis=0, weights=(0.4, 0.6)))
-    looks_of = {
-        "yes": {"facecolor": BLUE, "edgecolor": BLUE, "zorder": 2},
-        "no": {"facecolor": paper, "edgecolor": VERMILION, "zorder": 2},
-        "told": {"facecolor": pale, "edgecolor": pale, "zorder": 1.5},
-        "unknown": unknown_style(ax),
-    }
-    return {"linewidth": 1.5, **looks_of[state]}
+    places = np.asarray(lanes)
+    return axes.draw_boxes(ax, starts, ends, places - _HEIGHT / 2, places + _HEIGHT / 2, **look)
 
 
 def proposal_spans(limits: pd.DataFrame, kind: str) -> list[Span]:
@@ -204,7 +207,7 @@ def shade_limits(ax: Axes, limits: pd.DataFrame | None) -> list[Artist]:
     low, high = ax.get_xlim()
     for kind, alpha in _SHADES.items():
         spans = np.clip([to_dates(span) for span in proposal_spans(limits, kind)], low, high)
-        shade, edge = to_rgba(axes.ink(ax), alpha), to_rgba(axes.ink(ax), 0.3)
+        shade, edge = to_rgba(ink(ax), alpha), to_rgba(ink(ax), 0.3)
         label = f"{kind} proposals enabled"
         seen = [span for span in spans if span[0] < span[1]]
         for span in seen:
@@ -212,6 +215,22 @@ def shade_limits(ax: Axes, limits: pd.DataFrame | None) -> list[Artist]:
         patch = Patch(facecolor=shade, edgecolor=edge, linewidth=0.5, label=label)
         handles += [patch] * bool(seen)
     return handles
+
+
+def _check_columns(frame: pd.DataFrame, source: str, names: Sequence[str]) -> None:
+    """Raise where a frame that isn't what a source returns lacks columns.
+
+    Raises
+    ------
+    ValueError
+        It says which.
+    """
+    check_type(frame, pd.DataFrame, f"the frame of {source}")
+    missing = [name for name in names if name not in frame]
+    if missing:
+        raise ValueError(
+            f"expected the frame of {source}; this one has no column {', '.join(missing)}"
+        )
 
 
 def _microseconds(times: pd.Series[pd.Timestamp]) -> list[int]:
@@ -269,7 +288,7 @@ def plot_coverage(
     """
     if not isinstance(coverage, pd.DataFrame):
         coverage = to_archive(coverage).coverage()
-    axes.check_columns(coverage, "Archive.coverage()", ("start", "end", "state"))
+    _check_columns(coverage, "Archive.coverage()", ("start", "end", "state"))
     ax = axes.new_axes(ax, size=(10, 2.4))
     if coverage.empty:
         return axes.explain(ax, "nothing is covered yet", title)
@@ -281,7 +300,7 @@ def plot_coverage(
             continue
         stretches = zip(*(_microseconds(spans[name]) for name in ("start", "end")), strict=True)
         look = {"facecolor": colour, "edgecolor": "face", "linewidth": 1, **told}
-        _draw(ax, len(labels), stretches, look)
+        _draw(ax, len(labels), list(stretches), look)
         length = pd.Timedelta((spans["end"] - spans["start"]).sum())
         labels.append(f"{state}\n{duration_text(length)}")
     axes.format_lanes(ax, labels)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import numpy as np
-import pandas as pd
 from matplotlib import dates
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -18,11 +17,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import StepPatch
 from numpy.typing import NDArray
 
-from balance_analysis.analysis.history import open_history
-from balance_analysis.analysis.steps import Steps
-from balance_analysis.figures.axes import ink, points_of
-from balance_analysis.known import Known, Stated
-from balance_analysis.schema import Instant
+from balance_analysis.analysis.grid import Frequency, to_period
+from balance_analysis.figures.layout import points_of
+from balance_analysis.figures.styles import ink
+from balance_analysis.known import Known
 from balance_analysis.spans import Span, between
 
 INCOMPLETE: Final = "changes may be missing"
@@ -48,6 +46,12 @@ _STEPS: Final = {
 }
 """Between ticks: up to the next unit, or matplotlib finds none, and warns, where there is room for
 few; and no 21 days, which fall on the 1st and the 22nd."""
+
+_PERIODS: Final = {"s": "second", "min": "minute", "h": "hour", "D": "day", "W": "week"} | {
+    "MS": "month",
+    "QS": "quarter",
+    "YS": "year",
+}
 
 _MARGIN: Final = 0.01
 
@@ -85,37 +89,6 @@ class Extent:
     def gaps(self) -> list[Span]:
         """The stretches that are not known to be complete."""
         return [] if self.known is None else between(self.known, self.start, self.end)
-
-
-def open_figure(
-    table: pd.DataFrame,
-    *,
-    opening: pd.DataFrame | None,
-    known: Stated | None,
-    start: Instant | None,
-    end: Instant | None,
-) -> tuple[Steps, Extent | None]:
-    """Return a table as step functions, and what to show of them; `None` where that is nothing.
-
-    By default that is from the first row to the end of what is known, else to the last row.
-
-    Raises
-    ------
-    ValueError
-        If `start` is not before `end`.
-    """
-    history = open_history(table, opening, known)
-    (steps, grid), spans = history.over(start=start, end=end), history.known
-    if not len(grid) or not len(steps):
-        return steps, None
-    begin, stop = grid.edges.tolist()
-    times = steps.extent
-    if start is None and len(times) and stop <= times.min():
-        return steps, None
-    if end is not None or (spans and spans[-1][1] == stop):
-        return steps, Extent(begin, stop, stop, spans)
-    last = int(times.max(initial=begin - 1))
-    return steps, Extent(begin, last, last + 1, spans) if begin <= last else None
 
 
 def to_dates(microseconds: NDArray[np.int64] | Sequence[int] | int) -> NDArray[np.float64]:
@@ -256,6 +229,21 @@ def draw_area(
 def last_edge(times: NDArray[np.int64], interval: Extent) -> int:
     """Return until when to draw a last step: to the end, and no narrower than can be seen."""
     return max(interval.end, int(times[-1]) + sliver(interval.start, interval.end))
+
+
+def period_name(freq: Frequency) -> str:
+    """Return how a frequency is called, such as `day`; of others what was given.
+
+    Examples
+    --------
+    >>> [period_name(freq) for freq in ("1D", "6h", "W-MON", "2MS")]
+    ['day', '6 hours', 'week', '2 months']
+    """
+    offset = to_period(freq)
+    word = _PERIODS.get(offset.rule_code.split("-")[0])
+    if word is None:
+        return str(offset.freqstr)
+    return word if offset.n == 1 else f"{offset.n} {word}s"
 
 
 class _DateFormatter(dates.ConciseDateFormatter):

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.downsampling import downsample, sort_keys, starts_of_known
 from balance_analysis.analysis.grid import Frequency, make_grid
 from balance_analysis.analysis.steps import Steps, cut
-from balance_analysis.analysis.totals import Groups, events, make_groups, sum_at
+from balance_analysis.analysis.totals import Groups, events, group_names, make_groups, sum_at
 from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
-from balance_analysis.figures.layout import finish
 from balance_analysis.figures.styles import OTHERS, Style, group_styles, looks
 from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import (
@@ -29,7 +28,6 @@ from balance_analysis.figures.times import (
     draw_area,
     draw_line,
     last_edge,
-    open_figure,
     show_interval,
 )
 from balance_analysis.known import Stated
@@ -128,24 +126,21 @@ def plot_totals(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['margin 7', 'general 5']
     """
-    steps, interval = open_figure(data, opening=opening, known=known, start=start, end=end)
-    unit = axes.unit_of(data, steps.accounts, assets)
-    groups = make_groups(steps.accounts, by)
-    ax = axes.new_axes(ax)
-    ax.set_ylabel("share of the known total" if shares else unit.axis_label("total"))
-    if interval is None:
-        return axes.explain(ax, "no balance changes", title, start=start, end=end)
-    stack = largest_groups(steps, groups, interval, unit, n=MOST_BANDS, shares=shares)
-    drawn, notes, says = draw_stack(ax, stack, style, freq=freq, start=start, end=end)
+    names = group_names(by)
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, title)
+    ax = chart.ax
+    ax.set_ylabel("share of the known total" if shares else chart.unit.axis_label("total"))
+    if chart.interval is None:
+        return chart.explain("no balance changes")
+    stack = largest_groups(chart, chart.interval, names, n=MOST_BANDS, shares=shares)
+    drawn, notes, says = draw_stack(stack, style, freq)
     if not drawn:
-        words = "nothing is held, so there are no shares" if shares else "no balance is known"
-        return axes.explain(ax, words, title, start=start, end=end)
-    if title is None:
-        keys = [by] if isinstance(by, str) else [*by]
-        told = [_BY[name] for name in keys if name in _BY]
-        measure = "shares" if shares else "total"
-        title = unit.title(" by ".join([measure, " and ".join(told)] if told else [measure]))
-    return finish(ax, title, drawn, notes=[*notes, *shade_limits(ax, limits)], says=says)
+        return chart.explain(
+            "nothing is held, so there are no shares" if shares else "no balance is known"
+        )
+    told = " and ".join(_BY[name] for name in names if name in _BY)
+    words = ("shares" if shares else "total") + f" by {told}" * bool(told)
+    return chart.finish(words, drawn, notes=[*notes, *shade_limits(ax, limits)], says=says)
 
 
 _BY: Final = {"account_type": "account type", "party_id": "party", "market_id": "market"}
@@ -157,10 +152,8 @@ class Stack:
 
     Attributes
     ----------
-    steps, interval
+    chart, steps, interval
         What accounts hold, and what to show of it.
-    unit
-        In what amounts are drawn.
     shares
         Whether parts of the known total are drawn instead.
     labels, styles
@@ -172,9 +165,9 @@ class Stack:
         nobody would see the others on top of it.
     """
 
+    chart: axes.Chart
     steps: Steps
     interval: Extent
-    unit: axes.Unit
     shares: bool
     labels: list[str]
     styles: list[Style]
@@ -183,14 +176,15 @@ class Stack:
 
 
 def largest_groups(
-    steps: Steps, groups: Groups, interval: Extent, unit: axes.Unit, *, n: int, shares: bool
+    chart: axes.Chart, interval: Extent, by: Sequence[str], *, n: int, shares: bool
 ) -> Stack:
     """Return the groups that hold most on average, the largest first, and all others as one.
 
     Groups that are never large enough to be seen are others. Of groups that never hold anything
     none is drawn, or one where there is no other.
     """
-    changes = _changes(steps, interval)
+    steps, _ = chart.over
+    groups, changes = make_groups(steps.accounts, by), _changes(steps, interval)
     changes["group"] = groups.numbers[changes["number"]]
     by_group = changes.sort_values(["group", "time"]).groupby("group")
     levels = by_group["delta"].cumsum().abs()
@@ -215,7 +209,7 @@ def largest_groups(
         labels.append(count_text(len(rest), "other"))
         styles.append(OTHERS)
     numbers = areas_of[groups.numbers]
-    return Stack(steps, interval, unit, shares, labels, styles, numbers, is_stacked)
+    return Stack(chart, steps, interval, shares, labels, styles, numbers, is_stacked)
 
 
 def _changes(steps: Steps, interval: Extent) -> pd.DataFrame:
@@ -231,12 +225,7 @@ def _changes(steps: Steps, interval: Extent) -> pd.DataFrame:
 
 
 def draw_stack(
-    ax: Axes,
-    stack: Stack,
-    style: dict[str, Any],
-    *,
-    freq: Frequency | None,
-    **bounds: Any,  # noqa: ANN401 - of the grid
+    stack: Stack, style: dict[str, Any], freq: Frequency | None
 ) -> tuple[list[Artist], list[Artist], list[str]]:
     """Draw the sums of groups on top of each other, format both axes and hatch what is unknown.
 
@@ -247,11 +236,8 @@ def draw_stack(
     list, list
         What a legend shows and says besides.
     """
-    interval, shares = stack.interval, stack.shares
-    if freq is None:
-        points = _change_points(stack, columns=count_columns(ax))
-    else:
-        points = _grid_points(interval, freq=freq, **bounds)
+    ax, interval, shares = stack.chart.ax, stack.interval, stack.shares
+    points = _change_points(stack) if freq is None else _grid_points(stack, freq)
     amounts, is_known = _sums(stack, points)
     if np.isnan(amounts).all():
         return [], [], []
@@ -268,12 +254,12 @@ def draw_stack(
         amounts = np.where(is_known, np.nan_to_num(amounts), np.nan)
     wanted = looks(style, len(labels), StepPatch if stack.is_stacked else Line2D)
     named = ({"label": label, **told} for label, told in zip(labels, wanted, strict=True))
-    drawn = _draw_groups(ax, stack, edges, amounts, named)
+    drawn = _draw_groups(stack, edges, amounts, named)
     if shares:
         axes.format_shares(ax)
     else:
         tops = () if stack.is_stacked else np.nanmax(amounts, axis=1)
-        axes.format_amounts(ax, stack.unit, tops=tops)
+        axes.format_amounts(ax, stack.chart.unit, tops=tops)
     if stack.is_stacked and not shares:
         ax.set_ylim(bottom=min(ax.dataLim.y0, 0))
     unknown = _unknown_spans(edges, is_known, interval.start)
@@ -281,16 +267,17 @@ def draw_stack(
     return drawn, hatches, says
 
 
-def _grid_points(interval: Extent, **how: Any) -> NDArray[np.int64]:  # noqa: ANN401 - of the grid
+def _grid_points(stack: Stack, freq: Frequency) -> NDArray[np.int64]:
     """Return the moments of a grid, microseconds, and where each gap begins."""
-    extent = np.array([interval.start, interval.before - 1])
-    grid = make_grid(extent, tz=None, known=interval.known, **how)
+    chart, interval = stack.chart, stack.interval
+    extent, known = np.array([interval.start, interval.before - 1]), interval.known
+    grid = make_grid(extent, freq=freq, start=chart.start, end=chart.end, tz=None, known=known)
     points = np.append(grid.points, np.array([gap[0] for gap in interval.gaps], np.int64))
     return np.unique(np.clip(points, interval.start, interval.before - 1))
 
 
-def _change_points(stack: Stack, *, columns: int) -> NDArray[np.int64]:
-    """Return when something changes, thinned."""
+def _change_points(stack: Stack) -> NDArray[np.int64]:
+    """Return when something changes, downsampled."""
     changes = _changes(stack.steps, stack.interval)
     times, places = np.unique(changes["time"], return_inverse=True)
     cells = stack.numbers[changes["number"]] * len(times) + places
@@ -302,7 +289,9 @@ def _change_points(stack: Stack, *, columns: int) -> NDArray[np.int64]:
     parts = tops / np.where(tops[-1], tops[-1], 1) if stack.shares else tops
     stretches = np.searchsorted(np.array(stack.interval.gaps).ravel(), times, side="right")
     starts_known = np.diff(stretches, prepend=0) > 0
-    return times[downsample(times, *parts, columns=columns, starts_known=starts_known)]
+    return times[
+        downsample(times, *parts, columns=count_columns(stack.chart.ax), starts_known=starts_known)
+    ]
 
 
 def _sums(stack: Stack, points: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -310,7 +299,7 @@ def _sums(stack: Stack, points: NDArray[np.int64]) -> tuple[NDArray[np.float64],
     count = len(stack.labels)
     ids = stack.steps.accounts[["asset_id"]].iloc[[0] * (count + 1)]
     sums = sum_at(stack.steps, Groups(ids, stack.numbers), points)
-    amounts = stack.unit.scale(sums.total).reshape(count + 1, -1)[:count]
+    amounts = stack.chart.unit.scale(sums.total).reshape(count + 1, -1)[:count]
     if stack.shares:
         whole = np.nansum(amounts, axis=0)
         amounts = amounts / np.where(whole, whole, np.nan)
@@ -318,13 +307,13 @@ def _sums(stack: Stack, points: NDArray[np.int64]) -> tuple[NDArray[np.float64],
 
 
 def _draw_groups(
-    ax: Axes,
     stack: Stack,
     edges: NDArray[np.int64],
     levels: NDArray[np.float64],
     styles: Iterable[dict[str, Any]],
 ) -> list[Artist]:
     """Draw areas from zero, lower ones over higher ones, so that there is no seam; or lines."""
+    ax = stack.chart.ax
     if stack.is_stacked:
         is_unknown = np.isnan(levels).all(axis=0)
         levels = np.cumsum(np.nan_to_num(levels), axis=0)
@@ -337,12 +326,8 @@ def _draw_groups(
         )
         times = edges[[*places, -1]]
         if stack.is_stacked:
-            look = {
-                **own.area,
-                "edgecolor": ax.get_facecolor(),
-                "zorder": 1 - number / 1000,
-                **told,
-            }
+            seam = {"edgecolor": ax.get_facecolor(), "zorder": 1 - number / 1000}
+            look = {**own.area, **seam, **told}
             drawn.append(draw_area(ax, times, level[places], **look))
         else:
             look = {**own.line, **told}

@@ -10,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import pandas as pd
@@ -24,12 +23,15 @@ from balance_analysis.archive.commit import within
 from balance_analysis.archive.runs import Run
 from balance_analysis.errors import NetworkMismatchError, RequestError
 from balance_analysis.filters import Filters
-from balance_analysis.load.nodes import FRESH, NodePool, NodeState, answers, remembered
+from balance_analysis.load.evidence import NodeState, retention_start
+from balance_analysis.load.nodes import FRESH, NodePool, answers
 from balance_analysis.load.request import LoadRequest
+from balance_analysis.load.stream import Load
 from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client
 from balance_analysis.node.exchange import Answer, RequestStats
 from balance_analysis.node.limits import decode_limits, network_limits
 from balance_analysis.node.retry import ONCE, Retry
+from balance_analysis.node.walk import Step
 from balance_analysis.node.window import Ask, PageRequest, Window, fetch
 from balance_analysis.schema import ACCOUNT_KEY
 from balance_analysis.spans import clipped
@@ -53,34 +55,33 @@ class Continuity:
         The node, or several nodes of one network.
     request
         Which accounts.
-    run
-        Where its requests are counted when it is closed.
+    stats
+        Where its requests are counted.
     rows
         Those of the archive's last file, if it has one.
 
     Attributes
     ----------
-    nodes
-        What counts the requests.
     is_sure
         Whether the node was seen to be of the archive's network; an archive without rows is of any.
     """
 
-    def __init__(self, client: Client, request: LoadRequest, run: Run, *rows: pa.Table) -> None:
-        self.nodes: NodePool = NodePool(client, request.on_bad_rows)
+    def __init__(
+        self, client: Client, request: LoadRequest, stats: RequestStats, *rows: pa.Table
+    ) -> None:
+        self._nodes = NodePool(client, request.on_bad_rows, stats)
         self._open = contextlib.ExitStack()
         # Kept open for the run: a new connection takes longer than the question.
         self._fresh = [self._open.enter_context(client.fresh()) for _ in range(FRESH)]
-        self._request, self._run = request, run
+        self._request = request
         self._last: tuple[int, Accounts] | None = None
         for each in rows:
             self.advance(each)
         self.is_sure: bool = self._last is None
 
     def close(self) -> None:
-        """Close the connections over which it asks, and count what was asked."""
+        """Close the connections over which it asks."""
         self._open.close()
-        self._run.requests += self.nodes.stats.requests
 
     def advance(self, rows: pa.Table) -> None:
         """Go by the last block of rows that are committed from now on, if it is later."""
@@ -100,7 +101,7 @@ class Continuity:
             return False
         return self.is_sure
 
-    def remembered(self, source: str, start: int, end: int) -> int:
+    def retention_start(self, source: str, start: int, end: int) -> int:
         """Return from when on a node has forgotten nothing of [start, end), microseconds.
 
         One of several that is gone proves nothing of what it sent.
@@ -113,41 +114,44 @@ class Continuity:
             If it doesn't answer, and is the only one, or none was seen to be of the same network.
         """
         try:
-            return self._remembered_by(source, start, end)
+            return self._asked(source, start, end)
         except RequestError as error:
-            if not self.is_sure or len(self.nodes.client.base_urls) == 1:
+            if not self.is_sure or len(self._nodes.client.base_urls) == 1:
                 raise
-            logger.warning("%s; so what it may have forgotten is not known", error)
+            logger.warning("%s; so it is not known what this node may have forgotten", error)
             return end
 
     def check(self) -> None:
         """Check that the first node that answers is of the archive's network."""
         if self._last is not None:
             last = self._last[0]
-            next(_answers(self.nodes.client, lambda url: self._remembered_by(url, last, last)))
+            next(_answers(self._nodes.client, lambda url: self._asked(url, last, last)))
 
-    def _remembered_by(self, source: str, start: int, end: int) -> int:
-        asked = [started(self._reach, source, start, end, client) for client in self._fresh]
-        found = [each.result() for each in asked]
+    def _asked(self, source: str, start: int, end: int) -> int:
+        """Ask a node over all connections; the latest answer is believed."""
+
+        def find(ask: Ask, seen: NodeState) -> int | NetworkMismatchError:
+            return self._retention_start_or_why_not(ask, seen, start, end)
+
+        found = self._nodes.over_connections(source, find, self._fresh)
         strangers = [each for each in found if isinstance(each, NetworkMismatchError)]
         if strangers and not self.is_sure:
             raise strangers[0]
         return max([start, *(each for each in found if isinstance(each, int))])
 
-    def _reach(
-        self, source: str, start: int, end: int, client: Client
+    def _retention_start_or_why_not(
+        self, ask: Ask, seen: NodeState, start: int, end: int
     ) -> int | NetworkMismatchError:
         """Return from when on a connection's node has forgotten nothing, or why it can't tell."""
-        ask, seen = self.nodes.to(source, client)
         try:
             if self._has_last(ask, seen, end) and self._last and self._last[0] <= start:
                 return start
         except NetworkMismatchError as error:
             # Behind the same address another one, which doesn't lag, may have the row.
-            if self._last is None or not seen.head.lags(self._last[0] + 1):
+            if self._last is None or not seen.latest_block.lags(self._last[0] + 1):
                 raise
             return error
-        return remembered(ask, seen, start, end)
+        return retention_start(ask, seen, start, end)
 
     def _has_last(self, ask: Ask, seen: NodeState, end: int) -> bool:
         """Whether a node holds the archive's last row, and so has forgotten nothing since."""
@@ -163,29 +167,12 @@ class Continuity:
             self.is_sure = True
             return True
         says_so = seen.within(last, last + 1)
-        if not says_so and remembered(ask, seen, last, max(end, last + 1)) <= last:
+        if not says_so and retention_start(ask, seen, last, max(end, last + 1)) <= last:
             raise NetworkMismatchError(
-                f"the archive's last row is of {moment_text(last)}, and the node has "
-                "older ones but not this one: it is of another network, or has lost rows"
+                f"the archive's last row is of {moment_text(last)}; the node has older rows, but "
+                "not this one: it is of another network, or has lost rows"
             )
         return False
-
-
-def started(function: Callable[..., T], *args: object) -> Future[T]:
-    """Call a function beside this thread, and return what its result comes in.
-
-    Where nobody waits for it any more, it doesn't keep the program from ending.
-    """
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function(*args))
-        except BaseException as error:  # noqa: BLE001 - it is the future's
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future
 
 
 def _answers(client: Client, ask: Callable[[str], T]) -> Iterator[T]:
@@ -203,16 +190,16 @@ def accounts_of(rows: pa.Table) -> Accounts:
     )
 
 
-def ask_head(client: Client, run: Run) -> tuple[str, int] | None:
+def ask_latest_block(client: Client, run: Run) -> tuple[str, int] | None:
     """Note the limits and the last block of the node that knows most; return it and that moment.
 
     `None` where no node has limits, or it doesn't say what its last block is: it may know all.
     """
-    stats, fetched_at = RequestStats(), pd.Timestamp.now("UTC")
+    fetched_at = pd.Timestamp.now("UTC")
     told: list[Answer[dict[str, Any]]] = []
 
     def ask(base_url: str) -> None:
-        options: dict[str, Any] = {"base_url": base_url, "stats": stats}
+        options: dict[str, Any] = {"base_url": base_url, "stats": run.stats}
         options["retry"] = ONCE if told else Retry()
         try:
             told.append(client.get(NETWORK_LIMITS, [], decode_limits, **options))
@@ -222,10 +209,7 @@ def ask_head(client: Client, run: Run) -> tuple[str, int] | None:
             if error.status not in _NO_LIMITS:
                 raise
 
-    try:
-        list(_answers(client, ask))
-    finally:
-        run.requests += stats.requests
+    list(_answers(client, ask))
     run.source = client.base_urls[0]
     if not told:
         return None
@@ -248,17 +232,31 @@ def is_finished(
 
     An archive that is served ends before the moment that it tells, and says so.
     """
-    stats = RequestStats()
     parameters = PageRequest(Filters(), head, head + 1, page_size=1).parameters()
     try:
         for pause in (0.0, settle.total_seconds()):
             sleep(pause)
-            answer = client.get(BALANCE_CHANGES, parameters, len, base_url=source, stats=stats)
+            answer = client.get(BALANCE_CHANGES, parameters, len, base_url=source, stats=run.stats)
             if answer.block_time != head or [*clipped(answer.incomplete, head, head + 1)]:
                 return False
     except RequestError as error:
         logger.info("%s; its last block is left out", error)
         return False
-    finally:
-        run.requests += stats.requests
     return True
+
+
+def load_steps(client: Client, request: LoadRequest, run: Run) -> Iterator[Step]:
+    """Yield the steps of a load in time order, up to the first of a node that lags.
+
+    Behind one address there may be nodes of which one lags: that step ends where it does. The last
+    block that a node holds may be unfinished, unless it is the one that is `Run.finished`.
+    """
+    load = Load(request)
+    with NodePool(client, request.on_bad_rows, run.stats) as pool:
+        for step in load.in_time_order(load.steps(pool)):
+            known = step.known_end
+            if known < step.end and (step.address, step.head) == run.finished:
+                known += 1
+            yield replace(step.between(step.start, known), head=None)
+            if known < step.end:
+                return

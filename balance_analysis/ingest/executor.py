@@ -15,18 +15,23 @@ import logging
 import os
 import queue
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from balance_analysis.archive import layout
-from balance_analysis.archive.commit import read_noted
+from balance_analysis.archive.commit import merge_rows, read_noted, within
 from balance_analysis.archive.coverage import FileEntry
+from balance_analysis.archive.datafile import NO_ROWS, encode_rows
 from balance_analysis.archive.manifest import check_seen
 from balance_analysis.archive.store import Store
-from balance_analysis.ingest.periods import LoadedPeriod, SpanWriter, make_period
 from balance_analysis.node.walk import Step
+from balance_analysis.rows import canonical
+from balance_analysis.schema import ARROW_SCHEMA
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -35,9 +40,6 @@ _LOOK: Final = 60.0
 
 _PACKAGES: Final = ("balance-analysis", "pyarrow")
 """What makes the files: workers must have the driver's versions."""
-
-_AHEAD: Final = 8
-"""How many times as many parts as are loaded at once may be done before their turn has come."""
 
 LoadElsewhere = Callable[[int, int], tuple[Sequence[Step], int]]
 """Returns the steps of [start, end), and how many requests were sent; it pickles."""
@@ -189,6 +191,63 @@ def _check_workers(cluster: Any) -> None:  # noqa: ANN401 - a distributed.Client
 
 
 @dataclass(frozen=True, slots=True)
+class LoadedPeriod:
+    """What came of a period's share of a span; it pickles, and is small where its file is staged.
+
+    Attributes
+    ----------
+    start, end
+        Which share: all of [start, end), microseconds.
+    note
+        What the period's file is going to be; `None` where there is no row in the share, neither a
+        new one nor one that the archive holds.
+    content
+        The file; `None` where it is staged in the archive under the name of its content.
+    added
+        How many rows more the file has then.
+    changed, absent
+        The rows that the archive holds and that came with another balance, or did not come again.
+    last
+        The rows of the last block that came.
+    steps
+        What was asked, without the rows.
+    requests
+        How many were sent elsewhere.
+    """
+
+    start: int
+    end: int
+    note: FileEntry | None = None
+    content: bytes | None = None
+    added: int = 0
+    changed: pa.Table = field(default_factory=lambda: NO_ROWS)
+    absent: pa.Table = field(default_factory=lambda: NO_ROWS)
+    last: pa.Table = field(default_factory=lambda: NO_ROWS)
+    steps: tuple[Step, ...] = ()
+    requests: int = 0
+
+
+def make_period(known: pa.Table, steps: Sequence[Step], start: int, end: int) -> LoadedPeriod:
+    """Return what becomes of a period's known rows with those of steps in [start, end)."""
+    bare = tuple(replace(step, batches=()).between(start, end) for step in steps)
+    new = pa.Table.from_batches([each for step in steps for each in step.batches], ARROW_SCHEMA)
+    new = within(new, start, end)
+    if not new.num_rows and not within(known, start, end).num_rows:
+        return LoadedPeriod(start, end, steps=bare)
+    rows, changed, absent = merge_rows(known, new, start, end)
+    content, note = encode_rows(rows)
+    added = rows.num_rows - known.num_rows
+    return LoadedPeriod(start, end, note, content, added, changed, absent, _last_block(new), bare)
+
+
+def _last_block(rows: pa.Table) -> pa.Table:
+    if not rows.num_rows:
+        return rows
+    latest = pc.max(rows["timestamp"].cast(pa.int64())).as_py()
+    return canonical(within(rows, latest, latest + 1))
+
+
+@dataclass(frozen=True, slots=True)
 class PeriodTask:
     """A period's share of a span, [start, end), which any process can load.
 
@@ -239,36 +298,3 @@ def load_period(task: PeriodTask) -> LoadedPeriod:
     if part.note is not None and part.content is not None and part.note != task.note:
         store.write(layout.staged_file(part.note.sha256), part.content)
     return replace(part, content=None, requests=requests)
-
-
-def load_on_executor(
-    pool: Pool, load: LoadElsewhere, spans: Iterable[SpanWriter], at_once: int | None = None
-) -> Generator[LoadedPeriod]:
-    """Yield what comes of the periods of spans, in time order: all are loaded side by side.
-
-    Each must have been taken when the next one is asked for.
-    """
-    taken = 0
-
-    def ready() -> Iterator[PeriodTask | None]:
-        """Yield tasks; `None` as long as the next one's file waits for a share before it."""
-        waits: dict[str, int] = {}
-        shares = ((span, period) for span in spans for period in span.periods())
-        for number, (span, period) in enumerate(shares, 1):
-            while waits.get(period, 0) > taken:
-                yield None
-            waits[period] = number
-            yield _task(load, span, period)
-
-    with contextlib.closing(pool.map(load_period, ready(), at_once, ahead=_AHEAD)) as parts:
-        for part in parts:
-            yield part
-            taken += 1
-
-
-def _task(load: LoadElsewhere, span: SpanWriter, period: str) -> PeriodTask:
-    partition, mark = span.writer.about.partition, f"{layout.RUNS}{span.run.id}.json"
-    begin, stop = layout.period_bounds(period, partition)
-    start, end = max(begin, span.start), min(stop, span.end)
-    file, note = layout.changes_file(period, partition), span.writer.state.files.get(period)
-    return PeriodTask(period, start, end, load, span.store, mark, file, note)

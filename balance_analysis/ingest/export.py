@@ -25,10 +25,9 @@ from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import FilterKeywords, takes_filters
-from balance_analysis.ingest.continuity import Continuity, ask_head, is_finished
+from balance_analysis.ingest.continuity import Continuity, ask_latest_block, is_finished, load_steps
 from balance_analysis.ingest.executor import Executor, Pool
 from balance_analysis.ingest.fill import fill
-from balance_analysis.ingest.periods import load_steps
 from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, OnBadRows, Report, make_request
 from balance_analysis.node.client import Client, check_client
@@ -141,14 +140,9 @@ def export(
     pool = None if executor is None else Pool.of(executor)
     assets = read_assets(filters.get("assets") or {})
     lagging = dt.datetime.now(dt.UTC) - to_duration(lag)
-    request = make_request(
-        start,
-        lagging if end is None else end,
-        network.make_archive_filters(store, filters),
-        page_size=page_size,
-        workers=workers,
-        on_bad_rows=on_bad_rows,
-    )
+    last = lagging if end is None else end
+    wanted = network.make_archive_filters(store, filters)
+    request = make_request(start, last, wanted, page_size, workers, on_bad_rows=on_bad_rows)
     source = _Nodes(
         client=client,
         store=store,
@@ -161,13 +155,7 @@ def export(
     )
     about = manifest.ArchiveSpec(request.filters.sorted(), manifest.partition_of(store, partition))
     return fill(
-        store,
-        about,
-        source,
-        pool=pool,
-        progress=progress,
-        dry_run=dry_run,
-        on_report=on_report,
+        store, about, source, pool=pool, progress=progress, dry_run=dry_run, on_report=on_report
     )
 
 
@@ -216,21 +204,22 @@ class _Nodes:
     def spans(self, state: Coverage) -> list[Span]:
         """Return what to ask for, in time order."""
         request = replace(self.request, end=self._end(state))
-        nodes = NodePool(self.client, request.on_bad_rows)
-        try:
-            if not state.intervals:
-                spans = [nodes.interval(request)]
-            else:
-                spans = _spans_beside(state, request, self.overlap, fill_gaps=self.fill_gaps)
-                unproven = [each for each in state.intervals if not each.proven]
-                if not self.fill_gaps:
-                    # What an interrupted run left may be unproven just for want of time.
-                    last = state.intervals[-1]
-                    unproven = [last] if not last.proven and last.end < request.end else []
-                spans += [(nodes.remembered(*each.span), each.end) for each in unproven]
-        finally:
-            self.run.requests += nodes.stats.requests
+        nodes = NodePool(self.client, request.on_bad_rows, self.run.stats)
+        if state.intervals:
+            spans = _spans_beside(state, request, self.overlap, fill_gaps=self.fill_gaps)
+            unproven = self._unproven(state, request.end)
+            spans += [(nodes.best_retention_start(*each), each[1]) for each in unproven]
+        else:
+            spans = [nodes.interval(request)]
         return sorted((start, end) for start, end in spans if start < end)
+
+    def _unproven(self, state: Coverage, end: int) -> list[Span]:
+        """Return what is covered, but is to be asked for again as it isn't proven."""
+        last = state.intervals[-1]
+        # What an interrupted run left may be unproven just for want of time.
+        is_left = not last.proven and last.end < end
+        chosen = state.intervals if self.fill_gaps else [last] if is_left else []
+        return [each.span for each in chosen if not each.proven]
 
     def _end(self, state: Coverage) -> int:
         """Return up to where the node can tell: through a finished last block.
@@ -238,7 +227,7 @@ class _Nodes:
         Nothing is waited for where the last block is new, as the chain goes on then, nor where the
         archive has that block.
         """
-        found, end = ask_head(self.client, self.run), self.request.end
+        found, end = ask_latest_block(self.client, self.run), self.request.end
         if found is None:
             return end
         source, head = found
@@ -255,7 +244,9 @@ class _Nodes:
         if self.assets:
             network.write_archive_assets(self.store, self.assets)
         last = list(writer.state.files)[-1:]
-        continuity = Continuity(self.client, self.request, self.run, *map(writer.rows_of, last))
+        continuity = Continuity(
+            self.client, self.request, self.run.stats, *map(writer.rows_of, last)
+        )
         with closing(continuity):
             try:
                 if not spans:
@@ -266,10 +257,9 @@ class _Nodes:
                     with self.run.noting_damage(writer.about.limits):
                         writer.keep_limits(self.run.limits)
 
-    def steps(self, start: int, end: int, report: Report) -> Iterator[Step]:
+    def steps(self, start: int, end: int) -> Iterator[Step]:
         """Load all of [start, end)."""
-        request = replace(self.request, start=start, end=end)
-        return load_steps(self.client, request, self.run, report)
+        return load_steps(self.client, replace(self.request, start=start, end=end), self.run)
 
     def elsewhere(self, width: int) -> tuple[NodeLoad, int | None]:
         """Return what loads with a share of the client's rate."""

@@ -7,6 +7,7 @@ complete. What an archive has imported it knows by content, so the next run take
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from bisect import bisect_left, bisect_right
 from collections import deque
@@ -50,12 +51,8 @@ from balance_analysis.segments.chain import (
     missing_blocks,
     source_text,
 )
-from balance_analysis.segments.content import (
-    SegmentRows,
-    read_segment_assets,
-    read_segment_limits,
-)
 from balance_analysis.segments.content import read_blocks as read_segment_blocks
+from balance_analysis.segments.content import read_segment_assets, read_segment_limits
 from balance_analysis.segments.segment import Segment, heights_text
 from balance_analysis.segments.table import iter_rows
 from balance_analysis.spans import Span
@@ -64,8 +61,6 @@ from balance_analysis.text import moment_text
 if TYPE_CHECKING:
     from distributed import Client as Cluster
 
-
-_Blocks = tuple["NDArray[np.int64]", "NDArray[np.int64]"]
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -156,13 +151,7 @@ def import_segments(
         run=Run(source=stretches[-1].source, block_height=last.last),
     )
     return fill(
-        store,
-        about,
-        source,
-        pool=pool,
-        progress=progress,
-        dry_run=dry_run,
-        on_report=on_report,
+        store, about, source, pool=pool, progress=progress, dry_run=dry_run, on_report=on_report
     )
 
 
@@ -175,32 +164,41 @@ class SegmentLoad:
     on_bad_rows: OnBadRows
 
     def __call__(self, start: int, end: int) -> tuple[list[Step], int]:
-        """Load all of [start, end), which lies in one of the spans."""
-        segments = next(part for (a, b), part in self.parts.items() if a <= start and end <= b)
+        """Load all of [start, end), which lies in one of the spans; no request is sent."""
+        return list(self.steps(start, end)), 0
+
+    def steps(self, start: int, end: int) -> Iterator[Step]:
+        """Yield what segments tell of [start, end), each up to its last block, the last one all."""
+        part = next(part for (a, b), part in self.parts.items() if a <= start and end <= b)
         first, last = (
-            min(bisect_left(segments, moment, key=_last_time), len(segments) - 1)
+            min(bisect_left(part, moment, key=_last_time), len(part) - 1)
             for moment in (start, end - 1)
         )
-        chosen = segments[first : last + 1]
-        return [step for _, step in self.steps(chosen, start, end)], 0
-
-    def steps(
-        self, segments: Sequence[Segment], start: int, end: int
-    ) -> Iterator[tuple[SegmentRows, Step]]:
-        """Yield what segments tell of [start, end), each up to its last block, the last one all."""
-        with contextlib.closing(iter_rows(segments, self.filters, self.on_bad_rows)) as rows:
-            for segment, part in rows:
-                stop = end if segment is segments[-1] else int(part.times[-1]) + 1
+        segments = part[first : last + 1]
+        with contextlib.closing(iter_rows(segments, self.filters, self.on_bad_rows)) as found:
+            for segment, rows in found:
+                stop = end if segment is segments[-1] else int(rows.times[-1]) + 1
                 source = source_text(segment.chain, segment.begin, segment.last)
-                yield part, Step(
-                    start, stop, (part.rows,), part.bad_rows, 0, 0, None, source, source,
+                yield Step(
+                    start, stop, (rows.rows,), rows.bad_rows, 0, 0, None, source, source,
                     block_height=segment.last,
                 )  # fmt: skip
                 start = stop
 
 
+@functools.lru_cache(maxsize=8)
+def _blocks_of(segment: Segment) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return heights and times of a segment's own blocks."""
+    blocks = read_segment_blocks(segment)
+    return blocks.heights[blocks.since :], blocks.times[blocks.since :]
+
+
+def _first_time(segment: Segment) -> int:
+    return int(_blocks_of(segment)[1][0])
+
+
 def _last_time(segment: Segment) -> int:
-    return int(read_segment_blocks(segment).times[-1])
+    return int(_blocks_of(segment)[1][-1])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -215,8 +213,6 @@ class _Segments:
         Loads those that it doesn't hold.
     waiting
         Those whose blocks are not kept yet, as their rows are not committed.
-    blocks
-        Heights and times of those that were read already, by digest.
     """
 
     store: Store
@@ -230,7 +226,6 @@ class _Segments:
     imported: dict[str, Imported] = field(default_factory=dict)
     load: SegmentLoad = field(init=False)
     waiting: deque[Segment] = field(default_factory=deque)
-    blocks: dict[str, _Blocks] = field(default_factory=dict)
 
     kind: ClassVar[Kind] = "import"
 
@@ -260,16 +255,9 @@ class _Segments:
         if gaps := missing_blocks(self.stretches):
             logger.warning("no segment has the blocks %s", heights_text(gaps))
 
-    def steps(self, start: int, end: int, report: Report) -> Iterator[Step]:
+    def steps(self, start: int, end: int) -> Iterator[Step]:
         """Read the segments of a span."""
-        rows, segments = 0, self.load.parts[start, end]
-        for segment, (part, step) in zip(
-            segments, self.load.steps(segments, start, end), strict=True
-        ):
-            self.blocks[segment.digest] = part.heights, part.times
-            yield step
-            rows += step.num_rows
-            report((step.end - start) / (end - start), rows)
+        return self.load.steps(start, end)
 
     def elsewhere(self, width: int) -> tuple[SegmentLoad, None]:
         """Return what reads a part of a span."""
@@ -277,27 +265,17 @@ class _Segments:
 
     def note_committed(self, until: int) -> None:
         """Keep the blocks whose rows are committed, and note the segments that are imported."""
-        done = []
-        while self.waiting and (blocks := self._blocks_of(self.waiting[0]))[1][-1] < until:
+        parts, noted = [], []
+        while self.waiting and _last_time(self.waiting[0]) < until:
             segment = self.waiting.popleft()
-            del self.blocks[segment.digest]
-            done.append((segment, *blocks))
-        if not done:
-            return
-        noted = [
-            Imported(x.digest, x.chain, int(heights[0]), x.last, int(times[0]), int(times[-1]) + 1)
-            for x, heights, times in done
-        ]
-        heights, times = (np.concatenate([each[place] for each in done]) for place in (1, 2))
-        keep_blocks(self.store, self.partition, heights, times, noted)
-        self.imported.update({each.digest: each for each in noted})
-
-    def _blocks_of(self, segment: Segment) -> _Blocks:
-        if segment.digest not in self.blocks:
-            blocks = read_segment_blocks(segment)
-            own = slice(blocks.since, None)
-            self.blocks[segment.digest] = blocks.heights[own], blocks.times[own]
-        return self.blocks[segment.digest]
+            heights, times = _blocks_of(segment)
+            first, begin, end = int(heights[0]), int(times[0]), int(times[-1]) + 1
+            noted.append(Imported(segment.digest, segment.chain, first, segment.last, begin, end))
+            parts.append((heights, times))
+        if noted:
+            heights, times = map(np.concatenate, zip(*parts, strict=True))
+            keep_blocks(self.store, self.partition, heights, times, noted)
+            self.imported.update({each.digest: each for each in noted})
 
     def _new(self, state: Coverage) -> list[list[Segment]]:
         """Return the segments that the archive doesn't hold, those together that follow each other.
@@ -327,8 +305,7 @@ class _Segments:
 
     def _span_of(self, segments: Sequence[Segment]) -> Span:
         """Return the span of segments, up to neighbours that the archive holds."""
-        blocks = read_segment_blocks(segments[0])
-        first, last = int(blocks.times[blocks.since]), _last_time(segments[-1]) + 1
+        first, last = _first_time(segments[0]), _last_time(segments[-1]) + 1
         low, high = segments[0].begin, segments[-1].last
         ends = [x.end for x in self.imported.values() if x.last == low - 1]
         begins = [x.begin for x in self.imported.values() if x.first == high + 1]
@@ -370,12 +347,12 @@ def _check_network(
     if not rows or not rows[0].num_rows:
         return
     last = pc.max(rows[0]["timestamp"].cast(pa.int64())).as_py()
-    place = bisect_right(segments, last, key=lambda each: int(read_segment_blocks(each).times[0]))
+    place = bisect_right(segments, last, key=_first_time)
     segment = segments[max(place - 1, 0)]
     [(_, part)] = iter_rows([segment], filters)
     found = within(pa.Table.from_batches([part.rows]), last, last + 1)
     if not accounts_of(found) & accounts_of(within(rows[0], last, last + 1)):
         raise NetworkMismatchError(
-            f"the archive has rows of {moment_text(last)}, and {segment} none of these "
-            "accounts then: it is of another network"
+            f"the archive has rows of {moment_text(last)}, and {segment} has none of these "
+            "accounts at that moment: it is of another network"
         )

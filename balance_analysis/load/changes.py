@@ -1,4 +1,4 @@
-"""Load balance changes: as one table, or as a stream of batches."""
+"""Load balance changes: as one table, as a stream of batches, or page by page."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import logging
 from bisect import bisect_left
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Unpack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import pyarrow as pa
 
 from balance_analysis import defaults
 from balance_analysis.assets import Assets, note_assets, read_assets
-from balance_analysis.errors import BalanceAnalysisError
+from balance_analysis.errors import BalanceAnalysisError, IncompleteError
 from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
-from balance_analysis.load.request import OnBadRows, Report, make_request
+from balance_analysis.load.nodes import NodePool
+from balance_analysis.load.request import OnBadRows, Report, check_positive, make_request
 from balance_analysis.load.stream import Load
-from balance_analysis.node.client import Client
+from balance_analysis.node.client import BALANCE_CHANGES, Client
+from balance_analysis.node.decode import decode_page, raise_bad_row
+from balance_analysis.node.window import PageRequest
+from balance_analysis.presentation import facts_html, rows_html
 from balance_analysis.rows import PART
 from balance_analysis.schema import ATTRS_KEY, Instant
 
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
 
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
+
+_SHOWN: Final = 10
+"""How many rows of a page a notebook shows."""
 
 
 @takes_filters
@@ -112,12 +119,7 @@ def load_balance_changes(
     """
     filters["assets"] = assets = read_assets(filters.get("assets") or {})
     request = make_request(
-        start,
-        end,
-        make_filters(**filters),
-        page_size=page_size,
-        workers=workers,
-        on_bad_rows=on_bad_rows,
+        start, end, make_filters(**filters), page_size, workers, on_bad_rows=on_bad_rows
     )
     return PartialLoad(client, Load(request), assets=assets).finish(progress)
 
@@ -215,12 +217,7 @@ def iter_balance_changes(
         As `load_balance_changes`; all batches before are complete.
     """
     request = make_request(
-        start,
-        end,
-        make_filters(**filters),
-        page_size=page_size,
-        workers=workers,
-        on_bad_rows=on_bad_rows,
+        start, end, make_filters(**filters), page_size, workers, on_bad_rows=on_bad_rows
     )
     return _batches(client, Load(request), progress)
 
@@ -237,7 +234,135 @@ def _count(batches: list[pa.RecordBatch]) -> int:
 def _batches(
     client: Client, load: Load, progress: bool | Report | None
 ) -> Iterator[pa.RecordBatch]:
-    for step in load.run_in_time_order(client, progress):
+    for step in load.in_time_order(load.run(client, progress)):
         for bad in step.bad_rows:
             logger.warning("left out a bad row: %s; the row is %s", bad.reason, bad.raw)
         yield from step.batches
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of balance changes.
+
+    Attributes
+    ----------
+    table
+        The page's rows: a table's columns and dtypes, but in the order in which the node sent them.
+    start_cursor, end_cursor
+        Cursors of the first and last row; empty for an empty page.
+    has_next_page, has_previous_page
+        Whether rows follow or precede in the list's order, as the node says.
+    """
+
+    table: pd.DataFrame
+    start_cursor: str
+    end_cursor: str
+    has_next_page: bool
+    has_previous_page: bool
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "previous page": self.has_previous_page,
+            "next page": self.has_next_page,
+            "start cursor": self.start_cursor or None,
+            "end cursor": self.end_cursor or None,
+        }
+        rows = [
+            (asset, name.removeprefix("ACCOUNT_TYPE_"), *others)
+            for asset, name, *others in self.table[:_SHOWN].itertuples(index=False, name=None)
+        ]
+        cut = f"; the first {_SHOWN}" if len(self.table) > _SHOWN else ""
+        title = f"{len(self.table):,} balance changes, as the node sent them{cut}"
+        return facts_html("Page of a node", facts.items()) + rows_html(
+            title, [*self.table.columns], rows, cut=True
+        )
+
+
+@takes_filters
+def iter_pages(
+    client: Client,
+    *,
+    first: int | None = None,
+    after: str | None = None,
+    last: int | None = None,
+    before: str | None = None,
+    newest_first: bool = True,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    **filters: Unpack[FilterKeywords],
+) -> Iterator[Page]:
+    """Page through the list of balance changes by its cursors, lazily, in either direction.
+
+    This is the interface's own paging, for looking around. On real nodes it loses rows, silently:
+    `load_balance_changes` is the way to all rows.
+
+    Parameters
+    ----------
+    client
+        The node.
+    first, after
+        Forward: rows a page (1000 where neither `first` nor `last` is given), and the cursor of the
+        row to begin after.
+    last, before
+        Backward: rows a page, and the cursor of the row to begin before; without it, from the end
+        of the list. Pages come last to first; the rows in each keep the list's order.
+    newest_first
+        The list's order.
+    start, end, asset_id, party_ids, market_ids, account_types, assets
+        As for `load_balance_changes`. A real node takes at most 365 days without a cursor.
+
+    Yields
+    ------
+    Page
+        `table` (rows in the node's order), `start_cursor`, `end_cursor`, `has_next_page`,
+        `has_previous_page`.
+
+    Raises
+    ------
+    ValueError
+        If directions are mixed, or an argument is malformed; at the call, not at the first page.
+    IncompleteError
+        If another page is announced but the cursor to it is missing or came before.
+    RequestError, DecodeError
+        As for `load_balance_changes`.
+    """
+    if last is not None and first is not None:
+        raise ValueError("give first (forward) or last (backward), not both")
+    backward = last is not None or before is not None
+    if backward and after is not None:
+        raise ValueError("after goes with first, before with last")
+    if first is not None and before is not None:
+        raise ValueError("before goes with last, after with first")
+    size = next((number for number in (first, last) if number is not None), 1000)
+    check_positive("last" if backward else "first", size)
+    request = make_request(start, end, make_filters(**filters), size, workers=1)
+
+    def pages() -> Iterator[Page]:
+        bounds = NodePool(client, "raise").interval(request)
+        cursor = before if backward else after
+        first_page = PageRequest(request.filters, *bounds, size, newest_first, cursor, backward)
+        yield from _follow(client, first_page)
+
+    return pages()
+
+
+def _follow(client: Client, request: PageRequest) -> Iterator[Page]:
+    """Yield pages from a cursor on, in one direction, until the node says that it has no more."""
+    from balance_analysis.frame import to_frame  # noqa: PLC0415 - pandas is heavy
+
+    seen = {request.cursor}
+    while True:
+        page = client.get(BALANCE_CHANGES, request.parameters(), decode_page).value
+        raise_bad_row(page.bad_rows)
+        info, table = page.info, to_frame(pa.Table.from_batches([page.rows]), sort=False)
+        cursors = info.start_cursor, info.end_cursor
+        yield Page(table, *cursors, info.has_next_page, info.has_previous_page)
+        if not (info.has_previous_page if request.backward else info.has_next_page):
+            return
+        cursor = info.start_cursor if request.backward else info.end_cursor
+        if not cursor:
+            raise IncompleteError(f"page {len(seen)} announces another but gives no cursor to it")
+        if cursor in seen:
+            raise IncompleteError(f"cursor {cursor!r} came back on page {len(seen)}")
+        seen.add(cursor)
+        request = replace(request, cursor=cursor)

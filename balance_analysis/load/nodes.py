@@ -1,4 +1,4 @@
-"""Which of the client's nodes is asked, in which turn, and what each says of itself."""
+"""Which of the client's nodes is asked, and in which turn."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from concurrent.futures import CancelledError, Future
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from balance_analysis.errors import IncompleteError, RequestError
 from balance_analysis.filters import Filters
+from balance_analysis.load.evidence import LatestBlock, NodeState, retention_start
 from balance_analysis.load.request import LoadRequest, OnBadRows
 from balance_analysis.node.client import (
     BALANCE_CHANGES,
@@ -21,11 +23,11 @@ from balance_analysis.node.client import (
     check_client,
 )
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
-from balance_analysis.node.exchange import Answer, RequestStats
+from balance_analysis.node.exchange import RequestStats
 from balance_analysis.node.retry import ONCE, Retry
 from balance_analysis.node.walk import Step, find_oldest, take_step
-from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW, Ask, PageRequest, Window, fetch
-from balance_analysis.spans import Span, clipped
+from balance_analysis.node.window import Ask, PageRequest, Window
+from balance_analysis.spans import EVER, Span
 
 FRESH: Final = 3
 """Connections over which a node is asked for its oldest row: behind one address may be several."""
@@ -36,11 +38,8 @@ _decoding = threading.Lock()
 
 T = TypeVar("T")
 
-_OUTSIDE: Final = 416
-"""The status of a range that an archive, served strictly, doesn't vouch for."""
-
-_ENDLESS: Final = 1 << 62
 _LAST: Final = (True, 0, 0.0)
+"""What stands for a node that takes no connection, where others tell how well they answer."""
 
 
 def answers(
@@ -72,75 +71,55 @@ def answers(
         raise failure or AssertionError("a client has at least one node")
 
 
+def started(function: Callable[..., T], *args: object) -> Future[T]:
+    """Call a function beside this thread, and return what its result comes in.
+
+    Where nobody waits for it any more, it doesn't keep the program from ending.
+    """
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function(*args))
+        except BaseException as error:  # noqa: BLE001 - it is the future's
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
 def _decode(body: bytes) -> DecodedPage:
     # Decoding holds the interpreter: threads that fight for it take longer than threads in a queue.
     with _decoding:
         return decode_page(body)
 
 
-@dataclass(slots=True)
-class LatestBlock:
-    """The last block that a node was seen to hold: its number and its microseconds, if it says."""
-
-    height: int | None = None
-    time: int | None = None
-
-    def advance(self, answer: Answer[Any]) -> None:
-        """Take over what an answer says, if it is later."""
-        if answer.block_height is not None:
-            self.height = max(answer.block_height, self.height or 0)
-        if answer.block_time is not None:
-            self.time = max(answer.block_time, self.time or 0)
-
-    def or_less(self, height: int | None, time: int | None) -> LatestBlock:
-        """Return the lesser one of this and another."""
-        return LatestBlock(_least(self.height, height), _least(self.time, time))
-
-    def lags(self, moment: int) -> bool:
-        """Whether the node is known not to hold everything before a moment."""
-        return self.time is not None and self.time < moment
-
-
-def _least(*numbers: int | None) -> int | None:
-    return min((number for number in numbers if number is not None), default=None)
-
-
-@dataclass(slots=True)
-class NodeState:
-    """What a node says of itself: its last block, and stretches of which it may lack rows.
-
-    Of several answers, the one that knew least is believed.
-    """
-
-    head: LatestBlock = field(default_factory=LatestBlock)
-    incomplete: list[Span] = field(default_factory=list)
-
-    def within(self, start: int, end: int) -> tuple[Span, ...]:
-        """Return the incomplete parts of [start, end)."""
-        return tuple(sorted({*clipped(self.incomplete, start, end)}))
-
-
 class NodePool:
     """A client's nodes, for one piece of work; safe to share.
 
-    `tally` counts what was sent and received; `heads` has for each node the last block that it
-    held, `sources` the address that answered: another one after a redirect.
+    `stats` counts what was sent and received. For each node `latest_blocks` has the last block that
+    it held, and `sources` the address that answered: another one after a redirect.
     """
 
-    def __init__(self, client: Client, on_bad_rows: OnBadRows) -> None:
+    def __init__(
+        self, client: Client, on_bad_rows: OnBadRows, stats: RequestStats | None = None
+    ) -> None:
         check_client(client)
         self.client = client
-        self.stats: RequestStats = RequestStats()
-        self.heads = {base_url: LatestBlock() for base_url in client.base_urls}
+        self.stats: RequestStats = stats or RequestStats()
+        self.latest_blocks = {base_url: LatestBlock() for base_url in client.base_urls}
         self.sources: dict[str, str] = {base_url: base_url for base_url in client.base_urls}
         self._raises = on_bad_rows == "raise"
         self._order = client.order
         self._failed: set[str] = set()
-        self._reach: dict[str, int] = {}
+        self._retention_starts: dict[str, int] = {}
         self._stopped = threading.Event()
-        self._lock, self._reaching = threading.Lock(), threading.Lock()
+        self._lock, self._asking_retention = threading.Lock(), threading.Lock()
 
-    def stop(self) -> None:
+    def __enter__(self) -> NodePool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Let no further question be sent."""
         self._stopped.set()
 
@@ -166,9 +145,10 @@ class NodePool:
             retry=Retry(timeouts=request.page_size == 1, stopped=self._stopped),
         )
         with self._lock:
-            self.heads[base_url].advance(answer)
+            self.latest_blocks[base_url].advance(answer)
             self.sources[base_url] = answer.source
-            state.head = state.head.or_less(answer.block_height, answer.block_time)
+            latest = answer.block_height, answer.block_time
+            state.latest_block = state.latest_block.or_less(*latest)
             state.incomplete += answer.incomplete
         if raises:
             raise_bad_row(answer.value.bad_rows)
@@ -210,15 +190,15 @@ class NodePool:
             step,
             source=base_url,
             address=self.sources[base_url],
-            head=state.head.time,
-            block_height=state.head.height,
+            head=state.latest_block.time,
+            block_height=state.latest_block.height,
             incomplete=state.within(step.start, step.end),
         )
 
     def _may_be_behind(self, step: Step, asked: set[str]) -> bool:
         """Whether a node that wasn't asked may know more than one that lags."""
         left = {*self._order} - asked - self._failed - self.client.dead
-        others = [self.heads[each].time for each in left]
+        others = [self.latest_blocks[each].time for each in left]
         return any(time is None or time > (step.head or 0) for time in others)
 
     def _nodes_for(self, moment: int, interval: Span) -> Iterator[str]:
@@ -230,22 +210,27 @@ class NodePool:
                 yield base_url
             else:
                 others.append(base_url)
-        yield from sorted(others, key=lambda each: self._lack(each, moment))
+        yield from sorted(others, key=lambda each: self._unfitness(each, moment))
 
     def _may_know(self, base_url: str, moment: int, interval: Span) -> bool:
-        if self._has_failed(base_url) or self.heads[base_url].lags(moment + 1):
+        if self._has_failed(base_url) or self.latest_blocks[base_url].lags(moment + 1):
             return False
         try:
-            return self.reach(base_url, interval) <= moment
+            return self.noted_retention_start(base_url, interval) <= moment
         except (RequestError, IncompleteError) as error:
             self._demote(base_url, error)
             return False
 
-    def _lack(self, base_url: str, moment: int) -> tuple[bool, int, int]:
-        """Return how little a node can help with what follows a moment, the least first."""
-        head = self.heads[base_url].time
-        reach = max(moment, self._reach.get(base_url, _ENDLESS))
-        return self._has_failed(base_url), reach, -(_ENDLESS if head is None else head)
+    def _unfitness(self, base_url: str, moment: int) -> tuple[bool, int, int]:
+        """Return how little a node can help with what follows a moment; the least is the best.
+
+        Those that answer come first; of these, the one that remembers what is nearest to the
+        moment, and then the one that is least behind. One that didn't say so may know it all.
+        """
+        retention = self._retention_starts.get(base_url, EVER[1])
+        latest = self.latest_blocks[base_url].time
+        behind = -EVER[1] if latest is None else -latest
+        return self._has_failed(base_url), max(moment, retention), behind
 
     def _has_failed(self, base_url: str) -> bool:
         return base_url in self._failed or base_url in self.client.dead
@@ -280,33 +265,42 @@ class NodePool:
         )
         return min((time for time in found if time is not None), default=end), end
 
-    def reach(self, base_url: str, interval: Span) -> int:
-        """Return from when on a node has forgotten nothing of an interval; it is asked once."""
-        with self._reaching:
-            if base_url not in self._reach:
-                self._reach[base_url] = self.remembered_by(base_url, *interval)
-            return self._reach[base_url]
+    def noted_retention_start(self, base_url: str, interval: Span) -> int:
+        """Return what `retention_start` found for an interval when a node was first asked."""
+        with self._asking_retention:
+            if base_url not in self._retention_starts:
+                self._retention_starts[base_url] = self.retention_start(base_url, *interval)
+            return self._retention_starts[base_url]
 
-    def remembered_by(self, base_url: str, start: int, end: int) -> int:
-        """Return from when on a node has forgotten nothing of [start, end), as of now.
+    def retention_start(self, base_url: str, start: int, end: int) -> int:
+        """Return from when on a node has forgotten nothing of [start, end), as of now."""
 
-        Behind its address there may be several: it is asked over several connections, and the
-        latest answer is believed.
+        def find(ask: Ask, state: NodeState) -> int:
+            return retention_start(ask, state, start, end)
+
+        return max(self.over_connections(base_url, find))
+
+    def best_retention_start(self, start: int, end: int) -> int:
+        """Return the same of the best node that answers."""
+        order = tuple(self._order)
+        return next(answers(order, lambda url: self.retention_start(url, start, end), self._demote))
+
+    def over_connections(
+        self,
+        base_url: str,
+        find: Callable[[Ask, NodeState], T],
+        connections: Sequence[Client] = (),
+    ) -> list[T]:
+        """Return what a function finds out from a node over each of several connections, at once.
+
+        Behind its address there may be several nodes. By default the connections are new ones.
         """
-
-        def ask(_: int) -> int:
-            with self.client.fresh() as client:
-                return remembered(*self.to(base_url, client), start, end)
-
-        with ThreadPoolExecutor(FRESH) as threads:
-            return max(threads.map(ask, range(FRESH)))
-
-    def remembered(self, start: int, end: int) -> int:
-        """Return from when on the best node that answers has forgotten nothing of [start, end)."""
-        return self._of_best(lambda url: self.remembered_by(url, start, end))
-
-    def _of_best(self, ask: Callable[[str], T]) -> T:
-        return next(answers(tuple(self._order), ask, self._demote))
+        with ExitStack() as stack:
+            fresh = [
+                stack.enter_context(self.client.fresh()) for _ in range(FRESH) if not connections
+            ]
+            asked = [started(find, *self.to(base_url, each)) for each in connections or fresh]
+            return [each.result() for each in asked]
 
     def nodes(self, end: int) -> tuple[str, ...]:
         """Return the nodes, best first; several are tried out for an interval that ends there."""
@@ -327,26 +321,5 @@ class NodePool:
         except RequestError as error:
             # Limits may be missing before the first block; the node answers all the same.
             return error.status is None or error.retryable, 0, time.monotonic() - began
-        self.heads[base_url].advance(answer)
+        self.latest_blocks[base_url].advance(answer)
         return False, max(0, end - (answer.block_time or end)), answer.seconds
-
-
-def remembered(ask: Ask, state: NodeState, start: int, end: int) -> int:
-    """Return from when on whoever is asked has forgotten nothing of [start, end).
-
-    That is `start` where there is a row of any account at or before it, else the time of the oldest
-    one. An archive forgets nothing: it says, or refuses, what it doesn't vouch for.
-    """
-    try:
-        if start >= EARLIEST:
-            window = Window(max(EARLIEST, start + 1 - LONGEST_WINDOW), start + 1, page_size=1)
-            if len(fetch(ask, Filters(), window).times) or state.incomplete:
-                return start
-        oldest = find_oldest(ask, [Filters()], end)
-    except RequestError as error:
-        if error.status == _OUTSIDE:
-            return start
-        raise
-    if state.incomplete:
-        return start
-    return end if oldest is None else max(start, oldest)

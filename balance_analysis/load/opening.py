@@ -17,7 +17,8 @@ import pyarrow as pa
 from balance_analysis import defaults
 from balance_analysis.filters import make_filters
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE
-from balance_analysis.load.nodes import LatestBlock, NodePool, answers
+from balance_analysis.load.evidence import LatestBlock
+from balance_analysis.load.nodes import NodePool, answers
 from balance_analysis.load.request import check_positive
 from balance_analysis.node.client import Client
 from balance_analysis.node.last_balances import Account, LastBalances, Search
@@ -108,19 +109,17 @@ def load_opening_balances(
     check_positive("page_size", page_size)
     check_positive("workers", workers)
     end, wanted = to_microseconds(at), _accounts(accounts)
-    pool, began = NodePool(client, "raise"), time.monotonic()
-    try:
-        source, head, found = _by_one_node(pool, wanted, end, page_size, workers)
-    finally:
-        pool.stop()
+    began = time.monotonic()
+    with NodePool(client, "raise") as pool:
+        source, latest, found = _by_one_node(pool, wanted, end, page_size, workers)
     opening = _frame(wanted, found)
     opening.attrs[ATTRS_KEY] = {
         "source": pool.sources[source],
         "at": iso_text(end),
         **pool.stats.as_json(),
         "seconds": round(time.monotonic() - began, 3),
-        "block_height": head.height,
-        "block_time": head.time and iso_text(head.time),
+        "block_height": latest.height,
+        "block_time": latest.time and iso_text(latest.time),
     }
     logger.info("%d opening balances in %d requests", len(wanted), pool.stats.requests)
     return opening
@@ -169,7 +168,7 @@ def _by_one_node(
         ask, state = pool.to(base_url)
         with Search(ask, at, page_size, workers) as search:
             found = search.find(accounts)
-        return base_url, state.head, found
+        return base_url, state.latest_block, found
 
     def failed(base_url: str, error: Exception) -> None:
         logger.warning("%s; no opening balances from %s", error, base_url)

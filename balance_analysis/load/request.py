@@ -43,11 +43,11 @@ class LoadRequest:
 def make_request(
     start: Instant | None,
     end: Instant | None,
-    filters: Filters = Filters(),  # noqa: B008 - frozen
-    *,
+    filters: Filters,
     page_size: int,
     workers: int,
-    on_bad_rows: OnBadRows,
+    *,
+    on_bad_rows: OnBadRows = "raise",
 ) -> LoadRequest:
     """Check the arguments of a load; `end=None` becomes now.
 

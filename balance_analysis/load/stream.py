@@ -21,25 +21,22 @@ import pyarrow as pa
 
 from balance_analysis.errors import IncompleteError, RequestError
 from balance_analysis.known import KNOWN_KEY, known_json
-from balance_analysis.load.nodes import LatestBlock, NodePool
-from balance_analysis.load.request import (
-    LoadRequest,
-    Report,
-    reporting,
-)
+from balance_analysis.load.evidence import Evidence
+from balance_analysis.load.nodes import NodePool
+from balance_analysis.load.request import LoadRequest, Report, reporting
 from balance_analysis.node.client import Client
 from balance_analysis.node.walk import Step
 from balance_analysis.node.window import LONGEST_WINDOW, Window, filter_parameters
 from balance_analysis.rows import BadRow, has_repeats
-from balance_analysis.spans import Span, between, clipped, joined
-from balance_analysis.text import iso_text, moment_text, spans_text
+from balance_analysis.spans import Span
+from balance_analysis.text import iso_text
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
 FILL: Final = 0.9
 """How full a window's one page should be: fuller ones leave rests, emptier ones cost requests."""
 
-REMEMBERED: Final = 16
+RECENT_STEPS: Final = 16
 """Steps whose density tells how wide the next window should be."""
 
 GROWTH: Final = 16
@@ -71,62 +68,56 @@ class Load:
     """Those of the settled spans, each once."""
     nodes: dict[str, int] = field(default_factory=dict)
     """How many steps each settled."""
-    answered: dict[str, list[Span]] = field(default_factory=dict)
-    remembered: dict[str, int] = field(default_factory=dict)
-    """From when on each node that answered has forgotten nothing."""
-    incomplete: list[Span] = field(default_factory=list)
-    """Of which nodes say themselves that they may lack rows."""
-    known_until: int | None = None
-    """Where what is known ends before the interval does."""
+    evidence: Evidence = field(default_factory=Evidence)
     cost: dict[str, int | float] = field(default_factory=dict)
-    head: LatestBlock = field(default_factory=LatestBlock)
-    """The last block that nodes held: of the answers, the one that knew least."""
     restart: int | None = None
     """Where a row is known to stand: an answer that restarts there must begin there."""
-    is_part: bool = False
-    """Whether whoever put it together to a larger load tells of both."""
 
     def run(self, client: Client, progress: bool | Report | None) -> Iterator[Step]:
+        """Yield the steps of what is not settled yet, and find out what they prove.
+
+        Each node that answers is asked what it may have forgotten before its rows are used, and
+        again when all have come.
+        """
+        began = time.monotonic()
+        client.dead.clear()
+        with NodePool(client, self.request.on_bad_rows) as pool:
+            try:
+                for step in self.steps(pool, progress):
+                    self._ask_retention(pool, step.source)
+                    yield step
+                self._ask_retention_again(pool)
+            finally:
+                self._count(pool, time.monotonic() - began)
+        logger.info("%d rows in %d requests", self.rows, self.cost["requests"])
+        if gaps := self.evidence.gaps(*self.bounds()):
+            logger.warning("%s", gaps)
+
+    def steps(self, pool: NodePool, progress: bool | Report | None = False) -> Iterator[Step]:
         """Yield the steps of what is not settled yet, as they come, without repeated rows.
 
         A step counts as settled when the next one is asked for.
         """
-        pool, began = NodePool(client, self.request.on_bad_rows), time.monotonic()
-        if not self.is_part:
-            client.dead.clear()
-        try:
-            interval = self.interval = self.interval or pool.interval(self.request)
-            parts = self.request.filters.parts()
-            steps = settle_windows(
-                lambda window: pool.settle(parts, window, interval),
-                self.missing(),
-                self.request.workers,
-            )
-            with reporting(progress) as report:
-                for step in steps:
-                    whole = replace(step, batches=tuple(map(_without_repeats, step.batches)))
-                    self._note(whole)
-                    if not self.is_part:
-                        self._remember(pool, step.source)
-                    yield whole
-                    self._add(whole)
-                    report(self.share(), self.rows)
-            if not self.is_part:
-                self._remember_again(pool)
-        finally:
-            pool.stop()
-            self._count(pool, time.monotonic() - began)
-        if self.is_part:
-            return
-        logger.info("%d rows in %d requests", self.rows, self.cost["requests"])
-        if lacks := self.lacks():
-            logger.warning("%s", lacks)
+        interval = self.interval = self.interval or pool.interval(self.request)
+        parts = self.request.filters.parts()
+        steps = settle_windows(
+            lambda window: pool.settle(parts, window, interval),
+            self.missing(),
+            self.request.workers,
+        )
+        with reporting(progress) as report:
+            for step in steps:
+                whole = replace(step, batches=tuple(map(_without_repeats, step.batches)))
+                self.evidence.add(whole)
+                yield whole
+                self._add(whole)
+                report(self.share(), self.rows)
 
-    def run_in_time_order(self, client: Client, progress: bool | Report | None) -> Iterator[Step]:
-        """Yield the same steps in time order; those that come early wait."""
+    def in_time_order(self, steps: Iterator[Step]) -> Iterator[Step]:
+        """Yield its steps in time order; those that come early wait."""
         waiting: dict[int, Step] = {}
         front = None
-        for step in self.run(client, progress):
+        for step in steps:
             front = self.missing()[0].start if front is None else front
             waiting[step.start] = step
             while front in waiting:
@@ -154,49 +145,19 @@ class Load:
         start, end = self.interval
         return sum(b - a for a, b in self.settled) / max(end - start, 1)
 
-    def known(self) -> list[Span]:
-        """Return the spans in which every row that there was is among those that came.
-
-        A node knows what it answered from the oldest row that it remembers on, but for what it says
-        it may lack. Where an answer ended too early, nothing after it is known.
-        """
-        end = self.request.end if self.known_until is None else self.known_until
-        spans = [
-            span
-            for source, answered in self.answered.items()
-            for span in clipped(answered, self.remembered.get(source, end), end)
-        ]
-        return [part for span in joined(spans) for part in between(self.incomplete, *span)]
-
-    def asked(self) -> Span:
+    def bounds(self) -> Span:
         """Return the interval; a bound that the caller left open lies where knowledge does."""
         start, end = self.interval or (self.request.end, self.request.end)
         if self.request.start is None:
-            start = max(start, min(self.remembered.values(), default=start))
-        if self.request.is_until_now and self.known_until is not None and start < self.known_until:
-            end = self.known_until
+            start = max(start, min(self.evidence.retention_starts.values(), default=start))
+        known_until = self.evidence.known_until
+        if self.request.is_until_now and known_until is not None and start < known_until:
+            end = known_until
         return start, end
-
-    def lacks(self) -> str:
-        """Return what of the interval is not known, and why, as text; empty if all is known."""
-        (start, end), known = self.asked(), self.known()
-        if not between(known, start, end):
-            return ""
-        reasons, told = [], [*known, *self.incomplete]
-        if self.known_until is not None and self.known_until < end:
-            last = min(self.known_until, self.head.time or self.known_until)
-            reasons.append(f"the node knows blocks up to {moment_text(last)} only")
-            told.append((self.known_until, end))
-        if said := list(clipped(self.incomplete, start, end)):
-            reasons.append(f"the node says that it may lack rows of {spans_text(said)}")
-        if forgotten := between(told, start, end):
-            reasons.append(f"the node may have forgotten rows of {spans_text(forgotten)}")
-        what = f"only {spans_text(known)}" if known else "nothing"
-        return f"of {spans_text([(start, end)])} {what} is known: {'; '.join(reasons)}"
 
     def describe(self) -> dict[str, Any]:
         """Return what a table's attrs tell of its load; all of it is JSON."""
-        start, end = self.asked()
+        (start, end), latest = self.bounds(), self.evidence.latest_block
         seconds = self.cost["seconds"]
         return {
             "source": max(self.nodes, key=self.nodes.__getitem__, default=None),
@@ -207,9 +168,9 @@ class Load:
             "rows": self.rows,
             **self.cost,
             "rows_per_second": round(self.rows / seconds, 1) if seconds else 0.0,
-            "block_height": self.head.height,
-            "block_time": self.head.time and iso_text(self.head.time),
-            KNOWN_KEY: known_json(self.known()),
+            "block_height": latest.height,
+            "block_time": latest.time and iso_text(latest.time),
+            KNOWN_KEY: known_json(self.evidence.proven()),
             "quarantined": [{"row": bad.raw, "reason": bad.reason} for bad in self.bad_rows],
         }
 
@@ -220,33 +181,25 @@ class Load:
             self.bad_rows = [*dict.fromkeys([*self.bad_rows, *step.bad_rows])]
         self.nodes[step.address] = self.nodes.get(step.address, 0) + 1
 
-    def _note(self, step: Step) -> None:
-        """Note what the node could know of a step."""
-        answered = [*self.answered.get(step.source, ()), (step.start, step.end)]
-        self.answered[step.source] = joined(answered)
-        self.incomplete = joined([*self.incomplete, *step.incomplete])
-        self.head = self.head.or_less(step.block_height, step.head)
-        if step.known_end < step.end:
-            self.known_until = min(step.known_end, self.known_until or step.known_end)
-
-    def _remember(self, pool: NodePool, source: str) -> None:
-        """Ask a node for its oldest row when its first rows come, before they are used."""
-        if source in self.remembered or self.interval is None:
+    def _ask_retention(self, pool: NodePool, source: str) -> None:
+        """Ask a node what it may have forgotten, when its first rows come."""
+        starts = self.evidence.retention_starts
+        if source in starts or self.interval is None:
             return
         try:
-            self.remembered[source] = pool.reach(source, self.interval)
+            starts[source] = pool.noted_retention_start(source, self.interval)
         except (RequestError, IncompleteError) as error:
-            self.remembered[source] = self.interval[1]
-            logger.warning("%s; so what the node may have forgotten is not known", error)
+            starts[source] = self.interval[1]
+            logger.warning("%s; so it is not known what the node may have forgotten", error)
 
-    def _remember_again(self, pool: NodePool) -> None:
-        """Ask each node again: it may have forgotten more meanwhile. One that is gone, can't be."""
-        for source in self.answered.keys() & {*pool.client.base_urls}:
-            start, end = self.remembered[source], self.request.end
+    def _ask_retention_again(self, pool: NodePool) -> None:
+        """Ask each node again, if it is still one of the client's: it may have forgotten more."""
+        starts = self.evidence.retention_starts
+        for source in self.evidence.answered.keys() & {*pool.client.base_urls}:
             try:
-                self.remembered[source] = pool.remembered_by(source, start, end)
+                starts[source] = pool.retention_start(source, starts[source], self.request.end)
             except (RequestError, IncompleteError) as error:
-                logger.warning("%s; so it is believed what it remembered before", error)
+                logger.warning("%s; so its earlier answer is believed", error)
 
     def _count(self, pool: NodePool, seconds: float) -> None:
         spent = {**pool.stats.as_json(), "seconds": round(seconds, 3)}
@@ -282,7 +235,7 @@ def settle_windows(
     running: dict[Future[Step], Window] = {}
     ahead: set[int] = set()
     settled: list[Step] = []
-    recent: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
+    recent: deque[tuple[int, int]] = deque(maxlen=RECENT_STEPS)
     width, pages = LONGEST_WINDOW, _PageSize(max((window.page_size for window in todo), default=1))
     queued = workers if workers == 1 else QUEUED * workers
     pool = ThreadPoolExecutor(workers, thread_name_prefix="balance_analysis")

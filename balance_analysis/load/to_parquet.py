@@ -36,7 +36,6 @@ from balance_analysis.node.client import Client
 from balance_analysis.node.walk import Step
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ARROW_SCHEMA, Instant
-from balance_analysis.spans import clipped
 from balance_analysis.text import range_text
 
 ROW_GROUP: Final = 1 << 17
@@ -88,12 +87,7 @@ def load_to_parquet(
     """
     filters["assets"] = assets = read_assets(filters.get("assets") or {})
     request = make_request(
-        start,
-        end,
-        make_filters(**filters),
-        page_size=page_size,
-        workers=workers,
-        on_bad_rows=on_bad_rows,
+        start, end, make_filters(**filters), page_size, workers, on_bad_rows=on_bad_rows
     )
     target = check_output(path)
     side = partial_path(path)
@@ -110,7 +104,7 @@ def load_to_parquet(
             try:
                 if is_resumed:
                     written.copy(side, load.settled[0][1])
-                for step in load.run_in_time_order(client, progress):
+                for step in load.in_time_order(load.run(client, progress)):
                     written.add(step)
                 written.write_group()
             except BaseException:
@@ -196,12 +190,9 @@ def _read_part(path: Path, request: LoadRequest) -> Load:
             restart, kept = _last_block(file, settled_until)
     except (pa.ArrowException, OSError, KeyError, ValueError, msgspec.ValidationError) as error:
         raise ArchiveError(
-            f"{path} can't be gone on with: {error}; remove it and load anew"
+            f"the load can't be resumed from {path}: {error}; remove the file and load again"
         ) from error
     _check_same(path, load, request)
-    # What is asked for again is known as far as the new answers go.
-    is_cut = load.known_until is not None and load.known_until >= restart
-    answered = {node: [*clipped(spans, start, restart)] for node, spans in load.answered.items()}
     return replace(
         load,
         request=replace(
@@ -213,9 +204,8 @@ def _read_part(path: Path, request: LoadRequest) -> Load:
         settled=[(start, restart)],
         rows=kept,
         restart=restart if kept < load.rows else None,
-        answered=answered,
-        incomplete=[*clipped(load.incomplete, start, restart)],
-        known_until=None if is_cut else load.known_until,
+        # What is asked for again is known as far as the new answers go.
+        evidence=load.evidence.between(start, restart),
     )
 
 
@@ -226,7 +216,7 @@ def _check_same(path: Path, load: Load, request: LoadRequest) -> None:
         chosen = [f"{name} {', '.join(ids)}" for name, ids in first.filters.allowed().items()]
         raise ArchiveError(
             f"{path} is part of a load of {' and '.join(chosen) or 'all accounts'}; give the same "
-            "filters to go on with it, or remove it and load anew"
+            "filters to resume it, or remove the file and load again"
         )
     kept: Any = load.interval
     given = (request.start, None if request.is_until_now else request.end)
@@ -236,8 +226,8 @@ def _check_same(path: Path, load: Load, request: LoadRequest) -> None:
     )
     if asked != kept:
         raise ArchiveError(
-            f"{path} is part of a load of {range_text(*kept)}, not of {range_text(*asked)}; leave "
-            "start and end away to go on with it, or remove it and load anew"
+            f"{path} is part of a load of {range_text(*kept)}, not of {range_text(*asked)}; omit "
+            "start and end to resume it, or remove the file and load again"
         )
 
 

@@ -27,12 +27,17 @@ from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import Filters
 from balance_analysis.frame import empty_table, to_frame
 from balance_analysis.known import NOTHING_BEFORE_KEY
-from balance_analysis.load.changes import PartialLoad
 from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, Report, check_positive, reporting
 from balance_analysis.load.stream import Load
 from balance_analysis.node.client import Client
-from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, FIRST_MOMENT, from_microseconds
+from balance_analysis.schema import (
+    ACCOUNT_KEY,
+    ARROW_SCHEMA,
+    ATTRS_KEY,
+    FIRST_MOMENT,
+    from_microseconds,
+)
 from balance_analysis.segments.chain import Stretch, find_stretches, missing_blocks
 from balance_analysis.segments.content import read_accounts, read_flows
 from balance_analysis.segments.segment import heights_text
@@ -132,10 +137,10 @@ def compare_with_node(
         comparison.skipped.append("nothing is known to be complete")
         return comparison.added_to(report)
     first, last = snapshot.coverage.bounds()
-    remembered = _remembered(client, first, last)
-    if remembered > first:
-        comparison.skip((first, min(remembered, last)), _FORGOTTEN)
-    spans = list(clipped(snapshot.known, remembered, last))
+    retention_start = _retention_start(client, first, last)
+    if retention_start > first:
+        comparison.skip((first, min(retention_start, last)), _FORGOTTEN)
+    spans = list(clipped(snapshot.known, retention_start, last))
     rng = random.Random(seed)  # noqa: S311 - nobody is to be kept from guessing
     for window in _windows(snapshot, spans, sample, rng):
         _compare_window(comparison, snapshot.about, client, window)
@@ -145,14 +150,16 @@ def compare_with_node(
 def _compare_window(
     comparison: _Comparison, about: ArchiveSpec, client: Client, window: Span
 ) -> None:
-    load = Load(LoadRequest(*window, about.filters, _PAGE, 1, "quarantine"), is_part=True)
-    loaded = PartialLoad(client, load).finish(progress=False)
-    if load.head.lags(window[1] - 1):  # a finished last block ends what is covered
+    load = Load(LoadRequest(*window, about.filters, _PAGE, 1, "quarantine"))
+    with NodePool(client, "quarantine") as pool:
+        batches = [batch for step in load.steps(pool) for batch in step.batches]
+    if load.evidence.latest_block.lags(window[1] - 1):  # a finished last block ends what is covered
         return comparison.skip(window, "the node doesn't hold all of it yet")
-    if load.incomplete:
+    if load.evidence.incomplete:
         return comparison.skip(window, "the node says that it may lack rows of it")
+    loaded = to_frame(pa.Table.from_batches(batches, ARROW_SCHEMA))
     _, said = comparison.difference(window, loaded, "the node")
-    if said and _remembered(client, *window) > window[0]:
+    if said and _retention_start(client, *window) > window[0]:
         return comparison.skip(window, _FORGOTTEN)
     comparison.windows += 1
     if said:
@@ -164,8 +171,8 @@ def _compare_window(
     return None
 
 
-def _remembered(client: Client, start: int, end: int) -> int:
-    return NodePool(client, "quarantine").remembered(start, end)
+def _retention_start(client: Client, start: int, end: int) -> int:
+    return NodePool(client, "quarantine").best_retention_start(start, end)
 
 
 def _windows(

@@ -39,8 +39,9 @@ from balance_analysis.archive.status import VerifyReport
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.ingest.continuity import Continuity, ask_head
-from balance_analysis.ingest.periods import LoadedPeriod, SpanWriter, load_steps, make_period
+from balance_analysis.ingest.continuity import Continuity, ask_latest_block, load_steps
+from balance_analysis.ingest.executor import LoadedPeriod, make_period
+from balance_analysis.ingest.fill import SpanWriter
 from balance_analysis.load.request import LoadRequest, make_request
 from balance_analysis.maintenance.verify import check_file, verify_store
 from balance_analysis.node.client import Client, check_client
@@ -137,10 +138,8 @@ def repair(
     """
     check_client(client)
     store, run = to_store(archive), Run()
-    request = make_request(
-        start=start, end=end, page_size=page_size, workers=workers, on_bad_rows="quarantine"
-    )
-    request = replace(request, filters=read_about(store).filters)
+    filters = read_about(store).filters
+    request = make_request(start, end, filters, page_size, workers, on_bad_rows="quarantine")
     wanted = (0, 0) if start is None and end is None else (request.start or 0, request.end)
     with one_writer(store):
         is_rebuilt = _rebuild_coverage(store)
@@ -174,9 +173,8 @@ def _restore_limits(store: Store, writer: Writer) -> None:
     known = writer.state.snapshots
     writer.restore_limits([report.limits for report in runs if report.limits is not None])
     if writer.state.snapshots < known:
-        logger.warning(
-            "the reports of the runs tell %s of %s snapshots", writer.state.snapshots, known
-        )
+        held = writer.state.snapshots
+        logger.warning("the reports of the runs hold only %s of the %s snapshots", held, known)
 
 
 @dataclass(slots=True)
@@ -209,8 +207,8 @@ class _Repair:
         )
         if periods:
             # What the archive holds ends with a last block only where that is finished.
-            self.run.finished = ask_head(self.client, self.run)
-            with closing(Continuity(self.client, self.request, self.run)) as continuity:
+            self.run.finished = ask_latest_block(self.client, self.run)
+            with closing(Continuity(self.client, self.request, self.run.stats)) as continuity:
                 for period in sorted(periods):
                     self._mend(period, continuity)
         return sorted(periods)
@@ -223,7 +221,7 @@ class _Repair:
         if part.note != note:
             self._check_node(period, part, continuity)
             self.changed.append(period)
-            logger.warning("%s has other rows than were written", name)
+            logger.warning("%s now has other rows than before", name)
             span = (part.start, part.end)
             SpanWriter(self.store, self.writer, self.run, continuity, *span).take(part)
         elif period in self.damaged and part.content is not None:
@@ -257,11 +255,11 @@ class _Repair:
         noted = [] if note is None else [*clipped(self._covered(period), note.first, part.end)]
         needed = [start for start, _ in [*self._covered(period, is_proven=True), *noted]]
         for source in {step.source for step in part.steps}:
-            remembered = continuity.remembered(source, part.start, part.end)
-            if min(needed, default=part.end) < remembered:
+            retention_start = continuity.retention_start(source, part.start, part.end)
+            if min(needed, default=part.end) < retention_start:
                 raise ArchiveError(
-                    f"{self.store.uri}: {period} can't be asked for again: {source} remembers only "
-                    f"what is since {moment_text(remembered)}; ask a node that "
+                    f"{self.store.uri}: {period} can't be asked for again: {source} may have "
+                    f"forgotten rows before {moment_text(retention_start)}; ask a node that "
                     "remembers more, or put back a copy of the file"
                 )
         if part.note is None and note is not None:
@@ -306,7 +304,7 @@ def _rebuild_coverage(store: Store) -> bool:
         wrong = str(error).partition(": put back")[0]
     if wrong is None:
         return False
-    logger.warning("%s: rebuilding the coverage from the files, all of it unproven", wrong)
+    logger.warning("%s; the coverage is rebuilt from the files, and none of it is proven", wrong)
     files = dict(_sound_files(store, partition))
     old = store.read(layout.COVERAGE)
     if old is not None:

@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
@@ -82,6 +82,9 @@ class Answer(Generic[T]):
         return tuple((int(start) // 1000, int(end) // 1000) for start, end in stretches)
 
 
+_counting = threading.Lock()
+
+
 @dataclass(slots=True)
 class RequestStats:
     """What a piece of work cost; safe to share between threads.
@@ -94,13 +97,12 @@ class RequestStats:
     retries: int = 0
     throttled_seconds: float = 0.0
     bytes: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add(
         self, *, requests: int = 0, retries: int = 0, throttled: float = 0.0, size: int = 0
     ) -> None:
         """Add to the counts."""
-        with self._lock:
+        with _counting:
             self.requests += requests
             self.retries += retries
             self.throttled_seconds += throttled

@@ -255,11 +255,11 @@ def _halves(accounts: tuple[Account, ...]) -> list[tuple[Account, ...]]:
 
 def _check_restart(lookup: Lookup, listing: Listing) -> None:
     if lookup.ends_with_row and (not len(listing.times) or listing.span[0] != lookup.end - 1):
-        found = f"at {moment(listing.span[0])}" if len(listing.times) else "nowhere"
+        found = f"begins at {moment(listing.span[0])}" if len(listing.times) else "is empty"
         raise IncompleteError(
-            f"a row stands at {moment(lookup.end - 1)}, but the answer that restarts there, newest "
-            f"first in {range_text(lookup.start, lookup.end)}, begins {found}: the node has lost or"
-            " withheld rows"
+            f"a row is known to stand at {moment(lookup.end - 1)}, but the answer that should "
+            f"begin with it, newest first in {range_text(lookup.start, lookup.end)}, {found}: the "
+            "node has lost or withheld rows"
         )
 
 

@@ -221,14 +221,14 @@ def _check_order(times: pa.Int64Array, request: PageRequest) -> None:
     older, newer = (times[1:], times[:-1]) if request.newest_first else (times[:-1], times[1:])
     if not pc.all(pc.less_equal(older, newer), min_count=0).as_py():
         raise IncompleteError(
-            f"rows came out of order in {range_text(request.start, request.end)}: "
-            "what was left out can't be told"
+            f"rows came out of order in {range_text(request.start, request.end)}, so nobody can "
+            "tell whether all were sent"
         )
     oldest, newest = sorted((times[0].as_py(), times[-1].as_py()))
     if oldest < request.start or newest > request.end:
         raise IncompleteError(
-            f"rows from {moment(oldest)} to {moment(newest)} came for "
-            f"{range_text(request.start, request.end)}: the node ignores or misreads the range"
+            f"the node was asked for {range_text(request.start, request.end)} and sent rows from "
+            f"{moment(oldest)} to {moment(newest)}: it ignores or misreads the range"
         )
 
 

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from balance_analysis.archives import Archive
-from balance_analysis.assets import AssetsLike, assets_of, read_assets
-from balance_analysis.explorer.frozen import freeze
+from balance_analysis.analysis.checks import check_table
+from balance_analysis.analysis.cuts import cut_between
+from balance_analysis.analysis.history import History, open_history
+from balance_analysis.archive.snapshot import with_snapshot
+from balance_analysis.archives import Archive, to_archive
+from balance_analysis.assets import Assets, AssetsLike, read_assets
+from balance_analysis.errors import CheckError
 from balance_analysis.explorer.page import freeze_page
-from balance_analysis.explorer.source import Key, TableSource, keys_of
+from balance_analysis.explorer.source import TableState
+from balance_analysis.explorer.wire import Key, keys_of
 from balance_analysis.files.atomic import PathLike, check_output, replacing
-from balance_analysis.report.content import Source, read_source
-from balance_analysis.schema import ACCOUNT_KEY, Instant, to_microseconds
-from balance_analysis.text import range_text
+from balance_analysis.schema import (
+    ACCOUNT_KEY,
+    ATTRS_KEY,
+    Instant,
+    from_microseconds,
+    to_bounds,
+    to_microseconds,
+)
+from balance_analysis.spans import Span, between
+from balance_analysis.text import moment_text, range_text, without_credentials
 
 _ROOM: Final = 3_500_000
 """Bytes of packed data that, as text and with the page around it, are less than 5 MB."""
@@ -61,8 +75,8 @@ def write_report(
         The accounts that the page begins with: a frame with `ACCOUNT_KEY`, or tuples of it. By
         default the largest.
     largest
-        Of how many accounts of each asset the page has the history at most, by their balance at
-        the end; by default of as many as fit.
+        The most accounts of each asset whose history the page has, those that hold most at the end
+        first; by default as many as fit.
     assets
         What assets are called and how many decimals they have, as `read_assets` takes it; by
         default what the archive or the table tells. Amounts of an asset that it doesn't tell of
@@ -116,43 +130,173 @@ def make_report(
     if largest is not None and largest < 0:
         raise ValueError(f"largest must be at least 0, not {largest}")
     given = None if assets is None else read_assets(assets)
-    keys = keys_of(accounts) if isinstance(accounts, pd.DataFrame) else accounts
-    wanted = list(dict.fromkeys(keys))
-    found = read_source(source, start=start, end=end)
-    bounds = found.start, found.end
-    begin, stop = (0 if bound is None else to_microseconds(bound) for bound in bounds)
-    shown = TableSource(
-        found.table,
-        name=f"Balances of {found.name}",
-        opening=found.opening,
-        bounds=(begin, stop),
-        assets=assets_of(found.table, given),
-        notes=found.notes,
-    )
-    if wanted:
-        _check_known(wanted, found)
-    data = freeze(shown, room=_ROOM, first=wanted, largest=largest)
-    return freeze_page(shown.name, _head(found), data)
-
-
-def _check_known(wanted: list[Key], found: Source) -> None:
-    frames = [found.table] if found.opening is None else [found.table, found.opening]
-    known = {key for frame in frames for key in keys_of(frame.drop_duplicates([*ACCOUNT_KEY]))}
+    wanted = [*dict.fromkeys(keys_of(accounts) if isinstance(accounts, pd.DataFrame) else accounts)]
+    bounds = to_bounds(start, end)
+    if isinstance(source, pd.DataFrame):
+        found = _of_table(source, bounds, given)
+    else:
+        archive = to_archive(source)
+        found = with_snapshot(
+            archive.store, lambda now: _of_archive(archive.at(now), bounds, given)
+        )
+    known = {*keys_of(found.state.history.accounts)} if wanted else set()
     if missing := [account for account in wanted if account not in known]:
         raise ValueError(
-            f"{len(missing)} of the accounts are not in the data, the first {missing[0]!r}: take "
-            f"them, frames or tuples of {ACCOUNT_KEY}, from the summary of this archive or table"
+            f"{len(missing)} of the accounts are not in the data, such as {missing[0]!r}; take "
+            f"accounts, a frame or tuples of {ACCOUNT_KEY}, from the archive's or table's summary"
         )
+    return freeze_page(found.state, _head(found), room=_ROOM, first=wanted, largest=largest)
 
 
-def _head(found: Source) -> Markup:
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """What a report is about.
+
+    Attributes
+    ----------
+    state
+        What the page shows.
+    facts
+        What is known of where the rows come from: names and texts.
+    is_proven
+        Whether something tells which rows may be missing: an archive or a load does.
+    checked, problems
+        What was checked, in words, and what is wrong.
+    """
+
+    state: TableState
+    facts: tuple[tuple[str, str], ...]
+    is_proven: bool
+    checked: str
+    problems: tuple[str, ...]
+
+
+def _of_archive(
+    archive: Archive, asked: tuple[int | None, int | None], assets: Assets | None
+) -> _Subject:
+    coverage, extent, opening = archive.coverage(), None, None
+    if not coverage.empty:
+        extent = to_microseconds(coverage["start"].min()), to_microseconds(coverage["end"].max())
+    span = _interval(asked, extent)
+    start, end = (None, None) if span is None else map(from_microseconds, span)
+    if span is not None and extent is not None and extent[0] < span[0]:
+        opening = archive.opening_balances(at=from_microseconds(span[0]), partial=True)
+    table = archive.read(start=start, end=end, partial=True)
+    name = without_credentials(archive.uri).rstrip("/").rpartition("/")[2] or "an archive"
+    verified = archive.verify()
+    return _Subject(
+        TableState(
+            open_history(table, opening),
+            bounds=span or (0, 0),
+            name=f"Balances of {name}",
+            assets=assets,
+            notes={"coverage": coverage, "limits": archive.limits()},
+        ),
+        facts=tuple(_facts_of(archive, coverage)),
+        is_proven=span is not None,
+        checked=(
+            f"the whole archive was read and compared with its own records: "
+            f"{verified.files:,} files with {verified.rows:,} rows, and its checkpoints"
+        ),
+        problems=tuple(f"{found.where}: {found.what}; {found.mend}" for found in verified.problems),
+    )
+
+
+def _interval(asked: tuple[int | None, int | None], extent: Span | None) -> Span | None:
+    """Return the interval of a report; `None` where one of its ends is not known."""
+    ends = zip(asked, extent or (None, None), strict=True)
+    start, end = (bound if given is None else given for given, bound in ends)
+    if start is None or end is None:
+        return None
+    if start >= end:
+        raise ValueError(
+            f"a report must start before it ends, but it would be from {range_text(start, end)}"
+        )
+    return start, end
+
+
+def _facts_of(archive: Archive, coverage: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    yield "archive", without_credentials(archive.uri)
+    yield "holds", archive.snapshot().about.describe()
+    asked = coverage[coverage["asked_at"].notna()]
+    if asked.empty:
+        yield "filled", "never"
+        return
+    last = asked.iloc[asked["asked_at"].argmax()]
+    yield "source", without_credentials(last["source"])
+    yield "last asked", moment_text(last["asked_at"])
+    if pd.notna(last["block_height"]):
+        yield "last block", f"{last['block_height']:,}"
+
+
+def _of_table(
+    data: pd.DataFrame, asked: tuple[int | None, int | None], assets: Assets | None
+) -> _Subject:
+    whole, load = open_history(data), data.attrs.get(ATTRS_KEY)
+    if not isinstance(load, dict) or load.get("rows") != len(data):
+        load = {}  # it is no longer the whole of that load
+    span = _interval(asked, _extent(whole, load))
+    shown = whole if span is None else _within(whole, span)
+    problems: tuple[str, ...] = ()
+    try:
+        check_table(whole.rows)
+    except CheckError as error:
+        problems = (str(error),)
+    name = "Balances of a table of balance changes"
+    return _Subject(
+        TableState(shown, bounds=span or (0, 0), name=name, assets=assets),
+        facts=tuple(_facts_of_load(load)),
+        is_proven=bool(whole.known) and not load.get("quarantined"),
+        checked="every rule of a table of balance changes was checked",
+        problems=problems,
+    )
+
+
+def _extent(history: History, load: dict[str, Any]) -> Span | None:
+    """Return what a table was loaded for, else all that is known of it and its rows."""
+    if load.get("start") and load.get("end"):
+        return to_microseconds(load["start"]), to_microseconds(load["end"])
+    bounds = [bound for span in history.known or () for bound in span]
+    bounds += [bound + at for at, bound in enumerate(history.steps.extent.tolist())]
+    return (min(bounds), max(bounds)) if bounds else None
+
+
+def _within(history: History, span: Span) -> History:
+    """Return the history in an interval of the accounts that have a row before its end."""
+    start, end = map(from_microseconds, span)
+    steps = history.steps
+    numbers = steps.numbers[steps.is_row & (steps.times < span[1])]
+    had_row = np.bincount(numbers, minlength=len(steps)) > 0
+    cut = open_history(*cut_between(history.select(had_row), start, end))
+    # What states nothing is taken at its word, and not as known.
+    return replace(cut, known=None) if history.known is None else cut
+
+
+def _facts_of_load(load: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if not load:
+        yield "source", "not known: the table doesn't tell how it was loaded"
+        return
+    yield "source", without_credentials(str(load.get("source")))
+    if load.get("filters"):
+        yield "holds", "; ".join(f"{name} {value}" for name, value in load["filters"])
+    if load.get("block_height") is not None:
+        yield "last block", f"{load['block_height']:,}"
+    if load.get("quarantined"):
+        yield "bad rows", f"{len(load['quarantined']):,} were put aside and are missing here"
+
+
+def _head(found: _Subject) -> Markup:
     """Return what a report tells at its top, without scripts, too."""
     verdict = _verdict(found)
     warnings = list(_warnings(found))
     more = len(warnings) - _MOST_WARNED
     warnings = warnings[:_MOST_WARNED] + ([f"{more} more."] if more > 0 else [])
     items = Markup("").join(Markup("<li>{}</li>").format(each) for each in warnings)
-    facts = (*found.facts, ("balance changes", f"{len(found.table):,}"), ("checked", found.checked))
+    state, rows = found.state, f"{len(found.state.history.rows):,}"
+    interval = "No balance changes"
+    if state.start < state.end:
+        interval = range_text(state.start, state.end)
+    facts = (*found.facts, ("balance changes", rows), ("checked", found.checked))
     told = Markup("").join(
         Markup("<div><dt>{}</dt><dd>{}</dd></div>").format(*fact) for fact in facts
     )
@@ -165,27 +309,26 @@ def _head(found: Source) -> Markup:
         verdict,
         Markup('<ul class="warned">{}</ul>').format(items) if items else "",
         told,
-        _interval(found.start, found.end),
+        interval,
     )
 
 
-def _interval(start: object, end: object) -> str:
-    if start is None:
-        return "No balance changes"
-    return range_text(start, end)  # type: ignore[arg-type]
-
-
-def _verdict(found: Source) -> str:
+def _verdict(found: _Subject) -> str:
     if found.problems:
         return "checks failed"
-    if found.gaps:
+    if _gaps(found.state):
         return "not complete"
     return "complete" if found.is_proven else "not known to be complete"
 
 
-def _warnings(found: Source) -> Iterator[str]:
+def _gaps(state: TableState) -> list[Span]:
+    """Return the parts of the interval that are not known to be complete."""
+    return [] if state.known is None else between(state.known, state.start, state.end)
+
+
+def _warnings(found: _Subject) -> Iterator[str]:
     yield from (f"A check failed: {problem}" for problem in found.problems)
-    for start, end in found.gaps:
-        yield f"{_interval(start, end)} is not known to be complete: rows of it may be missing."
+    for gap in _gaps(found.state):
+        yield f"{range_text(*gap)} is not known to be complete: rows may be missing."
     if not found.is_proven:
-        yield "Nothing tells that no rows are missing; a load does, and a filled archive."
+        yield "Nothing proves that no rows are missing. A load or a filled archive would."

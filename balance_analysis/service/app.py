@@ -34,10 +34,10 @@ from balance_analysis.archive.scan import LruCache
 from balance_analysis.archive.snapshot import with_snapshot
 from balance_analysis.archive.status import ArchiveStatus
 from balance_analysis.errors import SnapshotGoneError
+from balance_analysis.explorer.live import Explorer
 from balance_analysis.explorer.page import POLICY, static_files
-from balance_analysis.explorer.query import VIEWS, read_query
-from balance_analysis.explorer.source import KEPT_BYTES, ArchiveSource, ViewTooLargeError
-from balance_analysis.explorer.views import Explorer
+from balance_analysis.explorer.source import KEPT_BYTES, ViewTooLargeError
+from balance_analysis.explorer.wire import VIEWS, read_query
 from balance_analysis.service.changes import Changes, block_headers
 from balance_analysis.service.errors import Code, RefusedError, refusing_while_unreadable
 from balance_analysis.service.guards import (
@@ -115,7 +115,7 @@ def create_app(
     archive.status(count_accounts=False)
     cache = LruCache(KEPT_BYTES)
     changes = Changes(archive, strict_coverage=strict_coverage, cache=cache)
-    explorer, metrics = Explorer(ArchiveSource(archive, cache=cache), cache=cache), Metrics()
+    explorer, metrics = Explorer(archive, cache=cache), Metrics()
     pages = Turns("pages", timeout, most=MOST_AT_ONCE)
     views = Turns("views", timeout, most=MOST_VIEWS)
 

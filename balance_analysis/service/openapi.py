@@ -18,7 +18,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from balance_analysis import __version__
-from balance_analysis.explorer.query import MOST_ACCOUNTS, NUMBERS, VIEWS
+from balance_analysis.explorer.wire import MOST_ACCOUNTS, NUMBERS, VIEWS
 from balance_analysis.schema import ACCOUNT_TYPES
 from balance_analysis.service.errors import RefusedError
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from balance_analysis import ACCOUNT_KEY
-from balance_analysis.frame import to_frame
+from balance_analysis.frame import to_arrow, to_frame
 from tests.analysis.oracle import Calendar, Days, Fixed, Grid
 from tests.columns import BALANCE_DTYPE, COLUMNS, TIMESTAMP_DTYPE
 from tests.moments import from_microseconds
@@ -30,7 +30,7 @@ OTHER = ("ea43", "ACCOUNT_TYPE_GENERAL", "b2", "")
 def table_of(rows):
     """Return a table of (asset, type, party, market, microseconds, balance) tuples."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(COLUMNS)
-    return to_frame(arrow_of(columns))
+    return table_from(arrow_of(columns))
 
 
 def arrow_of(columns):
@@ -38,6 +38,16 @@ def arrow_of(columns):
     types += [pa.timestamp("us", "UTC"), pa.decimal128(38, 0)]
     arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
     return pa.table(dict(zip(COLUMNS, arrays, strict=True)))
+
+
+def table_from(arrow):
+    """Return rows in Arrow as a table."""
+    return to_frame(arrow)
+
+
+def arrow_from(table):
+    """Return a table's rows in Arrow, as they stand."""
+    return to_arrow(table)
 
 
 def recorded_table(recorded_rows):

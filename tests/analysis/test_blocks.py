@@ -10,8 +10,15 @@ import pytest
 
 import balance_analysis as ba
 from balance_analysis.analysis import steps
-from balance_analysis.frame import to_frame
-from tests.analysis.tables import LARGEST, START, arrow_of, instant, opening_frame, records
+from tests.analysis.tables import (
+    LARGEST,
+    START,
+    arrow_of,
+    instant,
+    opening_frame,
+    records,
+    table_from,
+)
 
 SIZES = {"p0": 1900, "p1": 1900, "p2": 10, "p3": 4400, "p4": 2500, "p5": 1, "p6": 3750}
 LENGTH = 4400
@@ -26,7 +33,7 @@ def long_table(*last):
     times = [START + place * (LENGTH // size) for size in SIZES.values() for place in range(size)]
     balances = [place * 2_654_435_761 % 10**9 * 10**24 + place for place in range(len(times))]
     same = [["VOTE"] * len(times), ["T"] * len(times), parties, [""] * len(times)]
-    return to_frame(
+    return table_from(
         arrow_of([[*a, *b] for a, b in zip([*same, times, balances], columns, strict=True)])
     )
 

@@ -229,7 +229,7 @@ def words(rows, accounts):
     return f"{rows} row{'s' * (rows != 1)} of {accounts} account{'s' * (accounts != 1)}"
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10)
 @given(cases(), st.booleans(), st.booleans(), st.data())
 def test_what_is_made_of_a_cut_with_its_opening_is_what_is_made_of_the_whole(
     case, is_told, nothing_before, data

@@ -7,23 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.analysis.int128 import (
-    add,
-    compose,
-    digits_of,
-    divide,
-    first_extremes,
-    integers_of,
-    is_less,
-    is_zero,
-    running_maxima,
-    subtract,
-    sum_groups,
-    sum_runs,
-    sum_words,
-    to_decimals,
-    words_from,
-)
+from balance_analysis.analysis import int128
 
 LIMIT = 10**38
 EDGES = [0, 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1, 2**64, LIMIT - 1]
@@ -52,48 +36,50 @@ def spans(values, starts):
 
 @given(lists)
 def test_integers_become_words_and_decimals_and_come_back(values):
-    words = words_from(values)
-    assert integers_of(words) == values
-    assert [int(value) for value in to_decimals(words).to_pylist()] == values
+    words = int128.words_from(values)
+    assert int128.integers_of(words) == values
+    assert [int(value) for value in int128.to_decimals(words).to_pylist()] == values
 
 
 @given(st.lists(st.none() | numbers, min_size=1))
 def test_what_is_not_known_is_null(values):
     known = np.array([value is not None for value in values])
-    decimals = to_decimals(words_from([value or 0 for value in values]), known).to_pylist()
+    decimals = int128.to_decimals(
+        int128.words_from([value or 0 for value in values]), known
+    ).to_pylist()
     assert [None if value is None else int(value) for value in decimals] == values
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=1))
 def test_differences_are_exact_or_said_to_be_too_large(pairs):
     left, right = map(list, zip(*pairs, strict=True))
-    found, too_large = subtract(words_from(left), words_from(right))
+    found, too_large = int128.subtract(int128.words_from(left), int128.words_from(right))
     check(found, too_large, [a - b for a, b in pairs])
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=1))
 def test_sums_of_two_are_exact_or_said_to_be_too_large(pairs):
     left, right = map(list, zip(*pairs, strict=True))
-    found, too_large = add(words_from(left), words_from(right))
+    found, too_large = int128.add(int128.words_from(left), int128.words_from(right))
     check(found, too_large, [a + b for a, b in pairs])
 
 
 def check(found, too_large, expected):
     assert too_large.tolist() == [abs(value) >= LIMIT for value in expected]
-    for value, exact in zip(integers_of(found), expected, strict=True):
+    for value, exact in zip(int128.integers_of(found), expected, strict=True):
         assert value == exact or abs(exact) >= LIMIT
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=1))
 def test_amounts_compare_as_integers_do(pairs):
-    left, right = (words_from(list(side)) for side in zip(*pairs, strict=True))
-    assert is_less(left, right).tolist() == [a < b for a, b in pairs]
-    assert is_zero(left).tolist() == [a == 0 for a, _ in pairs]
+    left, right = (int128.words_from(list(side)) for side in zip(*pairs, strict=True))
+    assert int128.is_less(left, right).tolist() == [a < b for a, b in pairs]
+    assert int128.is_zero(left).tolist() == [a == 0 for a, _ in pairs]
 
 
 @given(lists, widths)
 def test_digits_make_up_the_amount(values, width):
-    digits = list(digits_of(words_from(values), width))
+    digits = list(int128.digits_of(int128.words_from(values), width))
     for lower in digits[:-1]:
         assert lower.min() >= 0
         assert int(lower.max()) < 2**width
@@ -103,8 +89,10 @@ def test_digits_make_up_the_amount(values, width):
 
 @given(lists, widths)
 def test_composed_digits_are_the_amounts_again(values, width):
-    words, too_large = compose(list(digits_of(words_from(values), width)), width)
-    assert integers_of(words) == values
+    words, too_large = int128.compose(
+        list(int128.digits_of(int128.words_from(values), width)), width
+    )
+    assert int128.integers_of(words) == values
     assert not too_large.any()
 
 
@@ -118,23 +106,23 @@ def test_amounts_beyond_38_digits_are_told_at_any_width(size):
         while not -2 < rest < 1:
             digits.append(np.array([rest & (2**width - 1)]))
             rest >>= width
-        words, too_large = compose([*digits, np.array([rest])], width)
+        words, too_large = int128.compose([*digits, np.array([rest])], width)
         check(words, too_large, [size])
 
 
 @given(lists, st.integers(1, 56), st.randoms(use_true_random=False))
 def test_digits_add_up_group_by_group(values, width, random):
     groups = np.array([random.randrange(3) for _ in values])
-    sums = sum_groups(digits_of(words_from(values), width), groups, 3)
+    sums = int128.sum_groups(int128.digits_of(int128.words_from(values), width), groups, 3)
     expected = [sum(v for v, g in zip(values, groups, strict=True) if g == k) for k in range(3)]
-    check(*compose(sums, width), expected)
+    check(*int128.compose(sums, width), expected)
 
 
 @given(st.lists(st.lists(st.integers(-(2**60), 2**60), min_size=1, max_size=7), max_size=40))
 def test_runs_add_up_even_where_the_sum_of_all_leaves_64_bits(runs):
     starts = np.cumsum([0, *map(len, runs)])[:-1]
     values = np.array([value for run in runs for value in run], np.int64)
-    assert sum_runs(values, starts).tolist() == list(map(sum, runs))
+    assert int128.sum_runs(values, starts).tolist() == list(map(sum, runs))
 
 
 @given(lists, st.randoms(use_true_random=False))
@@ -143,7 +131,7 @@ def test_amounts_add_up_group_by_group(values, random):
     groups = [*range(count), *(random.randrange(count) for _ in values[count:])]
     random.shuffle(groups)
     expected = [sum(v for v, g in zip(values, groups, strict=True) if g == k) for k in range(count)]
-    check(*sum_words(words_from(values), np.array(groups), count), expected)
+    check(*int128.sum_words(int128.words_from(values), np.array(groups), count), expected)
 
 
 @given(st.data(), st.integers(1, 53))
@@ -152,14 +140,17 @@ def test_quotients_are_rounded_half_to_even(data, bits):
     width = 61 - bits
     divisors = data.draw(ints(1, 2**bits - 1, len(values)))
     factors = [data.draw(st.integers(0, divisor)) for divisor in divisors]
-    products = [digit * np.array(factors) for digit in digits_of(words_from(values), width)]
-    words, _ = compose(divide(products, width, np.array(divisors)), width)
+    products = [
+        digit * np.array(factors) for digit in int128.digits_of(int128.words_from(values), width)
+    ]
+    words, _ = int128.compose(int128.divide(products, width, np.array(divisors)), width)
     cases = zip(values, factors, divisors, strict=True)
-    assert integers_of(words) == [round(Fraction(v * f, d)) for v, f, d in cases]
-    by_one, _ = compose(
-        divide(list(digits_of(words_from(values), width)), width, divisors[0]), width
+    assert int128.integers_of(words) == [round(Fraction(v * f, d)) for v, f, d in cases]
+    by_one, _ = int128.compose(
+        int128.divide(list(int128.digits_of(int128.words_from(values), width)), width, divisors[0]),
+        width,
     )
-    assert integers_of(by_one) == [round(Fraction(value, divisors[0])) for value in values]
+    assert int128.integers_of(by_one) == [round(Fraction(value, divisors[0])) for value in values]
 
 
 def ints(least, most, count):
@@ -175,7 +166,10 @@ def test_extremes_are_found_where_they_are_first(case, largest):
     values, starts = case
     better = (lambda i: (-values[i], i)) if largest else (lambda i: (values[i], i))
     expected = [min(range(start, stop), key=better) for start, stop in spans(values, starts)]
-    assert first_extremes(words_from(values), starts, largest=largest).tolist() == expected
+    assert (
+        int128.first_extremes(int128.words_from(values), starts, largest=largest).tolist()
+        == expected
+    )
 
 
 @given(runs())
@@ -186,4 +180,4 @@ def test_a_running_maximum_is_found_where_it_was_first_reached(case):
         for start, stop in spans(values, starts)
         for place in range(start, stop)
     ]
-    assert running_maxima(words_from(values), starts).tolist() == expected
+    assert int128.running_maxima(int128.words_from(values), starts).tolist() == expected

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis import demo
 from balance_analysis.archive import accounts
-from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.layout import Partition
 from balance_analysis.archive.scan import Scan
-from balance_analysis.frame import to_arrow, to_frame
+from tests.analysis.tables import arrow_from, table_from
+from tests.archive.writing import writer_of
 from tests.cluster.archives import archive_of
 
 KEY = list(ba.ACCOUNT_KEY)
@@ -32,11 +32,11 @@ def sample():
 
 
 def some_of(sample, seed, count):
-    return to_frame(to_arrow(sample.sample(count, random_state=seed)))
+    return table_from(arrow_from(sample.sample(count, random_state=seed)))
 
 
 def with_checkpoints(archive):
-    Writer(archive.store).checkpoint()
+    writer_of(archive).checkpoint()
     return archive
 
 

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from balance_analysis import Archive, ArchiveDamagedError, ArchiveError, Client, repair
-from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.datafile import (
     DataFile,
     KeyRange,
@@ -38,6 +37,7 @@ from tests.archive.exporting import (
     spread_history,
     state_of,
 )
+from tests.archive.writing import writer_of
 from tests.columns import ARROW_SCHEMA
 from tests.moments import from_microseconds
 
@@ -210,7 +210,7 @@ def test_limits_that_a_run_was_about_to_write_are_its_or_those_before(node, fold
     content = (folder / "_limits.parquet").read_bytes()
     run_export(node, folder, end=END)
     newer, after = (folder / "_limits.parquet").read_bytes(), Archive(folder).limits()
-    writer = Writer(Store(folder))
+    writer = writer_of(Archive(folder))
     noted = writer.state.limits
     (folder / "_limits.parquet").write_bytes(content)
     assert not before.equals(after)
@@ -407,7 +407,7 @@ def test_balances_are_read_anew_where_an_export_drops_those_of_the_month_s_start
 
     def overtaken(self, name):
         if name == CHECKPOINT:
-            writer = Writer(Store(folder))
+            writer = writer_of(Archive(folder))
             writer.amend(replace(writer.state, checkpoints={}))
             (folder / CHECKPOINT).unlink(missing_ok=True)
         return plain(self, name)

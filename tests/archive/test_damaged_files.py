@@ -10,19 +10,16 @@ import pandas as pd
 import pyarrow.parquet as pq
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import balance_analysis as ba
 from balance_analysis.archive.coverage import Coverage, LimitsNote
 from balance_analysis.archive.manifest import ArchiveSpec
 from balance_analysis.archive.network import limits_row, read_limits, to_timeline
 from balance_analysis.archive.snapshot import Snapshot
-from balance_analysis.archive.store import Store
-from balance_analysis.cli import app
 from balance_analysis.files.parquet import encode_parquet
 from balance_analysis.filters import Filters
-from balance_analysis.frame import to_arrow
-from tests.analysis.tables import table_of
+from tests.analysis.tables import arrow_from, table_of
+from tests.cli.running import invoke
 from tests.damage import damaged
 
 MOMENT = pd.Timestamp("2023-04-01", tz="UTC")
@@ -79,7 +76,7 @@ def test_a_damaged_table_is_read_or_told(tmp_path, content):
 
 
 def test_a_note_nested_too_deep_is_told(tmp_path):
-    rows = to_arrow(TABLE)
+    rows = arrow_from(TABLE)
     note = {b"balance_analysis": "[" * 100_000}
     pq.write_table(rows.replace_schema_metadata(note), tmp_path / "x")
     with contextlib.suppress(ba.ArchiveError):
@@ -109,7 +106,7 @@ def test_the_damaged_limits_of_an_archive_are_read_or_told(tmp_path, data):
     (tmp_path / about.limits).write_bytes(data.draw(damaged(whole)))
     without_digest = Coverage(limits=LimitsNote(1))
     with contextlib.suppress(ba.ArchiveError):
-        read_limits(Snapshot(Store(tmp_path), about, without_digest, ""))
+        read_limits(Snapshot(ba.Archive(tmp_path).store, about, without_digest, ""))
 
 
 @every_file
@@ -122,6 +119,6 @@ def test_the_damaged_limits_of_an_archive_are_read_or_told(tmp_path, data):
 def test_a_damaged_config_is_read_or_told(tmp_path, content):
     path = tmp_path / "x.toml"
     path.write_bytes(content)
-    result = CliRunner().invoke(app, ["config", "show", "--config", str(path)])
+    result = invoke(["config", "show", "--config", str(path)])
     assert result.exit_code in {0, 2}, result.exception
     assert result.exit_code == 0 or result.stderr.count("\n") == 1

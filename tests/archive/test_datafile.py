@@ -24,7 +24,7 @@ from balance_analysis.archive.datafile import (
     encode_rows,
     read_footer,
 )
-from balance_analysis.frame import to_frame
+from tests.analysis.tables import table_from
 from tests.columns import ARROW_SCHEMA, COLUMNS
 from tests.loopback import histories, random_history
 from tests.node.truth import lines_of_rows, lines_of_table
@@ -91,7 +91,7 @@ def test_values_of_a_dictionary_that_no_row_has_leave_no_trace(rows):
 @given(some_rows())
 def test_rows_come_back_with_every_digit(rows):
     content, _ = encode_rows(arrow_of(rows))
-    assert lines_of_table(to_frame(read(content))) == lines_of_rows(rows)
+    assert lines_of_table(table_from(read(content))) == lines_of_rows(rows)
 
 
 @settings(max_examples=15)
@@ -134,7 +134,7 @@ def test_no_filter_and_no_bound_loses_a_row_or_lets_another_in(rows, data):
         if any(start <= row.timestamp_ns // 1000 < end for start, end in spans)
         and all(row.account[ACCOUNT_KEY.index(name)] in values for name, values in allowed.items())
     ]
-    assert lines_of_table(to_frame(found)) == lines_of_rows(expected)
+    assert lines_of_table(table_from(found)) == lines_of_rows(expected)
 
 
 @settings(max_examples=15)

@@ -21,8 +21,7 @@ from balance_analysis import (
     write_parquet,
 )
 from balance_analysis.files.atomic import replacing
-from balance_analysis.frame import to_arrow
-from tests.analysis.tables import LARGEST, START, rows, table_of
+from tests.analysis.tables import LARGEST, START, arrow_from, rows, table_of
 from tests.columns import ARROW_SCHEMA, empty_table
 
 TABLE = table_of(
@@ -75,7 +74,7 @@ def test_another_engine_reads_every_digit(path):
 
 
 def test_a_file_of_plain_columns_in_another_order_is_a_table_too(path):
-    plain = to_arrow(TABLE).cast(
+    plain = arrow_from(TABLE).cast(
         pa.schema(
             pa.field(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type)
             for f in ARROW_SCHEMA
@@ -86,7 +85,7 @@ def test_a_file_of_plain_columns_in_another_order_is_a_table_too(path):
 
 
 def test_whole_numbers_and_nanoseconds_are_read_exactly(path):
-    rows = to_arrow(TABLE[TABLE["balance"] < 10])
+    rows = arrow_from(TABLE[TABLE["balance"] < 10])
     others = {"balance": pa.int64(), "timestamp": pa.timestamp("ns", "UTC")}
     pq.write_table(
         rows.cast(pa.schema(f.with_type(others.get(f.name, f.type)) for f in rows.schema)), path
@@ -95,14 +94,14 @@ def test_whole_numbers_and_nanoseconds_are_read_exactly(path):
 
 
 def with_column(name, values):
-    rows = to_arrow(TABLE)
+    rows = arrow_from(TABLE)
     return rows.set_column(rows.schema.get_field_index(name), name, values)
 
 
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        (to_arrow(TABLE).drop_columns(["balance", "party_id"]), "no column balance, party_id"),
+        (arrow_from(TABLE).drop_columns(["balance", "party_id"]), "no column balance, party_id"),
         (with_column("balance", pa.array([1.0, 2.0, 3.0])), "column balance is double"),
         (with_column("balance", pa.array([1, 2, None], pa.decimal128(38, 0))), "missing values"),
         (with_column("balance", pa.array([1, 2, 10**38], pa.decimal256(40, 0))), "can't be read"),

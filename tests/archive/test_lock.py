@@ -11,16 +11,15 @@ import sys
 
 import pytest
 
-from balance_analysis import ArchiveError, ArchiveLockedError
+from balance_analysis import Archive, ArchiveError, ArchiveLockedError
 from balance_analysis.archive.lock import one_writer, read_holder
-from balance_analysis.archive.store import Store
 from tests.archive.exporting import content_of, node_of, run_export, spread_history
 
 HOLDING = """
 import sys, time
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.store import Store
-with one_writer(Store(sys.argv[1])):
+from balance_analysis import Archive
+with one_writer(Archive(sys.argv[1]).store):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -39,21 +38,24 @@ def holder(tmp_path):
 
 
 def test_a_second_writer_is_refused_at_once_and_told_who_holds_the_lock(holder, tmp_path):
-    with pytest.raises(ArchiveLockedError) as caught, one_writer(Store(tmp_path / "a")):
+    with pytest.raises(ArchiveLockedError) as caught, one_writer(Archive(tmp_path / "a").store):
         pass
     assert f"process {holder.pid} on {os.uname().nodename}" in str(caught.value)
-    note = read_holder(Store(tmp_path / "a"))
+    note = read_holder(Archive(tmp_path / "a").store)
     assert set(note) == {"pid", "host", "since"}
     assert caught.value.holder == note
     (tmp_path / "a" / "_lock.json").write_text("{")
-    with pytest.raises(ArchiveLockedError, match="another run"), one_writer(Store(tmp_path / "a")):
+    with (
+        pytest.raises(ArchiveLockedError, match="another run"),
+        one_writer(Archive(tmp_path / "a").store),
+    ):
         pass
 
 
 def test_a_killed_holder_blocks_nobody_though_its_note_stays(holder, tmp_path):
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    store = Store(tmp_path / "a")
+    store = Archive(tmp_path / "a").store
     assert read_holder(store)["pid"] == holder.pid
     with one_writer(store):
         assert read_holder(store)["pid"] == os.getpid()
@@ -61,7 +63,7 @@ def test_a_killed_holder_blocks_nobody_though_its_note_stays(holder, tmp_path):
 
 
 def test_the_lock_is_free_again_after_an_error(tmp_path):
-    store = Store(tmp_path / "a")
+    store = Archive(tmp_path / "a").store
     with pytest.raises(RuntimeError, match="x"), one_writer(store):
         raise RuntimeError("x")
     with one_writer(store):
@@ -69,7 +71,7 @@ def test_the_lock_is_free_again_after_an_error(tmp_path):
 
 
 def test_who_has_opened_the_lock_before_it_is_released_keeps_out_the_next_one(tmp_path):
-    store = Store(tmp_path / "new")
+    store = Archive(tmp_path / "new").store
     with one_writer(store):
         waiting = os.open(tmp_path / "new" / "_lock", os.O_RDWR)
     fcntl.flock(waiting, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -85,7 +87,10 @@ def test_a_link_in_the_place_of_the_lock_is_refused(tmp_path, name):
     (tmp_path / "a").mkdir()
     (tmp_path / "mine.txt").write_text("mine")
     (tmp_path / "a" / name).symlink_to(tmp_path / "mine.txt")
-    with pytest.raises(ArchiveError, match="symbolic link"), one_writer(Store(tmp_path / "a")):
+    with (
+        pytest.raises(ArchiveError, match="symbolic link"),
+        one_writer(Archive(tmp_path / "a").store),
+    ):
         pass
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
@@ -94,7 +99,7 @@ def test_an_export_holds_the_lock_while_it_asks(tmp_path):
     seen = []
 
     def look(_answer, _request):
-        seen.append(read_holder(Store(tmp_path / "a")))
+        seen.append(read_holder(Archive(tmp_path / "a").store))
         return _answer
 
     with node_of(ROWS, edit_page=look) as node:

@@ -11,20 +11,18 @@ import threading
 import time
 
 import pytest
-from typer.testing import CliRunner
 
 from balance_analysis import Archive, ArchiveLockedError
 from balance_analysis.archive import lock
 from balance_analysis.archive.lock import one_writer, read_holder
-from balance_analysis.archive.store import Store
-from balance_analysis.cli import app
 from tests.archive.exporting import END, START, node_of, run_export, spread_history
+from tests.cli.running import invoke
 
 HOLDING = """
 import sys
 from balance_analysis.archive import lock
-from balance_analysis.archive.store import Store
-store, lock.SECONDS = Store(sys.argv[1]), float(sys.argv[2])
+from balance_analysis import Archive
+store, lock.SECONDS = Archive(sys.argv[1]).store, float(sys.argv[2])
 with lock.one_writer(store):
     print("held", flush=True)
     for line in sys.stdin:
@@ -85,7 +83,7 @@ def contest(address, count=5):
     winners, losers = [], []
 
     def run(number):
-        store = Store(address)
+        store = Archive(address).store
         ready.wait()
         try:
             with leased(store):
@@ -113,17 +111,17 @@ def is_lost(check):
 
 def test_a_second_writer_is_refused_and_told_who_holds_the_lock(address):
     with holding(address) as process:
-        with pytest.raises(ArchiveLockedError) as caught, one_writer(Store(address)):
+        with pytest.raises(ArchiveLockedError) as caught, one_writer(Archive(address).store):
             pass
         assert f"process {process.pid} on" in str(caught.value)
         assert "if it was killed, in 60 s" in str(caught.value)
-        note = read_holder(Store(address))
+        note = read_holder(Archive(address).store)
         assert (caught.value.holder, note["pid"]) == (note, process.pid)
         assert set(note) == {"pid", "host", "since", "seconds", "token", "renewed"}
 
 
 def test_the_lock_is_removed_at_the_end_and_after_an_error(address):
-    store = Store(address)
+    store = Archive(address).store
     with pytest.raises(RuntimeError, match="x"), one_writer(store):
         raise RuntimeError("x")
     assert list(store.names()) == []
@@ -138,22 +136,22 @@ def test_of_several_at_once_one_gets_the_lock(address, put, left):
         put(left)
     winners, losers = contest(address)
     assert (len(winners), len(losers)) == (1, 4)
-    assert list(Store(address).names()) == []
+    assert list(Archive(address).store.names()) == []
 
 
 def test_a_killed_holders_lock_is_free_when_its_time_is_over(address, front):
     with holding(address) as process:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    with pytest.raises(ArchiveLockedError), one_writer(Store(address)):
+    with pytest.raises(ArchiveLockedError), one_writer(Archive(address).store):
         pass
     front.aged = 63
-    with one_writer(Store(address)):
-        assert read_holder(Store(address))["pid"] != process.pid
+    with one_writer(Archive(address).store):
+        assert read_holder(Archive(address).store)["pid"] != process.pid
 
 
 def test_a_lock_that_is_held_is_renewed_over_and_over(address):
-    store = Store(address)
+    store = Archive(address).store
     with leased(store, seconds=0.3):
         first = read_holder(store)["renewed"]
         eventually(lambda: read_holder(store)["renewed"] > first + 3)
@@ -163,15 +161,15 @@ def test_a_lock_that_is_held_is_renewed_over_and_over(address):
 def test_only_the_stores_clock_tells_the_age(address, front, put, hours):
     put(DEAD)
     front.clock = hours * 3600
-    with pytest.raises(ArchiveLockedError), leased(Store(address)):
+    with pytest.raises(ArchiveLockedError), leased(Archive(address).store):
         pass
     front.aged = 63
-    with leased(Store(address)):
-        assert read_holder(Store(address))["pid"] != 7
+    with leased(Archive(address).store):
+        assert read_holder(Archive(address).store)["pid"] != 7
 
 
 def test_a_holder_that_was_stopped_writes_nothing_when_another_took_over(address, front):
-    store = Store(address)
+    store = Archive(address).store
     with holding(address, seconds=1) as process:
         process.send_signal(signal.SIGSTOP)
         time.sleep(0.7)
@@ -186,7 +184,7 @@ def test_a_holder_that_was_stopped_writes_nothing_when_another_took_over(address
 
 
 def test_a_lost_lock_is_noticed_and_its_new_holder_left_alone(address, put, caplog):
-    store = Store(address)
+    store = Archive(address).store
     with leased(store, seconds=0.3) as check:
         put(DEAD)
         eventually(lambda: is_lost(check))
@@ -198,7 +196,7 @@ def test_a_lost_lock_is_noticed_and_its_new_holder_left_alone(address, put, capl
 
 def test_a_write_finds_out_itself_what_the_background_did_not(address, put, monkeypatch):
     monkeypatch.setattr(lock._Lease, "keep", lambda _: None)
-    store = Store(address)
+    store = Archive(address).store
     with leased(store, seconds=0.3):
         put(DEAD)
         time.sleep(0.2)
@@ -212,7 +210,7 @@ def test_a_write_finds_out_itself_what_the_background_did_not(address, put, monk
 def test_a_lock_that_is_gone_is_lost_though_the_store_would_put_it_again(
     address, front, s3, bucket
 ):
-    store = Store(address)
+    store = Archive(address).store
     with leased(store, seconds=0.3) as check:
         front.refuse = lambda environ: 400 if environ["REQUEST_METHOD"] == "PUT" else None
         s3.delete_object(Bucket=bucket, Key="a/_lock.json")
@@ -224,7 +222,7 @@ def test_a_lock_that_is_gone_is_lost_though_the_store_would_put_it_again(
 
 
 def test_a_store_that_was_out_of_reach_costs_no_lock_that_nobody_took(address, front):
-    with leased(Store(address), seconds=0.3) as check:
+    with leased(Archive(address).store, seconds=0.3) as check:
         front.refuse = lambda environ: 400
         time.sleep(0.5)
         with pytest.raises(OSError, match=r"_lock\.json"):
@@ -236,33 +234,33 @@ def test_a_store_that_was_out_of_reach_costs_no_lock_that_nobody_took(address, f
 @pytest.mark.parametrize("when", ["making", "renewing"])
 def test_an_answer_that_got_lost_does_not_lose_the_lock(address, front, when):
     front.lose = 1 if when == "making" else 0
-    with leased(Store(address), seconds=0.6) as check:
+    with leased(Archive(address).store, seconds=0.6) as check:
         front.lose = 2 if when == "renewing" else 0
         eventually(lambda: front.lose == 0)
         time.sleep(0.4)
         check()
-    assert list(Store(address).names()) == []
+    assert list(Archive(address).store.names()) == []
 
 
 @pytest.mark.parametrize("forgotten", [["HTTP_IF_NONE_MATCH"], ["HTTP_IF_MATCH"]])
 def test_a_store_that_heeds_no_condition_has_no_lock(address, front, forgotten, caplog):
     front.forget = forgotten
-    with one_writer(Store(address)):
+    with one_writer(Archive(address).store):
         assert "has no lock: the store ignores the conditions of a write" in caplog.text
-    assert list(Store(address).names()) == []
+    assert list(Archive(address).store.names()) == []
 
 
 @pytest.mark.parametrize("condition", ["HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH"])
 def test_a_store_that_knows_no_condition_has_no_lock(address, front, condition, caplog):
     front.refuse = lambda environ: 501 if condition in environ else None
-    with one_writer(Store(address)), one_writer(Store(address)):
+    with one_writer(Archive(address).store), one_writer(Archive(address).store):
         assert "has no lock: the store has no conditional writes" in caplog.text
-    assert list(Store(address).names()) == []
+    assert list(Archive(address).store.names()) == []
 
 
 def test_without_boto3_there_is_no_lock_and_the_way_to_one_is_told(address, monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with one_writer(Store(address)), one_writer(Store(address)):
+    with one_writer(Archive(address).store), one_writer(Archive(address).store):
         pass
     assert "has no lock: a lock takes boto3: pip install 'balance-analysis[s3]'" in caplog.text
     assert "?" not in caplog.text
@@ -270,44 +268,52 @@ def test_without_boto3_there_is_no_lock_and_the_way_to_one_is_told(address, monk
 
 def test_a_store_out_of_reach_is_told(address, serving):
     where = address.replace("s3://", "s3://nowhere-")
-    with pytest.raises(OSError, match=r"s3://nowhere-.*NoSuchBucket"), one_writer(Store(where)):
+    with (
+        pytest.raises(OSError, match=r"s3://nowhere-.*NoSuchBucket"),
+        one_writer(Archive(where).store),
+    ):
         pass
     away = address.replace(serving[1], "127.0.0.1:1")
-    with pytest.raises(OSError, match=r"_lock\.json.*127\.0\.0\.1:1"), one_writer(Store(away)):
+    with (
+        pytest.raises(OSError, match=r"_lock\.json.*127\.0\.0\.1:1"),
+        one_writer(Archive(away).store),
+    ):
         pass
 
 
 @pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
 def test_the_lock_is_where_pyarrow_has_the_archive(address, serving, monkeypatch, tmp_path, name):
     monkeypatch.setenv(name, f"http://{serving[1]}")
-    store = Store(address.partition("?")[0] + "?region=us-east-1")
+    store = Archive(address.partition("?")[0] + "?region=us-east-1").store
     with one_writer(store):
         assert list(store.names()) == ["_lock.json"]
     # The address goes before the environment, and pyarrow heeds no file.
     monkeypatch.setenv(name, "http://127.0.0.1:1")
-    with one_writer(Store(address)):
-        assert read_holder(Store(address))
+    with one_writer(Archive(address).store):
+        assert read_holder(Archive(address).store)
     monkeypatch.delenv(name)
     (tmp_path / "config").write_text("[default]\nendpoint_url = http://127.0.0.1:1\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    with contextlib.closing(lock._client(Store("s3://bucket/a?region=eu-west-1"))) as client:
+    with contextlib.closing(
+        lock._client(Archive("s3://bucket/a?region=eu-west-1").store)
+    ) as client:
         assert client.meta.endpoint_url == "https://s3.eu-west-1.amazonaws.com"
 
 
 def test_a_lock_that_the_store_fails_to_confirm_is_not_left_behind(address, front):
     front.refuse = lambda environ: 403 if "HTTP_IF_MATCH" in environ else None
-    with pytest.raises(OSError, match=r"_lock\.json"), one_writer(Store(address)):
+    with pytest.raises(OSError, match=r"_lock\.json"), one_writer(Archive(address).store):
         pass
-    assert list(Store(address).names()) == []
+    assert list(Archive(address).store.names()) == []
 
 
 def test_a_run_goes_on_where_the_one_before_ended_and_leaves_no_lock(address):
     with node_of(ROWS) as node:
         run_export(node, address, start=START, end=(START + END) // 2)
         run_export(node, address, end=END)
-        with one_writer(Store(address)):
+        with one_writer(Archive(address).store):
             assert Archive(address).verify().is_whole
-    assert "_lock.json" not in set(Store(address).names())
+    assert "_lock.json" not in set(Archive(address).store.names())
 
 
 def test_an_export_that_loses_the_lock_stops_before_its_next_write(
@@ -316,7 +322,7 @@ def test_an_export_that_loses_the_lock_stops_before_its_next_write(
     monkeypatch.setattr(lock, "SECONDS", 0.3)
     with node_of(ROWS) as node:
         run_export(node, address, start=START, end=(START + END) // 2)
-    before = Store(address).read("_coverage.json")
+    before = Archive(address).store.read("_coverage.json")
 
     def steal(answer, _request):
         put(DEAD)
@@ -326,12 +332,12 @@ def test_an_export_that_loses_the_lock_stops_before_its_next_write(
 
     with node_of(ROWS, edit_page=steal) as node, pytest.raises(ArchiveLockedError):
         run_export(node, address, end=END)
-    assert Store(address).read("_coverage.json") == before
+    assert Archive(address).store.read("_coverage.json") == before
     assert all("_lock.json" in path for path in front.writes)
 
 
 def test_an_export_into_a_locked_archive_ends_with_75(address):
     with node_of(ROWS) as node, holding(address) as process:
-        result = CliRunner().invoke(app, ["export", node.url, address])
+        result = invoke(["export", node.url, address])
         assert (result.exit_code, node.requests) == (75, [])
         assert f"process {process.pid} on" in result.stderr

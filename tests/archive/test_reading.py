@@ -18,8 +18,8 @@ from balance_analysis import (
     balance_at,
     balance_series,
 )
-from balance_analysis.frame import to_columns, to_frame
-from balance_analysis.text import moment_text
+from balance_analysis.frame import to_columns
+from tests.analysis.tables import table_from
 from tests.archive.exporting import (
     DAY,
     HOUR,
@@ -30,7 +30,7 @@ from tests.archive.exporting import (
     state_of,
 )
 from tests.columns import ARROW_SCHEMA, ATTRS_KEY, COLUMNS, empty_table
-from tests.moments import from_microseconds
+from tests.moments import from_microseconds, moment_text
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 
 START, END = 1_676_000_000_000_000, 1_684_000_000_000_000  # 2023-02-10 to 2023-05-13
@@ -159,7 +159,7 @@ def test_batches_come_in_time_order_from_file_to_file(folder):
     assert all(len(day) == 1 for day in days)
     firsts = [min(day) for day in days]
     assert firsts == sorted(firsts)
-    assert lines_of_table(to_frame(pa.Table.from_batches(batches))) == lines_of_rows(ROWS)
+    assert lines_of_table(table_from(pa.Table.from_batches(batches))) == lines_of_rows(ROWS)
 
 
 def test_files_without_any_wanted_row_are_not_opened(folder, tmp_path):

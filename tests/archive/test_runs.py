@@ -31,7 +31,7 @@ ROWS = spread_history(3, rows=150, accounts=12)
 
 
 def reports(folder):
-    return list(iter_reports(Store(folder)))
+    return list(iter_reports(Archive(folder).store))
 
 
 def test_a_report_is_incomplete_while_the_run_lasts_and_then_tells_what_it_did(tmp_path):

@@ -12,8 +12,7 @@ import pytest
 import balance_analysis as ba
 from balance_analysis.archive.snapshot import read_snapshot
 from balance_analysis.archive.sql import connect
-from balance_analysis.archive.store import Store
-from balance_analysis.frame import to_frame
+from tests.analysis.tables import table_from
 from tests.archive.exporting import (
     DAY,
     END,
@@ -67,7 +66,7 @@ def test_changes_are_what_is_read_and_accounts_coverage_and_limits_what_the_meth
     changes = read(connection, "changes")
     assert changes.column_names == [*ba.ACCOUNT_KEY, "timestamp", "balance"]
     wanted = archive.read(partial=True)
-    assert lines_of_table(to_frame(changes)) == lines_of_table(wanted)
+    assert lines_of_table(table_from(changes)) == lines_of_table(wanted)
     accounts = archive.accounts(partial=True)
     assert accounts["balance"].isna().any()
     for view, frame in (
@@ -95,7 +94,7 @@ def test_checkpoints_are_each_accounts_last_row_before_their_moment(tmp_path):
 
 
 def test_an_archive_in_s3_is_asked_in_the_same_way(folder, address):
-    store = Store(address)
+    store = ba.Archive(address).store
     for name in (local := ba.Archive(folder).store).names():
         store.write(name, local.read(name))
     one, other = (connect(read_snapshot(x), is_locked=True) for x in (local, store))

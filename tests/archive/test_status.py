@@ -16,13 +16,9 @@ import pytest
 import stamina
 
 import balance_analysis as ba
-from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.coverage import Interval
 from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.manifest import ArchiveSpec, write_about
 from balance_analysis.archive.runs import RunReport
-from balance_analysis.filters import Filters
 from tests.archive.exporting import (
     DAY,
     END,
@@ -35,6 +31,7 @@ from tests.archive.exporting import (
     spread_history,
     state_of,
 )
+from tests.archive.writing import begin, interval, writer_of
 from tests.moments import from_microseconds
 
 ROWS = spread_history(5, rows=400, accounts=20)
@@ -91,10 +88,10 @@ def test_gaps_and_unproven_parts_and_who_was_asked_last_are_told_and_what_touche
     at = [START + days * DAY for days in range(7)]
     bounds = [(0, 1, False), (1, 2, True), (2, 3, True), (5, 6, True)]
     intervals = [
-        Interval(at[a], at[b], proven, f"http://{a}", None, f"2023-05-0{9 - a}T00:00:00+00:00")
+        interval((at[a], at[b]), f"http://{a}", f"2023-05-0{9 - a}T00:00:00+00:00", proven=proven)
         for a, b, proven in bounds
     ]
-    writer = Writer(ba.Archive(tmp_path).store)
+    writer = writer_of(ba.Archive(tmp_path))
     writer.amend(replace(writer.state, intervals=tuple(intervals)))
     found = status(tmp_path)
     assert (found.source, found.block_height) == ("http://0", None)
@@ -108,7 +105,7 @@ def test_gaps_and_unproven_parts_and_who_was_asked_last_are_told_and_what_touche
 
 
 def test_an_archive_of_nothing_is_older_than_any_age(tmp_path):
-    write_about(ba.Archive(tmp_path).store, ArchiveSpec(Filters(), "day"))
+    begin(tmp_path)
     found = status(tmp_path)
     assert (found.complete, found.age, found.accounts) == ((), None, 0)
     assert (found.asked_at, found.source, found.last_run) == (None, None, None)
@@ -124,7 +121,7 @@ def test_an_archive_of_nothing_is_older_than_any_age(tmp_path):
 def test_a_run_that_was_cut_off_is_told(tmp_path):
     with node_of(ROWS) as node:
         run_export(node, tmp_path / "x", start=START)
-    writer = Writer(ba.Archive(tmp_path / "x").store)
+    writer = writer_of(ba.Archive(tmp_path / "x"))
     assert "interrupted" not in str(status(tmp_path / "x"))
     note = encode_rows(writer.rows_of("2023-04-29"))[1]
     writer.amend(writer.state.announce("2023-04-29", note, writer.state.intervals))

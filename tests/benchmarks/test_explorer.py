@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import numpy as np
 
 from balance_analysis.demo import sample_archive
-from balance_analysis.explorer.query import VIEWS
+from balance_analysis.explorer.wire import VIEWS
 from tests.benchmarks.archived import ARCHIVE
 from tests.benchmarks.levels import DAY
 from tests.benchmarks.served import served

@@ -11,16 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.coverage import Interval
-from balance_analysis.archive.manifest import ArchiveSpec, write_about
-from balance_analysis.demo import sample_archive, sample_data
-from balance_analysis.filters import Filters
-from balance_analysis.service.app import create_app
-from balance_analysis.service.server import serve
+from balance_analysis import demo as samples
 from tests.analysis.tables import DAY, HOUR, LARGEST, START, table_of
 from tests.archive.exporting import node_of, run_export, spread_history
+from tests.archive.writing import begin, interval
 from tests.moments import to_microseconds
+from tests.serving import serving
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = "<script>alert(1)</script>"
@@ -53,7 +49,7 @@ def frozen(tmp_path_factory):
 @pytest.fixture(scope="session")
 def demo():
     """The address of the explorer over the sample data."""
-    with sample_archive() as archive, serve(create_app(archive)) as url:
+    with samples.sample_archive() as archive, serving(archive) as url:
         yield url
 
 
@@ -64,7 +60,7 @@ def growing(tmp_path):
     with node_of(rows, head=BEGIN + 5 * DAY) as node:
         run_export(node, tmp_path / "a", start=BEGIN + 2 * DAY, end=BEGIN + 4 * DAY)
         run_export(node, tmp_path / "a", start=BEGIN, end=BEGIN + DAY)
-        with serve(create_app(ba.Archive(tmp_path / "a"))) as url:
+        with serving(ba.Archive(tmp_path / "a")) as url:
             yield (
                 url,
                 lambda: run_export(node, tmp_path / "a", start=BEGIN, end=BEGIN + 5 * DAY),
@@ -76,16 +72,13 @@ def thick(tmp_path_factory):
     """An archive of an account with more rows than a chart has points, and limits that changed."""
     folder = tmp_path_factory.mktemp("thick")
     key = ("f" * 64, "ACCOUNT_TYPE_GENERAL", party(1), "")
-    begin, many = to_microseconds("2023-04-01"), 40_000
-    rows = [(*key, begin + n * 60_000_000, n * 7919 % 10_007) for n in range(many)]
+    first, many = to_microseconds("2023-04-01"), 40_000
+    rows = [(*key, first + n * 60_000_000, n * 7919 % 10_007) for n in range(many)]
     ba.write_parquet(table_of(rows), folder / "rows.parquet")
-    archive = ba.Archive(folder / "archive")
-    write_about(archive.store, ArchiveSpec(Filters(), "month"))
-    writer, limits = (
-        Writer(archive.store),
-        ba.read_network_limits(sample_data() / "network_limits.json"),
-    )
-    known = Interval(begin, begin + 30 * DAY, True, limits.source, 1, limits.fetched_at.isoformat())
+    archive, writer = ba.Archive(folder / "archive"), begin(folder / "archive", "month")
+    limits = ba.read_network_limits(samples.sample_data() / "network_limits.json")
+    asked_at = limits.fetched_at.isoformat()
+    known = interval((first, first + 30 * DAY), limits.source, asked_at, block_height=1)
     writer.commit("2023-04", pq.read_table(folder / "rows.parquet"), [known])
     for day, change in [
         (2, {}),
@@ -94,7 +87,7 @@ def thick(tmp_path_factory):
     ]:
         at = pd.Timestamp(2023, 4, day, tz="UTC")
         writer.keep_limits(replace(limits, **{"extra": {}, **change}, fetched_at=at))
-    with serve(create_app(archive)) as url:
+    with serving(archive) as url:
         yield f"{url}/", archive
 
 

@@ -12,15 +12,12 @@ from urllib.parse import parse_qs
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.archive.manifest import ArchiveSpec, write_about
-from balance_analysis.archive.store import Store
-from balance_analysis.filters import Filters
-from balance_analysis.service.app import create_app
-from balance_analysis.service.server import serve
 from tests.analysis.tables import DAY, HOUR, LARGEST, START, table_of
+from tests.archive.writing import begin
 from tests.browser.conftest import BEGIN, MARKET, SCRIPT, party, settle
 from tests.columns import note_known
 from tests.moments import from_microseconds
+from tests.serving import serving
 
 TABS = ["Holders", "Totals", "Flows", "Movers", "Account", "Coverage and limits"]
 WINDOWS = [(width, theme) for width in (375, 1440) for theme in ("light", "dark")]
@@ -519,8 +516,8 @@ def test_a_gap_is_said_at_the_top_where_a_view_touches_it_and_a_new_export_offer
 
 
 def test_an_empty_archive_says_so(open_page, seen, tmp_path):
-    write_about(Store(tmp_path), ArchiveSpec(Filters(), "day"))
-    with serve(create_app(ba.Archive(tmp_path))) as url:
+    begin(tmp_path)
+    with serving(ba.Archive(tmp_path)) as url:
         page = open_page(url)
         assert "nothing in it yet" in page.locator("#interval").inner_text()
         assert page.locator("#chart").is_hidden()

@@ -6,12 +6,17 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
+import typer.testing
 from typer.testing import CliRunner
 
 from balance_analysis.cli import app
+
+# The commands are built once, as in a process: typer's runner builds them anew for each run.
+typer.testing._get_command = cache(typer.testing._get_command)
 
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
 SAMPLE = str(SAMPLE_DATA / "changes.parquet")
@@ -19,8 +24,13 @@ COMMANDS = [one.name or one.callback.__name__ for one in app.registered_commands
 GROUPS = [group.name for group in app.registered_groups]
 
 
+def invoke(arguments, env=None):
+    """Return how a command ended in this process, and what it printed."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
+
+
 def run(*arguments, code=0, env=None):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
+    result = invoke(arguments, env)
     assert result.exit_code == code, (result.output, result.exception)
     return result
 

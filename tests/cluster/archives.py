@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,13 +15,9 @@ import pyarrow.compute as pc
 
 from balance_analysis import Archive
 from balance_analysis.archive import layout
-from balance_analysis.archive.coverage import Coverage, Interval, to_json
 from balance_analysis.archive.datafile import encode_rows
-from balance_analysis.archive.manifest import ArchiveSpec, write_about
-from balance_analysis.archive.store import Store
-from balance_analysis.filters import Filters
-from balance_analysis.frame import to_arrow
-from tests.analysis.tables import DAY, START, records
+from tests.analysis.tables import DAY, START, arrow_from, records
+from tests.archive.writing import begin, interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,15 +37,14 @@ def write_archive(
 
     `unproven` is a stretch of it, as parts of the whole, that is not proven to be complete.
     """
-    store = Store(folder)
-    write_about(store, ArchiveSpec(Filters(), partition))
-    rows = to_arrow(table)
+    writer = begin(folder, partition)
+    rows = arrow_from(table)
     times = rows["timestamp"].cast(pa.int64())
     first, last = (pc.min(times).as_py(), pc.max(times).as_py()) if len(table) else (START, START)
     files = {}
     for period in sorted({layout.period_of(time, partition) for time in times.to_pylist()}):
-        begin, end = layout.period_bounds(period, partition)
-        own = rows.filter(pc.and_(pc.greater_equal(times, begin), pc.less(times, end)))
+        start, end = layout.period_bounds(period, partition)
+        own = rows.filter(pc.and_(pc.greater_equal(times, start), pc.less(times, end)))
         content, files[period] = encode_rows(own)
         path = folder / layout.changes_file(period, partition)
         path.parent.mkdir(parents=True)
@@ -56,11 +52,11 @@ def write_archive(
     end = last + DAY // 7
     edges = [first, *(first + round(part * (end - first)) for part in unproven), end]
     covered = tuple(
-        Interval(*span, is_proven, "made", None, ASKED_AT)
+        interval(span, "made", ASKED_AT, proven=is_proven)
         for span, is_proven in zip(pairwise(edges), (True, False, True), strict=True)
         if span[0] < span[1]
     )
-    (folder / layout.COVERAGE).write_bytes(to_json(Coverage(covered, files)))
+    writer.amend(replace(writer.state, intervals=covered, files=files))
     return Archive(folder)
 
 

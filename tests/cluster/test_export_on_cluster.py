@@ -15,7 +15,6 @@ import pytest
 from distributed import Client
 
 from balance_analysis import Archive, RequestError
-from balance_analysis.archive.layout import STAGED
 from tests.archive.exporting import (
     DAY,
     END,
@@ -146,7 +145,7 @@ def test_two_processes_leave_the_archive_of_one_machine(cluster, alone, tmp_path
     assert (code, said.count("\n")) == (0, 1), said
     assert said.startswith(f"{len(ROWS)} new rows")
     assert lasting(tmp_path / "a") == alone
-    assert content_of(tmp_path / "a", STAGED) == {}
+    assert content_of(tmp_path / "a", "_staged/") == {}
 
 
 def test_a_worker_that_is_killed_in_the_middle_of_a_task_changes_nothing(client, alone, tmp_path):

@@ -15,7 +15,6 @@ import pytest
 import balance_analysis as ba
 from balance_analysis import cluster
 from balance_analysis.archive.accounts import FILE_KEY, KeyRange
-from balance_analysis.archive.store import Store
 from balance_analysis.cluster.tasks import check_memory
 from balance_analysis.ingest.executor import Pool
 from tests.analysis.tables import HOUR, START, many_rows, records, table_of
@@ -207,7 +206,7 @@ def test_ids_of_the_last_character_there_is_are_accounts_too(tmp_path):
 
 
 def test_a_machine_that_does_not_reach_the_archive_says_so(archive, tmp_path):
-    elsewhere = replace(archive.scan(), store=Store(tmp_path / "elsewhere"))
+    elsewhere = replace(archive.scan(), store=ba.Archive(tmp_path / "elsewhere").store)
     with pytest.raises(ba.ArchiveError, match=f"{platform.node()} does not find .*same path"):
         elsewhere.read(KeyRange())
     with pytest.raises(ba.ArchiveError, match="does not find"):

@@ -9,7 +9,6 @@ import pytest
 
 import balance_analysis as ba
 from balance_analysis import cluster
-from balance_analysis.archive.store import Store
 from tests.analysis.tables import HOUR, START, many_rows, table_of
 from tests.cluster.archives import write_archive
 
@@ -52,7 +51,7 @@ def test_workers_that_do_not_reach_the_archive_blame_no_file(archive, tmp_path):
             future = Future()
             try:
                 # What a worker calls has the archive's files bound to it.
-                future.set_result(function.func(Store(tmp_path / "elsewhere"), file))
+                future.set_result(function.func(ba.Archive(tmp_path / "elsewhere").store, file))
             except ba.BalanceAnalysisError as error:
                 future.set_exception(error)
             return future

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -12,16 +13,18 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis import demo
 from balance_analysis.analysis.cuts import settled
+from balance_analysis.analysis.history import open_history
 from balance_analysis.explorer import source as sources
 from balance_analysis.explorer import views
-from balance_analysis.explorer.query import VIEWS, Query, read_query, write_key
-from balance_analysis.explorer.source import ArchiveSource, TableSource, keys_of
-from balance_analysis.explorer.views import Explorer
+from balance_analysis.explorer.live import Explorer
+from balance_analysis.explorer.source import TableState
+from balance_analysis.explorer.views import Look, answer
+from balance_analysis.explorer.wire import VIEWS, Query, keys_of, read_query
 from tests.analysis.tables import DAY, GENERAL, HOUR, LARGEST, MARGIN, OTHER, START, table_of
 from tests.archive.exporting import node_of, run_export, spread_history
 from tests.columns import BALANCE_DTYPE, known_of, note_known
 from tests.moments import from_microseconds
-from tests.report.reading import as_dicts
+from tests.report.reading import as_dicts, write_key
 
 BEGIN = 1_680_480_000_000_000
 END = BEGIN + 5 * DAY
@@ -35,7 +38,7 @@ def archive():
 
 @pytest.fixture(scope="module")
 def explorer(archive):
-    return Explorer(ArchiveSource(archive))
+    return Explorer(archive)
 
 
 @pytest.fixture(scope="module")
@@ -49,17 +52,24 @@ def gapped(tmp_path_factory):
     return ba.Archive(folder)
 
 
-def source_of(table, **options):
-    """A table as a source, from its first row to its last, or what it knows."""
+def state_of(table, *, opening=None, **options):
+    """A table as a state, from its first row to its last, or what it knows."""
     times = [time.value // 1000 for time in table["timestamp"]]
     ends = [bound for span in known_of(table) or () for bound in span]
     ends += [min(times), max(times) + 1] if times else []
-    return TableSource(table, **{"bounds": (min(ends, default=0), max(ends, default=0)), **options})
+    bounds = (min(ends, default=0), max(ends, default=0))
+    return TableState(open_history(table, opening), **{"bounds": bounds, **options})
 
 
-def ask(explorer, view, **query):
-    """A view as it goes over the wire."""
-    return json.loads(explorer.encode(view, Query(**query)))
+def encode(source, view, query):
+    """A view of an archive, or of a table's state, as it goes over the wire."""
+    if isinstance(source, Explorer):
+        return source.encode(view, query)
+    return msgspec.json.encode(answer(view, Look(source, query)))
+
+
+def ask(source, view, **query):
+    return json.loads(encode(source, view, Query(**query)))
 
 
 def told(frame, name):
@@ -104,13 +114,11 @@ def check_asset(explorer, asset, rows, start, end):
         assert (one["known"], one["unknown"]) == (len(known), len(levels) - len(known))
     assert not expected
     bounds = {"start": from_microseconds(start), "end": from_microseconds(end)}
-    for one in as_dicts(ask(explorer, "flows", **query)["flows"]):
-        assert start == one["start"] or one["start"] % 60_000_000 == 0
-        period = {name: from_microseconds(one[name]) for name in bounds}
-        for name in ("inflow", "outflow", "net", "changes", "unknown"):
-            flow = ba.flows(rows, freq=None, by="asset_id", layout="wide", value=name, **period)
-            shown = None if pd.isna(flow.iloc[0, 0]) else int(flow.iloc[0, 0])
-            assert (None if one[name] is None else int(one[name])) == shown
+    flows = as_dicts(ask(explorer, "flows", **query)["flows"])
+    assert [start, *(one["end"] for one in flows[:-1])] == [one["start"] for one in flows]
+    assert all(one["start"] % 60_000_000 == 0 for one in flows[1:])
+    check_flows(flows[:1], rows)  # which may be a shorter period than the others
+    check_flows(flows[1:], rows)
     try:
         moved = ba.top_movers(rows, **bounds, n=100)
     except OverflowError:
@@ -118,6 +126,19 @@ def check_asset(explorer, asset, rows, start, end):
     movers = ask(explorer, "movers", **query)["movers"]
     check(movers, moved)
     assert [row[0] for row in movers["rows"]] == [write_key(key) for key in keys_of(moved)]
+
+
+def check_flows(flows, rows):
+    """What is told of periods of one length is what the library makes of each."""
+    if not flows:
+        return
+    first, last = flows[0], flows[-1]
+    how = {"freq": pd.Timedelta(first["end"] - first["start"], "us"), "by": "asset_id"}
+    bounds = {"start": from_microseconds(first["start"]), "end": from_microseconds(last["end"])}
+    for name in ("inflow", "outflow", "net", "changes", "unknown"):
+        wide = ba.flows(rows, layout="wide", value=name, **how, **bounds)
+        expected = [None if pd.isna(each) else int(each) for each in wide.iloc[:, 0]]
+        assert [None if one[name] is None else int(one[name]) for one in flows] == expected
 
 
 @pytest.mark.parametrize("part", [{}, {"start": 10, "end": 17}, {"start": 3.7001, "end": 5.2}])
@@ -133,7 +154,7 @@ def test_of_an_archive_with_a_gap_every_range_is_told_as_the_library_does(
     gapped, monkeypatch, days
 ):
     monkeypatch.setattr(sources, "_PART_ROWS", 50)  # so that flows are told in parts
-    explorer = Explorer(ArchiveSource(gapped))
+    explorer = Explorer(gapped)
     start, end = (BEGIN - 6 * DAY + int(day * DAY) for day in days)
     for asset in ask(explorer, "about")["assets"]:
         rows = gapped.read(asset_id=asset["id"], partial=True)
@@ -144,8 +165,8 @@ def test_a_page_opens_on_the_asset_of_most_rows_wherever_they_come_from(archive,
     for each in (archive, gapped):
         table = each.read(partial=True)
         ranked = table["asset_id"].astype("str").value_counts()
-        for source in (ArchiveSource(each), source_of(table)):
-            shown = [ranked[one["id"]] for one in ask(Explorer(source), "about")["assets"]]
+        for source in (Explorer(each), state_of(table)):
+            shown = [ranked[one["id"]] for one in ask(source, "about")["assets"]]
             assert shown == sorted(ranked, reverse=True)
 
 
@@ -197,7 +218,7 @@ def test_an_account_s_page_is_the_library_s(archive, explorer):
 def test_rows_come_page_by_page_each_once():
     count = 2 * views.PAGE + 3
     table = table_of([(*GENERAL, START + n * HOUR, n) for n in range(count)])
-    explorer = Explorer(source_of(table))
+    explorer = state_of(table)
     pages = [ask(explorer, "rows", accounts=(GENERAL,), page=page) for page in range(4)]
     balances = [int(row[1]) for page in pages for row in page["rows"]["rows"]]
     assert balances == list(range(count))[::-1]
@@ -210,7 +231,7 @@ def steps_of(line):
 
 def test_a_chart_has_every_row_of_a_range_that_has_few_and_the_one_before():
     table = table_of([(*GENERAL, START + n * HOUR, 10**37 + n) for n in range(20)])
-    explorer = Explorer(source_of(table))
+    explorer = state_of(table)
     query = {"start": START + 5 * HOUR + 1, "end": START + 9 * HOUR}
     (line,) = ask(explorer, "series", accounts=(GENERAL,), **query)["series"]
     assert steps_of(line) == [(START + n * HOUR, str(10**37 + n)) for n in range(5, 9)]
@@ -220,7 +241,7 @@ def test_a_chart_has_every_row_of_a_range_that_has_few_and_the_one_before():
 @given(st.lists(st.integers(0, LARGEST), min_size=200, max_size=400), st.integers(1, 20))
 def test_a_thinned_line_keeps_real_rows_with_the_ends_the_lowest_and_the_highest(levels, width):
     table = table_of([(*GENERAL, START + n * HOUR, level) for n, level in enumerate(levels)])
-    explorer = Explorer(source_of(table))
+    explorer = state_of(table)
     (line,) = ask(explorer, "series", accounts=(GENERAL,), width=width)["series"]
     real = [(START + n * HOUR, str(level)) for n, level in enumerate(levels)]
     assert set(steps_of(line)) <= set(real)
@@ -233,7 +254,7 @@ def test_a_thinned_line_keeps_real_rows_with_the_ends_the_lowest_and_the_highest
 def test_a_line_ends_where_a_balance_ceases_to_be_known():
     table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 3 * DAY, 7)])
     note_known(table, [(START, START + DAY), (START + 2 * DAY, START + 4 * DAY)])
-    explorer = Explorer(source_of(table))
+    explorer = state_of(table)
     (line,) = ask(explorer, "series", accounts=(GENERAL,))["series"]
     assert steps_of(line) == [(START, "5"), (START + DAY, None), (START + 3 * DAY, "7")]
     assert ask(explorer, "about")["gaps"] == [[START + DAY, START + 2 * DAY]]
@@ -242,15 +263,15 @@ def test_a_line_ends_where_a_balance_ceases_to_be_known():
 def test_what_was_held_before_a_table_is_told_as_its_opening():
     table = table_of([(*GENERAL, START + DAY, 7)])
     opening = ba.balance_at(table_of([(*GENERAL, START, 5)]), from_microseconds(START + 1))
-    held = source_of(table, opening=opening, bounds=(START + HOUR, START + 2 * DAY))
-    (line,) = ask(Explorer(held), "series", accounts=(GENERAL,))["series"]
+    held = state_of(table, opening=opening, bounds=(START + HOUR, START + 2 * DAY))
+    (line,) = ask(held, "series", accounts=(GENERAL,))["series"]
     assert steps_of(line) == [(START + HOUR, "5"), (START + DAY, "7")]
     assert line["opening"]
 
 
 @pytest.fixture(scope="module")
 def found(gapped):
-    return Explorer(ArchiveSource(gapped))
+    return Explorer(gapped)
 
 
 @pytest.mark.parametrize("place", range(0, 11 * 24, 7))
@@ -258,12 +279,13 @@ def test_balances_of_an_archive_found_file_by_file_are_those_of_balance_at(gappe
     at = BEGIN - 6 * DAY + place * HOUR + 17
     for asset in (one["id"] for one in ask(found, "about")["assets"]):
         expected = gapped.balance_at(from_microseconds(at), asset_id=asset, partial=True)
-        held = found.held(asset, at)
-        pd.testing.assert_frame_equal(held, expected, check_categorical=False)
+        held = as_dicts(ask(found, "holders", asset=asset, at=at)["holders"])
+        balances = zip(map(write_key, keys_of(expected)), told(expected, "balance"), strict=True)
+        assert {one["account"]: one["balance"] for one in held} == dict(balances)
 
 
 def test_a_gap_of_an_archive_is_told_and_nothing_is_made_up_in_it(gapped):
-    explorer = Explorer(ArchiveSource(gapped))
+    explorer = Explorer(gapped)
     about = ask(explorer, "about")
     assert about["gaps"] == [[BEGIN, BEGIN + DAY]]
     for asset in about["assets"]:
@@ -275,7 +297,7 @@ def test_an_export_that_goes_on_is_seen(tmp_path):
     rows = spread_history(2, start=BEGIN, end=END)
     with node_of(rows, head=END) as node:
         run_export(node, tmp_path / "a", start=BEGIN, end=BEGIN + DAY)
-        explorer = Explorer(ArchiveSource(ba.Archive(tmp_path / "a")))
+        explorer = Explorer(ba.Archive(tmp_path / "a"))
         before = ask(explorer, "about")
         run_export(node, tmp_path / "a", start=BEGIN + DAY, end=BEGIN + 2 * DAY)
     after = ask(explorer, "about")
@@ -285,7 +307,7 @@ def test_an_export_that_goes_on_is_seen(tmp_path):
 
 def test_accounts_are_found_by_any_part_of_an_id_or_a_type():
     table = table_of([(*account, START, 5) for account in (GENERAL, MARGIN, OTHER)])
-    explorer = Explorer(source_of(table))
+    explorer = state_of(table)
 
     def found(text):
         rows = ask(explorer, "accounts", asset="VOTE", text=text)["accounts"]["rows"]
@@ -307,9 +329,9 @@ def test_accounts_stand_the_largest_first_then_those_of_which_nothing_is_known(l
 
 def test_a_view_of_too_many_rows_is_refused(archive, monkeypatch):
     monkeypatch.setattr(sources, "MOST_ROWS", 1000)
-    explorer = Explorer(ArchiveSource(archive))
+    explorer = Explorer(archive)
     with pytest.raises(sources.ViewTooLargeError, match="choose a shorter range"):
-        explorer.answer("totals", Query(ask(explorer, "about")["assets"][1]["id"]))
+        explorer.encode("totals", Query(ask(explorer, "about")["assets"][1]["id"]))
 
 
 @given(st.tuples(*[st.text(st.characters(codec="utf-8"))] * 4))
@@ -336,21 +358,21 @@ def test_a_question_that_means_nothing_is_refused_and_says_why(view, items, says
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("rows", [[], [(*GENERAL, START, 5)]], ids=["nothing", "one row"])
 def test_every_view_answers_where_there_is_little(view, rows):
-    explorer = Explorer(source_of(table_of(rows)))
+    explorer = state_of(table_of(rows))
     for query in (Query(), Query("none"), Query("VOTE", (GENERAL,), start=START + DAY)):
-        assert isinstance(json.loads(explorer.encode(view, query)), dict)
+        assert isinstance(json.loads(encode(explorer, view, query)), dict)
 
 
 def test_the_largest_comes_first_to_the_last_digit():
     most = 10**37
     rows = [("VOTE", "T", f"{n}", "", START, most + n) for n in (1, 3, 2)]
-    found = ask(Explorer(source_of(table_of(rows))), "holders")["holders"]["rows"]
+    found = ask(state_of(table_of(rows)), "holders")["holders"]["rows"]
     assert [int(row[1]) - most for row in found] == [3, 2, 1]
 
 
 @pytest.mark.parametrize("view", ["accounts", "holders", "series", "totals", "flows", "rows"])
 def test_a_view_that_nobody_waits_for_stops_and_keeps_nothing(gapped, view):
-    explorer = Explorer(ArchiveSource(gapped))
+    explorer = Explorer(gapped)
     first = next(iter(gapped.accounts(partial=True)[list(ba.ACCOUNT_KEY)].itertuples(index=False)))
     query = Query(first.asset_id, (tuple(first),))
     asked = []
@@ -362,4 +384,4 @@ def test_a_view_that_nobody_waits_for_stops_and_keeps_nothing(gapped, view):
 
     with pytest.raises(TimeoutError):
         explorer.encode(view, query, check=give_up)
-    assert explorer.encode(view, query) == Explorer(ArchiveSource(gapped)).encode(view, query)
+    assert explorer.encode(view, query) == Explorer(gapped).encode(view, query)

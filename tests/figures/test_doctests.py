@@ -10,11 +10,10 @@ import pytest
 @pytest.mark.parametrize(
     "module",
     [
-        "activity",
         "axes",
         "balances",
         "concentration",
-        "flows",
+        "changes",
         "timelines",
         "totals",
     ],

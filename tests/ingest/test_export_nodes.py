@@ -21,9 +21,6 @@ from balance_analysis import (
     load_balance_changes,
 )
 from balance_analysis.load.nodes import FRESH
-from balance_analysis.service.app import create_app
-from balance_analysis.service.server import serve
-from balance_analysis.text import range_text
 from tests.archive.exporting import (
     DAY,
     END,
@@ -39,8 +36,9 @@ from tests.archive.exporting import (
 )
 from tests.loopback import Fault, LoopbackNode
 from tests.loopback.node import LIMITS
-from tests.moments import from_microseconds, to_microseconds
+from tests.moments import from_microseconds, range_text, to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table
+from tests.serving import serving
 
 pytestmark = pytest.mark.usefixtures("without_waits")
 
@@ -194,7 +192,7 @@ def test_one_that_lags_behind_the_same_address_is_not_of_another_network(tmp_pat
 def test_an_executor_is_told_once_what_is_unproven(tmp_path, caplog):
     with node_of(since(RECENT)) as node:
         export_from([node], tmp_path / "a", executor="inline")
-    assert caplog.text.count("unproven") == 1
+    assert caplog.text.count("known to be complete") == 1
 
 
 def test_what_is_proven_already_is_not_warned_of(tmp_path, caplog):
@@ -210,7 +208,7 @@ def test_what_is_proven_already_is_not_warned_of(tmp_path, caplog):
 
 def test_a_copy_of_an_archive_is_proven_before_its_first_row_as_well(tmp_path):
     month = to_microseconds("2023-04-01"), to_microseconds("2023-05-01")
-    with demo.sample_archive() as archive, serve(create_app(archive)) as url:
+    with demo.sample_archive() as archive, serving(archive) as url:
         bounds = dict(zip(("start", "end"), month, strict=True))
         run_export(url, tmp_path / "a", partition="month", **bounds)
     assert spans_of(tmp_path / "a") == [(*month, True)]

@@ -7,9 +7,8 @@ import time
 
 import pytest
 
-from balance_analysis import RequestError
+from balance_analysis import Archive, RequestError
 from balance_analysis.archive.runs import iter_reports, last_success
-from balance_analysis.archive.store import Store
 from balance_analysis.ingest.metrics import write_metrics
 from tests.archive.exporting import DAY, END, node_of, run_export, spread_history
 from tests.loopback import Fault
@@ -32,7 +31,7 @@ def test_metrics_tell_the_archive_and_the_run(tmp_path):
     began = int(time.time())
     with node_of(ROWS) as node:
         run_export(node, tmp_path / "a")
-    store = Store(tmp_path / "a")
+    store = Archive(tmp_path / "a").store
     report = last_success(store)
     write_metrics(tmp_path / "x.prom", store, report=report, exit_code=0)
     found = metrics(tmp_path / "x.prom")
@@ -55,7 +54,7 @@ def test_metrics_of_a_failed_run_keep_the_last_success(tmp_path):
         node.faults = lambda _, request: Fault.status(400) if request.params else None
         with pytest.raises(RequestError):
             run_export(node, tmp_path / "a")
-    store = Store(tmp_path / "a")
+    store = Archive(tmp_path / "a").store
     failed, succeeded = iter_reports(store)
     write_metrics(tmp_path / "x.prom", store, report=failed, exit_code=4)
     found = metrics(tmp_path / "x.prom")
@@ -65,7 +64,7 @@ def test_metrics_of_a_failed_run_keep_the_last_success(tmp_path):
 
 
 def test_metrics_without_an_archive_leave_out_what_is_not_known(tmp_path):
-    store = Store(tmp_path / 'a"b')
+    store = Archive(tmp_path / 'a"b').store
     write_metrics(tmp_path / "x.prom", store, report=None, exit_code=75)
     text = (tmp_path / "x.prom").read_text()
     assert "archive_rows" not in text

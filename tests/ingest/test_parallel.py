@@ -19,9 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance_analysis import Archive, ArchiveError, Client, DecodeError, RequestError, export
-from balance_analysis.archive.layout import STAGED, staged_file
-from balance_analysis.archive.store import Store
-from balance_analysis.text import range_text
 from tests.archive.crashing import Crasher
 from tests.archive.exporting import (
     DAY,
@@ -40,9 +37,10 @@ from tests.archive.exporting import (
 )
 from tests.loopback import Fault
 from tests.loopback.rates import RateLimit
-from tests.moments import from_microseconds, to_microseconds
+from tests.moments import from_microseconds, range_text, to_microseconds
 
 ROWS = spread_history(7)
+STAGED = "_staged/"
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 LAST = TIMES[-1]
 WHOLE = {"start": START, "end": END}
@@ -166,7 +164,7 @@ def test_a_path_that_is_relative_is_the_driver_s(processes, node, alone, tmp_pat
 
 def test_in_an_object_store_too(node, alone, bucket, threads):
     run_export(node, bucket, executor=threads, **WHOLE)
-    store = pickle.loads(pickle.dumps(Store(bucket)))
+    store = pickle.loads(pickle.dumps(Archive(bucket).store))
     files = {name: store.read(name) for name in store.names() if name.startswith("changes/")}
     assert files == {name: data for name, data in alone[0].items() if name.startswith("changes/")}
     assert not [name for name in store.names() if name.startswith(STAGED)]
@@ -287,14 +285,14 @@ class Elsewhere(Inline):
         self._folder = folder
 
     def submit(self, function, task):
-        return super().submit(function, replace(task, store=Store(self._folder)))
+        return super().submit(function, replace(task, store=Archive(self._folder).store))
 
 
 def test_a_worker_that_does_not_see_the_archive_says_so_and_writes_nothing(node, tmp_path):
     (tmp_path / "other").mkdir()
     run_export(node, tmp_path / "other" / "a", **WHOLE)
     before = content_of(tmp_path / "other")
-    with pytest.raises(ArchiveError, match="a folder that has the same path everywhere"):
+    with pytest.raises(ArchiveError, match="a folder with the same path on all"):
         run_export(node, tmp_path / "a", executor=Elsewhere(tmp_path / "other" / "a"), **WHOLE)
     assert content_of(tmp_path / "other") == before
     assert spans_of(tmp_path / "a") == []
@@ -318,7 +316,7 @@ def test_a_task_that_runs_twice_does_what_it_does_once(node, alone, tmp_path):
 def test_what_a_lost_task_leaves_is_no_stranger_and_the_next_run_sweeps_it(node, tmp_path):
     run_export(node, tmp_path / "a", executor=Inline(), **WHOLE)
     before = lasting(tmp_path / "a")
-    Store(tmp_path / "a").write(staged_file("ab" * 32), b"half of a file")
+    Archive(tmp_path / "a").store.write(f"{STAGED}.{'ab' * 32}.{'ab' * 4}.tmp", b"half of a file")
     assert Archive(tmp_path / "a").verify().is_whole
     assert_holds(tmp_path / "a", ROWS, whole=(START, END))
     run_export(node, tmp_path / "a", end=END)

@@ -8,12 +8,11 @@ import pytest
 
 import balance_analysis as ba
 from balance_analysis import demo
-from balance_analysis.text import moment_text, range_text
 from tests.cli.test_commands import run
 from tests.columns import ATTRS_KEY, known_of, lacking
 from tests.loopback import Fault, LoopbackNode, random_history
 from tests.loopback.node import LIMITS
-from tests.moments import from_microseconds, to_microseconds
+from tests.moments import from_microseconds, moment_text, range_text, to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table
 
 pytestmark = pytest.mark.usefixtures("without_waits")
@@ -61,7 +60,7 @@ def test_a_load_is_known_up_to_the_nodes_last_block_and_says_so_once(caplog):
     with node_of(until(MIDDLE), head=MIDDLE) as node:
         table = load(node)
     assert known_of(table) == ((START, MIDDLE),)
-    assert caplog.text.count(f"knows blocks up to {moment_text(MIDDLE)} only") == 1
+    assert caplog.text.count(f"knows blocks only up to {moment_text(MIDDLE)}") == 1
     assert lacking(table.attrs[ATTRS_KEY]) == [(MIDDLE, END)]
 
 
@@ -88,7 +87,7 @@ def test_behind_one_address_the_one_that_lags_ends_what_is_known(workers, caplog
             assert known_of(table)[0][1] < END
             assert told(table, "block_height") == 5
             assert told(table, "block_time") == from_microseconds(lag).isoformat()
-            assert "knows blocks up to" in caplog.text
+            assert "knows blocks only up to" in caplog.text
 
 
 def test_behind_one_address_a_lagging_answer_among_good_ones_is_never_passed_off(caplog):
@@ -111,7 +110,7 @@ def test_behind_one_address_a_lagging_answer_among_good_ones_is_never_passed_off
         assert_true(table)
         if len(table) < len(ROWS):
             assert lacking(table.attrs[ATTRS_KEY])
-            assert caplog.text.count("is known:") == 1
+            assert caplog.text.count("known to be complete") == 1
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -143,7 +142,7 @@ def test_a_node_that_lags_gives_over_to_one_that_knows_the_rest(caplog):
     assert known_of(table) == ((START, END),)
     assert lines_of_table(table) == lines_of_rows(ROWS)
     assert told(table, "steps_by_node").keys() == {behind.url, ahead.url}
-    assert "is known:" not in caplog.text
+    assert "known to be complete" not in caplog.text
 
 
 # Oldest rows
@@ -180,7 +179,7 @@ def test_of_two_nodes_each_window_goes_to_one_that_reaches_back_to_it(caplog):
                 table = load(*nodes, page_size=50)
                 assert known_of(table) == ((START, END),)
                 assert lines_of_table(table) == lines_of_rows(ROWS)
-    assert "is known:" not in caplog.text
+    assert "known to be complete" not in caplog.text
 
 
 def test_the_rows_of_a_node_that_forgot_are_not_vouched_for_by_one_that_fails():
@@ -255,7 +254,7 @@ def test_an_archive_knows_no_more_than_it_vouches_for(caplog):
     with demo.serve_sample() as url, ba.Client(url) as client:
         table = ba.load_balance_changes(client, start="2023-03-01", end="2023-06-01")
     assert known_of(table) == ((to_microseconds("2023-04-01"), to_microseconds("2023-05-01")),)
-    assert caplog.text.count("is known:") == 1
+    assert caplog.text.count("known to be complete") == 1
 
 
 # On the way: streams, files, loads that go on
@@ -266,7 +265,7 @@ def test_a_stream_says_at_its_end_what_is_not_known(caplog):
         bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
         batches = list(ba.iter_balance_changes(client, **bounds))
     assert sum(batch.num_rows for batch in batches) == len(until(MIDDLE))
-    assert caplog.text.count("is known:") == 1
+    assert caplog.text.count("known to be complete") == 1
 
 
 def failing_after(count):

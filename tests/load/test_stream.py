@@ -19,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.frame import to_frame
 from balance_analysis.load import changes
 from balance_analysis.load.stream import AHEAD, QUEUED, settle_windows
 from balance_analysis.node.retry import Throttle
 from balance_analysis.node.walk import Step
 from balance_analysis.node.window import Window
+from tests.analysis.tables import table_from
 from tests.columns import ARROW_SCHEMA
 from tests.loopback import Fault, LoopbackNode, histories, random_history
 
@@ -51,7 +51,7 @@ def test_the_batches_are_in_time_order_and_make_the_table(rows, page_size, worke
     times = pa.chunked_array([b["timestamp"] for b in batches], ARROW_SCHEMA.field(4).type)
     assert times.to_pylist() == sorted(times.to_pylist())
     assert all(a["timestamp"][-1].as_py() < b["timestamp"][0].as_py() for a, b in pairwise(batches))
-    table = to_frame(pa.Table.from_batches(batches, ARROW_SCHEMA))
+    table = table_from(pa.Table.from_batches(batches, ARROW_SCHEMA))
     pd.testing.assert_frame_equal(table, expected)
 
 

@@ -8,6 +8,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+BALANCE_CHANGES = "/api/v2/balance/changes"
+NETWORK_LIMITS = "/api/v2/network/limits"
+
 NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 DEFAULT_PAGE_SIZE = 1000
 EARLIEST = 1_577_836_800 * 10**9  # 2020-01-01

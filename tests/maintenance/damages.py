@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 
 import balance_analysis as ba
 from balance_analysis import repair
-from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.datafile import encode_rows, read_footer
 from tests.archive.exporting import (
     DAY,
@@ -20,6 +19,7 @@ from tests.archive.exporting import (
     node_of,
     spread_history,
 )
+from tests.archive.writing import writer_of
 from tests.columns import ARROW_SCHEMA
 from tests.moments import from_microseconds
 
@@ -238,7 +238,7 @@ def lacking(folder, rows, start, end):
 def interrupt(folder, *, is_replaced):
     """Leave what a run leaves that is killed before or after it replaces a file."""
     store = ba.Archive(folder).store
-    writer = Writer(store)
+    writer = writer_of(folder)
     rows = rows_in(folder, name_of(SECOND))
     content, note = encode_rows(rows.slice(1))
     writer.amend(writer.state.announce(SECOND, note, writer.state.intervals[:1]))

@@ -12,7 +12,6 @@ from balance_analysis import IncompleteError, RequestError
 from balance_analysis.filters import Filters
 from balance_analysis.node.decode import decode_page
 from balance_analysis.node.walk import LARGEST_PAGE, _page_sizes, complete_block
-from balance_analysis.schema import LATER_ACCOUNT_TYPES
 from tests.loopback import LoopbackNode, Row
 from tests.node.answers import page_of
 from tests.node.asking import asking, refusal
@@ -118,7 +117,7 @@ def test_a_block_of_unknown_types_is_not_completed_by_the_known_ones(unlisted):
 
 
 def test_a_half_that_is_refused_is_not_taken_for_empty():
-    later = LATER_ACCOUNT_TYPES[0]
+    later = "ACCOUNT_TYPE_HOLDING"
     answer = asking(LoopbackNode(block(30, types=(*TYPES, later)), max_page_size=10))
 
     def ask(question):
@@ -172,6 +171,23 @@ def test_a_server_that_orders_alike_and_whose_cursors_are_right_is_followed():
         return page(found, more=begin + 5 < 12, cursor=str(begin + 5))
 
     assert completed(ask, 5) == lines_of_rows(rows)
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_an_error_while_cursors_are_followed_does_not_end_a_block(newest_first):
+    """The node can't answer just now; that doesn't say that it can't show all of the block."""
+    rows = block(12, types=TYPES[:1])
+
+    def ask(question):
+        if question.page_size > 5:
+            raise refusal(400)
+        begin = int(question.cursor or 0)
+        if begin == 10 and question.newest_first == newest_first:
+            raise refusal(503)
+        return page(rows[begin : begin + 5], more=begin + 5 < 12, cursor=str(begin + 5))
+
+    with pytest.raises(RequestError, match="503"):
+        completed(ask, 5)
 
 
 def test_an_empty_page_after_an_announced_one_does_not_end_a_block_as_whole():

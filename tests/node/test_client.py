@@ -10,11 +10,11 @@ import requests
 import stamina
 
 from balance_analysis import Client, RequestError, TooLargeError, __version__
-from balance_analysis.node.client import BALANCE_CHANGES
 from balance_analysis.node.decode import decode_page
 from balance_analysis.node.exchange import LONGEST_WAIT
 from balance_analysis.node.retry import ATTEMPTS, PAUSES, Throttle
 from tests.loopback import Fault, LoopbackNode, random_history
+from tests.loopback.query import BALANCE_CHANGES
 from tests.node.answers import page_of
 from tests.node.asking import NOWHERE, session_to
 

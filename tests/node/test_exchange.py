@@ -16,9 +16,9 @@ import requests
 import stamina
 
 import balance_analysis as ba
-from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS
 from balance_analysis.node.retry import ONCE
 from tests.loopback import Fault, LoopbackNode, random_history
+from tests.loopback.query import BALANCE_CHANGES, NETWORK_LIMITS
 from tests.loopback.raw import raw_server
 
 ROWS = random_history(5, rows=200, accounts=8)

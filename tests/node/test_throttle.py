@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.errors import RequestError
+from balance_analysis import RequestError
 from balance_analysis.node.retry import Throttle
 
 

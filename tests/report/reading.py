@@ -8,8 +8,7 @@ import json
 import re
 from dataclasses import dataclass
 from html.parser import HTMLParser
-
-from balance_analysis.explorer.query import write_key, write_view
+from urllib.parse import quote
 
 FROZEN = re.compile(r'<script type="application/gzip" id="frozen">([^<]*)</script>')
 
@@ -54,6 +53,16 @@ class Page:
     def summary(self, account):
         told = self.view("account", write_key(account), *self.bounds())["summary"]
         return next(iter(as_dicts(told)))
+
+
+def write_key(account):
+    """Return an account as the page's script has it: one text."""
+    return "|".join(quote(part, safe="") for part in account)
+
+
+def write_view(view, *values):
+    """Return under what text a view with its parameters is frozen."""
+    return json.dumps([view, *map(str, values)], ensure_ascii=False, separators=(",", ":"))
 
 
 def as_dicts(sheet):

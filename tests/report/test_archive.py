@@ -7,11 +7,9 @@ import shutil
 import pytest
 
 from balance_analysis import Archive, write_report
-from balance_analysis.explorer.query import write_key
-from balance_analysis.text import range_text
 from tests.archive.exporting import DAY, HOUR, node_of, run_export, spread_history
-from tests.moments import from_microseconds, to_microseconds
-from tests.report.reading import as_dicts, read_page
+from tests.moments import from_microseconds, range_text, to_microseconds
+from tests.report.reading import as_dicts, read_page, write_key
 from tests.service.archives import Stretch, write_archive
 from tests.service.rows import ASSETS, BASE, PARTIES, TYPES, Row
 

@@ -16,13 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.explorer.query import write_key, write_view
 from balance_analysis.report import report
-from balance_analysis.text import range_text
 from tests.analysis.tables import DAY, GENERAL, HOUR, LARGEST, MARGIN, OTHER, START, table_of
 from tests.columns import note_known
-from tests.moments import from_microseconds
-from tests.report.reading import as_dicts, read_page
+from tests.moments import from_microseconds, range_text
+from tests.report.reading import as_dicts, read_page, write_key, write_view
 
 SCRIPT = "<script>alert(1)</script>"
 CONFUSING = [

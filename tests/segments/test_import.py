@@ -161,7 +161,7 @@ def test_segments_of_another_network_are_refused_and_change_nothing(
         imported(folder, tmp_path / "chain")
     run_export(node, tmp_path / "exported", start=START, end=LAST)
     kept = content_of(tmp_path / "exported", "changes/", "_coverage.json")
-    with pytest.raises(ba.NetworkMismatchError, match="none of these accounts then"):
+    with pytest.raises(ba.NetworkMismatchError, match="none of these accounts at that moment"):
         imported(tmp_path / "exported", tmp_path / "rows")
     assert content_of(folder, "changes/", "_blocks/") == before
     assert content_of(tmp_path / "exported", "changes/", "_coverage.json") == kept

@@ -11,10 +11,7 @@ from hypothesis import strategies as st
 from balance_analysis import Archive
 from balance_analysis.archive import datafile as rowfiles
 from balance_analysis.archive import layout
-from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.coverage import Interval
-from balance_analysis.archive.manifest import ArchiveSpec, write_about
-from balance_analysis.filters import Filters
+from tests.archive.writing import begin, interval
 from tests.service.rows import (
     ACCOUNTS,
     ASSETS,
@@ -91,8 +88,7 @@ def write_archive(folder, rows=(), *, row_group=rowfiles.ROW_GROUP, **held):
 def _write(folder, held):
     archive = Archive(folder)
     values = {name: found[0] if name == "asset_id" else found for name, found in held.bound}
-    write_about(archive.store, ArchiveSpec(Filters(**values).sorted(), held.partition))
-    writer = Writer(archive.store)
+    writer = begin(folder, held.partition, **values)
     for stretch in held.stretches:
         commit(writer, held.rows, stretch)
     if held.beyond:
@@ -105,24 +101,26 @@ def commit(writer, rows, stretch):
     inside = [row for row in rows if stretch.start <= row.time < stretch.end]
     partition, since = writer.about.partition, stretch.start
     for period in layout.periods_between(stretch.start, stretch.end, partition):
-        begin, stop = layout.period_bounds(period, partition)
-        part = [row for row in inside if begin <= row.time < stop]
+        first, stop = layout.period_bounds(period, partition)
+        part = [row for row in inside if first <= row.time < stop]
         if part or stop >= stretch.end:
             known = writer.rows_of(period)
             # As no two runs begin at the same moment.
             asked_at = f"2023-06-01T00:00:00.{next(_MADE):06}+00:00"
             end = min(stop, stretch.end)
-            interval = Interval(since, end, stretch.proven, stretch.source, HEIGHT, asked_at)
+            who = {"proven": stretch.proven, "block_height": HEIGHT}
+            covered = interval((since, end), stretch.source, asked_at, **who)
             table = to_table([*_rows(known), *part])
-            writer.commit(period, table, [interval])
-            since = interval.end
+            writer.commit(period, table, [covered])
+            since = covered.end
 
 
 def replace_rows(writer, period, rows):
     """Make other rows those of a period that is covered already."""
-    begin, end = layout.period_bounds(period, writer.about.partition)
-    interval = Interval(begin, end, True, SOURCE, HEIGHT + 1, "2023-06-02T00:00:00+00:00")
-    writer.commit(period, to_table(rows), [interval])
+    span = layout.period_bounds(period, writer.about.partition)
+    asked_at = "2023-06-02T00:00:00+00:00"
+    covered = interval(span, SOURCE, asked_at, block_height=HEIGHT + 1)
+    writer.commit(period, to_table(rows), [covered])
 
 
 def _leave(writer, rows, *, torn):

@@ -12,10 +12,9 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 import requests
 
-from balance_analysis.service.app import create_app
-from balance_analysis.service.server import serve
 from tests.service.archives import write_archive
 from tests.service.rows import block_of
+from tests.serving import application, serving
 
 CHANGES = "/api/v2/balance/changes"
 
@@ -130,7 +129,7 @@ async def _ask(app, method, path, query):
 @pytest.fixture(scope="module")
 def node(tmp_path_factory):
     path = tmp_path_factory.mktemp("served") / "archive"
-    with serve(create_app(write_archive(path))) as url, requests.Session() as session:
+    with serving(write_archive(path)) as url, requests.Session() as session:
         yield Node(url, path, session)
 
 
@@ -146,7 +145,7 @@ def holding(path):
     """Yield what puts an archive before a lax and a strict service, which have no sockets."""
     archive = write_archive(path)
     with asyncio.Runner() as runner:
-        apps = create_app(archive), create_app(archive, strict_coverage=True)
+        apps = application(archive), application(archive, strict_coverage=True)
         services = [InProcess(runner, app) for app in apps]
 
         def hold(held):

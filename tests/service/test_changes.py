@@ -8,12 +8,11 @@ import pytest
 import requests
 
 from balance_analysis import Archive
-from balance_analysis.service.app import create_app
-from balance_analysis.service.server import serve
 from tests.service.archives import write_archive
 from tests.service.conftest import CHANGES
 from tests.service.rows import ASSETS, BASE, TYPES, Row, block_of
 from tests.service.rules import ordered
+from tests.serving import serving
 
 
 def _nodes(page):
@@ -106,7 +105,7 @@ def test_no_character_of_a_path_has_a_meaning_and_it_may_be_relative(tmp_path, m
     write_archive(tmp_path / "a", block_of(3))
     write_archive(tmp_path / "ab", block_of(3))
     monkeypatch.chdir(tmp_path)
-    with serve(create_app(Archive(name))) as url:
+    with serving(Archive(name)) as url:
         found = requests.get(url + CHANGES, timeout=10).json()["balances"]
     assert _nodes(found) == [row.node for row in ordered(block_of(2), newest_first=True)]
 
@@ -127,7 +126,7 @@ def address(monkeypatch):
 
 def test_an_archive_in_an_object_store_is_served(address):
     rows = block_of(20)
-    with serve(create_app(write_archive(address, rows))) as url:
+    with serving(write_archive(address, rows)) as url:
         found = requests.get(url + CHANGES, timeout=20).json()["balances"]
         party = {"filter.partyIds": rows[3].party_id}
         filtered = requests.get(url + CHANGES, params=party, timeout=20).json()["balances"]

@@ -9,9 +9,8 @@ import pytest
 import requests
 
 from balance_analysis import demo
-from balance_analysis.service.app import create_app
-from balance_analysis.service.openapi import CHANGES, describe, page
-from balance_analysis.service.server import serve
+from balance_analysis.service.openapi import describe, page
+from tests.serving import CHANGES, serving
 
 
 class Reading(HTMLParser):
@@ -60,7 +59,7 @@ def test_the_page_has_every_operation_parameter_error_and_form(read):
 
 @pytest.fixture(scope="module")
 def url():
-    with demo.sample_archive() as archive, serve(create_app(archive)) as url:
+    with demo.sample_archive() as archive, serving(archive) as url:
         yield url
 
 

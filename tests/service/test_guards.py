@@ -16,14 +16,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.responses import Response
 
 from balance_analysis.service import guards
-from balance_analysis.service.app import AT_ONCE, create_app
+from balance_analysis.service.app import AT_ONCE
 from balance_analysis.service.changes import Changes
 from balance_analysis.service.guards import LONGEST_URL, RateLimit, RateLimiter
-from balance_analysis.service.openapi import CHANGES, LIMITS
-from balance_analysis.service.server import serve
 from tests.service.archives import write_archive
 from tests.service.conftest import read_error, spoken
 from tests.service.rows import block_of
+from tests.serving import CHANGES, LIMITS, application, serving
 
 BROWSER = {"Origin": "https://example.org"}
 ASKING = {"Access-Control-Request-Method": "GET"}
@@ -36,7 +35,7 @@ def archive(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def url(archive):
-    with serve(create_app(archive)) as url:
+    with serving(archive) as url:
         yield url
 
 
@@ -201,7 +200,7 @@ def test_on_loopback_no_page_from_elsewhere_reads_anything(url, path):
 
 def test_an_allowed_origin_reads_on_loopback_and_its_host_is_answered(archive):
     allowed = ["https://example.org", "http://other.example:8080"]
-    with serve(create_app(archive, allow_origins=allowed)) as url:
+    with serving(archive, allow_origins=allowed) as url:
         for origin in allowed:
             response = ask(url, headers={"Origin": origin, "Host": origin.partition("//")[2]})
             assert response.status_code == 200
@@ -212,7 +211,7 @@ def test_an_allowed_origin_reads_on_loopback_and_its_host_is_answered(archive):
 
 
 def test_a_star_allows_every_origin_and_host(archive):
-    with serve(create_app(archive, allow_origins=["*"])) as url:
+    with serving(archive, allow_origins=["*"]) as url:
         response = ask(url, headers={**BROWSER, "Host": "example.org"})
     assert (response.status_code, response.headers["Access-Control-Allow-Origin"]) == (200, "*")
 
@@ -220,13 +219,13 @@ def test_a_star_allows_every_origin_and_host(archive):
 @pytest.mark.parametrize("origin", ["example.org", "https://example.org/", "HTTPS://", "", "**"])
 def test_what_is_no_origin_is_refused(archive, origin):
     with pytest.raises(ValueError, match="is not an origin"):
-        create_app(archive, allow_origins=[origin])
+        application(archive, allow_origins=[origin])
 
 
 @pytest.fixture(scope="module")
 def public(archive):
     """Where it is served as if for all, so that no test listens on more than loopback."""
-    with serve(create_app(archive, host="0.0.0.0")) as url:
+    with serving(archive, host="0.0.0.0") as url:
         yield url
 
 
@@ -315,7 +314,7 @@ def test_a_limit_that_lets_nothing_through_is_refused(limit):
 
 def test_the_rate_is_told_as_nodes_tell_it_and_goes_by_a_proxy_s_client(archive):
     limit = RateLimit(per_second=0.001, burst=2)
-    with serve(create_app(archive, rate_limit=limit)) as url:
+    with serving(archive, rate_limit=limit) as url:
         addresses = ["192.0.2.1", "192.0.2.1", "192.0.2.1", "192.0.2.2"]
         found = [ask(url, LIMITS, headers={"X-Forwarded-For": each}) for each in addresses]
     assert [refused(each) for each in found] == [(404, 5), (404, 5), (429, 8), (404, 5)]
@@ -338,7 +337,7 @@ def test_few_pages_are_looked_for_at_once_and_who_watches_is_answered(archive, m
         return Response(b"{}")
 
     monkeypatch.setattr(Changes, "answer", answer)
-    with serve(create_app(archive)) as url:
+    with serving(archive) as url:
         asking = [threading.Thread(target=ask, args=(url,)) for _ in range(2 * AT_ONCE)]
         for thread in asking:
             thread.start()
@@ -353,7 +352,7 @@ def test_few_pages_are_looked_for_at_once_and_who_watches_is_answered(archive, m
 
 def test_more_requests_under_way_than_there_is_room_for_are_refused(monkeypatch, archive):
     monkeypatch.setattr(guards, "MOST_AT_ONCE", 0)
-    with serve(create_app(archive)) as url:
+    with serving(archive) as url:
         assert refused(ask(url)) == (503, 14)
 
 
@@ -374,7 +373,7 @@ def figures(url):
 
 
 def test_metrics_count_requests_and_rows(archive):
-    with serve(create_app(archive)) as url:
+    with serving(archive) as url:
         for size in (7, 5000, 0):
             ask(url, f"{CHANGES}?pagination.first={size}")
         for path in ("/one", "/two"):
@@ -408,7 +407,7 @@ def test_metrics_and_health_tell_of_the_archive(archive, url):
 
 def test_a_service_whose_archive_is_gone_says_so_and_recovers(tmp_path):
     archive = write_archive(tmp_path / "archive", block_of(3))
-    with serve(create_app(archive)) as url:
+    with serving(archive) as url:
         (tmp_path / "archive").rename(tmp_path / "away")
         gone, gone_figures = ask(url, "/health"), figures(url)
         (tmp_path / "away").rename(tmp_path / "archive")
@@ -423,7 +422,7 @@ def test_an_unexpected_error_tells_the_client_nothing(archive, monkeypatch, capl
         raise ZeroDivisionError("a secret of the inside")
 
     monkeypatch.setattr(Changes, "answer", fail)
-    with serve(create_app(archive, allow_origins=["*"])) as url:
+    with serving(archive, allow_origins=["*"]) as url:
         response = ask(url, headers=BROWSER)
     assert response.status_code == 500
     assert read_error(response.json()) == (13, "unexpected error: the log of the service has it")

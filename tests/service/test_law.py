@@ -8,8 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance_analysis import Archive, Client, RequestError, export, iter_pages, load_balance_changes
-from balance_analysis.service.app import create_app
-from balance_analysis.service.server import serve
 from tests.archive.exporting import (
     DAY,
     END,
@@ -27,6 +25,7 @@ from tests.moments import from_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.service.archives import WHOLE, Stretch, write_archive
 from tests.service.rows import BASE, block_of
+from tests.serving import serving
 
 ROWS = spread_history(6, rows=240, accounts=60, largest_block=40)
 ENDS = sorted({START, END, *(row.timestamp_ns // 1000 for row in ROWS)})
@@ -41,7 +40,7 @@ def source(request, tmp_path_factory):
         # In several runs, which is how archives come about.
         for end in (START + DAY, START + DAY + HOUR, END):
             run_export(node, folder, start=START, end=end, partition=partition)
-    with serve(create_app(Archive(folder))) as url, Client(url, timeout=20) as client:
+    with serving(Archive(folder)) as url, Client(url, timeout=20) as client:
         yield folder, client, partition
 
 
@@ -136,7 +135,7 @@ _PARTS = (
 
 def test_a_load_tells_what_the_archive_does_not_vouch_for(tmp_path):
     archive = write_archive(tmp_path / "archive", block_of(9, time=_VAGUE[0]), stretches=_PARTS)
-    with serve(create_app(archive)) as url, Client(url, timeout=20) as client:
+    with serving(archive) as url, Client(url, timeout=20) as client:
         start, end = map(from_microseconds, WHOLE[0][:2])
         table = load_balance_changes(client, start=start, end=end)
     assert len(table) == 9
@@ -146,7 +145,7 @@ def test_a_load_tells_what_the_archive_does_not_vouch_for(tmp_path):
 def test_a_copy_does_not_claim_more_than_its_source(tmp_path):
     rows = [*block_of(9, time=WHOLE[0].start), *block_of(9, time=_VAGUE[0])]
     archive = write_archive(tmp_path / "archive", rows, stretches=_PARTS)
-    with serve(create_app(archive)) as url:
+    with serving(archive) as url:
         run_export(url, tmp_path / "copy", start=WHOLE[0].start, end=WHOLE[0].end)
     doubted = [(start, end) for start, end, proven in spans_of(tmp_path / "copy") if not proven]
     assert doubted == [_GAP, _VAGUE]
@@ -155,7 +154,7 @@ def test_a_copy_does_not_claim_more_than_its_source(tmp_path):
 
 def test_a_strict_service_is_exported_from_its_start_on(tmp_path):
     archive = write_archive(tmp_path / "archive", block_of(9))
-    with serve(create_app(archive, strict_coverage=True)) as url:
+    with serving(archive, strict_coverage=True) as url:
         run_export(url, tmp_path / "copy", start=WHOLE[0].start, end=WHOLE[0].end)
         with pytest.raises(RequestError, match="ask for a start and an end that it vouches for"):
             run_export(url, tmp_path / "other", end=WHOLE[0].end)

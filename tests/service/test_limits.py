@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance_analysis import Archive, Client, NetworkLimits, load_network_limits
-from balance_analysis.archive.commit import Writer
+from tests.archive.writing import writer_of
 from tests.service.archives import END, HEIGHT
 from tests.service.conftest import read_error
 
@@ -55,7 +55,7 @@ def served(node):
 
     def keep(*snapshots):
         for snapshot in snapshots:
-            Writer(Archive(node.path).store).keep_limits(snapshot)
+            writer_of(Archive(node.path)).keep_limits(snapshot)
         response = node.get(path=PATH)
         assert response.status_code == 200, response.text
         assert set(response.json()) == {"limits"}
@@ -104,7 +104,7 @@ def test_a_date_keeps_its_nanoseconds(served, moment, nanoseconds):
 @settings(max_examples=5)
 def test_each_flag_keeps_its_name(node, flags):
     node.hold([])
-    Writer(Archive(node.path).store).keep_limits(replace(SNAPSHOT, **flags))
+    writer_of(Archive(node.path)).keep_limits(replace(SNAPSHOT, **flags))
     limits = node.get(path=PATH).json()["limits"]
     assert {name: limits[FLAGS[name]] for name in FLAGS} == flags
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from openapi_spec_validator import validate
 
 from balance_analysis import demo
-from balance_analysis.explorer.query import VIEWS
-from balance_analysis.service.app import EXPOSED, create_app
+from balance_analysis.explorer.wire import VIEWS
+from balance_analysis.service.app import EXPOSED
 from balance_analysis.service.guards import LONGEST_URL, RATE_HEADERS
-from balance_analysis.service.openapi import CHANGES, LIMITS, VIEWS_AT, describe
+from balance_analysis.service.openapi import VIEWS_AT, describe
 from balance_analysis.service.parameters import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
-from balance_analysis.service.server import serve
+from tests.serving import CHANGES, LIMITS, serving
 
 FORMS = {
     "filter.assetId": "string",
@@ -41,7 +41,7 @@ EXAMPLES = 15
 
 @pytest.fixture(scope="module")
 def url():
-    with demo.sample_archive() as archive, serve(create_app(archive)) as url:
+    with demo.sample_archive() as archive, serving(archive) as url:
         yield url
 
 

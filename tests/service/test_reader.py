@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis import ArchiveError
+from balance_analysis import Archive, ArchiveError
 from balance_analysis.archive import datafile
 from balance_analysis.archive.datafile import Predicate
 from balance_analysis.archive.scan import File, LruCache
@@ -93,7 +93,7 @@ def test_the_nearest_rows_of_a_span_are_read(kept_rows, rows, allowed, nearest, 
     times = sorted((row.time for row in inside), reverse=nearest.descending)[: nearest.count]
     with tempfile.TemporaryDirectory() as folder:
         file = write(Path(folder), rows, 1 + len(rows) % 4)
-        reader = Reader(Store(folder), kept_rows=kept_rows)
+        reader = Reader(Archive(folder).store, kept_rows=kept_rows)
         found = read(reader, file, nearest, span=(start, end + 1), allowed=allowed)
     assert found == lines(to_table([row for row in inside if row.time in times]))
 
@@ -106,7 +106,7 @@ def test_the_whole_block_of_a_cursor_is_read_besides_the_count(
 ):
     rows = [row for off in range(5) for row in block_of(10, time=BASE + off)]
     file = write(tmp_path, rows, 3)
-    reader = Reader(Store(tmp_path), kept_rows=kept_rows)
+    reader = Reader(Archive(tmp_path).store, kept_rows=kept_rows)
     block = BASE + (4 if descending else 0)
     found = read(reader, file, Nearest(count, descending, block), span=(BASE, BASE + 5))
     next_to_it = block + (-1 if descending else 1)
@@ -118,7 +118,7 @@ def test_the_whole_block_of_a_cursor_is_read_besides_the_count(
 def test_a_block_that_lies_beyond_the_span_changes_nothing(tmp_path, kept_rows, descending):
     rows = [block_of(1, time=BASE + off)[0] for off in range(9)]
     file = write(tmp_path, rows, 2)
-    reader = Reader(Store(tmp_path), kept_rows=kept_rows)
+    reader = Reader(Archive(tmp_path).store, kept_rows=kept_rows)
     block = BASE + (8 if descending else 0)
     found = read(reader, file, Nearest(2, descending, block), span=(BASE + 3, BASE + 6))
     assert found == lines(to_table(rows[4:6] if descending else rows[3:5]))
@@ -128,7 +128,8 @@ def test_a_block_that_lies_beyond_the_span_changes_nothing(tmp_path, kept_rows, 
 @pytest.mark.parametrize("damage", ["gone", "cut", "longer", "no Parquet"])
 def test_a_file_that_is_not_what_was_noted_is_never_read_as_if_it_were(tmp_path, allowed, damage):
     file = write(tmp_path, block_of(40), 7)
-    path, reader, nearest = tmp_path / NAME, Reader(Store(tmp_path)), Nearest(5, descending=True)
+    path, reader = tmp_path / NAME, Reader(Archive(tmp_path).store)
+    nearest = Nearest(5, descending=True)
     content, before = path.read_bytes(), read(reader, file, nearest, allowed=allowed)
     others = {"cut": content[:-9], "longer": content + b"x", "no Parquet": b"x" * len(content)}
     if damage == "gone":
@@ -136,7 +137,7 @@ def test_a_file_that_is_not_what_was_noted_is_never_read_as_if_it_were(tmp_path,
     else:
         path.write_bytes(others[damage])
     # What is kept was read from the right file, and its like is not read again.
-    reader = Reader(Store(tmp_path))
+    reader = Reader(Archive(tmp_path).store)
     with pytest.raises(ArchiveError):
         read(reader, file, nearest, allowed=allowed)
     path.write_bytes(content)
@@ -150,7 +151,7 @@ def test_a_file_that_is_being_replaced_is_read_as_it_was_or_as_it_will_be(tmp_pa
     nearest = Nearest(99, descending=True)
     for rows in (old, new):
         write(tmp_path, rows, 3)
-        reader = Reader(Store(tmp_path))
+        reader = Reader(Archive(tmp_path).store)
         for allowed in ({"party_id": [row.party_id for row in new]}, {}):
             assert read(reader, file, nearest, allowed=allowed) == lines(to_table(rows))
 
@@ -163,7 +164,7 @@ def test_reading_stops_when_it_has_taken_too_long(tmp_path):
 
     allowed, nearest = {"account_type": [TYPES[0]]}, Nearest(99, descending=True)
     with pytest.raises(RuntimeError, match="too long"):
-        read(Reader(Store(tmp_path)), file, nearest, allowed=allowed, check=check)
+        read(Reader(Archive(tmp_path).store), file, nearest, allowed=allowed, check=check)
 
 
 @pytest.mark.parametrize("room", [1, 10**9])

@@ -11,14 +11,13 @@ import sys
 
 import pytest
 import requests
-from typer.testing import CliRunner
 
-from balance_analysis.cli import app
 from balance_analysis.cli.archive import _rate_limit
 from balance_analysis.service.guards import RateLimit
-from balance_analysis.service.openapi import CHANGES
+from tests.cli.running import invoke
 from tests.service.archives import write_archive
 from tests.service.rows import block_of
+from tests.serving import CHANGES
 
 PATIENCE = 60
 
@@ -78,7 +77,7 @@ def test_the_sample_is_served_and_requests_are_told(tmp_path):
 
 
 def fails(*arguments, code=2):
-    result = CliRunner().invoke(app, ["serve", *map(str, arguments)])
+    result = invoke(["serve", *map(str, arguments)])
     assert result.exit_code == code, (result.output, result.exception)
     assert result.stdout == ""
     assert re.fullmatch(r"balance-analysis: [^\n]+\n", result.stderr)
@@ -161,7 +160,7 @@ def test_exploring_serves_on_a_free_port_and_opens_the_browser_there(folder, mon
 
     monkeypatch.setattr("balance_analysis.service.server.serve_until_told", serve_once)
     monkeypatch.setattr("webbrowser.open", opened.append)
-    result = CliRunner().invoke(app, ["explore", str(folder)])
+    result = invoke(["explore", str(folder)])
     assert result.exit_code == 0, result.output
     assert result.stderr == f"Exploring {folder} at http://127.0.0.1:1; end with Ctrl-C\n"
     assert (asked, opened) == ([("127.0.0.1", 0)], ["http://127.0.0.1:1"])

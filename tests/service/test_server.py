@@ -18,11 +18,11 @@ import requests
 
 from balance_analysis.service import server
 from balance_analysis.service.app import create_app
-from balance_analysis.service.openapi import CHANGES
 from balance_analysis.service.server import serve
 from tests.service.archives import write_archive
 from tests.service.rows import block_of
 from tests.service.rules import ordered
+from tests.serving import CHANGES
 
 
 @pytest.fixture(scope="module")

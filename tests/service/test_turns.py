@@ -11,15 +11,14 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from balance_analysis.explorer.views import Explorer
+from balance_analysis.explorer.live import Explorer
 from balance_analysis.service import app as application
-from balance_analysis.service.app import MOST_VIEWS, VIEWS_AT_ONCE, create_app
+from balance_analysis.service.app import MOST_VIEWS, VIEWS_AT_ONCE
 from balance_analysis.service.changes import Changes
-from balance_analysis.service.openapi import CHANGES
-from balance_analysis.service.server import serve
 from tests.service.archives import write_archive
 from tests.service.conftest import read_error
 from tests.service.rows import block_of
+from tests.serving import CHANGES, serving
 
 LONG = 60
 """Seconds in which what is waited for has long happened."""
@@ -74,7 +73,7 @@ def working(archive, monkeypatch, *, checks=True, **how):
     """Yield a service, what is done for its views, and what asks them without waiting."""
     work = Work(checks=checks)
     monkeypatch.setattr(Explorer, "encode", lambda *asked, check: work.encode(*asked, check=check))
-    with serve(create_app(archive, **how)) as url, ThreadPoolExecutor(2 * MOST_VIEWS) as clients:
+    with serving(archive, **how) as url, ThreadPoolExecutor(2 * MOST_VIEWS) as clients:
         try:
             yield url, work, lambda name: clients.submit(ask, url, name)
         finally:
@@ -151,7 +150,7 @@ def test_a_page_takes_no_longer_than_allowed_either(archive, monkeypatch):
             ended.release()
 
     monkeypatch.setattr(Changes, "answer", answer)
-    with serve(create_app(archive, timeout=SOON)) as url:
+    with serving(archive, timeout=SOON) as url:
         assert refused(requests.get(url + CHANGES, timeout=LONG)) == (504, (4, TOO_LONG))
         assert ended.acquire(timeout=LONG)
 

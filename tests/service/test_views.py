@@ -10,25 +10,26 @@ from itertools import pairwise
 
 import pandas as pd
 import pytest
+from hypothesis import settings
 
 import balance_analysis as ba
 from balance_analysis import Archive
-from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.store import Store
-from balance_analysis.explorer.query import write_key
 from balance_analysis.segments.chain import source_text
-from balance_analysis.service.app import create_app
+from tests.archive.writing import writer_of
 from tests.explorer.test_views import check, told
 from tests.moments import from_microseconds
-from tests.report.reading import as_dicts
+from tests.report.reading import as_dicts, write_key
 from tests.service.archives import Stretch, commit, write_archive
 from tests.service.conftest import InProcess, read_error
 from tests.service.rows import ASSETS, HOUR, PARTIES, TYPES, Row
+from tests.serving import application
 
 DAY = 24 * HOUR
 BEGIN = 1_675_555_200_000_000
 LONGEST = {"hour": 50 * HOUR, "day": 50 * DAY, "month": 1300 * DAY}
-ARCHIVES = 20
+ARCHIVES = settings.default.max_examples // 5
+"""How many are tried: ten, and as many times more as a property has more examples."""
 
 
 def make_archive(folder, seed):
@@ -257,9 +258,10 @@ def known_of(rows):
 def try_archive(folder, seed):
     archive = make_archive(folder, seed)
     with asyncio.Runner() as runner:
-        check_archive(archive, InProcess(runner, create_app(archive)), seed)
+        check_archive(archive, InProcess(runner, application(archive)), seed)
 
 
+@pytest.mark.hypothesis  # so that a longer run tries more of them as well
 @pytest.mark.parametrize("seed", range(ARCHIVES))
 def test_every_view_of_an_archive_is_what_the_library_computes(tmp_path, seed):
     try_archive(tmp_path / "archive", seed)
@@ -305,14 +307,14 @@ def growing(request, tmp_path):
     )
 
     def write_more():
-        commit(Writer(Archive(archive.uri).store), GROWING, Stretch(MIDDLE, LAST))
+        commit(writer_of(Archive(archive.uri)), GROWING, Stretch(MIDDLE, LAST))
 
     return archive, write_more
 
 
 def served(archive):
     """A function that asks a service which has answered nothing yet."""
-    app = create_app(archive)
+    app = application(archive)
 
     def get(view, **query):
         with asyncio.Runner() as runner:
@@ -358,7 +360,7 @@ def test_an_answer_never_mixes_two_states(growing, tmp_path, view, query):
         busy.store = BusyStore(folder)
         get = served(busy)
         busy.store.write_more = lambda folder=folder: commit(
-            Writer(Store(folder)), GROWING, Stretch(MIDDLE, LAST)
+            writer_of(ba.Archive(folder)), GROWING, Stretch(MIDDLE, LAST)
         )
         busy.store.left = place
         assert get(view, **query).body in either
@@ -383,8 +385,8 @@ def test_a_state_whose_files_were_replaced_by_others_is_gone(tmp_path):
     archive = write_archive(tmp_path / "a", rows, stretches=[first], partition="month")
     get = served(archive)
     version = get("about").json()["version"]
-    commit(Writer(archive.store), [row for row in GROWING if row not in rows], first)
-    commit(Writer(archive.store), [], Stretch(BEGIN, MIDDLE))
+    commit(writer_of(archive), [row for row in GROWING if row not in rows], first)
+    commit(writer_of(archive), [], Stretch(BEGIN, MIDDLE))
     refused = get("rows", account=NOTED, version=version)
     assert refused.status == 409
     assert get("rows", account=NOTED).status == 200

@@ -8,16 +8,15 @@ import pytest
 import requests
 
 from balance_analysis import Archive, Client, load_balance_changes, repair
-from balance_analysis.archive.commit import Writer
-from balance_analysis.service.app import create_app
-from balance_analysis.service.server import serve
 from tests.archive import exporting
 from tests.archive.exporting import DAY, node_of, run_export, spread_history
+from tests.archive.writing import writer_of
 from tests.moments import from_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table
 from tests.service.archives import END, Stretch, commit, replace_rows, write_archive
 from tests.service.conftest import CHANGES, read_error
 from tests.service.rows import BASE, HOUR, block_of
+from tests.serving import serving
 
 ROWS = spread_history(9, rows=120, accounts=20)
 
@@ -65,7 +64,7 @@ def assert_right_or_unavailable(response, whole):
 def test_what_an_export_was_about_to_write_first_of_a_day_is_not_missed(tmp_path, torn):
     quiet, rows = Stretch(BASE + 1, BASE + 2), [*block_of(1, BASE), *block_of(1, BASE + 2)]
     archive = write_archive(tmp_path / "archive", stretches=(quiet,), beyond=rows, torn=torn)
-    with serve(create_app(archive)) as url:
+    with serving(archive) as url:
         assert _page(url, first=5)["edges"] == []
 
 
@@ -74,7 +73,7 @@ def test_an_export_is_served_as_soon_as_it_is_committed(tmp_path, partition):
     folder, middle = tmp_path / "archive", exporting.START + 2 * DAY
     with node_of(ROWS) as node:
         run_export(node, folder, start=exporting.START, end=middle, partition=partition)
-        with serve(create_app(Archive(folder))) as url:
+        with serving(Archive(folder)) as url:
             before = _loaded(url)
             run_export(node, folder, end=exporting.END, partition=partition)
             after = _loaded(url)
@@ -86,13 +85,13 @@ def test_a_repaired_archive_is_served(tmp_path):
     folder = tmp_path / "archive"
     with node_of(ROWS) as node, Client(node.url) as client:
         run_export(node, folder, start=exporting.START, end=exporting.END)
-        with serve(create_app(Archive(folder))) as url:
+        with serving(Archive(folder)) as url:
             whole = _loaded(url)
             first = _page(url)
             for file in folder.glob("changes/*/*"):
                 file.write_bytes(file.read_bytes()[:-100])
             broken = requests.get(url + CHANGES, timeout=20)
-            with serve(create_app(Archive(folder))) as other:
+            with serving(Archive(folder)) as other:
                 unread = requests.get(other + CHANGES, timeout=20)
             repair(client, Archive(folder))
             again = _loaded(url)
@@ -106,7 +105,7 @@ def test_an_archive_that_is_moved_away_and_comes_back_is_served_again(tmp_path, 
     folder = tmp_path / "archive"
     write_archive(folder, block_of(20))
     gone = folder if damage == "folder" else folder / damage
-    with serve(create_app(Archive(folder))) as url:
+    with serving(Archive(folder)) as url:
         whole = _page(url)
         gone.rename(tmp_path / "elsewhere")
         broken = requests.get(url + CHANGES, timeout=20)
@@ -123,7 +122,7 @@ def test_a_damaged_coverage_is_an_error_until_it_is_mended(tmp_path, content):
     write_archive(folder, block_of(20))
     coverage = folder / "_coverage.json"
     good = coverage.read_bytes()
-    with serve(create_app(Archive(folder))) as url:
+    with serving(Archive(folder)) as url:
         whole = _page(url)
         coverage.write_bytes(content)
         broken = requests.get(url + CHANGES, timeout=20)
@@ -136,17 +135,17 @@ def test_a_damaged_coverage_is_an_error_until_it_is_mended(tmp_path, content):
 def test_an_answer_is_of_one_state_while_a_day_is_replaced_again_and_again(tmp_path):
     archive = write_archive(tmp_path / "archive", block_of(300))
     versions = [[row._replace(balance=number) for row in block_of(300)] for number in range(2)]
-    replace_rows(Writer(archive.store), "2023-05-01", versions[0])
+    replace_rows(writer_of(archive), "2023-05-01", versions[0])
     ended = threading.Event()
 
     def write():
-        writer, number = Writer(archive.store), 0
+        writer, number = writer_of(archive), 0
         while not ended.is_set():
             number += 1
             replace_rows(writer, "2023-05-01", versions[number % 2])
 
     found = []
-    with serve(create_app(archive)) as url:
+    with serving(archive) as url:
         thread = threading.Thread(target=write)
         thread.start()
         try:
@@ -166,10 +165,10 @@ def test_paging_during_an_export_loses_no_row(tmp_path, newest):
     rows = [row for time in times for row in block_of(9, time=time)]
     known = BASE + HOUR // 8
     archive = write_archive(tmp_path / "archive", rows, stretches=[Stretch(BASE - HOUR, known)])
-    writer = Writer(archive.store)
+    writer = writer_of(archive)
     at_first = {(f"{row.time}000", row.party_id) for row in rows if row.time < known}
     found = []
-    with serve(create_app(archive)) as url:
+    with serving(archive) as url:
         for number, page in enumerate(_follow(url, 7, newest)):
             found += _places(page)
             step = Stretch(known + number * HOUR // 3, known + (number + 1) * HOUR // 3)
@@ -184,11 +183,11 @@ def test_paging_during_an_export_loses_no_row(tmp_path, newest):
 def test_a_cursor_whose_row_is_gone_is_refused_or_goes_on_from_its_place(tmp_path):
     rows = block_of(20)
     archive = write_archive(tmp_path / "archive", rows)
-    with serve(create_app(archive)) as url:
+    with serving(archive) as url:
         whole = _page(url)["edges"]
         gone = whole[7]
         kept = [row for row in rows if row.node != gone["node"]]
-        replace_rows(Writer(archive.store), "2023-05-01", kept)
+        replace_rows(writer_of(archive), "2023-05-01", kept)
         asked = {"pagination.after": gone["cursor"]}
         rest = requests.get(url + CHANGES, params=asked, timeout=20)
         others = _page(url, after=whole[6]["cursor"])["edges"]

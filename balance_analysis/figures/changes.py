@@ -1,7 +1,8 @@
-"""When things happened: balance changes by day, or by hour of the week."""
+"""What changed, period by period: flows as bars around zero, and how many changes, as cells."""
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -9,25 +10,40 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
+from balance_analysis.analysis.downsampling import downsample
+from balance_analysis.analysis.flows import sum_flows
+from balance_analysis.analysis.grid import Frequency
 from balance_analysis.analysis.history import are_known
 from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
-from balance_analysis.figures.layout import finish
-from balance_analysis.figures.styles import looks
+from balance_analysis.figures.layout import points_of
+from balance_analysis.figures.styles import BLUE, VERMILION, ink, looks
+from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import (
     INCOMPLETE,
     Extent,
+    count_columns,
     incomplete_style,
-    open_figure,
+    period_name,
     set_ticks,
+    show_interval,
     to_dates,
 )
-from balance_analysis.known import Stated
+from balance_analysis.known import Known, Stated
 from balance_analysis.schema import Instant
+from balance_analysis.spans import joined
+from balance_analysis.text import count_text
+
+_GAP: Final = 0.12
+"""Between two bars, of the length of a period."""
+
+_NARROWEST: Final = 1.0
+"""Points: a bar or a net that is narrower gets an edge as wide, or it could not be seen."""
 
 _HOUR: Final = 3_600_000_000
 _DAY: Final = 24 * _HOUR
@@ -51,6 +67,139 @@ _NAME: Final = 13.7
 
 _HALF: Final = 0.46
 """Half the width of a cell; the rest is the gap between cells."""
+
+
+def plot_flows(
+    data: pd.DataFrame,
+    *,
+    ax: Axes | None = None,
+    freq: Frequency | None = "1D",
+    start: Instant | None = None,
+    end: Instant | None = None,
+    assets: AssetsLike | None = None,
+    opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
+    limits: pd.DataFrame | None = None,
+    title: str | None = None,
+    **style: Any,  # noqa: ANN401 - of the bars
+) -> Axes:
+    """Draw what flowed into and out of the accounts of one asset in each period, and the net.
+
+    Bars above zero are inflows, bars below it outflows; the line across each period is the net.
+    What one of the accounts gives another counts as in and as out. What came with an account's
+    first row, or its first one behind a stretch that is not known, is unknown and in no bar: the
+    legend says how many such rows there are. A period of which a part is not known has no bar, but
+    is hatched. A bar that would be too narrow to see is drawn a point wide.
+
+    Parameters
+    ----------
+    data
+        A table of balance changes of one asset, its rows in any order.
+    ax
+        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
+    freq
+        How long a period is, see `flows`; `None` for a single one.
+    start, end
+        The half-open interval; moments without a time zone are UTC. By default from the period of
+        the first row to the end of what is known, else of the rows. Rows before it tell what came
+        with the first row in it.
+    assets
+        The names and decimals of assets, as `read_assets` takes them; by default those in the
+        table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
+        decimals are not known.
+    opening
+        What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change, by default those in its attrs:
+        see `balance_at`. Stretches outside of them are hatched, and nothing is drawn there.
+    limits
+        The frame of `Archive.limits()`; times when proposals were enabled are shaded.
+    title
+        The title; by default one that says what is drawn, and "" for none.
+    **style
+        Arguments of matplotlib for the bars, such as `alpha=0.8`; `color` may be a list of that of
+        inflows and that of outflows.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes drawn into. Without any row, it says so.
+
+    Raises
+    ------
+    ValueError
+        If there is more than one asset, `assets` is malformed, or `freq` is none.
+    OverflowError
+        If a delta or a sum has more than 38 digits.
+    CheckError
+        If two rows of one account and timestamp differ in balance.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
+    ...     "market_id": "", "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03"], utc=True),
+    ...     "balance": [5, 7],
+    ... })
+    >>> ax = plot_flows(table)
+    >>> [text.get_text() for text in ax.get_legend().get_texts()][:3]
+    ['inflow', 'outflow', 'net']
+    """
+    measure = "flows" if freq is None else f"flows per {period_name(freq)}"
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, freq)
+    _, grid = chart.over
+    found, ax = sum_flows(chart.history, grid, "asset_id"), chart.label(measure)
+    if found.empty:
+        return chart.explain("no balance changes")
+    hatches = show_interval(ax, _whole_periods(grid.edges, chart.history.known))
+    drawn = _draw_bars(ax, found, chart.unit, style)
+    axes.format_amounts(ax, chart.unit)
+    unknown = int(found["unknown"].sum())
+    rows = count_text(unknown, "first row")
+    says = [f"left out, as unknown: what came with {rows}"] if unknown else []
+    notes = [*hatches, *shade_limits(ax, limits)]
+    return chart.finish(measure, drawn, notes=notes, says=says)
+
+
+def _whole_periods(edges: NDArray[np.int64], known: Known | None) -> Extent:
+    """Return what to show: all periods, and as known those of which every part is."""
+    whole = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    is_known = are_known(known, edges[:-1], edges[1:])
+    spans = None if known is None else tuple(joined(compress(whole, is_known)))
+    return Extent(int(edges[0]), int(edges[-1]), int(edges[-1]), spans)
+
+
+def _draw_bars(
+    ax: Axes, found: pd.DataFrame, unit: axes.Unit, style: dict[str, Any]
+) -> list[Artist]:
+    starts, ends = (found[name].to_numpy("M8[us]").view(np.int64) for name in ("start", "end"))
+    amounts = [unit.scale(found[name].array) for name in ("inflow", "outflow", "net")]
+    is_unknown = np.isnan(amounts[0])
+    places = downsample(starts, *amounts, columns=count_columns(ax) // 4, starts_known=is_unknown)
+    left, right = to_dates(starts[places]), to_dates(ends[places])
+    margin = (right - left) * _GAP / 2
+    within = left + margin, right - margin
+    inflow, outflow, net = (values[places] for values in amounts)
+    low, high = ax.get_xlim()
+    point = (high - low) / points_of(ax)[0]
+    is_narrow = right - left < (1 + _GAP) * _NARROWEST * point
+    drawn: list[Artist] = []
+    sides = ((inflow, BLUE, "inflow"), (-outflow, VERMILION, "outflow"))
+    for (height, colour, label), told in zip(sides, looks(style, 2, PolyCollection), strict=True):
+        edges = np.where(is_narrow & (height != 0), _NARROWEST, 0)
+        bar = {"facecolor": colour, "edgecolor": "face", "linewidth": edges, "label": label}
+        drawn.append(axes.draw_boxes(ax, *within, 0, height, **{**bar, **told}))
+    cap, width = ("projecting", _NARROWEST) if is_narrow.any() else ("butt", 1.8)
+    look: Any = {"color": ink(ax), "capstyle": cap, "linewidth": width, "label": "net"}
+    drawn.append(ax.hlines(net, left, right, **look))
+    ax.axhline(0, color=ink(ax), linewidth=0.8)
+    # Those that matplotlib finds are a little off, even where all is zero.
+    ax.dataLim.intervaly = -np.nanmax(outflow, initial=0), np.nanmax(inflow, initial=0)
+    ax.autoscale_view(scalex=False)
+    return drawn
 
 
 def plot_activity(
@@ -123,18 +272,28 @@ def plot_activity(
     """
     if kind not in {"calendar", "week"}:
         raise ValueError(f"kind must be 'calendar' or 'week', not {kind!r}")
-    steps, interval = open_figure(data, opening=opening, known=known, start=start, end=end)
-    ax = axes.new_axes(ax, size=(10, 3.2))
-    times = steps.row_times
+    look: Any = {"size": (10, 3.2), "mixes_assets": True}
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, **look)
+    interval, times = chart.interval, chart.over[0].row_times
     if interval is not None:
         times = times[(interval.start <= times) & (times < interval.before)]
     if interval is None or not len(times):
-        return axes.explain(ax, "no balance changes", title, start=start, end=end)
+        return chart.explain("no balance changes")
     (style,) = looks(style, 1)
-    draw = _draw_calendar if kind == "calendar" else _draw_week
-    cells, notes, words = draw(ax, times, interval, style)
     says = ["not all hours are known"] * bool(interval.gaps and kind == "week")
-    width, height = axes.points_of(ax)
+    if kind == "calendar":
+        cells, notes = _draw_calendar(chart.ax, times, interval, style)
+        words = "balance changes per day"
+    else:
+        cells, notes = _draw_week(chart.ax, times, style), []
+        words = "balance changes per hour of the week"
+    _format_days(chart.ax)
+    return chart.finish(words, cells, notes=notes, says=says)
+
+
+def _format_days(ax: Axes) -> None:
+    """Let the y axis show the days of the week, as many names as there is room for."""
+    width, height = points_of(ax)
     low, high = ax.get_xlim()
     row = height / _ROWS if ax.get_aspect() == "auto" else width / (high - low) * 7
     step = next((step for step in (1, 2, 3) if row * step > _NAME), 6)
@@ -142,16 +301,11 @@ def plot_activity(
     ax.set_ylim(6.5, -0.5)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    if title is None:
-        is_one = steps.accounts["asset_id"].nunique() == 1
-        unit = axes.unit_of(data, steps.accounts, assets) if is_one else axes.Unit()
-        title = unit.title(words)
-    return finish(ax, title, cells, notes=notes, says=says)
 
 
 def _draw_calendar(
     ax: Axes, times: NDArray[np.int64], interval: Extent, style: dict[str, Any]
-) -> tuple[list[Artist], list[Artist], str]:
+) -> tuple[list[Artist], list[Artist]]:
     first, last = interval.start // _DAY, (interval.before - 1) // _DAY
     days = np.arange(first, last + 1)
     counts = np.bincount(times // _DAY - first, minlength=len(days))
@@ -163,29 +317,27 @@ def _draw_calendar(
     low, high = to_dates(mondays[[0, -1]] * _DAY)
     notes: list[Artist] = []
     if not is_known.all():
-        look = {**incomplete_style(ax), "linewidth": 0}
-        axes.draw_boxes(ax, *_edges(to_dates(mondays * _DAY), weekdays, 7)[:, ~is_known], **look)
-        notes = [Patch(**look, label=INCOMPLETE)]
+        edges = _edges(to_dates(mondays * _DAY), weekdays, 7)[:, ~is_known]
+        look = {**incomplete_style(ax), "linewidth": 0, "label": INCOMPLETE}
+        notes = [axes.draw_boxes(ax, *edges, **look)]
     set_ticks(ax, of_weeks=True, until=high + 3.5)
-    width, height = axes.points_of(ax)
+    width, height = points_of(ax)
     # No more than about twice as wide as high: the rest of the Axes stays empty.
     weeks = max((high - low) / 7 + 1, width / height * _ROWS / 2)
     ax.set_xlim(low - 3.5, low - 3.5 + 7 * weeks)
     if _LEAST_SQUARE < width / weeks < height / _ROWS:
         ax.set_aspect(7, anchor="NW")
-    return patches, notes, "balance changes per day"
+    return patches, notes
 
 
-def _draw_week(
-    ax: Axes, times: NDArray[np.int64], interval: Extent, style: dict[str, Any]
-) -> tuple[list[Artist], list[Artist], str]:
+def _draw_week(ax: Axes, times: NDArray[np.int64], style: dict[str, Any]) -> list[Artist]:
     hours = (times // _HOUR + 24 * _EPOCH_DAY) % (7 * 24)
     counts = np.bincount(hours, minlength=7 * 24)
     weekday, hour = np.divmod(np.arange(7 * 24), 24)
     patches = _draw_cells(ax, hour + 0.5, weekday, counts, style)
     ax.set_xticks(range(0, 25, 6), [f"{hour:02}:00" for hour in range(0, 25, 6)])
     ax.set_xlim(0, 24)
-    return patches, [], "balance changes per hour of the week"
+    return patches
 
 
 def _edges(
@@ -217,7 +369,7 @@ def _draw_cells(
 
 def _scale(ax: Axes, classes: int, colour: Any) -> list[str]:  # noqa: ANN401 - or none
     """Return the colours of none and of each class, ever further from the paper."""
-    paper, text = to_rgb(ax.get_facecolor()), to_rgb(axes.ink(ax))
+    paper, text = to_rgb(ax.get_facecolor()), to_rgb(ink(ax))
     is_dark = sum(paper) < sum(text)
     chosen = colormaps["Blues_r" if is_dark else "Blues"]
     if colour is not None:

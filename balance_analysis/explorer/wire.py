@@ -1,19 +1,23 @@
-"""What a view of the explorer may be asked for, and how an address says it."""
+"""How a page asks for views, as addresses, and how these are told, as JSON."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from balance_analysis.schema import from_microseconds
+import numpy as np
+import pandas as pd
+import pyarrow as pa
 
-if TYPE_CHECKING:
-    from balance_analysis.explorer.source import Key
+from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
+
+Key = tuple[str, str, str, str]
+"""An account: the values of `ACCOUNT_KEY`."""
 
 
 MOST_ACCOUNTS: Final = 8
@@ -62,6 +66,11 @@ class Query:
     def bounds(self) -> dict[str, Any]:
         """The range as the functions of `analysis` take it."""
         return {"start": from_microseconds(self.start), "end": from_microseconds(self.end)}
+
+
+def keys_of(frame: pd.DataFrame) -> list[Key]:
+    """Return the account of each row."""
+    return list(zip(*(frame[name].tolist() for name in ACCOUNT_KEY), strict=True))
 
 
 @lru_cache(1 << 14)
@@ -148,3 +157,62 @@ VIEWS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "notes": ("The coverage and the network limits of the archive.", ("version",)),
 }
 """The views: what each is, and which parameters it has."""
+
+Records = dict[str, Any]
+"""Columns, each with its kind, and rows."""
+
+
+def to_records(frame: pd.DataFrame, names: Iterable[str] | None = None) -> Records:
+    """Return columns of a frame, each with what kind it is, and the rows.
+
+    Kinds are `amount`, whole numbers of the asset's smallest unit as text; `moment`, microseconds
+    since 1970-01-01 UTC; `count`, `ratio`, `flag` and `text`.
+    """
+    columns = [(name, *to_cells(frame[name])) for name in names or frame.columns]
+    return {
+        "columns": [{"name": name, "kind": kind} for name, kind, _ in columns],
+        "rows": list(map(list, zip(*(cells for *_, cells in columns), strict=True))),
+    }
+
+
+class RecordsBy:
+    """A frame as records, and those of each account or asset, whose rows stand together."""
+
+    def __init__(
+        self, frame: pd.DataFrame, by: Sequence[str], names: Iterable[str] | None = None
+    ) -> None:
+        heads = np.flatnonzero(~frame.duplicated(list(by)))
+        stops = [*heads[1:].tolist(), len(frame)]
+        keys = zip(*(frame[name].iloc[heads].tolist() for name in by), strict=True)
+        self._places = dict(zip(keys, map(slice, heads.tolist(), stops), strict=False))
+        self._whole = to_records(frame, names or [str(name) for name in frame if name not in by])
+
+    def of(self, key: tuple[str, ...]) -> Records:
+        """Return the records of one; where it has no row, none."""
+        return {**self._whole, "rows": self._whole["rows"][self._places.get(key, slice(0))]}
+
+
+def to_cells(column: pd.Series[Any]) -> tuple[str, list[Any]]:
+    """Return the kind of a column, and its cells."""
+    dtype = column.dtype
+    if isinstance(dtype, pd.ArrowDtype) and pa.types.is_decimal(dtype.pyarrow_dtype):
+        return "amount", amounts(pa.array(column.array))
+    known = column.notna().tolist()
+    if isinstance(dtype, pd.DatetimeTZDtype):
+        kind, column = "moment", column.dt.as_unit("us").astype("int64")
+    elif pd.api.types.is_bool_dtype(dtype):
+        kind = "flag"
+    elif pd.api.types.is_integer_dtype(dtype):
+        kind = "count"
+    elif pd.api.types.is_float_dtype(dtype):
+        kind = "ratio"
+    else:
+        kind, column = "text", column.astype("object").map(str)
+    cells = zip(column.tolist(), known, strict=True)
+    return kind, [cell if is_known else None for cell, is_known in cells]
+
+
+def amounts(balances: pa.Array[Any]) -> list[str | None]:
+    """Return amounts as text, unknown ones as `None`."""
+    texts: list[str | None] = balances.cast(pa.string()).to_pylist()
+    return texts
