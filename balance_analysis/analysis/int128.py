@@ -8,6 +8,7 @@ least first: the caller chooses the width such that no sum of digits leaves 62 b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -52,6 +53,13 @@ def to_decimals(words: NDArray[np.int64], known: NDArray[np.bool_] | None = None
     bits = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
     words = np.ascontiguousarray(words)
     return pa.Array.from_buffers(_TYPE, len(words), [bits, pa.py_buffer(words)])
+
+
+def concatenate(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return arrays one after the other, in Arrow's memory, which is not cleared each time."""
+    shape = (sum(map(len, arrays)), *arrays[0].shape[1:])
+    room = pa.allocate_buffer(math.prod(shape) * arrays[0].itemsize)
+    return np.concatenate(arrays, out=np.ndarray(shape, arrays[0].dtype, room))
 
 
 def repeat_places(counts: NDArray[np.integer[Any]]) -> NDArray[np.int64]:

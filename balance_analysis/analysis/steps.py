@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis.checks import sorted_ids
 from balance_analysis.analysis.grid import count_before
-from balance_analysis.analysis.int128 import repeat_places, subtract, take
+from balance_analysis.analysis.int128 import concatenate, repeat_places, subtract, take
 from balance_analysis.schema import ACCOUNT_KEY, BALANCE_DIGITS
 from balance_analysis.text import moment_text
 
@@ -218,7 +218,7 @@ def in_one_thread() -> Iterator[None]:
 
 def join(parts: Sequence[Columns]) -> Columns:
     """Return the columns of blocks one after the other."""
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return {name: concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def step_deltas(steps: Steps, *, out: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
