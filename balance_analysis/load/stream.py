@@ -24,7 +24,7 @@ from balance_analysis.known import KNOWN_KEY, known_json
 from balance_analysis.load.evidence import Evidence
 from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, Report, reporting
-from balance_analysis.node.client import Client
+from balance_analysis.node.client import Client, check_client
 from balance_analysis.node.walk import Step
 from balance_analysis.node.window import LONGEST_WINDOW, Window, filter_parameters
 from balance_analysis.rows import BadRow, has_repeats
@@ -79,6 +79,7 @@ class Load:
         Each node that answers is asked what it may have forgotten before its rows are used, and
         again when all have come.
         """
+        check_client(client)
         began = time.monotonic()
         client.dead.clear()
         with NodePool(client, self.request.on_bad_rows) as pool:
