@@ -9,7 +9,7 @@ import pandas as pd
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.history import History, open_history
-from balance_analysis.known import NOTHING_BEFORE_KEY, ROWS_KEY, note_known, note_rows
+from balance_analysis.known import NOTHING_BEFORE_KEY, note_known, note_rows
 from balance_analysis.schema import ATTRS_KEY, Instant, from_microseconds
 from balance_analysis.spans import clipped
 from balance_analysis.text import iso_text
@@ -83,19 +83,3 @@ def cut_between(
     )
     note_rows(cut)
     return cut, held_at(history, from_microseconds(begin - 1))
-
-
-def settled(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table whose attrs say what is known of it now, for who takes rows out of it himself.
-
-    It notes no rows, so that its parts are not looked at again.
-    """
-    history = open_history(table)
-    metadata = table.attrs.get(ATTRS_KEY)
-    history.rows.attrs = {**table.attrs}
-    if isinstance(metadata, dict):
-        metadata = {name: each for name, each in metadata.items() if name != ROWS_KEY}
-        history.rows.attrs[ATTRS_KEY] = metadata
-    if history.known == ():
-        note_known(history.rows, ())
-    return history.rows

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis import demo
-from balance_analysis.analysis.cuts import settled
 from balance_analysis.analysis.history import open_history
 from balance_analysis.explorer import source as sources
 from balance_analysis.explorer import views
@@ -96,7 +95,7 @@ def check(sheet, frame):
 def check_asset(explorer, asset, rows, start, end):
     """What is told of an asset in a range is what the library makes of all rows up to its end."""
     query = {"asset": asset, "start": start, "end": end}
-    rows = settled(rows)[rows["timestamp"] < from_microseconds(end)]
+    rows, _ = ba.cut_between(rows, end=from_microseconds(end))
     totals = as_dicts(ask(explorer, "totals", **query)["totals"])
     moments = sorted({one["timestamp"] for one in totals})
     assert moments[0] == start
