@@ -59,7 +59,7 @@ def to_arrow(table: pd.DataFrame) -> pa.Table:
 
 def check_frame(table: pd.DataFrame) -> None:
     """Raise TypeError, which says how to get a table, unless it is a frame."""
-    hint = "the table comes first; ba.load_balance_changes, ba.read_parquet and Archive.read return one"
+    hint = "the table comes first; ba.load_balance_changes, ba.read_parquet, Archive.read give one"
     check_type(table, pd.DataFrame, "a table as a pandas DataFrame", hint)
 
 
