@@ -189,7 +189,7 @@ def test_activity_by_hour_and_concentration_over_time_are_other_pictures(tmp_pat
         (["-o", "{}/x.png", "--since", "yesterday"], "ISO 8601"),
         (["-o", "{}/x.png", "--kind", "drawdown", "--freq", "1D"], "leave out --freq"),
         (["-o", "{}/x.png", "--kind", "activity", "--freq", "1W"], "by hour of the week"),
-        (["-o", "{}/x.png", "--kind", "coverage", "--asset", USD], "of all accounts"),
+        (["-o", "{}/x.png", "--kind", "coverage", "--asset", USD], "covers all accounts"),
     ],
 )
 def test_options_that_do_not_go_together_are_usage_before_anything_is_read(
