@@ -46,7 +46,7 @@ def status(
     ] = False,
     form: options.PrintFormat = "table",
 ) -> None:
-    """Show what an archive holds and what is missing; exit with 5 if files are damaged or gone.
+    """Show what an archive holds and what is missing; exit with 5 if files are gone or cut short.
 
     With -q, only problems are printed.
     """
@@ -180,7 +180,9 @@ def _serve(
 ) -> None:
     """Serve an archive, or the sample data, until a signal; `tell` gets its name and address."""
     if (archive is None) != demo:
-        raise ValueError("give an archive or --demo, not both")
+        raise ValueError(
+            "give an archive or --demo, not both" if demo else "give an archive, or --demo"
+        )
     options.check_is("archive", archive or "")
     from balance_analysis.demo import sample_archive
     from balance_analysis.service.app import create_app

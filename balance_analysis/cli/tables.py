@@ -98,7 +98,7 @@ class AccountTableOptions(TableOptions):
         # Units that nobody knows are refused, however the accounts are shown.
         found = ba.to_units(accounts, assets) if self.units else accounts
         if form != "table":
-            write_exact(found, form, self.output, messages, what="accounts")
+            write_exact(found, form, self.output, messages, what="account")
         elif self.wide:
             shown = _most_active(found, self.limit)
             columns = {str(name): list(map(cell_text, shown[name])) for name in shown}
@@ -233,14 +233,14 @@ def write_exact(
     output: Path | None,
     messages: Messages,
     *,
-    what: str = "rows",
+    what: str = "row",
 ) -> None:
     """Write rows to stdout, or to a file that appears whole or not at all."""
     from balance_analysis.files.tables import WRITERS, to_rows, write_as
 
     if output is not None:
         write_as(rows, form, output)
-        messages.say(f"{len(rows):,} {what}: {output}")
+        messages.say(f"{count_text(len(rows), what)}: {output}")
     elif sys.stdout.isatty():
         held = io.BytesIO()
         WRITERS[form](to_rows(rows), held)

@@ -68,7 +68,8 @@ def load_to_parquet(
         The file; one that stands there is replaced when the load is whole. `read_parquet` gives the
         table. A load that fails or is interrupted keeps what is complete in `PATH.partial`.
     resume
-        Go on from `PATH.partial`, if it is there. Its interval is taken; a bound that is given must
+        Go on from `PATH.partial`, if it is there; else load anew from `start` or to `end`, of which
+        one must be given then. Its interval is taken; a bound that is given must
         be that moment or the same text ("7d" is not counted anew). Its filters must be those given.
 
     Returns
@@ -81,7 +82,8 @@ def load_to_parquet(
     ArchiveError
         If there is a `PATH.partial` to go on from, but of another load, or damaged.
     RequestError, DecodeError, IncompleteError, CheckError, ValueError
-        As `load_balance_changes`; ValueError also if the file would lie in an archive.
+        As `load_balance_changes`; ValueError also if the file would lie in an archive, or if there
+        is nothing to resume and no interval is given.
     OSError
         If the file can't be written.
     """
@@ -93,6 +95,8 @@ def load_to_parquet(
     side = partial_path(path)
     check_output(side)
     is_resumed = resume and side.exists()
+    if resume and not is_resumed and start is None and end is None:
+        raise ValueError(f"there is nothing to resume: {side} doesn't exist; give start or end")
     load = _read_part(side, request) if is_resumed else Load(request)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:

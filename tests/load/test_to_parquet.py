@@ -202,6 +202,16 @@ def test_resuming_without_a_side_file_loads_anew(tmp_path):
     assert len(ba.read_parquet(tmp_path / "x.parquet")) == len(ROWS)
 
 
+def test_with_nothing_to_resume_and_no_interval_a_file_is_left_alone(tmp_path):
+    path = tmp_path / "x.parquet"
+    path.write_bytes(b"an earlier load")
+    with LoopbackNode(ROWS) as node:
+        said = run("fetch", node.url, "-o", path, "--resume", code=2).stderr
+        assert not node.requests
+    assert "there is nothing to resume" in said
+    assert path.read_bytes() == b"an earlier load"
+
+
 def test_a_failure_before_the_first_row_leaves_nothing(tmp_path):
     with LoopbackNode(ROWS, faults=failing_after(0)) as node:
         interrupted(node, tmp_path / "x.parquet")

@@ -99,7 +99,7 @@ def test_what_is_no_archive_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "--demo"),
+        ((), "give an archive, or --demo"),
         (("x", "--demo"), "not both"),
         (("x", "--rate-limit", "0"), "--rate-limit"),
         (("x", "--rate-limit", "fast"), "--rate-limit"),
