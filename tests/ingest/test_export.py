@@ -153,7 +153,8 @@ def test_the_first_run_begins_at_the_oldest_row(node, tmp_path):
 def test_the_default_end_lies_behind_now_by_the_lag(node, tmp_path):
     node.block_timestamp = 4_000_000_000 * 10**9
     before = pd.Timestamp.now("UTC")
-    run_export(node, tmp_path / "a", lag=pd.Timedelta(hours=5).to_pytimedelta())
+    lag = pd.Timedelta(hours=5).to_pytimedelta()
+    run_export(node, tmp_path / "a", lag=lag, partition="month")
     end = pd.Timestamp(spans_of(tmp_path / "a")[-1][1], unit="us", tz="UTC")
     after = pd.Timestamp.now("UTC")
     assert before - pd.Timedelta(hours=5) <= end.ceil("ms") <= after - pd.Timedelta(hours=5)
@@ -320,7 +321,8 @@ def test_the_end_that_is_wanted_is_never_passed_and_not_waited_for(tmp_path):
 def test_a_last_block_that_is_newer_than_the_lag_is_not_waited_for(node, tmp_path):
     head = time.time_ns() // 1000
     node.block_timestamp = head * 1000
-    run_export(node, tmp_path / "a", start=START, end=head + HOUR, settle=LONG)
+    options = {"start": START, "settle": LONG, "partition": "month"}
+    run_export(node, tmp_path / "a", end=head + HOUR, **options)
     assert spans_of(tmp_path / "a") == [(START, head, True)]
 
 
