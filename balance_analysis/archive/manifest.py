@@ -7,7 +7,7 @@ import json
 import platform
 import shlex
 from dataclasses import asdict, dataclass, field, fields
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 
@@ -136,6 +136,8 @@ def _check_not_lost(store: Store) -> None:
 
 def partition_of(store: Store, wanted: layout.Partition | None) -> layout.Partition:
     """Return what a file is to hold: what is wanted, else as an archive has it, else a day."""
+    if wanted not in (None, *get_args(layout.Partition)):
+        raise ValueError(f'partition must be "day", "month" or "hour", not {wanted!r}')
     if wanted is not None or store.read(layout.ABOUT) is None:
         return wanted or "day"
     return read_about(store).partition

@@ -42,7 +42,7 @@ from balance_analysis.filters import FilterKeywords, Filters, takes_filters
 from balance_analysis.ingest.continuity import accounts_of
 from balance_analysis.ingest.executor import Executor, Pool
 from balance_analysis.ingest.fill import fill
-from balance_analysis.load.request import OnBadRows, Report
+from balance_analysis.load.request import OnBadRows, Report, check_on_bad_rows
 from balance_analysis.node.walk import Step
 from balance_analysis.schema import NetworkLimits
 from balance_analysis.segments.chain import (
@@ -127,11 +127,14 @@ def import_segments(
         If two segments differ in a block, or one has two rows of one account and block.
     ArchiveLockedError, ArchiveError
         As `export`.
+    ValueError
+        If `partition` or `on_bad_rows` is none of those above, or a filter is none.
     FileNotFoundError
         If a path names nothing.
     OSError
         If a file can't be written.
     """
+    check_on_bad_rows(on_bad_rows)
     store = to_store(archive)
     pool = None if executor is None else Pool.of(executor)
     stretches = find_stretches(paths)

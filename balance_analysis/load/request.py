@@ -58,8 +58,7 @@ def make_request(
     """
     check_positive("page_size", page_size)
     check_positive("workers", workers)
-    if on_bad_rows not in ("raise", "quarantine"):
-        raise ValueError(f'on_bad_rows must be "raise" or "quarantine", not {on_bad_rows!r}')
+    check_on_bad_rows(on_bad_rows)
     now = dt.datetime.now(dt.UTC)
     last = to_microseconds(now if end is None else end, now=now)
     first = None if start is None else to_microseconds(start, now=now)
@@ -71,6 +70,12 @@ def make_request(
     return LoadRequest(
         first, last, filters, page_size, workers, on_bad_rows, end is None, (begin, stop)
     )
+
+
+def check_on_bad_rows(on_bad_rows: str) -> None:
+    """Raise unless this is a way to treat bad rows."""
+    if on_bad_rows not in ("raise", "quarantine"):
+        raise ValueError(f'on_bad_rows must be "raise" or "quarantine", not {on_bad_rows!r}')
 
 
 def check_positive(name: str, number: int) -> None:

@@ -171,37 +171,6 @@ def test_a_failed_run_is_told_as_json_with_all_that_is_known_of_it(node, tmp_pat
     assert outcomes(tmp_path / "a")[0] == "failed"
 
 
-def test_a_source_that_fails_midway_leaves_a_part(tmp_path):
-    def failing(_, request):
-        bound = request.params.get("dateRange.startTimestamp", ["0"])[0]
-        is_late = int(bound) > (START + 3 * DAY) * 1000
-        return Fault.status(400) if is_late else None
-
-    with node_of(ROWS, faults=failing) as node:
-        arguments = ("--since", "2023-04-28", "--page-size", 20, "--workers", 1)
-        result = run("export", node.url, tmp_path / "a", *arguments, code=3)
-    assert outcomes(tmp_path / "a")[0] == "partial"
-    assert "What was complete is committed" in result.stderr
-    assert not ba.Archive(tmp_path / "a").read().empty
-
-
-def test_bad_rows_are_kept_aside_and_told(tmp_path):
-    def spoil(row):
-        return {**row, "balance": "1e5"} if row["balance"] == str(ROWS[70].balance) else row
-
-    with node_of(ROWS, edit_row=spoil) as node:
-        result = run("export", node.url, tmp_path / "a", code=5)
-    assert "_quarantine/" in result.stderr
-    assert len(list((tmp_path / "a" / "_quarantine").iterdir())) == 1
-    assert len(ba.Archive(tmp_path / "a").read()) < len(ROWS)
-
-
-def test_a_conflict_is_told(node, tmp_path):
-    run("export", node.url, tmp_path / "a", "--until", "2023-05-03")
-    node.edit_row = lambda row: {**row, "balance": str(int(row["balance"]) + 1)}
-    assert "conflict" in run("export", node.url, tmp_path / "a", "--overlap", "1d", code=5).stderr
-
-
 def test_metrics_are_written_after_a_success(node, tmp_path):
     run("export", node.url, tmp_path / "a", "--metrics-file", tmp_path / "x.prom")
     text = (tmp_path / "x.prom").read_text()

@@ -20,7 +20,6 @@ from balance_analysis import (
     Archive,
     ArchiveError,
     Client,
-    DecodeError,
     IncompleteError,
     RequestError,
     Run,
@@ -91,11 +90,6 @@ def read_all(folder, **options):
     )
 
 
-def changed(rows, **fields):
-    """Return rows in which the last one has other fields."""
-    return [*rows[:-1], replace(rows[-1], **fields)]
-
-
 def intervals():
     near = st.sampled_from([START, END, MONTH, *TIMES]) | st.integers(START, END)
     bounds = st.lists(near, min_size=2, max_size=2, unique=True).map(sorted).map(tuple)
@@ -132,20 +126,6 @@ def test_any_split_of_runs_of_any_history_leaves_the_archive_of_one_run(
     pd.testing.assert_frame_equal(read_all(folder / "split"), expected)
 
 
-@pytest.mark.parametrize(
-    ("partition", "folder"),
-    [("day", "date=2023-05-01"), ("month", "month=2023-05"), ("hour", "hour=2023-05-03T07")],
-)
-def test_each_period_has_one_file_under_its_name(node, tmp_path, partition, folder):
-    row = replace(ROWS[0], timestamp_ns=(END - HOUR) * 1000)
-    node.replace([*ROWS, row, replace(row, timestamp_ns=(MONTH + 1) * 1000)])
-    run_export(node, tmp_path / "a", start=START, end=END, partition=partition)
-    names = set(content_of(tmp_path / "a", "changes/"))
-    assert f"changes/{folder}/changes.parquet" in names
-    assert names == {name for name in names if name.count("/") == 2}
-    pd.testing.assert_frame_equal(read_all(tmp_path / "a"), loaded(node, START, END))
-
-
 def test_plain_readers_get_every_row_from_the_folder_of_changes(finished):
     table = pd.read_parquet(finished / "changes")
     assert sorted(lines_of_table(table)) == lines_of_rows(ROWS)
@@ -165,18 +145,6 @@ def test_an_earlier_start_fills_backwards_and_asks_for_nothing_else(node, tmp_pa
     assert_holds(folder, ROWS, whole=(START, END))
 
 
-def test_a_gap_stays_until_it_is_asked_to_be_filled(node, tmp_path):
-    folder = tmp_path / "a"
-    run_export(node, folder, start=MONTH, end=END)
-    run_export(node, folder, start=START, end=START + HOUR)
-    run_export(node, folder, start=START, end=END)
-    assert spans_of(folder) == [(START, START + HOUR, True), (MONTH, END, True)]
-    with pytest.raises(IncompleteError, match="is not covered"):
-        read_all(folder)
-    run_export(node, folder, end=END, fill_gaps=True)
-    assert_holds(folder, ROWS, whole=(START, END))
-
-
 def test_the_first_run_begins_at_the_oldest_row(node, tmp_path):
     run_export(node, tmp_path / "a", end=END)
     assert spans_of(tmp_path / "a") == [(START, END, True)]
@@ -185,7 +153,8 @@ def test_the_first_run_begins_at_the_oldest_row(node, tmp_path):
 def test_the_default_end_lies_behind_now_by_the_lag(node, tmp_path):
     node.block_timestamp = 4_000_000_000 * 10**9
     before = pd.Timestamp.now("UTC")
-    run_export(node, tmp_path / "a", lag=pd.Timedelta(hours=5).to_pytimedelta())
+    lag = pd.Timedelta(hours=5).to_pytimedelta()
+    run_export(node, tmp_path / "a", lag=lag, partition="month")
     end = pd.Timestamp(spans_of(tmp_path / "a")[-1][1], unit="us", tz="UTC")
     after = pd.Timestamp.now("UTC")
     assert before - pd.Timedelta(hours=5) <= end.ceil("ms") <= after - pd.Timedelta(hours=5)
@@ -231,22 +200,6 @@ def test_filters_are_sent_with_every_request_for_rows(node, tmp_path):
 # What an archive is bound to
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"party_ids": [ROWS[0].party_id]},
-        {"asset_id": ROWS[0].asset_id},
-        {"account_types": ["general"]},
-        {"partition": "hour"},
-    ],
-    ids=lambda option: next(iter(option)),
-)
-def test_another_query_is_refused_and_nothing_is_asked_or_changed(node, archive, other):
-    with unchanged(archive), pytest.raises(ArchiveError, match="bound to another query"):
-        run_export(node, archive, end=END, **other)
-    assert node.requests == []
-
-
 def test_the_same_query_in_other_words_is_the_same(node, tmp_path):
     folder, types = tmp_path / "a", ["ACCOUNT_TYPE_MARGIN", "general"]
     run_export(node, folder, start=START, end=MONTH, account_types=types)
@@ -279,18 +232,6 @@ def test_strangers_in_an_archive_stay_and_do_no_harm(node, archive, finished):
 
 
 # Nodes that forget
-
-
-def test_what_a_node_may_have_forgotten_is_unproven(node, tmp_path):
-    kept = [row for row in ROWS if row.timestamp_ns >= MONTH * 1000]
-    node.replace(kept)
-    folder = tmp_path / "a"
-    run_export(node, folder, start=START, end=END)
-    oldest = kept[0].timestamp_ns // 1000
-    assert spans_of(folder) == [(START, oldest, False), (oldest, END, True)]
-    with pytest.raises(IncompleteError, match="may have forgotten rows"):
-        read_all(folder)
-    assert lines_of_table(read_all(folder, partial=True)) == lines_of_rows(kept)
 
 
 def test_a_node_that_forgot_later_takes_nothing_back(node, archive, finished):
@@ -380,7 +321,8 @@ def test_the_end_that_is_wanted_is_never_passed_and_not_waited_for(tmp_path):
 def test_a_last_block_that_is_newer_than_the_lag_is_not_waited_for(node, tmp_path):
     head = time.time_ns() // 1000
     node.block_timestamp = head * 1000
-    run_export(node, tmp_path / "a", start=START, end=head + HOUR, settle=LONG)
+    options = {"start": START, "settle": LONG, "partition": "month"}
+    run_export(node, tmp_path / "a", end=head + HOUR, **options)
     assert spans_of(tmp_path / "a") == [(START, head, True)]
 
 
@@ -498,28 +440,6 @@ def test_a_refusal_to_tell_the_limits_ends_the_run_before_anything_is_covered(
 # What comes again and differs
 
 
-def test_a_balance_that_changed_is_a_conflict_and_the_newer_is_kept(node, archive):
-    rows = changed(ROWS, balance=ROWS[-1].balance + 1)
-    node.replace(rows)
-    node.block_timestamp = (END + HOUR) * 1000
-    run = run_export(node, archive, end=END + HOUR)
-    assert lines_of_table(pd.concat([c.to_pandas() for c in run.conflicts])) == lines_of_rows(
-        [ROWS[-1]]
-    )
-    assert run.rows == 0
-    assert_holds(archive, rows, whole=(START, END + HOUR))
-
-
-def test_a_row_that_does_not_come_again_is_a_conflict_and_stays(node, archive):
-    gone = next(row for row in reversed(ROWS) if row.timestamp_ns < LAST * 1000)
-    node.replace([row for row in ROWS if row is not gone])
-    node.block_timestamp = (END + HOUR) * 1000
-    overlap = pd.Timedelta(microseconds=END - gone.timestamp_ns // 1000).to_pytimedelta()
-    run = run_export(node, archive, end=END + HOUR, overlap=overlap)
-    assert [c.num_rows for c in run.conflicts] == [1]
-    assert_holds(archive, ROWS, whole=(START, END + HOUR))
-
-
 def test_a_row_that_was_missing_in_the_overlap_is_added(node, archive):
     late = replace(ROWS[0], timestamp_ns=(LAST + 1) * 1000)
     node.replace([*ROWS, late])
@@ -617,19 +537,6 @@ def test_a_node_that_can_not_be_reached_leaves_the_archive_as_it_was(node, archi
         run_export(node, archive, end=END + HOUR)
 
 
-def spoil(row):
-    if row["timestamp"] == str(LAST * 1000):
-        row["balance"] = "1.5"
-
-
-def test_bad_rows_are_set_aside_and_the_rest_is_kept(node, tmp_path):
-    node.edit_row = spoil
-    run = run_export(node, tmp_path / "a", start=START, end=END)
-    good = [row for row in ROWS if row.timestamp_ns != LAST * 1000]
-    assert len(run.bad_rows) == len(ROWS) - len(good)
-    assert lines_of_table(read_all(tmp_path / "a")) == lines_of_rows(good)
-
-
 def test_bad_rows_are_kept_before_the_coverage_says_that_nothing_is_missing(tmp_path):
     first, folder, seen = str(TIMES[0] * 1000), tmp_path / "a", []
 
@@ -643,15 +550,6 @@ def test_bad_rows_are_kept_before_the_coverage_says_that_nothing_is_missing(tmp_
     with node_of(ROWS, edit_row=spoil_first, faults=look) as node:
         run_export(node, folder, start=START, end=END, page_size=20, workers=1)
     assert set(seen) == {1}
-
-
-def test_bad_rows_can_end_the_run_with_what_came_before_committed(node, tmp_path):
-    node.edit_row = spoil
-    with pytest.raises(DecodeError):
-        run_export(node, tmp_path / "a", start=START, end=END, page_size=10, on_bad_rows="raise")
-    found = spans_of(tmp_path / "a")
-    assert START < found[-1][1] <= LAST
-    assert_holds(tmp_path / "a", ROWS)
 
 
 # Clocks

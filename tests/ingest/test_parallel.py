@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 import pickle
 import signal
@@ -170,33 +169,6 @@ def test_in_an_object_store_too(node, alone, bucket, threads):
     assert not [name for name in store.names() if name.startswith(STAGED)]
 
 
-def test_rows_that_changed_are_conflicts_as_in_one_process(node, tmp_path, threads):
-    changed = [replace(row, balance=row.balance + 1) for row in ROWS[100:102]]
-    found = []
-    for name, executor in (("one", None), ("many", threads)):
-        run_export(node, tmp_path / name, start=START, end=END - HOUR)
-        with node_of([*ROWS[:100], *changed, *ROWS[103:]]) as other:
-            again = {"end": END, "overlap": dt.timedelta(days=10), "executor": executor}
-            run = run_export(other, tmp_path / name, **again)
-        found.append((lasting(tmp_path / name), [part.to_pylist() for part in run.conflicts]))
-    assert found[0] == found[1]
-    assert sum(map(len, found[0][1])) == 3
-
-
-def test_bad_rows_are_kept_as_by_one_process(tmp_path, threads):
-    def spoil(row):
-        return {**row, "balance": "x"} if row["timestamp"].endswith("7000") else row
-
-    found = []
-    for name, executor in (("one", None), ("many", threads)):
-        with node_of(ROWS, edit_row=spoil) as node:
-            run = run_export(node, tmp_path / name, executor=executor, **WHOLE)
-        found.append((lasting(tmp_path / name), list(run.bad_rows)))
-        assert len(content_of(tmp_path / name, "_quarantine/")) == 1
-    assert found[0] == found[1]
-    assert found[0][1]
-
-
 # A node that doesn't know everything
 
 
@@ -232,11 +204,10 @@ def test_what_a_node_says_that_it_may_lack_is_unproven(tmp_path, threads, caplog
 # What goes wrong
 
 
-@pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_an_error_arrives_as_itself_and_names_the_period_and_what_is_before_it_stays(
-    *, kind, alone, tmp_path, request
+    processes, alone, tmp_path
 ):
-    executor, is_third = request.getfixturevalue(kind), of_day(2)
+    executor, is_third = processes, of_day(2)
     fault = Fault.status(403)
     with node_of(ROWS, faults=lambda _, asked: fault if is_third(asked) else None) as node:
         with pytest.raises(RequestError) as failed:

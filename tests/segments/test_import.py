@@ -27,13 +27,15 @@ from tests.archive.exporting import (
     state_of,
     unchanged,
 )
-from tests.moments import from_microseconds
-from tests.node.truth import lines_of_rows, lines_of_table
 from tests.segments.writer import CHAIN, flip, make_segments, write_segments
 
 ROWS = spread_history(3, rows=240)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 LAST = TIMES[-1] + 1
+FEW = 30
+"""Blocks of a shorter history, over several days all the same."""
+
+HOW = pytest.mark.parametrize("executor", [None, Inline()], ids=["here", "on an executor"])
 
 
 def rows_until(moment):
@@ -67,15 +69,6 @@ def whole(tmp_path_factory, segments):
 def node():
     with node_of(ROWS) as running:
         yield running
-
-
-@pytest.mark.parametrize("partition", ["day", "hour", "month"])
-def test_an_archive_of_segments_equals_one_of_a_node(tmp_path, segments, node, partition):
-    run = imported(tmp_path / "a", segments, partition=partition)
-    run_export(node, tmp_path / "b", start=START, end=LAST, partition=partition)
-    assert (run.rows, run.conflicts, run.bad_rows) == (len(ROWS), [], {})
-    assert lasting(tmp_path / "a") == lasting(tmp_path / "b")
-    assert ba.Archive(tmp_path / "a").verify().is_whole
 
 
 def test_the_coverage_tells_the_segments_and_their_last_block(whole):
@@ -129,17 +122,6 @@ def test_what_is_imported_is_left_out(tmp_path, segments, whole):
         assert imported(folder, tmp_path / "unpacked").spans == []
 
 
-def test_rows_that_differ_are_conflicts_as_between_two_nodes(tmp_path, whole):
-    folder = shutil.copytree(whole, tmp_path / "archive")
-    changed = [replace(row, balance=row.balance + 1) if row == ROWS[99] else row for row in ROWS]
-    changed.remove(ROWS[55])
-    write_segments(tmp_path / "segments", changed, quiet=[ROWS[55].timestamp_ns])
-    run = imported(folder, tmp_path / "segments")
-    assert sum(rows.num_rows for rows in run.conflicts) == 2
-    held = lines_of_table(ba.Archive(folder).read())
-    assert held == lines_of_rows(sorted([*changed, ROWS[55]], key=lambda row: row.order))
-
-
 def test_a_nodes_rows_that_the_segments_lack_are_conflicts(tmp_path, node):
     run_export(node, tmp_path / "archive", start=START, end=LAST)
     fewer = [row for row in ROWS if row != ROWS[55]]
@@ -179,55 +161,37 @@ def test_a_gap_between_segments_is_a_gap_of_the_archive(tmp_path, segments, capl
     assert interval.source == f"segments {CHAIN} 1-{len(TIMES)}"
 
 
-def test_bad_rows_are_set_aside_once_or_raise(tmp_path):
-    parts = make_segments(ROWS)
-    parts[1].tables["history/balances"][2]["balance"] = "9" * 40
-    for part in parts:
-        part.write(tmp_path / "segments")
-    run = imported(tmp_path / "a", tmp_path / "segments")
-    [bad] = run.bad_rows
-    assert "has more than 38 digits" in bad.reason
-    assert len(content_of(tmp_path / "a", "_quarantine/")) == 1
-    assert run.rows == len(ROWS) - 1
-    with pytest.raises(ba.DecodeError, match="has more than 38 digits"):
-        imported(tmp_path / "b", tmp_path / "segments", on_bad_rows="raise")
-    run = imported(tmp_path / "c", tmp_path / "segments", executor=Inline())
-    assert len(run.bad_rows) == 1
-    assert lasting(tmp_path / "c") == lasting(tmp_path / "a")
-
-
-def test_a_segment_that_turns_out_to_be_damaged_ends_a_run_that_keeps_what_is_before(tmp_path):
-    paths = write_segments(tmp_path / "segments", ROWS)
-    flip(paths[6])
-    with pytest.raises(ba.DecodeError, match="can't be read"):
-        imported(tmp_path / "archive", tmp_path / "segments")
-    assert spans_of(tmp_path / "archive") == [(TIMES[0], TIMES[41] + 1, True)]
-    assert_holds(tmp_path / "archive", ROWS)
-    write_segments(tmp_path / "segments", ROWS)
-    run = imported(tmp_path / "archive", tmp_path / "segments")
-    assert run.spans == [(from_microseconds(TIMES[41] + 1), from_microseconds(LAST))]
-    assert spans_of(tmp_path / "archive") == [(TIMES[0], LAST, True)]
-
-
-def test_a_dry_run_writes_nothing(tmp_path, segments):
-    run = imported(tmp_path / "archive", segments, dry_run=True)
-    assert run.spans == [(from_microseconds(TIMES[0]), from_microseconds(LAST))]
-    assert not (tmp_path / "archive").exists()
-
-
-def test_an_archive_is_bound_to_its_filters(tmp_path, segments):
-    kinds = ["ACCOUNT_TYPE_GENERAL", "ACCOUNT_TYPE_MARGIN"]
-    imported(tmp_path / "archive", segments, account_types=kinds)
-    table = ba.Archive(tmp_path / "archive").read()
-    assert lines_of_table(table) == lines_of_rows([r for r in ROWS if r.account_type in kinds])
-    with pytest.raises(ba.ArchiveError, match="bound to another query"):
-        imported(tmp_path / "archive", segments)
-
-
 def test_workers_make_the_same_archive(tmp_path, segments, whole):
     with ProcessPoolExecutor(2) as executor:
         imported(tmp_path / "archive", segments, executor=executor)
     assert everything(tmp_path / "archive") == everything(whole)
+
+
+@HOW
+def test_nothing_is_imported_where_any_stretch_is_of_another_network(tmp_path, node, executor):
+    folder, middle = tmp_path / "archive", TIMES[len(TIMES) // 2]
+    run_export(node, folder, start=middle, end=TIMES[-1] + 1)
+    late = {row.timestamp_ns: row for row in ROWS if row.timestamp_ns // 1000 > TIMES[-20]}
+    others = [row for row in ROWS if row.timestamp_ns not in late]
+    others += [replace(row, party_id="ab" * 32) for row in late.values()]
+    paths = write_segments(tmp_path / "others", others)
+    before = content_of(folder, "changes/", "_coverage.json", "_blocks/")
+    with pytest.raises(ba.NetworkMismatchError, match="it is of another network"):
+        imported(folder, [*paths[:1], *paths[-2:]], executor=executor)
+    assert content_of(folder, "changes/", "_coverage.json", "_blocks/") == before
+
+
+@HOW
+def test_a_damaged_segment_keeps_the_stretches_before_it(tmp_path, segments, executor):
+    paths = write_segments(tmp_path / "segments", ROWS)
+    flip(paths[-2])
+    with pytest.raises(ba.DecodeError, match="can't be read"):
+        imported(tmp_path / "archive", [*paths[:2], *paths[5:]], executor=executor)
+    first, *_ = spans_of(tmp_path / "archive")
+    assert first == (TIMES[0], TIMES[13] + 1, True)
+    assert_holds(tmp_path / "archive", ROWS)
+    held = ba.Archive(tmp_path / "archive").blocks()["timestamp"]
+    assert [*held[:14].astype("int64")] == TIMES[:14]
 
 
 @pytest.fixture(scope="module")
@@ -238,14 +202,16 @@ def crasher():
 
 @pytest.mark.parametrize("kind", ["the first run", "a later run", "over a node's rows"])
 def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
-    *, tmp_path, segments, crasher, node, kind
+    *, tmp_path, crasher, node, kind
 ):
-    before, folder = tmp_path / "before", tmp_path / "archive"
+    before, folder, segments = (tmp_path / name for name in ("before", "archive", "segments"))
     before.mkdir()
+    few = TIMES[:FEW]
+    write_segments(segments, rows_until(few[-1] + 1))
     if kind == "a later run":
-        imported(before, sorted(segments.iterdir())[:3])
+        imported(before, sorted(segments.iterdir())[:2])
     if kind == "over a node's rows":
-        run_export(node, before, start=TIMES[20], end=TIMES[50])
+        run_export(node, before, start=few[5], end=few[-5])
     undisturbed = crasher.export(str(segments), shutil.copytree(before, folder))
     assert undisturbed.error is None, undisturbed.told
     steps, done = undisturbed.steps, everything(folder)
