@@ -37,11 +37,12 @@ from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.filters import Filters
 from balance_analysis.frame import to_columns
-from balance_analysis.known import Known, note_known
+from balance_analysis.known import ROWS_KEY, Known, note_known
 from balance_analysis.merge import Part, merge, sort_parts
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
+    ATTRS_KEY,
     COLUMNS,
     from_microseconds,
 )
@@ -322,6 +323,8 @@ def _read_partition(scan: Scan, names: Sequence[str]) -> pd.DataFrame:
     # Not named `columns`: dask would then leave some out where it needs fewer, and their rows come
     # in another order.
     table = read_frame(scan, names)
+    # Joined, only attrs stay that are the same in all partitions: how many rows are in one is not.
+    table.attrs.get(ATTRS_KEY, {}).pop(ROWS_KEY, None)
     period = pd.DatetimeIndex([_begin(scan)]).repeat(len(table))
     return table.set_axis(period.rename("period"), axis=0)
 

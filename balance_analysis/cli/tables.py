@@ -20,7 +20,7 @@ from balance_analysis.cli.app import command
 from balance_analysis.cli.output import UNKNOWN, Messages, echo, narrowed, print_table
 from balance_analysis.cli.selection import Selection
 from balance_analysis.files.atomic import check_output
-from balance_analysis.text import moment_text
+from balance_analysis.text import count_text, moment_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
+from balance_analysis import demo
 from tests.analysis.tables import DAY, HOUR, START, books, many_rows, records, table_of
 from tests.cluster.archives import archive_of, assert_same, write_archive
 from tests.columns import BALANCE_DTYPE, COLUMNS, TIMESTAMP_DTYPE, empty_table
@@ -89,3 +90,14 @@ def test_wrong_questions_are_refused_before_anything_is_read(archive):
     with pytest.raises(ba.IncompleteError, match="not covered"):
         archive.to_dask(start="2020-01-01")
     assert archive.to_dask(start="2020-01-01", partial=True).npartitions > 1
+
+
+def test_partitions_together_know_the_gap_that_a_read_knows(tmp_path):
+    first, _, third, *_ = sorted(demo.sample_data().joinpath("segments").glob("*.zip"))
+    archive = ba.Archive(tmp_path / "archive")
+    for segment in (first, third):
+        ba.import_segments(archive, [segment], progress=False, partition="hour")
+    joined, table = archive.to_dask(partial=True).compute(), archive.read(partial=True)
+    held = [ba.balance_at(each, "2023-04-01T10:00Z") for each in (joined, table)]
+    assert_same(held[0], held[1])
+    assert held[0]["balance"].isna().all()
