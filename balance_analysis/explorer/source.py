@@ -173,7 +173,8 @@ class ArchiveState:
     """
 
     def __init__(self, snapshot: Snapshot, name: str, kept: LruCache) -> None:
-        self._snapshot, self.kept = snapshot, kept
+        self._snapshot = snapshot
+        self.kept: LruCache = kept
         self.name: str = name
         self.version: str = snapshot.version
         self.start: int

@@ -107,8 +107,9 @@ class NodePool:
         check_client(client)
         self.client = client
         self.stats: RequestStats = stats or RequestStats()
-        self.latest_blocks = {base_url: LatestBlock() for base_url in client.base_urls}
-        self.sources: dict[str, str] = {base_url: base_url for base_url in client.base_urls}
+        urls = client.base_urls
+        self.latest_blocks: dict[str, LatestBlock] = {url: LatestBlock() for url in urls}
+        self.sources: dict[str, str] = {url: url for url in urls}
         self._raises = on_bad_rows == "raise"
         self._order = client.order
         self._failed: set[str] = set()

@@ -79,7 +79,8 @@ class RateLimiter:
     """
 
     def __init__(self, limit: RateLimit, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self.limit, self._clock = limit, clock
+        self.limit: RateLimit = limit
+        self._clock = clock
         self._left = LruCache(MOST_ADDRESSES)
 
     def take(self, address: str) -> int | None:
