@@ -328,7 +328,8 @@ class _Verification:
             self._add("leftover", what, name, f"{self._command()} writes it anew; else remove it")
         elif period is not None and self._covered(period, self.state):
             what = "is not in the coverage, which says that its time is complete"
-            self._add("rows", what, name, self._command("--repair"), period)
+            mend = f"{self._command('--repair')}; if it stays, move it out of the archive"
+            self._add("rows", what, name, mend, period)
         elif name.startswith(layout.CHANGES):
             what = "is not in the coverage, but engines that read the folder take its rows"
             self._add("stranger", what, name, "move it out of the archive")

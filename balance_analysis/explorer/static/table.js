@@ -1,5 +1,6 @@
 // Tables that sort, filter and download; what they hold is told by the columns' kinds.
-import { account, amount, count, instant, kindOf, make, moment, ratio, words } from "./text.js";
+import { make } from "./dom.js";
+import { account, amount, count, instant, kindOf, moment, ratio, words } from "./text.js";
 
 const PRINTED = 250; // rows on paper
 
