@@ -59,7 +59,10 @@ _TYPES: Final = {
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
 }
-_MODULES: Final = ("text", "data", "table", "chart", "app")
+_MODULES: Final = (
+    *("text", "dom", "data", "table", "scale", "chart", "picture"),
+    *("address", "search", "plots", "panels", "lines", "app"),
+)
 """The page's own modules, none of which imports one behind it; no two have the same names."""
 
 _WIRING: Final = re.compile(r"^import .*\n|^export ", re.MULTILINE)
