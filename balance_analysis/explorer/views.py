@@ -170,8 +170,7 @@ def _headline(look: Look) -> dict[str, Any]:
     history = look.rows((start, end), edges=np.array([start, end]))
     found = concentration(history, [*map(from_microseconds, ends)])
     names = ["asset_id", "timestamp", "total", "holders", "unknown", "largest"]
-    _, grid = fitting_grid(start, end, _BARS)
-    return {"levels": found[names], "flows": _flowed(look, grid, apart=False)}
+    return {"headline": found[names]}
 
 
 def _accounts(look: Look) -> dict[str, Any]:
@@ -244,21 +243,16 @@ def _totals(look: Look) -> dict[str, Any]:
 
 
 def _flows(look: Look) -> dict[str, Any]:
-    name, grid = fitting_grid(look.query.start, look.query.end, _BARS)
-    return {"freq": name, "flows": _flowed(look, grid)}
-
-
-def _flowed(look: Look, grid: Grid, *, apart: bool = True) -> pd.DataFrame:
-    """Return what flowed in each period, or else in each part that is told at once."""
-    found = []
+    query, found = look.query, []
+    name, grid = fitting_grid(query.start, query.end, _BARS)
     accounts: pd.DataFrame | None = None
     # The last part has every account, so that the asset is there in all of them.
     for edges in reversed(look.state.parts(grid.edges)):
         history = look.rows((int(edges[0]), int(edges[-1])), opening=accounts)
         accounts = history.accounts.iloc[:1].assign(balance=None)
-        own = edges if apart else edges[[0, -1]]
-        found.append(sum_flows(history, Grid(own, own[:-1], grid.zone), "asset_id", full=True))
-    return pd.concat(found[::-1]) if found[1:] else found[0]
+        part = Grid(edges, edges[:-1], grid.zone)
+        found.append(sum_flows(history, part, "asset_id", full=True))
+    return {"freq": name, "flows": pd.concat(found[::-1]) if found[1:] else found[0]}
 
 
 def _movers(look: Look) -> dict[str, Any]:

@@ -129,7 +129,7 @@ VIEWS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "about": ("What there is: the assets, the interval, and what of it is not known.", ()),
     "version": ("What the data is called as it stands; another one once it has changed.", ()),
     "headline": (
-        "What an asset holds before a range and at its end, and what flowed in it.",
+        "What an asset's accounts hold before a range and at its end, and how many hold it.",
         ("asset", "start", "end", "version"),
     ),
     "accounts": (
