@@ -85,12 +85,18 @@ def verify(
     sample: Annotated[
         int, Option(min=1, help="How many windows to request with --against.")
     ] = defaults.SAMPLE,
+    digest: Annotated[
+        options.Text, Option(metavar="HEX", help="Compare with what `digest` printed once.")
+    ] = None,
+    since: Annotated[options.Text, Option(help="Start of what --digest is of.")] = None,
+    until: Annotated[options.Text, Option(help="End of it, exclusive.")] = None,
     scheduler: options.Scheduler = None,
     form: options.PrintFormat = "table",
 ) -> int:
     """Prove that an archive is whole, or tell what is wrong and which command mends it."""
     held = options.archive_at(archive)
     how: dict[str, Any] = {"sample": sample, "progress": messages.shows_progress}
+    how |= {"digest": digest, **options.interval(since, until)}
     with contextlib.ExitStack() as stack:
         if against is not None:
             options.check_is("node", against)
@@ -103,6 +109,18 @@ def verify(
             found = held.verify(**how)
     print_record(found, form)
     return 0 if found.is_whole else BAD
+
+
+@command(panel=ARCHIVE)
+def digest(
+    _: Messages,
+    archive: options.ArchiveAt,
+    since: Annotated[options.Text, Option(help="Start, inclusive; by default all.")] = None,
+    until: Annotated[options.Text, Option(help="End, exclusive; by default all.")] = None,
+    form: options.PrintFormat = "table",
+) -> None:
+    """Print SHA-256 digests of an archive's history, the same for each archive of that history."""
+    print_record(options.archive_at(archive).digest(**options.interval(since, until)), form)
 
 
 @command(panel=ARCHIVE)

@@ -91,7 +91,8 @@ def plot_totals(
         table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
         decimals are not known.
     limits
-        The frame of `Archive.limits()`; times when proposals were enabled are shaded.
+        The frame of `Archive.limits()`; when markets could be proposed is shaded, and when assets
+        could, dotted.
     title
         The title; by default one that says what is drawn, and "" for none.
     **style

@@ -3,6 +3,7 @@ import { DAY, account, isKey, moment } from "./text.js";
 
 export const MOST = 8;
 export const RANGES = { "1D": DAY, "1W": 7 * DAY, "1M": 30 * DAY, "3M": 91 * DAY, ALL: Infinity };
+export const STACKS = ["stacked", "shares", "log"];
 const TABS = ["holders", "totals", "flows", "movers", "account", "notes"];
 
 export let about, isFrozen, state;
@@ -20,7 +21,7 @@ const read = () => {
     range: from < to ? [from, to] : one("range", Object.keys(RANGES), "ALL"),
     log: given.has("log"), units: one("units", ["smallest"], ""), theme: one("theme", ["light", "dark"], ""),
     tab: one("tab", TABS, "holders"), when: whole(given.get("at")) || null,
-    focus: given.getAll("focus").find(isOurs), page: Math.min(whole(given.get("page")) || 0, 1e6), hidden: given.getAll("hide"), shares: given.has("shares"),
+    focus: given.getAll("focus").find(isOurs), page: Math.min(whole(given.get("page")) || 0, 1e6), hidden: given.getAll("hide"), stack: one("totals", STACKS, ""),
   };
 };
 

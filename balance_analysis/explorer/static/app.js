@@ -2,7 +2,8 @@
 import { RANGES, about, between, choose, enter, go, goBack, isFrozen, reread, span, state, zoom, zoomBy } from "./address.js";
 import { get, thaw, told } from "./data.js";
 import { at, fail, make, settled } from "./dom.js";
-import { drawLines, keysOfChart, showChart, showLegend } from "./lines.js";
+import { drawLines, keysOfChart, pictured, showChart, showLegend } from "./lines.js";
+import { pictures } from "./picture.js";
 import { drawPanel, showPanel } from "./panels.js";
 import { close, keysOfSearch, suggest } from "./search.js";
 import { micros, moment } from "./text.js";
@@ -70,7 +71,7 @@ const listen = () => {
     [at("log"), "change", ({ target }) => go({ log: target.checked && 1 })],
     [at("from"), "change", setRange], [at("to"), "change", setRange], [at("in"), "click", () => zoomBy(0.5)], [at("out"), "click", () => zoomBy(2)],
     [at("find"), "input", () => { close(); suggest(); }], [at("find"), "focus", suggest], [at("find"), "blur", close], [at("find"), "keydown", keysOfSearch],
-    [at("chart"), "keydown", keysOfChart], [at("chart"), "dblclick", () => go({ range: null })], [at("tabs"), "keydown", keysOfTabs],
+    [at("chart"), "keydown", keysOfChart], [at("tabs"), "keydown", keysOfTabs],
     [at("ranges"), "click", ({ target: { textContent: range } }) => Object.hasOwn(RANGES, range) && go({ range: range === "ALL" ? null : range })],
     [at("tabs"), "click", ({ target: { dataset: { tab } } }) => tab && go({ tab })],
     [at("reload"), "click", () => location.reload()], [window, "popstate", goBack], [window, "resize", settled(redraw, 150)],
@@ -87,6 +88,7 @@ const begin = async () => {
   const frozen = await thaw();
   enter(await get("about"), frozen, show);
   listen();
+  at("saved").append(...pictures(at("chart"), pictured));
   at("api").hidden = isFrozen;
   if (isFrozen) at("said").append(make("p", { class: "note" }, told().said));
   else setInterval(async () => { at("stale").hidden = (await get("version").catch(() => about)).version === about.version; }, 5000);

@@ -8,7 +8,7 @@ import { find } from "./search.js";
 import { account, amount, moment, unknown } from "./text.js";
 
 const FIRST = 3;
-let mark, lines = [], cells = new Map(), last = 0, inChart; // what is asked for in it
+let mark = () => {}, lines = [], cells = new Map(), texts = new Map(), last = 0, inChart; // what is asked for in it
 
 export const showLegend = () => {
   cells = new Map(state.accounts.map((key) => [key, [make("td", { class: "n" }), make("td", { class: "how" })]]));
@@ -31,6 +31,7 @@ const put = ({ key, times, balances, rows, opening, missing, from, to }, time) =
     : held === null ? [unknown, `since ${moment(since)}`]
     : [amount(held, decimals()), place === 0 && opening ? "opening" : since === time ? "observed" : `carried since ${moment(since)}`];
   cells.get(key)?.forEach((cell, n) => { cell.textContent = [text, how][n]; });
+  texts.set(key, text);
   return text === "…";
 };
 const tell = (time) => {
@@ -41,6 +42,7 @@ const tell = (time) => {
 const ask = settled(async (time) => {
   const found = await getLines([time, time + 1], "1", "moment").catch(fail);
   if (time === last) for (const line of found ?? []) put(line, time);
+  mark();
 }, 60);
 
 const getLines = async ([from, to], width, as) => {
@@ -54,11 +56,16 @@ export const drawLines = () => {
   const [start, end] = span();
   lines = lines.filter(({ key }) => state.accounts.includes(key));
   const ends = lines.map(({ key, balances }) => `${account(key).label}: ${[0, -1].map((n) => amount(balances.at(n) ?? null, decimals())).join(" at first, ")} at last`);
-  mark = draw(at("chart"), { start, end, gaps: about.gaps, until: about.end, log: state.log, onrange: zoom, onwheel: zoomBy, onpan: panBy, onhover: (time) => tell(Math.round(time)),
+  mark = draw(at("chart"), { start, end, gaps: about.gaps, until: about.end, log: state.log, onrange: zoom, onwheel: zoomBy, onpan: panBy, onhover: tell, marked: state.when, onall: () => go({ range: null }),
+    onpick: isFrozen ? undefined : (time) => go({ at: time }),
     label: `Balances in ${unit()}, ${between([start, end])} UTC. ${ends.join("; ")}`,
-    series: lines.map(({ key, times, balances, to }) => ({ to, ink: inkOf(state.accounts.indexOf(key)), times, values: balances.map(value) })) });
+    series: lines.map(({ key, times, balances, to }) => ({ to, ink: inkOf(state.accounts.indexOf(key)), name: account(key).label, tell: () => texts.get(key), times, values: balances.map(value) })) });
   tell(Math.round(Math.min(last || end, end, about.end - 1)));
 };
+
+/** Return what a picture of the chart says. */
+export const pictured = () => ({ title: at("chart-h").textContent, note: `${between(span())} UTC, in ${unit()}`,
+  legend: lines.map(({ key }) => [inkOf(state.accounts.indexOf(key)), account(key).label]) });
 
 /** Choose the largest holders: people, beside whom a treasury would hide all else. */
 const chooseFirst = async () => {
@@ -84,6 +91,7 @@ export const keysOfChart = (event) => {
   const [start, end] = span(), rows = lines.flatMap(({ times }) => times).sort((a, b) => a - b), by = { "+": 0.5, "-": 2 }[event.key], pan = { PageUp: -0.5, PageDown: 0.5 }[event.key];
   if (by) zoomBy(by, last);
   else if (pan) panBy(pan);
+  else if (event.key === "Enter" && !isFrozen) go({ at: last });
   else if (event.key === "0") go({ range: null });
   else if (event.key === "ArrowRight") tell(rows.find((time) => time > last && time < end) ?? last);
   else if (event.key === "ArrowLeft") tell(rows.findLast((time) => time < last && time >= start) ?? last);
