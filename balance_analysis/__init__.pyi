@@ -9,6 +9,7 @@ from .analysis.statistics import drawdown, ohlc, time_weighted_average
 from .analysis.summary import active_accounts, summarize_accounts
 from .analysis.totals import totals
 from .analysis.units import to_integers, to_units
+from .archive.digest import ArchiveDigest
 from .archive.runs import Run
 from .archive.status import ArchiveStatus, VerifyReport
 from .archives import Archive
@@ -61,6 +62,7 @@ __all__ = [
     "DARK_STYLE",
     "Archive",
     "ArchiveDamagedError",
+    "ArchiveDigest",
     "ArchiveError",
     "ArchiveLockedError",
     "ArchiveStatus",

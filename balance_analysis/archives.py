@@ -18,6 +18,7 @@ from balance_analysis import defaults
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.archive import network
 from balance_analysis.archive.accounts import count_by
+from balance_analysis.archive.digest import digest
 from balance_analysis.archive.scan import Scan, check_columns, dask_frame
 from balance_analysis.archive.snapshot import Snapshot, with_snapshot
 from balance_analysis.archive.sql import connect
@@ -39,7 +40,6 @@ from balance_analysis.schema import (
 
 if TYPE_CHECKING:
     import dask.dataframe as dd
-    from duckdb import DuckDBPyConnection
 
     from balance_analysis.node.client import Client
 
@@ -71,6 +71,10 @@ class Archive:
         self.store: Store = Store(uri)
         self.uri: str = self.store.uri
         self._state: Store | Snapshot = self.store
+
+    connect = connect
+    digest = digest
+    limits = network.limits
 
     def __repr__(self) -> str:
         return f"Archive({self.uri!r})"
@@ -320,30 +324,6 @@ class Archive:
         blocks: pd.DataFrame = network.read_blocks(self.store).to_pandas()
         return blocks
 
-    def limits(self) -> pd.DataFrame:
-        """Return the network's limits over time.
-
-        Returns
-        -------
-        pandas.DataFrame
-            One row for each distinct snapshot, in the order in which they were seen: `first_seen`
-            and `last_seen` (datetime64[us, UTC]), `source` (the node), `block_height` (Int64), and
-            the fields of `NetworkLimits`; `extra` as JSON. A row from segments, which tell each
-            change, holds from the time of its block to that of the next change.
-        """
-        return with_snapshot(self._state, network.limits_frame)
-
-    def connect(self) -> DuckDBPyConnection:
-        """Return a DuckDB connection, in UTC, with views of what the archive holds, also in part.
-
-        `changes` has a table's columns; `checkpoints` as well, and the `moment` before which each
-        row is its account's last; `accounts`, `coverage` and `limits` are as the methods return
-        them. DuckDB reads the files that the coverage names, when it is asked. Results are exact in
-        `to_arrow_table()`, `pl()` and `fetchall()`; `df()` makes floats of balances. It takes the
-        extra `sql`, or raises ModuleNotFoundError.
-        """
-        return with_snapshot(self._state, connect)
-
     def status(
         self, *, now: dt.datetime | None = None, count_accounts: bool = True
     ) -> ArchiveStatus:
@@ -362,6 +342,9 @@ class Archive:
         segments: PathLike | Iterable[PathLike] | None = None,
         sample: int = defaults.SAMPLE,
         seed: int | None = None,
+        digest: str | None = None,
+        start: Instant | None = None,
+        end: Instant | None = None,
         progress: bool | Report | None = False,
     ) -> VerifyReport:
         """Check that the archive is what it says, and return what is wrong and how to mend it.
@@ -379,6 +362,8 @@ class Archive:
             each account's change in each block with what their ledger moved, exactly and all.
         sample, seed
             How many windows, each about half a page of rows; a seed makes the choice the same.
+        digest, start, end
+            What `digest` must return, of an interval or of all: 64 hex digits.
         progress
             As for `load_balance_changes`.
 
@@ -395,5 +380,8 @@ class Archive:
             segments=segments,
             sample=sample,
             seed=seed,
+            digest=digest,
+            start=start,
+            end=end,
             progress=progress,
         )

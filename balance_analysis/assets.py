@@ -255,3 +255,8 @@ def _asset(asset_id: str, about: object, where: str) -> Asset:
     if not (isinstance(symbol, str) and isinstance(name, str)):
         raise ValueError(f"{where}: symbol and name of asset {asset_id!r} must be text")  # noqa: TRY004 - the content is wrong
     return Asset(asset_id, int(decimals), symbol, name)
+
+
+def rank_assets(rows: Mapping[str, int]) -> list[str]:
+    """Return assets by how many rows they have, most first: one is shown first everywhere."""
+    return sorted(rows, key=lambda asset: (-rows[asset], asset))

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from balance_analysis.archive import layout
 from balance_analysis.archive.coverage import LimitsNote
 from balance_analysis.archive.manifest import check_not_replaced, export_command
-from balance_analysis.archive.snapshot import Snapshot, with_snapshot
+from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.assets import read_assets
 from balance_analysis.errors import ArchiveDamagedError
@@ -100,12 +100,34 @@ def read_limits(snapshot: Snapshot) -> pa.Table:
     )
 
 
+def limits(self: Readable) -> pd.DataFrame:
+    """Return the network's limits over time.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each distinct snapshot, in the order in which they were seen: `first_seen` and
+        `last_seen` (datetime64[us, UTC]), `source` (the node), `block_height` (Int64), and the
+        fields of `NetworkLimits`; `extra` as JSON. A row from segments, which tell each change,
+        holds from the time of its block to that of the next change.
+    """
+    return with_snapshot(self._state, limits_frame)
+
+
 def limits_frame(snapshot: Snapshot) -> pd.DataFrame:
     """Return the network's limits over time: see `Archive.limits`."""
     frame: pd.DataFrame = read_limits(snapshot).to_pandas(
         types_mapper={pa.int64(): pd.Int64Dtype()}.get
     )
     return frame
+
+
+def timeless(rows: pa.Table) -> list[dict[str, Any]]:
+    """Return snapshots of the limits without what tells when, and of whom, they were asked for."""
+    moments = [pa.int64() if pa.types.is_timestamp(x.type) else x.type for x in _LIMITS]
+    plain = rows.cast(pa.schema(zip(_LIMITS.names, moments, strict=True)))
+    told: list[dict[str, Any]] = plain.drop_columns(_SEEN.names).to_pylist()
+    return told
 
 
 def with_timeline(rows: pa.Table, changes: Sequence[NetworkLimits], until: int) -> pa.Table:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import pandas as pd
 import pyarrow as pa
@@ -41,6 +41,13 @@ _PARSED: Final = LruCache(20_000)
 """States by their version; each counts as many as it has files."""
 
 T = TypeVar("T")
+
+
+class Readable(Protocol):
+    """An archive, for what reads it: a function of one is a method of `Archive`."""
+
+    store: Store
+    _state: Store | Snapshot
 
 
 @dataclass(frozen=True, slots=True)

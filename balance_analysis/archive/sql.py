@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.network import read_limits
-from balance_analysis.archive.snapshot import Snapshot
+from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA
@@ -34,8 +34,20 @@ _ACCOUNTS: Final = """
 """
 
 
-def connect(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnection:
-    """Return a connection to views of an archive: see `Archive.connect`.
+def connect(self: Readable) -> DuckDBPyConnection:
+    """Return a DuckDB connection, in UTC, with views of what the archive holds, also in part.
+
+    `changes` has a table's columns; `checkpoints` as well, and the `moment` before which each row
+    is its account's last; `accounts`, `coverage` and `limits` are as the methods return them.
+    DuckDB reads the files that the coverage names, when it is asked. Results are exact in
+    `to_arrow_table()`, `pl()` and `fetchall()`; `df()` makes floats of balances. It takes the extra
+    `sql`, or raises ModuleNotFoundError.
+    """
+    return with_snapshot(self._state, views_of)
+
+
+def views_of(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnection:
+    """Return a connection to views of an archive: see `connect`.
 
     Parameters
     ----------

@@ -329,10 +329,10 @@ def _ask(archive: ba.Archive, query: str, most: int | None) -> pa.Table:
         If it is no query, or DuckDB is not installed.
     """
     from balance_analysis.archive.snapshot import with_snapshot
-    from balance_analysis.archive.sql import connect
+    from balance_analysis.archive.sql import views_of
 
     try:
-        connection = with_snapshot(archive.store, lambda now: connect(now, is_locked=True))
+        connection = with_snapshot(archive.store, lambda now: views_of(now, is_locked=True))
     except ModuleNotFoundError as error:
         raise ValueError(str(error)) from error
     import duckdb

@@ -85,7 +85,8 @@ def plot_balances(
         Intervals [start, end) in which the table has every change, by default those in its attrs:
         see `balance_at`. Stretches outside of them are hatched, and nothing is drawn there.
     limits
-        The frame of `Archive.limits()`; times when proposals were enabled are shaded.
+        The frame of `Archive.limits()`; when markets could be proposed is shaded, and when assets
+        could, dotted.
     title
         The title; by default one that says what is drawn, and "" for none.
     **style

@@ -59,9 +59,6 @@ as the one below it."""
 _ROWS: Final = 8.5
 """Days that the height of a calendar has, with the room for its legend."""
 
-_LEAST_SQUARE: Final = 3.6
-"""The smallest cells that are still drawn as squares, in points."""
-
 _NAME: Final = 13.7
 """The height of the name of a day, in points."""
 
@@ -113,7 +110,8 @@ def plot_flows(
         Intervals [start, end) in which the table has every change, by default those in its attrs:
         see `balance_at`. Stretches outside of them are hatched, and nothing is drawn there.
     limits
-        The frame of `Archive.limits()`; times when proposals were enabled are shaded.
+        The frame of `Archive.limits()`; when markets could be proposed is shaded, and when assets
+        could, dotted.
     title
         The title; by default one that says what is drawn, and "" for none.
     **style
@@ -293,9 +291,7 @@ def plot_activity(
 
 def _format_days(ax: Axes) -> None:
     """Let the y axis show the days of the week, as many names as there is room for."""
-    width, height = points_of(ax)
-    low, high = ax.get_xlim()
-    row = height / _ROWS if ax.get_aspect() == "auto" else width / (high - low) * 7
+    row = points_of(ax)[1] / _ROWS
     step = next((step for step in (1, 2, 3) if row * step > _NAME), 6)
     ax.set_yticks(range(0, 7, step), _WEEK_DAYS[::step])
     ax.set_ylim(6.5, -0.5)
@@ -321,12 +317,7 @@ def _draw_calendar(
         look = {**incomplete_style(ax), "linewidth": 0, "label": INCOMPLETE}
         notes = [axes.draw_boxes(ax, *edges, **look)]
     set_ticks(ax, of_weeks=True, until=high + 3.5)
-    width, height = points_of(ax)
-    # No more than about twice as wide as high: the rest of the Axes stays empty.
-    weeks = max((high - low) / 7 + 1, width / height * _ROWS / 2)
-    ax.set_xlim(low - 3.5, low - 3.5 + 7 * weeks)
-    if _LEAST_SQUARE < width / weeks < height / _ROWS:
-        ax.set_aspect(7, anchor="NW")
+    ax.set_xlim(low - 3.5, high + 3.5)
     return patches, notes
 
 

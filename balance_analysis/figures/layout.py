@@ -150,7 +150,6 @@ class Layout:
             position = _give_way(ax, position)
         ax.apply_aspect(position)
         self.write()
-        ax.apply_aspect(position)  # of an Axes with an aspect, another one now
         return position
 
     def get_subplotspec(self) -> Any:  # noqa: ANN401 - a SubplotSpec, or none
@@ -393,8 +392,5 @@ def _leave_free(ax: Axes, limits: Limits, room: float) -> None:
     """Let the y axis end so far above some limits that some points of its height are free."""
     scale, height = ax.yaxis.get_transform(), points_of(ax)[1]
     low, high = scale.transform(np.array(limits))
-    if ax.get_aspect() != "auto":  # it becomes higher
-        start, stop = scale.transform(np.array(ax.get_ylim()))
-        height = height * abs((high - low) / (stop - start)) + room
     top = low + (high - low) / (1 - min(room / height, 0.9))
     ax.set_ylim(limits[0], float(scale.inverted().transform(np.array([top]))[0]), auto=None)

@@ -28,8 +28,9 @@ _HEIGHT: Final = 0.6
 _COVERAGE: Final = {"complete": BLUE, "unproven": ORANGE, "gap": VERMILION}
 _DAY: Final = 86_400_000_000
 
-_SHADES: Final = {"market": 0.09, "asset": 0.05}
-"""How dark it is when proposals of a kind are enabled; when both are, the two add up."""
+_SHADES: Final = {"market": (0.12, None), "asset": (0.0, "..")}
+"""How dark it is when proposals of a kind are enabled, and its hatch: when both are, one sees both,
+in print and on dark paper too."""
 
 
 def plot_limits(
@@ -194,7 +195,7 @@ def proposal_spans(limits: pd.DataFrame, kind: str) -> list[Span]:
 
 
 def shade_limits(ax: Axes, limits: pd.DataFrame | None) -> list[Artist]:
-    """Shade when proposals were enabled, within what the x axis shows.
+    """Shade or dot when proposals were enabled, within what the x axis shows.
 
     Returns
     -------
@@ -205,15 +206,15 @@ def shade_limits(ax: Axes, limits: pd.DataFrame | None) -> list[Artist]:
     if limits is None:
         return handles
     low, high = ax.get_xlim()
-    for kind, alpha in _SHADES.items():
+    for kind, (alpha, hatch) in _SHADES.items():
         spans = np.clip([to_dates(span) for span in proposal_spans(limits, kind)], low, high)
         shade, edge = to_rgba(ink(ax), alpha), to_rgba(ink(ax), 0.3)
-        label = f"{kind} proposals enabled"
+        look: Any = {"facecolor": shade, "edgecolor": edge, "hatch": hatch}
+        look["label"] = f"{kind} proposals enabled"
         seen = [span for span in spans if span[0] < span[1]]
         for span in seen:
-            ax.axvspan(*span, color=shade, linewidth=0, zorder=0.2, label=label)
-        patch = Patch(facecolor=shade, edgecolor=edge, linewidth=0.5, label=label)
-        handles += [patch] * bool(seen)
+            ax.axvspan(*span, **look, linewidth=0, zorder=0.2)
+        handles += [Patch(**look, linewidth=0.5)] * bool(seen)
     return handles
 
 

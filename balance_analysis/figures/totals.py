@@ -94,7 +94,8 @@ def plot_totals(
     labels
         Own names, as `read_labels` takes them; by default those in the table's attrs.
     limits
-        The frame of `Archive.limits()`; times when proposals were enabled are shaded.
+        The frame of `Archive.limits()`; when markets could be proposed is shaded, and when assets
+        could, dotted.
     title
         The title; by default one that says what is drawn, and "" for none.
     **style

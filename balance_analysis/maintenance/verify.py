@@ -34,10 +34,15 @@ from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.load.request import Report, reporting
-from balance_analysis.maintenance.comparison import compare_with_node, compare_with_segments
+from balance_analysis.maintenance.comparison import (
+    check_digest,
+    compare_with_digest,
+    compare_with_node,
+    compare_with_segments,
+)
 from balance_analysis.node.client import Client
 from balance_analysis.rows import canonical
-from balance_analysis.schema import COLUMNS
+from balance_analysis.schema import COLUMNS, Instant
 from balance_analysis.spans import Span, clipped, joined
 from balance_analysis.text import moment_text, range_text, without_credentials
 
@@ -76,10 +81,14 @@ def verify(
     segments: PathLike | Iterable[PathLike] | None = None,
     sample: int = defaults.SAMPLE,
     seed: int | None = None,
+    digest: str | None = None,
+    start: Instant | None = None,
+    end: Instant | None = None,
     progress: bool | Report | None = False,
     look: Look = map,
 ) -> VerifyReport:
     """Check that an archive is what it says: see `Archive.verify`; `look` looks at the files."""
+    check_digest(digest, start, end)
     report = verify_store(store, progress=progress, look=look)
     if any(problem.kind == "coverage" for problem in report.problems):
         return report
@@ -87,6 +96,8 @@ def verify(
         report = compare_with_node(report, store, against, sample=sample, seed=seed)
     if segments is not None:
         report = compare_with_segments(report, store, segments, progress=progress)
+    if digest is not None:
+        report = compare_with_digest(report, store, digest, start, end)
     return report
 
 
@@ -317,7 +328,8 @@ class _Verification:
             self._add("leftover", what, name, f"{self._command()} writes it anew; else remove it")
         elif period is not None and self._covered(period, self.state):
             what = "is not in the coverage, which says that its time is complete"
-            self._add("rows", what, name, self._command("--repair"), period)
+            mend = f"{self._command('--repair')}; if it stays, move it out of the archive"
+            self._add("rows", what, name, mend, period)
         elif name.startswith(layout.CHANGES):
             what = "is not in the coverage, but engines that read the folder take its rows"
             self._add("stranger", what, name, "move it out of the archive")

@@ -264,8 +264,9 @@ def test_flows_in_a_report_are_drawn_over_the_time_that_the_chart_shows(open_pag
     page = open_page(f"{frozen}#tab=account&range={start}..{start + 6 * HOUR}")
     plot = page.locator("#panel .plot")
     plot.hover(position={"x": plot.bounding_box()["width"] - 2, "y": 50})
-    told = page.locator("#panel .said", has_text="inflow").inner_text()
-    assert told.startswith("2023-03-29 16:00:00")
+    told = page.locator("#panel .tip text").all_text_contents()
+    assert told[0].startswith("2023-03-29 16:00:00 to ")
+    assert told[1::2] == ["inflow", "outflow"]
 
 
 def test_hovering_tells_exact_balances_and_how_they_are_known(open_page, demo):
@@ -282,6 +283,45 @@ def test_hovering_tells_exact_balances_and_how_they_are_known(open_page, demo):
     page.mouse.move(box["x"] + 2, box["y"] + 50)
     page.locator("#readout .how", has_text="before its first row").first.wait_for()
     assert readout(page)[1][0][0] == "unknown"
+
+
+def test_the_pointer_has_balances_beside_it_and_a_click_sets_the_moment_of_holders(open_page, demo):
+    page = open_page(demo + GOV)
+    box = page.locator("#chart .plot").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 50)
+    page.locator("#readout .how", has_text="since 2023-04-16").first.wait_for()
+    moment, rows = readout(page)
+    tip = page.locator("#chart .tip text").all_text_contents()
+    assert tip[0] == moment
+    assert tip[1::2] == chips(page)
+    assert tip[2::2] == [balance for balance, _ in rows]
+    page.mouse.down()
+    page.mouse.up()
+    page.wait_for_url(re.compile("at="))
+    settle(page)
+    assert page.get_by_text(f"Held at {moment} UTC.").is_visible()
+    assert page.locator("#chart .mark").count() == 1
+
+
+@BOTH
+def test_a_chart_is_saved_as_a_picture_that_needs_no_page(open_page, seen, address, tmp_path):
+    page = open_page(address, theme="dark")
+    title = page.locator("#chart-h").inner_text()
+    with page.expect_download() as waited:
+        page.locator("#saved").get_by_role("button", name="SVG").click()
+    assert waited.value.suggested_filename == f"{title.lower().replace(' ', '-')}.svg"
+    waited.value.save_as(tmp_path / "chart.svg")
+    other = open_page((tmp_path / "chart.svg").as_uri(), java_script_enabled=False)
+    texts = other.locator("text").all_text_contents()
+    assert texts[0] == title == other.locator("title").text_content()
+    assert set(chips(page)) <= set(texts)
+    line = other.locator(".line").first
+    assert line.evaluate(INK) == page.locator("#chart .line").first.evaluate(INK)
+    assert other.locator("[class=cursor]").count() == 0
+    with page.expect_download() as waited:
+        page.locator("#saved").get_by_role("button", name="PNG").click()
+    assert waited.value.path().read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert seen.said == []
 
 
 def test_nothing_is_carried_into_what_is_not_known(open_page, tmp_path):
@@ -314,11 +354,12 @@ def test_hovering_over_thinned_steps_tells_the_very_row_at_that_time(open_page, 
     for part in (0.2, 0.43, 0.7):
         page.mouse.move(box["x"] + box["width"] * part, box["y"] + 50)
         page.locator("#readout .n", has_text="…").wait_for(state="detached")
-        page.locator("#readout .how", has_text="carried").wait_for()
+        page.locator("#readout .how", has_text=re.compile("carried|observed")).wait_for()
         moment, [(balance, how)] = readout(page)
         held = archive.balance_at(moment.replace(" ", "T")).iloc[0]
         assert amounts([balance]) == [int(held["balance"])]
-        assert how == f"carried since {held['since']:%Y-%m-%d %H:%M:%S}"
+        since = f"{held['since']:%Y-%m-%d %H:%M:%S}"
+        assert how == ("observed" if since == moment else f"carried since {since}")
 
 
 def test_limits_that_changed_are_drawn_and_the_others_listed(open_page, thick):
@@ -355,9 +396,10 @@ def test_the_focus_stays_where_it_was_while_what_is_around_it_changes(open_page,
     page.get_by_role("button", name="network treasury").focus()
     page.keyboard.press("Enter")
     assert focused() == "network treasury"
-    page.get_by_label("As shares").focus()
-    page.keyboard.press("Space")
-    assert focused() == "As shares"
+    page.get_by_label("Show as").select_option("stacked")
+    page.get_by_label("Show as").focus()
+    page.get_by_role("button", name="network treasury").dispatch_event("click")
+    assert focused() == "Show as"
     page.get_by_label("From").fill("2023-04-12")
     page.keyboard.press("Enter")
     assert focused() == "from"
@@ -477,8 +519,8 @@ def test_a_view_of_other_accounts_keeps_the_largest_out_by_a_click(open_page, de
     page.get_by_role("button", name="network treasury").click()
     settle(page)
     assert state(page)["hide"] == ["ACCOUNT_TYPE_NETWORK_TREASURY"]
-    page.get_by_label("As shares").check()
-    assert state(page)["shares"] == ["1"]
+    page.get_by_label("Show as").select_option("shares")
+    assert state(page)["totals"] == ["shares"]
 
 
 def test_a_gap_is_said_at_the_top_where_a_view_touches_it_and_a_new_export_offers_to_reload(

@@ -4,6 +4,7 @@ import datetime as dt
 from itertools import pairwise
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -113,9 +114,14 @@ def test_several_assets_are_counted_together():
     assert entries(ba.plot_activity(table)) == ["0", "2"]
 
 
-def test_cells_are_square_where_a_year_is_drawn():
-    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 364 * DAY, 5)])
-    assert ba.plot_activity(table).get_aspect() == 7
+@pytest.mark.parametrize("days", [6, 29, 364])
+def test_cells_fill_the_figure_whatever_the_interval(days):
+    ax = ba.plot_activity(table_of([(*GENERAL, START, 5), (*GENERAL, START + days * DAY, 5)]))
+    ax.figure.canvas.draw()
+    corners = np.concatenate([path.vertices for path in ax.collections[0].get_paths()])
+    width, height = np.ptp(ax.transData.transform(corners), axis=0) / ax.figure.bbox.size
+    assert width > 0.85
+    assert height > 0.6
 
 
 def test_another_kind_is_refused():

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import matplotlib as mpl
+import matplotlib.dates
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -15,7 +19,7 @@ def spans_of(limits, kind="market"):
     ax = ba.plot_balances(table, end="2024-01-01", limits=limits)
     return [
         tuple(pd.Timestamp(bound, unit="us").isoformat()[:10] for bound in span)
-        for label, *span in shaded(ax)
+        for label, *span in [*shaded(ax), *shaded(ax, "..")]
         if label == f"{kind} proposals enabled"
     ]
 
@@ -90,6 +94,31 @@ def test_enabled_proposals_are_known_from_sight_to_sight():
     )
     assert spans_of(limits) == [("2023-04-01", "2023-04-03"), ("2023-04-05", "2023-04-06")]
     assert spans_of(limits, "asset") == [("2023-04-01", "2023-04-03")]
+
+
+@pytest.mark.parametrize("style", [{}, ba.DARK_STYLE], ids=["light", "dark"])
+def test_what_was_enabled_is_seen_without_colours(style):
+    limits = snapshots(
+        ("2023-01-02", "2023-01-04", False, False),
+        ("2023-01-04", "2023-01-06", True, False),
+        ("2023-01-06", "2023-01-08", False, True),
+        ("2023-01-08", "2023-01-10", True, True),
+    )
+    with mpl.rc_context(style):
+        table = table_of([(*GENERAL, us("2023-01-02"), 0)])
+        ax = ba.plot_balances(table, end="2023-01-10", limits=limits)
+        ax.grid(visible=False)
+        ax.figure.canvas.draw()
+    grey = np.asarray(ax.figure.canvas.buffer_rgba())[:, :, :3].mean(axis=2)
+    inside = grey[int(len(grey) * 0.3) : int(len(grey) * 0.7)]
+    dates = pd.date_range("2023-01-02", "2023-01-10", periods=5)
+    edges = ax.transData.transform([(each, 0) for each in mpl.dates.date2num(dates)])[:, 0]
+    none, market, asset, both = (inside[:, int(a) + 5 : int(b) - 5] for a, b in pairwise(edges))
+    assert np.ptp(none) == np.ptp(market) == 0
+    assert abs(none[0, 0] - market[0, 0]) > 10
+    assert np.median(asset) == none[0, 0]
+    assert np.median(both) == market[0, 0]
+    assert min(np.ptp(asset), np.ptp(both)) > 25
 
 
 def test_a_snapshot_tells_since_when_they_have_been_enabled():

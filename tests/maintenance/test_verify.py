@@ -226,6 +226,7 @@ def test_a_file_that_the_coverage_has_lost_is_no_stranger(node, undisturbed, fol
     problem = verify(folder).problems[-1]
     assert (problem.kind, problem.where) == ("rows", name_of(SECOND))
     assert problem.periods == (SECOND,)
+    assert problem.mend.endswith("--repair; if it stays, move it out of the archive")
     assert mend(node, folder).left.is_whole
     assert lasting(folder) == lasting(undisturbed)
 

@@ -66,15 +66,3 @@ export const account = (key) => {
   const ids = [party, market].filter(Boolean).join(" · ");
   return { key, asset, type, party, market, label, ids, text: `${kindOf(type)} ${type} ${ids}`.toLowerCase() };
 };
-
-/** Make an element; what is put into it is text or other elements, never markup. */
-export const make = (tag, attributes = {}, ...content) => {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else if (typeof value === "boolean") made.toggleAttribute(name, value);
-    else if (value !== undefined && value !== null) made.setAttribute(name, value);
-  }
-  made.append(...content);
-  return made;
-};

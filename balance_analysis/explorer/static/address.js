@@ -1,0 +1,71 @@
+// What is shown is told by the address, and every change of it goes there first.
+import { DAY, account, isKey, moment } from "./text.js";
+
+export const MOST = 8;
+export const RANGES = { "1D": DAY, "1W": 7 * DAY, "1M": 30 * DAY, "3M": 91 * DAY, ALL: Infinity };
+export const STACKS = ["stacked", "shares", "log"];
+const TABS = ["holders", "totals", "flows", "movers", "account", "notes"];
+
+export let about, isFrozen, state;
+let onchange; // shows what the address tells
+let address = location.hash; // a page in a notebook can't have one of its own, and a browser takes only so many a second
+
+const read = () => {
+  const given = new URLSearchParams(address.slice(1)), whole = (text) => (/^\d{1,16}$/.test(text) ? Number(text) : NaN);
+  const one = (name, allowed, otherwise) => (allowed.includes(given.get(name)) ? given.get(name) : otherwise);
+  const asset = about.assets.find(({ id }) => id === given.get("asset")) ?? about.assets[0];
+  const isOurs = (key) => isKey(key) && account(key).asset === asset?.id;
+  const accounts = given.getAll("account").filter(isOurs).slice(0, MOST), [from, to] = (given.get("range") ?? "").split("..").map(whole);
+  return {
+    asset, accounts, chosen: accounts.length > 0 || given.has("none"),
+    range: from < to ? [from, to] : one("range", Object.keys(RANGES), "ALL"),
+    log: given.has("log"), units: one("units", ["smallest"], ""), theme: one("theme", ["light", "dark"], ""),
+    tab: one("tab", TABS, "holders"), when: whole(given.get("at")) || null,
+    focus: given.getAll("focus").find(isOurs), page: Math.min(whole(given.get("page")) || 0, 1e6), hidden: given.getAll("hide"), stack: one("totals", STACKS, ""),
+  };
+};
+
+/** Begin with what there is; `run` shows what the address tells, whenever it changes. */
+export const enter = (given, frozen, run) => { [about, isFrozen, onchange] = [given, frozen, run]; };
+export const reread = () => { state = read(); };
+export const goBack = () => { address = location.hash; onchange(); };
+
+/** Change what is shown: the address has it, so that it can be sent and gone back to. */
+export const go = (change, replace = false) => {
+  const given = new URLSearchParams(address.slice(1));
+  for (const [name, values] of Object.entries({ ...("range" in change && { page: null }), ...change })) {
+    given.delete(name);
+    for (const each of [values].flat()) if (each) given.append(name, each);
+  }
+  address = `#${given}`;
+  try {
+    history[replace ? "replaceState" : "pushState"](null, "", address);
+  } catch { /* what is shown counts */ }
+  onchange();
+};
+export const choose = ({ id }) => go({ asset: id, account: null, none: null, focus: null, hide: null, page: null });
+export const add = (key) => ({ account: [...new Set([...state.accounts, key])].slice(-MOST), none: null });
+export const span = (range = state.range) => {
+  if (Array.isArray(range)) return range;
+  return [range === "ALL" ? about.start : Math.max(about.start, about.end - RANGES[range]), about.end];
+};
+// Frozen tables are of a range that has a button: of the smallest one around what the chart shows.
+export const preset = (range = state.range) => {
+  if (!isFrozen || !Array.isArray(range)) return range;
+  return Object.keys(RANGES).find((name) => span(name)[0] <= range[0]) ?? "ALL";
+};
+export const bounds = (range) => [["start", span(range)[0]], ["end", Math.max(...span(range))]].map(([name, value]) => [name, String(Math.round(value))]);
+export const between = ([from, to]) => [from, to].map((time) => moment(Math.round(time)).replace(/ 00:00:00$/, "")).join(" to ");
+export const decimals = () => (state.units ? 0 : state.asset.decimals ?? 0);
+export const unit = () => (state.asset.decimals === null || state.units ? `${state.asset.label}, smallest units` : state.asset.label);
+/** Return what colours something of its place among others: of more than there are colours, further ones are dashed. */
+export const inkOf = (place) => `s${place % 8}${place < 8 ? "" : " dashed"}`;
+export const value = (text) => (text === null ? null : Number(text) / 10 ** decimals());
+export const zoom = (from, to) => {
+  const grain = to - from > 3600e6 ? 1e6 : 1, length = Math.min(Math.max(to - from, 1000), about.end - about.start + DAY);
+  const start = Math.round(Math.min(Math.max(from, about.start - DAY / 2), about.end) / grain) * grain;
+  if (start <= about.start && start + length >= about.end) return go({ range: null }, true);
+  go({ range: `${Math.max(0, start)}..${start + Math.round(length / grain) * grain}` }, true);
+};
+export const panBy = (part, [start, end] = span()) => zoom(start + part * (end - start), end + part * (end - start));
+export const zoomBy = (by, centre = (span()[0] + span()[1]) / 2) => zoom(centre - (centre - span()[0]) * by, centre + (span()[1] - centre) * by);

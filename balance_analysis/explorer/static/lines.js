@@ -1,0 +1,101 @@
+// The chart of the chosen accounts, and what they held under the pointer.
+import { MOST, about, between, decimals, go, inkOf, isFrozen, panBy, span, state, unit, value, zoom, zoomBy } from "./address.js";
+import { draw } from "./chart.js";
+import { get, told } from "./data.js";
+import { at, fail, make, refill, settled } from "./dom.js";
+import { open } from "./panels.js";
+import { find } from "./search.js";
+import { account, amount, moment, unknown } from "./text.js";
+
+const FIRST = 3;
+let mark = () => {}, lines = [], cells = new Map(), texts = new Map(), last = 0, inChart; // what is asked for in it
+
+export const showLegend = () => {
+  cells = new Map(state.accounts.map((key) => [key, [make("td", { class: "n" }), make("td", { class: "how" })]]));
+  const rows = state.accounts.map((key, n) => {
+    const { label, ids } = account(key), swatch = make("span", { class: `swatch ${inkOf(n)}`, "aria-hidden": "true" });
+    const remove = () => go({ account: state.accounts.filter((one) => one !== key), none: "1" });
+    return make("tr", {}, make("th", { scope: "row" }, swatch, make("button", { type: "button", class: "link", title: ids, onclick: () => open(key) }, label)),
+      ...cells.get(key), make("td", {}, make("button", { type: "button", class: "remove", "aria-label": `Remove ${label}`, onclick: remove }, "×")));
+  });
+  const text = state.chosen && !rows.length ? "No account is chosen. Add one above." : "";
+  refill(at("readout"), [make("table", {}, make("caption", { id: "moment" }, text), make("tbody", {}, ...rows))]);
+};
+
+/** Say what an account held at a moment, and how that is known; what the drawn rows don't tell for sure, the service does once the pointer rests. */
+const put = ({ key, times, balances, rows, opening, missing, from, to }, time) => {
+  const place = times.findLastIndex((one) => one <= time), since = times[place], held = balances[place] ?? null;
+  const isSure = time >= from && time < to && (rows === times.length || since === time || place === times.length - 1);
+  const [text, how] = missing ? [unknown, "not in this page"] : time >= about.end ? [unknown, "after the end of the data"]
+    : !isSure ? ["…", isFrozen ? "only some of its rows are in this page" : "looking it up"] : place < 0 ? [unknown, "before its first row"]
+    : held === null ? [unknown, `since ${moment(since)}`]
+    : [amount(held, decimals()), place === 0 && opening ? "opening" : since === time ? "observed" : `carried since ${moment(since)}`];
+  cells.get(key)?.forEach((cell, n) => { cell.textContent = [text, how][n]; });
+  texts.set(key, text);
+  return text === "…";
+};
+const tell = (time) => {
+  last = time;
+  if (lines.length) at("moment").textContent = `${moment(time)} UTC, in ${unit()}`;
+  if (lines.filter((line) => put(line, time)).length && !isFrozen) ask(time);
+};
+const ask = settled(async (time) => {
+  const found = await getLines([time, time + 1], "1", "moment").catch(fail);
+  if (time === last) for (const line of found ?? []) put(line, time);
+  mark();
+}, 60);
+
+const getLines = async ([from, to], width, as) => {
+  const keys = state.accounts, ours = keys.map((key) => ["account", key]), none = { series: [{ times: [], balances: [], rows: 0, missing: true }] };
+  const found = isFrozen ? (await Promise.all(ours.map((one) => get("series", [one]).catch(() => none)))).map(({ series: [line] }) => line)
+    : keys.length ? (await get("series", [...ours, ["start", String(from)], ["end", String(to)], ["width", width]], as)).series : [];
+  return found.map((line, n) => ({ ...line, key: keys[n], ...(isFrozen ? { from: -Infinity, to: Infinity } : { from, to }) }));
+};
+
+export const drawLines = () => {
+  const [start, end] = span();
+  lines = lines.filter(({ key }) => state.accounts.includes(key));
+  const ends = lines.map(({ key, balances }) => `${account(key).label}: ${[0, -1].map((n) => amount(balances.at(n) ?? null, decimals())).join(" at first, ")} at last`);
+  mark = draw(at("chart"), { start, end, gaps: about.gaps, until: about.end, log: state.log, onrange: zoom, onwheel: zoomBy, onpan: panBy, onhover: tell, marked: state.when, onall: () => go({ range: null }),
+    onpick: isFrozen ? undefined : (time) => go({ at: time }),
+    label: `Balances in ${unit()}, ${between([start, end])} UTC. ${ends.join("; ")}`,
+    series: lines.map(({ key, times, balances, to }) => ({ to, ink: inkOf(state.accounts.indexOf(key)), name: account(key).label, tell: () => texts.get(key), times, values: balances.map(value) })) });
+  tell(Math.round(Math.min(last || end, end, about.end - 1)));
+};
+
+/** Return what a picture of the chart says. */
+export const pictured = () => ({ title: at("chart-h").textContent, note: `${between(span())} UTC, in ${unit()}`,
+  legend: lines.map(({ key }) => [inkOf(state.accounts.indexOf(key)), account(key).label]) });
+
+/** Choose the largest holders: people, beside whom a treasury would hide all else. */
+const chooseFirst = async () => {
+  const asset = state.asset.id, keys = (await find("", "first")).map(([key]) => key), people = keys.filter((key) => account(key).party !== "network");
+  const given = told().first.filter((key) => account(key).asset === asset).slice(0, MOST), wanted = given.length ? given : [...new Set([...people, ...keys])].slice(0, FIRST);
+  if (state.asset.id === asset && !state.chosen) go({ asset, account: wanted, none: wanted.length ? null : "1" }, true);
+};
+
+export const showChart = async () => {
+  const wanted = JSON.stringify([state.accounts, span()]);
+  if (!state.chosen) return chooseFirst();
+  if (inChart === wanted) return;
+  inChart = wanted;
+  lines = await getLines(span().map(Math.round), String(Math.min(Math.max(at("chart").clientWidth, 100), 4000))).catch((error) => {
+    if (inChart === wanted) inChart = null;
+    throw error;
+  });
+  at("failed").hidden = true;
+  drawLines();
+};
+
+export const keysOfChart = (event) => {
+  const [start, end] = span(), rows = lines.flatMap(({ times }) => times).sort((a, b) => a - b), by = { "+": 0.5, "-": 2 }[event.key], pan = { PageUp: -0.5, PageDown: 0.5 }[event.key];
+  if (by) zoomBy(by, last);
+  else if (pan) panBy(pan);
+  else if (event.key === "Enter" && !isFrozen) go({ at: last });
+  else if (event.key === "0") go({ range: null });
+  else if (event.key === "ArrowRight") tell(rows.find((time) => time > last && time < end) ?? last);
+  else if (event.key === "ArrowLeft") tell(rows.findLast((time) => time < last && time >= start) ?? last);
+  else return;
+  event.preventDefault();
+  mark(last);
+};

@@ -1,0 +1,109 @@
+// What stands below the chart, a panel for each tab.
+import { RANGES, about, add, between, bounds, decimals, go, inkOf, isFrozen, preset, span, state, unit, value } from "./address.js";
+import { draw } from "./chart.js";
+import { get } from "./data.js";
+import { at, make, refill } from "./dom.js";
+import { column, flowParts, totalParts } from "./plots.js";
+import { shown, table } from "./table.js";
+import { account, amount, count, kindOf, micros, moment, words } from "./text.js";
+
+let draws = [], inPanel; // what is asked for in it
+
+export const open = (key) => {
+  go({ tab: "account", focus: key, page: null, ...(state.accounts.includes(key) ? {} : add(key)) });
+  at("panel").focus({ preventScroll: true });
+  const { top } = at("tabs").getBoundingClientRect();
+  if (top < 0 || top > innerHeight * 0.8) at("tabs").scrollIntoView();
+};
+
+const sheet = (caption, content, options = {}) => table(`${caption}${content.columns.some(({ kind }) => kind === "amount") ? `, in ${unit()}` : ""}`,
+  content, { decimals: decimals(), choose: open, name: caption.toLowerCase().replaceAll(/\W+/g, "-"), ...options });
+const asset = () => ["asset", state.asset.id];
+const ranged = (range = preset()) => ({ note: `${between(span(range))} UTC` });
+const facts = ({ columns, rows: [row = []] }) => {
+  const found = new Map(columns.map(({ name, kind }, n) => [name, shown(row[n] ?? null, kind, decimals())]));
+  const own = [...found].filter(([name]) => !found.has(name.replace(/_at$/, "")) || !name.endsWith("_at"));
+  return make("dl", { class: "facts" }, ...own.map(([name, text]) =>
+    make("div", {}, make("dt", {}, words(name)), make("dd", {}, text, ...(row.length && ![undefined, "–"].includes(found.get(`${name}_at`)) ? [" ", make("small", {}, found.get(`${name}_at`))] : [])))));
+};
+/** Return network limits: those that changed drawn over the time in which they were seen, the others in a short table. */
+const limitParts = (seen) => {
+  const [froms, tos] = ["first_seen", "last_seen"].map((name) => column(seen, name)), more = column(seen, "extra").map((text) => JSON.parse(text ?? "{}"));
+  const own = [...seen.columns.slice(4, -1).map(({ name, kind }) => [words(name), column(seen, name).map((held) => (held === null ? "not set" : shown(held, kind)))]),
+    ...[...new Set(more.flatMap(Object.keys))].map((name) => [name, more.map((each) => (Object.hasOwn(each, name) ? JSON.stringify(each[name]) : "not sent"))])];
+  const charts = own.filter(([, texts]) => new Set(texts).size > 1).map(([label, texts]) => {
+    const levels = [...new Set(texts)].sort(), box = make("div", {}), places = texts.map((text) => levels.indexOf(text));
+    const series = [{ ink: inkOf(0), times: froms.flatMap((from, n) => [from, tos[n] + 1]).slice(0, -1),
+      values: places.flatMap((place, n) => [place, place === places[n + 1] ? place : null]).slice(0, -1) }];
+    const told = `${label}: ${texts.map((text, n) => `${text} from ${moment(froms[n])} to ${moment(tos[n])}`).join("; ")}`;
+    return [make("div", {}, make("h4", {}, label), box), () => draw(box, { series, start: froms[0], end: tos.at(-1), levels, label: told })];
+  });
+  const kept = own.filter(([, texts]) => new Set(texts).size === 1).map(([name, [text]]) => [name, text]), columns = ["limit", "value"].map((name) => ({ name, kind: "text" }));
+  const head = [make("h3", {}, "Limits that changed"), make("p", { class: "note" }, "Where a line breaks, the change came between two looks at the network.")];
+  return [...(charts.length ? head : []), make("div", { class: "many" }, ...charts.map(([part]) => part)), ...charts.map(([, run]) => run),
+    sheet(charts.length ? "Limits that did not change" : "Network limits", { columns, rows: kept }), sheet("Every state of the limits", seen)];
+};
+
+const PANELS = {
+  async holders() {
+    const found = await get("holders", [asset(), ...(state.when ? [["at", String(state.when)]] : [])]);
+    const options = [["", "the end"], ...Object.keys(RANGES).map((name) => [String(span(name)[0]), moment(span(name)[0])])];
+    const pick = isFrozen ? make("select", {}, ...options.map(([time, text]) => make("option", { value: time, selected: time === String(state.when ?? "") }, text)))
+      : make("input", { value: moment(state.when ?? about.end - 1), size: "25", autocomplete: "off" });
+    pick.addEventListener("change", () => {
+      const when = isFrozen ? Number(pick.value) : micros(pick.value);
+      pick.ariaInvalid = String(Number.isNaN(when));
+      if (!Number.isNaN(when)) go({ at: when });
+    });
+    const rest = found.accounts - found.holders.rows.length;
+    const note = `Held at ${moment(state.when ?? about.end - 1)} UTC.${rest > 0 ? ` The largest ${count(found.holders.rows.length)} of ${count(found.accounts)} accounts.` : ""}`;
+    return [make("label", { class: "when" }, "At (UTC) ", pick), facts(found.concentration), sheet("Holders", found.holders, { note })];
+  },
+  async totals() {
+    const { totals } = await get("totals", [asset(), ...bounds(preset())]);
+    return [...totalParts(totals), sheet("Totals by type", totals, ranged())];
+  },
+  async flows() {
+    const { flows, freq } = await get("flows", [asset(), ...bounds(preset())]);
+    const caption = `Flows per ${freq}`;
+    return [...flowParts(caption, flows), sheet(caption, flows, ranged())];
+  },
+  async movers() {
+    return [sheet("Movers", (await get("movers", [asset(), ...bounds(preset())])).movers, ranged())];
+  },
+  async account() {
+    const key = state.focus ?? state.accounts[0];
+    if (!key) return [make("p", { class: "note" }, "Add an account above to see its page.")];
+    const range = isFrozen ? "ALL" : state.range, of = [["account", key], ...bounds(range)];
+    const [found, listing] = await Promise.all([get("account", of), get("rows", [...of, ["page", String(state.page)]])]);
+    const one = account(key), ids = [["type", one.type], ["party", one.party], ["market", one.market || "none"], ["asset", one.asset]];
+    const turn = (by, text, hidden) => make("button", { type: "button", hidden, onclick: () => go({ page: state.page + by }) }, text);
+    return [make("h3", {}, one.label), make("dl", { class: "ids" }, ...ids.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, text)))),
+      make("p", ranged(range).note && { class: "note" }, ranged(range).note), facts(found.summary), ...flowParts("Flows per period", found.periods), sheet("Flows and average per period", found.periods),
+      sheet("Rows", listing.rows, { note: `Newest first${listing.pages > 1 ? `; part ${state.page + 1} of ${listing.pages} of all ${count(listing.count)} rows` : ""}.` }),
+      make("div", { class: "tools" }, turn(-1, "Newer rows", state.page < 1), turn(1, "Older rows", state.page + 1 >= listing.pages))];
+  },
+  async notes() {
+    const { coverage, limits } = await get("notes");
+    return coverage ? [sheet("Coverage", coverage), ...limitParts(limits)] : [make("p", { class: "note" }, "Only an archive has coverage and network limits.")];
+  },
+};
+
+export const drawPanel = () => { for (const run of draws) run(); };
+
+export const showPanel = async () => {
+  const { asset: one, tab, when, focus, page, units, hidden, stack, range, accounts } = state;
+  const wanted = JSON.stringify([one.id, tab, when, focus, page, units, hidden, stack, preset(range), tab === "account" && !focus ? accounts : 0]);
+  if (wanted === inPanel) return;
+  inPanel = wanted;
+  for (const button of at("tabs").children) {
+    button.setAttribute("aria-selected", String(button.dataset.tab === tab));
+    button.tabIndex = button.dataset.tab === tab ? 0 : -1;
+  }
+  at("panel").setAttribute("aria-labelledby", `tab-${tab}`);
+  const parts = await PANELS[tab]().catch((error) => [make("p", { class: "note", role: "alert" }, error.message)]);
+  if (inPanel !== wanted) return;
+  draws = parts.filter((part) => typeof part === "function");
+  refill(at("panel"), parts.filter((part) => typeof part !== "function"));
+  drawPanel();
+};
