@@ -274,3 +274,8 @@ def assets_in(metadata: object) -> Assets:
 def assets_of(table: pd.DataFrame, assets: AssetsLike | None = None) -> Assets:
     """Return the assets that are given, or else those that the table's attrs tell; maybe none."""
     return assets_in(table.attrs.get(ATTRS_KEY)) if assets is None else read_assets(assets)
+
+
+def rank_assets(rows: Mapping[str, int]) -> list[str]:
+    """Return assets by how many rows they have, most first: one is shown first everywhere."""
+    return sorted(rows, key=lambda asset: (-rows[asset], asset))

@@ -84,6 +84,9 @@ def _checked_duration(text: Text) -> Text:
     return text
 
 
+MaxAge = Annotated[Text, duration_option("Exit with 3 if the archive ended longer ago.")]
+
+
 def id_option(kind: str, help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
     """Return the option of ids, such as of a party."""
     return Option(f"--{kind}-id", f"--{kind}", metavar="ID", help=help)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 from typer import Option
 
 import balance_analysis as ba
+from balance_analysis.assets import rank_assets
 from balance_analysis.cli import options
 from balance_analysis.cli.app import command
 from balance_analysis.cli.output import Messages
@@ -155,7 +156,7 @@ def _one_asset(history: History, selection: Selection, messages: Messages) -> Hi
     counted, what = history.rows["asset_id"][is_inside], "rows"
     if counted.empty:
         counted, what = assets, "accounts"
-    asset = str(counted.value_counts().idxmax())
+    asset = rank_assets(counted.astype("str").value_counts().to_dict())[0]
     name = selection.asset_name(asset)
     messages.say(f"Showing asset {name}, which has the most {what}; choose another with --asset-id")
     return history.select((assets == asset).to_numpy())

@@ -20,7 +20,7 @@ from balance_analysis.archive.datafile import Predicate
 from balance_analysis.archive.network import limits_frame, read_archive_assets
 from balance_analysis.archive.scan import File, LruCache, opened
 from balance_analysis.archive.snapshot import Snapshot
-from balance_analysis.assets import Assets
+from balance_analysis.assets import Assets, rank_assets
 from balance_analysis.explorer.wire import Key, keys_of
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of
@@ -157,7 +157,7 @@ class TableState:
 
     def asset_ids(self) -> list[str]:
         """Return assets: see `State`."""
-        ranked = _ranked([_count_assets(self.history.rows["asset_id"])])
+        ranked = rank_assets(_count_assets(self.history.rows["asset_id"]))
         return [*ranked, *sorted({*self.history.accounts["asset_id"]} - {*ranked})]
 
     def notes(self) -> dict[str, pd.DataFrame]:
@@ -253,7 +253,7 @@ class ArchiveState:
             counts: Counter[str] = self.kept.get(("assets", file), read)
             return counts
 
-        return _ranked(map_parallel(count, self._snapshot.files()))
+        return rank_assets(sum(map_parallel(count, self._snapshot.files()), Counter[str]()))
 
     def notes(self) -> dict[str, pd.DataFrame]:
         """Return notes: see `State`."""
@@ -281,9 +281,3 @@ def _ends(rows: pa.Table, edges: NDArray[np.int64]) -> pa.Table:
 def _count_assets(ids: pd.Series[Any]) -> Counter[str]:
     """Return how many rows each asset has."""
     return Counter({str(asset): n for asset, n in ids.value_counts().items() if n})
-
-
-def _ranked(counts: Iterable[Counter[str]]) -> list[str]:
-    """Return assets that are counted, those first that have most rows."""
-    total = sum(counts, Counter[str]())
-    return sorted(total, key=lambda asset: (-total[asset], asset))
