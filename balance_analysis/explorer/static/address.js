@@ -7,7 +7,7 @@ export const STACKS = ["stacked", "shares", "log"];
 const TABS = ["holders", "totals", "flows", "movers", "account", "notes"];
 
 export let about, isFrozen, state;
-let onchange; // shows what the address tells
+let onchange, kept = []; // what shows what the address tells; parts of it that couldn't be used, and are gone from it
 let address = location.hash; // a page in a notebook can't have one of its own, and a browser takes only so many a second
 
 const read = () => {
@@ -27,17 +27,18 @@ const read = () => {
     tab: one("tab", TABS, "holders"), when: Number(first("at", (text) => whole(text) > 0) ?? 0) || null,
     focus: first("focus", isOurs), page: Math.min(Number(first("page", (text) => whole(text) >= 0) ?? 0), 1e6), hidden: all("hide", undefined, Infinity), stack: one("totals", STACKS),
   };
-  return { ...found, left: [...given].filter((pair) => !understood.has(pair.join("="))) };
+  return { ...found, left: [...kept, ...given].filter((pair) => !understood.has(pair.join("="))) };
 };
 
 /** Begin with what there is; `run` shows what the address tells, whenever it changes. */
 export const enter = (given, frozen, run) => { [about, isFrozen, onchange] = [given, frozen, run]; };
 export const reread = () => { state = read(); };
-export const goBack = () => { address = location.hash; onchange(); };
+export const goBack = () => { [address, kept] = [location.hash, []]; onchange(); };
 
-/** Change what is shown: the address has it, so that it can be sent and gone back to. */
-export const go = (change, replace = false) => {
-  const given = new URLSearchParams([...new URLSearchParams(address.slice(1))].filter((pair) => !state.left.some((left) => left.join() === pair.join())));
+/** Change what is shown: the address has it, so that it can be sent and gone back to. What can't be used of it goes; `keeps` says that it is still told of. */
+export const go = (change, replace = false, keeps = false) => {
+  const left = state.left.map(String), given = new URLSearchParams([...new URLSearchParams(address.slice(1))].filter((pair) => !left.includes(String(pair))));
+  kept = keeps ? state.left : [];
   for (const [name, values] of Object.entries({ ...("range" in change && { page: null }), ...change })) {
     given.delete(name);
     for (const each of [values].flat()) if (each) given.append(name, each);

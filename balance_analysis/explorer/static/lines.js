@@ -30,7 +30,7 @@ export const showLegend = () => {
       ...cells.get(key), make("td", {}, make("button", { type: "button", class: "remove", "aria-label": `Remove ${label}`, onclick: remove }, "×")));
   });
   const showLargest = make("button", { type: "button", onclick: () => go({ account: null, none: null }) }, "Show the largest");
-  refill(at("readout"), state.chosen && !rows.length ? [make("p", { class: "tools note" }, `${NONE} Add one above, or`, showLargest)]
+  refill(at("readout"), state.chosen && !rows.length ? [make("p", { class: "tools note" }, "Add an account above, or", showLargest)]
     : [make("table", {}, make("caption", { id: "moment" }), make("tbody", {}, ...rows))]);
 };
 
@@ -103,7 +103,7 @@ export const pictured = () => ({ title: at("chart-h").textContent, note: `${betw
 const chooseFirst = async () => {
   const asset = state.asset.id, keys = (await find("", "first")).map(([key]) => key), people = keys.filter((key) => account(key).party !== "network");
   const given = told().first.filter((key) => account(key).asset === asset).slice(0, MOST), wanted = given.length ? given : [...new Set([...people, ...keys])].slice(0, FIRST);
-  if (state.asset.id === asset && !state.chosen) go({ asset, account: wanted, none: wanted.length ? null : "1" }, true);
+  if (state.asset.id === asset && !state.chosen) go({ asset, account: wanted, none: wanted.length ? null : "1" }, true, true);
 };
 
 export const showChart = async () => {

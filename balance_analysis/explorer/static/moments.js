@@ -35,6 +35,18 @@ export const complain = (said, text, fields, wrong = fields) => {
   for (const field of fields) field.ariaInvalid = String(Boolean(text) && wrong.includes(field));
 };
 
+/** Return a field for a moment, which it gives to `run`: none of an empty one. */
+export const whenField = (time, run) => {
+  const field = make("input", { id: "when", value: moment(time), size: "25", autocomplete: "off", placeholder: "the end", "aria-errormessage": "not-when" });
+  const said = make("p", { id: "not-when", class: "wrong", role: "status", hidden: true });
+  field.addEventListener("change", () => {
+    const text = field.value.trim() && wrongMoment(field.value);
+    complain(said, text, [field]);
+    if (!text) run(micros(field.value) || null);
+  });
+  return [make("div", { class: "when" }, make("label", { for: "when" }, "At (UTC)"), make("span", { class: "span" }, field, picker(field, "Pick the day"))), said];
+};
+
 const setRange = () => {
   const fields = [at("from"), at("to")], [from, to] = fields.map(({ value: text }) => micros(text)), wrong = fields.filter(({ value: text }) => wrongMoment(text));
   const text = wrong.length ? wrongMoment(wrong[0].value) : from >= to ? "The range has to end after it starts."
