@@ -9,6 +9,7 @@ from .analysis.statistics import drawdown, ohlc, time_weighted_average
 from .analysis.summary import active_accounts, summarize_accounts
 from .analysis.totals import totals
 from .analysis.units import to_integers, to_units
+from .archive.digest import ArchiveDigest
 from .archive.runs import Run
 from .archive.status import ArchiveStatus, VerifyReport
 from .archives import Archive
@@ -41,7 +42,7 @@ from .files.parquet import (
 from .files.tables import write_table
 from .ingest.export import export
 from .ingest.imports import import_segments
-from .labels import account_labels
+from .labels import Labels, account_labels, read_labels
 from .load.changes import Page, iter_balance_changes, iter_pages, load_balance_changes
 from .load.opening import load_opening_balances
 from .load.to_parquet import load_to_parquet
@@ -61,6 +62,7 @@ __all__ = [
     "DARK_STYLE",
     "Archive",
     "ArchiveDamagedError",
+    "ArchiveDigest",
     "ArchiveError",
     "ArchiveLockedError",
     "ArchiveStatus",
@@ -73,6 +75,7 @@ __all__ = [
     "DecodeError",
     "Finding",
     "IncompleteError",
+    "Labels",
     "NetworkLimits",
     "NetworkMismatchError",
     "NodeReport",
@@ -117,6 +120,7 @@ __all__ = [
     "plot_limits",
     "plot_totals",
     "read_assets",
+    "read_labels",
     "read_network_limits",
     "read_parquet",
     "read_segments",

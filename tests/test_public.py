@@ -28,7 +28,10 @@ NOT_IMPORTED = {
     "fetch {node} -q -o {folder}/x.parquet --since 2023-04-29 --until 2023-05-01": SELDOM
     | {"filelock", "pandas"},
     "summary {sample}": SELDOM | {"filelock", "msgspec", "requests"},
-    "status {archive}": SELDOM | {"requests"},
+    "status {archive}": SELDOM | {"requests", "pyarrow.dataset"},
+    "accounts {archive}": SELDOM | {"requests", "pyarrow.dataset"},
+    "limits {node}": SELDOM - {"stamina"} | {"filelock", "pyarrow.parquet"},
+    "sql {archive} values(1)": SELDOM - {"duckdb"} | {"requests"},
 }
 """Of commands, what a start would take longer with and they have no use for."""
 

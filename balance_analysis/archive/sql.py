@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.network import read_limits
-from balance_analysis.archive.snapshot import Snapshot
+from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA
@@ -21,6 +20,7 @@ from balance_analysis.text import exact_text, list_text
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
+    from pyarrow.dataset import Dataset
 
 
 _MOMENT: Final = ARROW_SCHEMA.field("timestamp").with_name("moment")
@@ -34,8 +34,20 @@ _ACCOUNTS: Final = """
 """
 
 
-def connect(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnection:
-    """Return a connection to views of an archive: see `Archive.connect`.
+def connect(self: Readable) -> DuckDBPyConnection:
+    """Return a DuckDB connection, in UTC, with views of what the archive holds, also in part.
+
+    `changes` has a table's columns; `checkpoints` as well, and the `moment` before which each row
+    is its account's last; `accounts`, `coverage` and `limits` are as the methods return them.
+    DuckDB reads the files that the coverage names, when it is asked. Results are exact in
+    `to_arrow_table()`, `pl()` and `fetchall()`; `df()` makes floats of balances. It takes the extra
+    `sql`, or raises ModuleNotFoundError.
+    """
+    return with_snapshot(self._state, views_of)
+
+
+def views_of(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnection:
+    """Return a connection to views of an archive: see `connect`.
 
     Parameters
     ----------
@@ -89,7 +101,9 @@ def _view(
     spans: Sequence[Span] = (EVER,),
 ) -> None:
     """Make a view of the rows of files in spans; where these are of a moment, a column tells it."""
-    if store.folder is None or view == "checkpoints" or not files:
+    if not files:
+        rows = connection.from_arrow(_COLUMNS[view].empty_table())
+    elif store.folder is None or view == "checkpoints":
         connection.register(f"_{view}", _dataset(store, files, _COLUMNS[view]))
         rows = connection.table(f"_{view}")
     else:
@@ -112,9 +126,8 @@ def _path(store: Store, name: str) -> str:
     return str(Path(store.place(name)[1]).absolute())
 
 
-def _dataset(
-    store: Store, files: Mapping[str, int | None], columns: pa.Schema
-) -> ds.FileSystemDataset:
+def _dataset(store: Store, files: Mapping[str, int | None], columns: pa.Schema) -> Dataset:
+    ds: Any = import_module("pyarrow.dataset")  # takes long, and most need none
     parquet, (system, _) = ds.ParquetFileFormat(), store.place(layout.CHANGES)
     fragments = [
         parquet.make_fragment(
@@ -124,4 +137,5 @@ def _dataset(
         )
         for name, moment in files.items()
     ]
-    return ds.FileSystemDataset(fragments, columns, parquet, system)
+    found: Dataset = ds.FileSystemDataset(fragments, columns, parquet, system)
+    return found

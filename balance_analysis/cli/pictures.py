@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 from typer import Option
 
 import balance_analysis as ba
+from balance_analysis.assets import rank_assets
 from balance_analysis.cli import options
 from balance_analysis.cli.app import command
 from balance_analysis.cli.output import Messages
@@ -130,7 +131,7 @@ def _plot_history(
     messages: Messages,
 ) -> Axes:
     bounds = selection.bounds
-    how: dict[str, Any] = {**bounds, "title": title, "assets": selection.known_assets}
+    how: dict[str, Any] = {**bounds, "title": title}
     if kind == "drawdown":
         history = _one_account(history, bounds, messages)
     if kind in {"averages", "flows"} and freq is None:
@@ -155,7 +156,7 @@ def _one_asset(history: History, selection: Selection, messages: Messages) -> Hi
     counted, what = history.rows["asset_id"][is_inside], "rows"
     if counted.empty:
         counted, what = assets, "accounts"
-    asset = str(counted.value_counts().idxmax())
+    asset = rank_assets(counted.astype("str").value_counts().to_dict())[0]
     name = selection.asset_name(asset)
     messages.say(f"Showing asset {name}, which has the most {what}; choose another with --asset-id")
     return history.select((assets == asset).to_numpy())
@@ -202,19 +203,21 @@ def report(
         options.Texts, options.id_option("party", "Show this party first; repeatable.")
     ] = None,
     assets: options.AssetsFile = None,
+    labels: options.LabelsFile = None,
 ) -> None:
     """Write an HTML page to explore a file or an archive.
 
     The page says how complete the data is, and needs no network.
     """
-    selection = Selection(file=file, since=since, until=until, party_id=party_id, assets=assets)
-    check_output(output, inputs=[file, assets], suffixes=(".html", ".htm"))
+    names: dict[str, Any] = {"assets": assets, "labels": labels}
+    selection = Selection(file=file, since=since, until=until, party_id=party_id, **names)
+    check_output(output, inputs=[file, assets, labels], suffixes=(".html", ".htm"))
     ba.write_report(
         selection.whole(),
         output,
         **selection.bounds,
         accounts=selection.accounts() if party_id else (),
         largest=largest,
-        assets=selection.known_assets,
+        **selection.names.keywords(),
     )
     messages.say(f"Wrote {output}")

@@ -12,7 +12,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from itertools import chain, zip_longest
 from typing import Any, Final, TypeVar
@@ -25,13 +25,16 @@ from balance_analysis.explorer.source import TableState
 from balance_analysis.explorer.views import (
     PAGE,
     ROW_COLUMNS,
+    SUMMARY,
     Look,
     answer,
     answers,
     by_size,
     draw_line,
     find_rows,
+    shares_at,
     steps_of,
+    sum_up,
     tell_accounts,
 )
 from balance_analysis.explorer.wire import (
@@ -60,8 +63,8 @@ _TYPES: Final = {
     "js": "text/javascript; charset=utf-8",
 }
 _MODULES: Final = (
-    *("text", "dom", "data", "table", "chart"),
-    *("address", "search", "panels", "lines", "app"),
+    *("text", "dom", "data", "table", "scale", "chart", "picture", "compare"),
+    *("address", "moments", "search", "plots", "panels", "lines", "app"),
 )
 """The page's own modules, none of which imports one behind it; no two have the same names."""
 
@@ -161,7 +164,7 @@ def _freeze(state: TableState, room: int, first: Sequence[Key], largest: int | N
         ranked[account[0]].append(account)
     in_turn = chain.from_iterable(zip_longest(*(ranked[asset][:largest] for asset in ids)))
     wanted, added = [*dict.fromkeys((*first, *filter(None, in_turn)))], 0
-    for views in _histories(state, wanted):
+    for views in _histories(state, wanted, _shares(state, ids)):
         if packed.is_full:
             break
         added += packed.add(views)
@@ -180,11 +183,10 @@ def _common(state: TableState, ids: list[str]) -> Iterator[tuple[str, object]]:
     asked: list[tuple[str, Query, tuple[int, ...]]] = [
         (name, Query(), ()) for name in ("accounts", "holders")
     ]
-    starts = {max(state.start, state.end - length) for length in _RANGES} | {state.start}
-    for start in sorted(starts):
+    for start in _starts(state):
         asked.append(("holders", Query(at=start), (start,)))
         query, bounds = Query(start=start, end=state.end), (start, state.end)
-        asked += [(name, query, bounds) for name in ("totals", "flows", "movers")]
+        asked += [(name, query, bounds) for name in ("headline", "totals", "flows", "movers")]
     for name, query, values in asked:
 
         def tell(some: list[str], name: str = name, query: Query = query) -> dict[str, Any]:
@@ -193,6 +195,20 @@ def _common(state: TableState, ids: list[str]) -> Iterator[tuple[str, object]]:
 
         for asset, view in _apart(tell, ids).items():
             yield write_view(name, asset, *values), view
+
+
+def _starts(state: TableState) -> list[int]:
+    """Return where the ranges begin, which end where all does."""
+    return sorted({max(state.start, state.end - length) for length in _RANGES} | {state.start})
+
+
+def _shares(state: TableState, ids: list[str]) -> dict[Key, float]:
+    """Return which part of its asset each account holds at the end, where that can be told."""
+
+    def tell(some: list[str]) -> dict[str, dict[Key, float]]:
+        return {one: shares_at(Look(state, Query(one)), max(state.end - 1, 0)) for one in some}
+
+    return {key: part for of in _apart(tell, ids).values() for key, part in of.items()}
 
 
 def _apart(tell: Callable[[list[K]], dict[K, Any]], keys: list[K]) -> dict[K, Any]:
@@ -211,7 +227,9 @@ def _apart(tell: Callable[[list[K]], dict[K, Any]], keys: list[K]) -> dict[K, An
         return _apart(tell, keys[:half]) | _apart(tell, keys[half:])
 
 
-def _histories(state: TableState, accounts: list[Key]) -> Iterator[dict[str, object]]:
+def _histories(
+    state: TableState, accounts: list[Key], shares: dict[Key, float]
+) -> Iterator[dict[str, object]]:
     """Yield all views of each account."""
     look = Look(state, Query(start=state.start, end=state.end, width=_UNLIMITED))
     bounds = state.start, state.end
@@ -226,14 +244,24 @@ def _histories(state: TableState, accounts: list[Key]) -> Iterator[dict[str, obj
         parts = RecordsBy(found, ACCOUNT_KEY, ROW_COLUMNS)
         return {one: {"rows": parts.of(one)} for one in some}
 
+    def sums_from(start: int, some: list[Key]) -> dict[Key, Any]:
+        found = sum_up(state.of(some), shares, replace(look.query, start=start))
+        parts = RecordsBy(found, ACCOUNT_KEY, SUMMARY)
+        return {one: {"summary": parts.of(one)} for one in some}
+
     for place in range(0, len(accounts), _AT_ONCE):
         some = accounts[place : place + _AT_ONCE]
         facts, rows = _apart(facts_of, some), _apart(rows_of, some)
+        sums = {start: _apart(partial(sums_from, start), some) for start in _starts(state)}
         for account, steps in steps_of(state.of(some), look.query, some).items():
             key = write_key(account)
             yield {
                 write_view("series", key): {"series": [{"key": key, **draw_line(steps, look)}]},
                 write_view("account", key, *bounds): facts[account],
+                **{
+                    write_view("summary", key, start, state.end): told[account]
+                    for start, told in sums.items()
+                },
                 **{
                     write_view("rows", key, *bounds, page): view
                     for page, view in enumerate(_pages(rows[account]))

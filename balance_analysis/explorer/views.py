@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -46,11 +46,16 @@ PAGE: Final = 200
 
 ROW_COLUMNS: Final = ("timestamp", "balance", "delta", "depth")
 
+SUMMARY: Final = (
+    *("first_seen", "opening", "closing", "net", "share"),
+    *("minimum", "minimum_at", "maximum", "maximum_at"),
+)
+
 MOST_MOVERS: Final = 100
 
 _POINTS, _BARS = 300, 100
 
-OF_ASSETS: Final = ("accounts", "holders", "totals", "flows", "movers")
+OF_ASSETS: Final = ("headline", "accounts", "holders", "totals", "flows", "movers")
 """The views of an asset."""
 
 _STEP_BYTES: Final = 40
@@ -82,9 +87,10 @@ class Look:
         return self.state.rows(filters, span, edges=edges, opening=opening, check=check)
 
     def of(self, accounts: Sequence[Key], start: int) -> History:
-        """Return what is told from a moment on of some accounts of one asset."""
+        """Return what is told from a moment on of some accounts; others may be there."""
         assets, kinds, parties, markets = zip(*accounts, strict=True)
-        filters = Filters(assets[0], *(tuple(set(ids)) for ids in (parties, markets, kinds)))
+        asset = assets[0] if len({*assets}) == 1 else None
+        filters = Filters(asset, *(tuple(set(ids)) for ids in (parties, markets, kinds)))
         span = start, self.query.end
         return self.state.rows(filters, span, edges=None, opening=None, check=self.check)
 
@@ -102,7 +108,7 @@ def answer(view: str, look: Look) -> dict[str, Any]:
     """Return one view; of those of an asset that of the one asked for, or else of the first."""
     query = look.query
     if not query.asset:
-        look = replace(look, query=replace(query, asset=next(iter(_asset_ids(look.state)), "")))
+        look = replace(look, query=replace(query, asset=next(iter(look.state.asset_ids()), "")))
     if view in OF_ASSETS:
         asset = look.query.asset
         return answers(view, look, [asset])[asset]
@@ -129,9 +135,11 @@ def answers(view: str, look: Look, ids: Sequence[str]) -> dict[str, dict[str, An
 
 def _about(look: Look) -> dict[str, Any]:
     state, assets = look.state, look.state.assets
-    ids, is_told = _asset_ids(state), state.known is not None
+    ids, is_told = state.asset_ids(), state.known is not None
     labels = assets.labels(ids)
     told = {one: assets.get(one) or Asset(one, 0) for one in ids}
+    before = max(state.start - 1, 0)
+    opening = held_at(Look(state, Query()).at(before), from_microseconds(before))
     return {
         "name": state.name,
         "version": state.version,
@@ -139,6 +147,7 @@ def _about(look: Look) -> dict[str, Any]:
         "end": state.end,
         "gaps": between(state.known or (), state.start, state.end) if is_told else [],
         "proven": is_told,
+        "opened": bool(opening["balance"].notna().any()),
         "assets": [
             {
                 "id": one,
@@ -153,6 +162,15 @@ def _about(look: Look) -> dict[str, Any]:
 
 def _version(look: Look) -> dict[str, Any]:
     return {"version": look.state.version}
+
+
+def _headline(look: Look) -> dict[str, Any]:
+    start, end = look.query.start, look.query.end
+    ends = [max(start - 1, 0), end - 1]
+    history = look.rows((start, end), edges=np.array([start, end]))
+    found = concentration(history, [*map(from_microseconds, ends)])
+    names = ["asset_id", "timestamp", "total", "holders", "unknown", "largest"]
+    return {"headline": found[names]}
 
 
 def _accounts(look: Look) -> dict[str, Any]:
@@ -205,6 +223,17 @@ def _steps(look: Look) -> dict[Key, Steps]:
     return found
 
 
+def _summary(look: Look) -> dict[str, Any]:
+    query = look.query
+    if not query.accounts:
+        return {}
+    assets = {account[0] for account in query.accounts}
+    whole = replace(look, query=replace(query, asset=assets.pop() if len(assets) == 1 else ""))
+    found = sum_up(look.of(query.accounts, query.start), shares_at(whole, query.end - 1), query)
+    own = found[np.array([key in query.accounts for key in keys_of(found)], bool)]
+    return {"summary": to_records(_with_keys(own, SUMMARY), ("account", *SUMMARY))}
+
+
 def _totals(look: Look) -> dict[str, Any]:
     query = look.query
     _, grid = fitting_grid(query.start, query.end, _POINTS)
@@ -230,7 +259,9 @@ def _movers(look: Look) -> dict[str, Any]:
     bounds = look.query.start, look.query.end
     history = look.rows(bounds, edges=np.array(bounds))
     found = top_movers(history, **look.query.bounds, n=MOST_MOVERS)
-    return {"movers": _with_keys(found, ("opening", "closing", "net"))}
+    moves = zip(found["opening"].fillna(0), found["net"], strict=True)
+    found["relative"] = [int(net) / int(was) if was else np.nan for was, net in moves]
+    return {"movers": _with_keys(found, ("opening", "closing", "net", "relative"))}
 
 
 def _account(look: Look) -> dict[str, Any]:
@@ -258,9 +289,11 @@ def _notes(look: Look) -> dict[str, Any]:
 _TELL: Final[dict[str, Callable[[Look], dict[str, Any]]]] = {
     "about": _about,
     "version": _version,
+    "headline": _headline,
     "accounts": _accounts,
     "holders": _holders,
     "series": _series,
+    "summary": _summary,
     "totals": _totals,
     "flows": _flows,
     "movers": _movers,
@@ -278,12 +311,6 @@ def _cut(look: Look) -> Look:
     if start >= end:  # nothing of it is there, which is told of the range as it is
         start, end = query.start, max(query.end, query.start + 1)
     return replace(look, query=replace(query, start=start, end=end))
-
-
-def _asset_ids(state: State) -> list[str]:
-    """Return the assets: those that have a name first, then those of most rows."""
-    assets = state.assets
-    return sorted(state.asset_ids(), key=lambda asset: asset not in assets)
 
 
 def steps_of(history: History, query: Query, accounts: Iterable[Key]) -> dict[Key, Steps]:
@@ -314,6 +341,18 @@ def tell_accounts(history: History, query: Query) -> dict[str, pd.DataFrame]:
     flowed = flowed.drop(columns=average.columns, errors="ignore")
     summary = summarize_accounts(history, **query.bounds)
     return {"summary": summary, "periods": pd.concat([average, flowed], axis=1)}
+
+
+def shares_at(look: Look, moment: int) -> dict[Key, float]:
+    """Return which part of its asset each account of the asset, or of all, holds at a moment."""
+    found = share(look.at(moment), from_microseconds(moment))
+    return dict(zip(keys_of(found), found["share"], strict=True))
+
+
+def sum_up(history: History, shares: Mapping[Key, float], query: Query) -> pd.DataFrame:
+    """Return what accounts did in a range, and which part of their asset they held at its end."""
+    found = summarize_accounts(history, **query.bounds)
+    return found.assign(share=[shares.get(key, np.nan) for key in keys_of(found)])
 
 
 def find_rows(history: History, query: Query) -> pd.DataFrame:

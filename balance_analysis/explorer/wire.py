@@ -128,6 +128,10 @@ def _read_number(name: str, text: str) -> int:
 VIEWS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "about": ("What there is: the assets, the interval, and what of it is not known.", ()),
     "version": ("What the data is called as it stands; another one once it has changed.", ()),
+    "headline": (
+        "What an asset's accounts hold before a range and at its end, and how many hold it.",
+        ("asset", "start", "end", "version"),
+    ),
     "accounts": (
         "The accounts whose ids or type have a text in them, those that hold most first.",
         ("asset", "text", "version"),
@@ -139,6 +143,10 @@ VIEWS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "series": (
         "The balances of some accounts as steps, thinned to what a chart of so many points shows.",
         ("account", "start", "end", "width", "version"),
+    ),
+    "summary": (
+        "What some accounts held at a range's ends, its lowest and highest, and which share.",
+        ("account", "start", "end", "version"),
     ),
     "totals": (
         "What the accounts of each type hold together, over time.",

@@ -35,7 +35,7 @@ from balance_analysis.figures.times import (
     to_dates,
 )
 from balance_analysis.known import Stated
-from balance_analysis.labels import account_labels, split_labels
+from balance_analysis.labels import LabelsLike, split_labels
 from balance_analysis.schema import Instant
 from balance_analysis.text import count_text, moment_text
 
@@ -47,6 +47,7 @@ def plot_balances(
     *,
     ax: Axes | None = None,
     assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,
@@ -78,6 +79,8 @@ def plot_balances(
         The names and decimals of assets, as `read_assets` takes them; by default those in the
         table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
         decimals are not known.
+    labels
+        Own names, as `read_labels` takes them; by default those in the table's attrs.
     start, end
         The half-open interval; moments without a time zone are UTC. By default from the first
         timestamp of `data` to the end of what is known, else to its last, whose row is still drawn.
@@ -123,7 +126,7 @@ def plot_balances(
     >>> ax.get_title("left"), ax.get_ylabel()
     ('VOTE balance of general · a1', 'balance\n(smallest unit of VOTE)')
     """
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, title)
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, labels=labels)
     (steps, _), interval = chart.over, chart.interval
     ax = chart.label("balance")
     if index:
@@ -136,9 +139,9 @@ def plot_balances(
     if not len(numbers):
         is_known = pieces.has_known.any()
         return chart.explain("every known balance is 0" if is_known else "no balance is known")
-    who, labels = split_labels(steps.accounts.iloc[numbers])
+    who, texts = split_labels(steps.accounts.iloc[numbers], chart.names.labels)
     own = styles.account_styles(steps.accounts["account_type"].iloc[numbers])
-    wanted = zip(numbers.tolist(), labels, own, styles.looks(style, len(numbers)), strict=True)
+    wanted = zip(numbers.tolist(), texts, own, styles.looks(style, len(numbers)), strict=True)
     lines: list[Line2D] = []
     for number, label, look, told in wanted:
         account, columns = steps.part(number, number + 1), count_columns(ax)
@@ -222,6 +225,7 @@ def plot_drawdown(
     *,
     ax: Axes | None = None,
     assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,
@@ -241,6 +245,8 @@ def plot_drawdown(
         The names and decimals of assets, as `read_assets` takes them; by default those in the
         table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
         decimals are not known.
+    labels
+        Own names, as `read_labels` takes them; by default those in the table's attrs.
     start, end
         The half-open interval; moments without a time zone are UTC. By default from the first
         timestamp of `data` to the end of what is known, else to its last, whose row is still drawn.
@@ -283,7 +289,7 @@ def plot_drawdown(
     >>> ax.get_legend().get_title().get_text()
     'deepest: 2 (25%), 2023-04-03'
     """
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, title)
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, labels=labels)
     (steps, _), interval = chart.over, chart.interval
     if len(steps) > 1:
         raise ValueError(
@@ -312,8 +318,8 @@ def plot_drawdown(
     drawn, said = _draw_falls(ax, interval, times[places], levels, look)
     axes.format_amounts(ax, chart.unit)
     hatches = show_interval(ax, interval, unknown=[(begin, first)])
-    about = f"balance and drawdown of {account_labels(steps.accounts).iloc[0]}"
-    return chart.finish(about, drawn, notes=hatches, says=[said])
+    who, _ = split_labels(steps.accounts, chart.names.labels)
+    return chart.finish(f"balance and drawdown of {who}", drawn, notes=hatches, says=[said])
 
 
 def _falls(

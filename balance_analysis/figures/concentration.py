@@ -34,6 +34,7 @@ from balance_analysis.figures.totals import (
     unknown_spans,
 )
 from balance_analysis.known import Stated
+from balance_analysis.labels import LabelsLike
 from balance_analysis.schema import ACCOUNT_KEY, Instant, from_microseconds, to_microseconds
 from balance_analysis.text import count_text
 
@@ -166,6 +167,7 @@ def plot_averages(
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
     limits: pd.DataFrame | None = None,
     title: str | None = None,
     **style: Any,  # noqa: ANN401 - of the bars
@@ -204,6 +206,8 @@ def plot_averages(
         The names and decimals of assets, as `read_assets` takes them; by default those in the
         table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
         decimals are not known.
+    labels
+        Own names, as `read_labels` takes them; by default those in the table's attrs.
     limits
         The frame of `Archive.limits()`; when markets could be proposed is shaded, and when assets
         could, dotted.
@@ -241,7 +245,7 @@ def plot_averages(
     """
     measure = "average balance" if freq is None else f"average balance per {period_name(freq)}"
     check_count(n)
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, freq)
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, freq, labels=labels)
     (steps, grid), by = chart.over, group_names(by)
     ax = chart.label("average balance")
     if chart.interval is None:

@@ -34,10 +34,15 @@ from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.load.request import Report, reporting
-from balance_analysis.maintenance.comparison import compare_with_node, compare_with_segments
+from balance_analysis.maintenance.comparison import (
+    check_digest,
+    compare_with_digest,
+    compare_with_node,
+    compare_with_segments,
+)
 from balance_analysis.node.client import Client
 from balance_analysis.rows import canonical
-from balance_analysis.schema import COLUMNS
+from balance_analysis.schema import COLUMNS, Instant
 from balance_analysis.spans import Span, clipped, joined
 from balance_analysis.text import moment_text, range_text, without_credentials
 
@@ -76,10 +81,14 @@ def verify(
     segments: PathLike | Iterable[PathLike] | None = None,
     sample: int = defaults.SAMPLE,
     seed: int | None = None,
+    digest: str | None = None,
+    start: Instant | None = None,
+    end: Instant | None = None,
     progress: bool | Report | None = False,
     look: Look = map,
 ) -> VerifyReport:
     """Check that an archive is what it says: see `Archive.verify`; `look` looks at the files."""
+    check_digest(digest, start, end)
     report = verify_store(store, progress=progress, look=look)
     if any(problem.kind == "coverage" for problem in report.problems):
         return report
@@ -87,6 +96,8 @@ def verify(
         report = compare_with_node(report, store, against, sample=sample, seed=seed)
     if segments is not None:
         report = compare_with_segments(report, store, segments, progress=progress)
+    if digest is not None:
+        report = compare_with_digest(report, store, digest, start, end)
     return report
 
 
@@ -263,14 +274,14 @@ class _Verification:
         """Read the files that have no rows."""
         store = self.store
         made = f"put back a copy, or {self._command('--repair')} makes it from the runs' reports"
-        written = f"{self._command('--assets', 'FILE')} writes it anew"
         again = f"remove it, and `balance-analysis import {store.uri} SEGMENT...` again"
         self._try_reading(
             "limits", self.about.limits, lambda _: with_snapshot(store, network.read_limits), made
         )
-        self._try_reading(
-            "assets", layout.ASSETS, lambda _: network.read_archive_assets(store), written
-        )
+        names: tuple[Kind, ...] = ("assets", "labels")
+        for kind, file in zip(names, (layout.ASSETS, layout.LABELS), strict=True):
+            written = f"{self._command(f'--{kind}', 'FILE')} writes it anew"
+            self._try_reading(kind, file, partial(network.read_names_file, store), written)
         for name in network.blocks_files(store):
             self._try_reading("blocks", name, partial(network.read_blocks_file, store), again)
 
@@ -286,8 +297,8 @@ class _Verification:
         for link in links:
             what = "is a symbolic link, which is never followed"
             self._add("stranger", what, link, "put the file or folder itself in its place")
-        known = {layout.ABOUT, layout.ASSETS, layout.COVERAGE, self.about.limits, layout.LOCK}
-        known |= {layout.HOLDER, *links}
+        known = {layout.ABOUT, layout.ASSETS, layout.LABELS, layout.COVERAGE, layout.LOCK}
+        known |= {layout.HOLDER, self.about.limits, *links}
         behind = tuple(f"{link}/" for link in links)
         names = [name for name in self.store.names() if not name.startswith(behind)]
         # In this order: what is written is announced before, and what nobody writes now and is

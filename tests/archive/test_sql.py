@@ -11,7 +11,7 @@ import pytest
 
 import balance_analysis as ba
 from balance_analysis.archive.snapshot import read_snapshot
-from balance_analysis.archive.sql import connect
+from balance_analysis.archive.sql import views_of
 from tests.analysis.tables import table_from
 from tests.archive.exporting import (
     DAY,
@@ -97,7 +97,7 @@ def test_an_archive_in_s3_is_asked_in_the_same_way(folder, address):
     store = ba.Archive(address).store
     for name in (local := ba.Archive(folder).store).names():
         store.write(name, local.read(name))
-    one, other = (connect(read_snapshot(x), is_locked=True) for x in (local, store))
+    one, other = (views_of(read_snapshot(x), is_locked=True) for x in (local, store))
     for view in ("changes", "accounts", "checkpoints", "coverage", "limits"):
         told = [read(each, view) for each in (one, other)]
         assert told[0].schema == told[1].schema
@@ -128,7 +128,7 @@ def test_files_that_the_coverage_does_not_name_are_not_read(folder, tmp_path):
 
 @pytest.mark.parametrize("query", WRITES)
 def test_a_locked_connection_reaches_no_other_file(folder, query):
-    connection = connect(ba.Archive(folder).snapshot(), is_locked=True)
+    connection = views_of(ba.Archive(folder).snapshot(), is_locked=True)
     before = content_of(folder)
     with pytest.raises(duckdb.Error):
         connection.execute(query.format(folder=str(folder).replace("'", "''")))

@@ -81,6 +81,10 @@ def read_batches(folder: Path, _: str) -> int:
     return sum(batch.num_rows for batch in ba.Archive(folder / ARCHIVE).iter_batches())
 
 
+def digest_whole(folder: Path, _: str) -> int:
+    return ba.Archive(folder / ARCHIVE).digest().rows
+
+
 def read_whole_with_dataset(folder: Path, _: str) -> int:
     return ds.dataset(folder / ARCHIVE / "changes").to_table().num_rows
 
@@ -120,6 +124,7 @@ WORKS: Final[dict[str, Callable[[Path, str], int]]] = {
     for work in (
         read_whole,
         read_batches,
+        digest_whole,
         read_whole_with_dataset,
         read_table_with_dataset,
         read_party,

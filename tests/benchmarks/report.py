@@ -134,6 +134,14 @@ TARGETS = (
             ("archive, as batches", "pyarrow.dataset, unsorted"),
         )
     ),
+    Target(
+        "digest of an archive / reading it as batches",
+        (READ, "archive, its digest"),
+        (READ, "archive, as batches"),
+        "seconds",
+        3,
+        True,
+    ),
     Target("archive, one party, s", (PARTY, "archive"), None, "seconds", 0.06, True),
     Target("balance_at of 20,000,000 rows, s", (SCAN, "archive"), None, "seconds", 0.3, True),
     Target("archive, one party, MB", (PARTY, "archive"), None, "peak", 300, True),

@@ -62,6 +62,7 @@ def test_an_export_that_finds_nothing_new_asks_little(large_node, tmp_path, repo
         (READ, "archive, as a sorted table", "read_whole"),
         (READ, "pyarrow.dataset, as a sorted table", "read_table_with_dataset"),
         (READ, "archive, as batches", "read_batches"),
+        (READ, "archive, its digest", "digest_whole"),
         (READ, "pyarrow.dataset, unsorted", "read_whole_with_dataset"),
         (PARTY, "archive", "read_party"),
         (PARTY, "pyarrow.dataset", "read_party_with_dataset"),

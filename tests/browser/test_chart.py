@@ -138,14 +138,15 @@ def test_times_stand_at_whole_units_of_the_calendar_and_apart(page, length, firs
         ([0, 7], {}, ["0", "2", "4", "6"]),
         ([1e30, 1e30], {}, ["9.5E29", "1E30", "1.05E30"]),
         ([1, 1000], {"log": True}, ["1", "10", "100", "1K"]),
-        ([5, 5], {"log": True}, ["1", "2", "5", "10"]),
+        ([3, 200], {"log": True}, ["5", "10", "20", "50", "100", "200"]),
+        ([5, 5], {"log": True}, ["4.5", "5", "5.5", "6"]),
         ([None, None], {}, []),
         ([0, 0], {"log": True}, []),
         ([0, 1], {"levels": ["no", "yes"]}, ["no", "yes"]),
         (
             [1e-20, 1],
             {"log": True, "style": "percent"},
-            ["1E-18%", "1E-13%", "1E-8%", "0.001%", "100%"],
+            ["1E-15%", "1E-10%", "1E-5%", "1%"],
         ),
         ([0.25, 0.5], {"style": "percent"}, ["25%", "30%", "35%", "40%", "45%", "50%"]),
     ],
@@ -155,10 +156,11 @@ def test_values_have_round_ticks(page, values, options, ticks):
     assert found["ticks"] == ticks
 
 
-def test_a_scale_with_both_signs_has_ticks_that_stand_apart(page):
-    periods = {"times": [BEGIN, BEGIN + DAY // 2], "ends": [BEGIN + DAY // 2, BEGIN + DAY]}
-    found = draw(page, {**periods, "values": [4e9, -2e6]}, bars=True, log=True)
-    assert found["ticks"] == ["-1M", "0", "1M", "100M", "10B"]
+@settings(max_examples=40)
+@given(st.floats(1e-18, 1e38), st.floats(1e-18, 1e38), st.booleans())
+def test_any_range_has_a_few_ticks_that_read_differently(page, low, high, log):
+    found = draw(page, {"times": [BEGIN, BEGIN + DAY // 2], "values": [low, high]}, log=log)
+    assert 2 <= len(set(found["ticks"])) == len(found["ticks"]) <= 10
 
 
 def test_bars_fill_their_periods_from_0_up_and_down(page):
@@ -184,3 +186,30 @@ def test_bars_fill_their_periods_from_0_up_and_down(page):
 def test_a_short_gap_is_seen(page):
     found = draw(page, {"times": [], "values": []}, gaps=[[BEGIN + 5, BEGIN + 6]])
     assert re.fullmatch(r"M\S+ 0v\d+h3v-\d+Z", found["missing"])
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=8))
+def test_lines_have_their_names_at_their_ends_none_over_another(page, held):
+    lines = [{"times": [BEGIN], "values": [v], "name": f"line {n}"} for n, v in enumerate(held)]
+    draw(page, *lines, {"times": [BEGIN], "values": [None], "name": "of nothing"})
+    places = page.locator("#drawn .name").evaluate_all(
+        "(all) => all.map((one) => [one.textContent, one.getBoundingClientRect().y])"
+    )
+    assert {name for name, _ in places} == {line["name"] for line in lines}
+    by_height = sorted(y for _, y in places)
+    assert all(above + 13.9 < below for above, below in itertools.pairwise(by_height))
+
+
+def test_a_stack_stands_on_what_is_below_it_and_is_not_there_where_that_is_unknown(page):
+    periods = {"times": [BEGIN, BEGIN + DAY // 2], "ends": [BEGIN + DAY // 2, BEGIN + DAY]}
+    found = draw(
+        page,
+        {**periods, "floors": [0, None], "values": [4, None]},
+        {**periods, "floors": [4, None], "values": [10, None]},
+        bars=True,
+    )
+    low, high = (re.findall(r"M(\S+) (\S+)V(\S+)h(\S+)V", path) for path in found["paths"])
+    assert len(low) == len(high) == 1
+    assert low[0][2] == high[0][1]
+    assert float(low[0][3]) == pytest.approx(found["width"] / 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 
 import msgspec
 import pandas as pd
@@ -113,6 +114,8 @@ def check_asset(explorer, asset, rows, start, end):
         assert (one["known"], one["unknown"]) == (len(known), len(levels) - len(known))
     assert not expected
     bounds = {"start": from_microseconds(start), "end": from_microseconds(end)}
+    moments = [from_microseconds(moment) for moment in (start - 1, end - 1)]
+    check(ask(explorer, "headline", **query)["headline"], ba.concentration(rows, moments))
     flows = as_dicts(ask(explorer, "flows", **query)["flows"])
     assert [start, *(one["end"] for one in flows[:-1])] == [one["start"] for one in flows]
     assert all(one["start"] % 60_000_000 == 0 for one in flows[1:])
@@ -123,6 +126,10 @@ def check_asset(explorer, asset, rows, start, end):
     except OverflowError:
         return
     movers = ask(explorer, "movers", **query)["movers"]
+    ends = zip(told(moved, "opening"), told(moved, "closing"), strict=True)
+    moved["relative"] = [
+        float(Fraction(int(now), int(was)) - 1) if int(was or 0) else None for was, now in ends
+    ]
     check(movers, moved)
     assert [row[0] for row in movers["rows"]] == [write_key(key) for key in keys_of(moved)]
 
@@ -206,6 +213,10 @@ def test_an_account_s_page_is_the_library_s(archive, explorer):
             flows = ba.flows(rows, freq="1D", layout="wide", value=name, **moments)
             (column,) = flows
             assert [one[name] for one in periods] == told(flows, column)
+        part = ba.share(archive.read(asset_id=asset), "2023-04-30T23:59:59.999999")
+        part = dict(zip(keys_of(part), part["share"], strict=True))
+        own = ba.summarize_accounts(rows, **moments).assign(share=part[account[0]])
+        check(ask(explorer, "summary", accounts=account)["summary"], own)
         listing = ask(explorer, "rows", accounts=account)
         deltas = ba.deltas(rows).iloc[::-1].head(views.PAGE)
         shown = as_dicts(listing["rows"])

@@ -12,6 +12,13 @@ export const make = (tag, attributes = {}, ...content) => {
   return made;
 };
 
+/** Give a file to whoever reads the page. */
+export const save = (name, content, type) => {
+  const url = URL.createObjectURL(new Blob([content], { type }));
+  make("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+};
+
 export const at = (id) => document.getElementById(id);
 
 export const settled = (run, wait) => {

@@ -1,5 +1,5 @@
 // Tables that sort, filter and download; what they hold is told by the columns' kinds.
-import { make } from "./dom.js";
+import { make, save } from "./dom.js";
 import { account, amount, count, instant, kindOf, moment, ratio, words } from "./text.js";
 
 const PRINTED = 250; // rows on paper
@@ -33,9 +33,7 @@ const download = (name, columns, rows, decimals) => {
     return [asset, type, party, market].map(cell).join(",");
   }).join(","));
   const heads = columns.map((one) => one.name === "account" ? "asset_id,account_type,party_id,market_id" : one.name);
-  const url = URL.createObjectURL(new Blob([[heads.join(","), ...lines, ""].join("\n")], { type: "text/csv" }));
-  make("a", { href: url, download: `${name}.csv` }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 1000);
+  save(`${name}.csv`, [heads.join(","), ...lines, ""].join("\n"), "text/csv");
 };
 
 /** Return a table; `choose` is called with the key of an account that is clicked. */

@@ -1,0 +1,176 @@
+"""Archives of the same history have the same digest, and no others."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from itertools import groupby, pairwise
+from operator import attrgetter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import balance_analysis as ba
+from tests.archive.exporting import (
+    END,
+    HOUR,
+    START,
+    edit_coverage,
+    node_of,
+    run_export,
+    spread_history,
+)
+from tests.cli.running import fails, run
+from tests.loopback import LoopbackNode
+from tests.moments import from_microseconds, moment_text
+from tests.segments.writer import write_segments
+
+ROWS = spread_history(9, rows=160)
+TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
+PLACE = attrgetter("party_id", "asset_id", "account_type", "market_id")
+MOMENTS = st.sampled_from([at + shift for at in (START, END, *TIMES) for shift in (-1, 0, 1, HOUR)])
+
+
+def naive(rows, complete, unproven=(), **filters):
+    """Return the digest of a history, as the docstring defines it, row by row."""
+    covered = [*complete, *unproven]
+    held = sorted(
+        (row.timestamp_ns // 1000 // HOUR, *PLACE(row), row.timestamp_ns // 1000, int(row.balance))
+        for row in rows
+        if any(a <= row.timestamp_ns // 1000 < b for a, b in covered)
+    )
+    head = {"complete": complete, "filters": filters, "unproven": [*unproven], "version": 1}
+    content = json.dumps(head, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+    for hour, some in groupby(held, key=lambda row: row[0]):
+        digest = hashlib.sha256()
+        for _, party, asset, kind, market, at, balance in some:
+            ids = [each.encode() for each in (asset, kind, party, market)]
+            account = b"".join(len(each).to_bytes(4, "little") + each for each in ids)
+            digest.update(hashlib.sha256(account).digest() + at.to_bytes(8, "little"))
+            digest.update(balance.to_bytes(16, "little", signed=True))
+        content += hour.to_bytes(8, "little") + digest.digest()
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def node():
+    with node_of(ROWS, head=END) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def folder(node, tmp_path_factory):
+    made = tmp_path_factory.mktemp("digest") / "archive"
+    run_export(node, made, start=START, end=END)
+    return made
+
+
+@settings(max_examples=12)
+@given(
+    partition=st.sampled_from(["day", "month", "hour"]),
+    cuts=st.lists(st.integers(START + 1, END - 1), max_size=2, unique=True).map(sorted),
+    bounds=st.none() | st.tuples(MOMENTS, MOMENTS).filter(lambda x: x[0] < x[1]),
+)
+def test_a_digest_is_that_of_the_rows_and_intervals_however_they_were_exported(
+    node, tmp_path_factory, partition, cuts, bounds
+):
+    made = tmp_path_factory.mktemp("digest")
+    for start, end in pairwise([START, *cuts, END]):
+        run_export(node, made, start=start, end=end, partition=partition, overlap="0s")
+    start, end = (START, END) if bounds is None else bounds
+    between = {} if bounds is None else {"start": moment_text(start), "end": moment_text(end)}
+    span = [max(start, START), min(end, END)]
+
+    found = ba.Archive(made).digest(**between)
+
+    assert found.digest == naive(ROWS, [span] if span[0] < span[1] else [])
+    assert found.rows == sum(span[0] * 1000 <= row.timestamp_ns < span[1] * 1000 for row in ROWS)
+
+
+def test_an_archive_from_segments_has_the_digest_of_one_from_a_node(node, tmp_path):
+    write_segments(tmp_path / "segments", ROWS)
+    ba.import_segments(tmp_path / "imported", tmp_path / "segments")
+    run_export(node, tmp_path / "exported", start=TIMES[0], end=TIMES[-1] + 1)
+    digests = {ba.Archive(tmp_path / name).digest().digest for name in ("imported", "exported")}
+    assert digests == {naive(ROWS, [[TIMES[0], TIMES[-1] + 1]])}
+
+
+def test_what_a_node_may_have_forgotten_is_told_apart(tmp_path):
+    late = [row for row in ROWS if row.timestamp_ns // 1000 >= TIMES[20]]
+    with node_of(late, head=END) as forgetful:
+        run_export(forgetful, tmp_path / "a", start=START, end=END)
+    found = ba.Archive(tmp_path / "a").digest()
+    assert found.digest == naive(late, [[TIMES[20], END]], [[START, TIMES[20]]])
+
+
+def test_the_accounts_that_an_archive_is_bound_to_are_part_of_its_digest(node, tmp_path):
+    asset = ROWS[0].asset_id
+    run_export(node, tmp_path / "a", start=START, end=END, asset_id=asset)
+    found = ba.Archive(tmp_path / "a").digest().digest
+    own = [row for row in ROWS if row.asset_id == asset]
+    assert found == naive(own, [[START, END]], asset_id=[asset])
+
+
+def test_limits_and_assets_have_digests_that_dont_tell_when_they_were_asked(node, tmp_path):
+    assets = {ROWS[0].asset_id: {"symbol": "A", "decimals": 5}}
+    for name in ("a", "b"):
+        run_export(node, tmp_path / name, start=START, end=END, assets=assets)
+    run_export(node, tmp_path / "b", end=END)
+    one, other = (ba.Archive(tmp_path / name).digest() for name in ("a", "b"))
+    assert (one.limits, one.assets) == (other.limits, other.assets)
+    with LoopbackNode(ROWS, block_timestamp=END * 1000, limits=None) as silent:
+        run_export(silent, tmp_path / "c", start=START, end=END)
+    bare = ba.Archive(tmp_path / "c").digest()
+    assert one.digest == bare.digest
+    assert one.limits != bare.limits
+    assert one.assets != bare.assets
+
+
+def test_a_copy_is_proven_by_the_digest_that_was_printed(folder, tmp_path):
+    since, until = "2023-04-29", "2023-05-02T06:30Z"
+    told = json.loads(
+        run("digest", folder, "--since", since, "--until", until, "--format=json").stdout
+    )
+    assert told["digest"] == ba.Archive(folder).digest(start=since, end=until).digest
+    assert told["digest"] in run("digest", folder, "--since", since, "--until", until).stdout
+
+    part = ("--since", since, "--until", until)
+    run("verify", folder, "--digest", told["digest"].upper(), *part)
+    said = run("verify", folder, "--digest", told["digest"], code=5).stdout
+    assert f"not {told['digest']}" in said
+
+
+def test_rows_that_a_digest_is_of_must_be_whole(folder, tmp_path):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    whole = ba.Archive(folder).digest().digest
+    for path in folder.rglob("*"):
+        if path.is_file():
+            (copy / path.relative_to(folder)).parent.mkdir(parents=True, exist_ok=True)
+            (copy / path.relative_to(folder)).write_bytes(path.read_bytes())
+    edit_coverage(copy, lambda content: content["intervals"][0].update(proven=False))
+    assert ba.Archive(copy).digest().digest == naive(ROWS, [], [[START, END]]) != whole
+
+    damaged = next(copy.glob("changes/*/changes.parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    assert "verify" in fails("digest", copy, code=5, folder=copy)
+    assert "no digest" in run("verify", copy, "--digest", whole, code=5).stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("verify", "{}", "--digest", "12"), "64 hex digits"),
+        (("verify", "{}", "--since", "2023-04-01"), "none is given"),
+        (("digest", "{}", "--since", "2023-05-01", "--until", "2023-05-01"), "before end"),
+        (("digest", "{}/none"), "is no archive"),
+    ],
+)
+def test_what_cant_be_a_digest_is_refused(folder, options, said):
+    assert said in fails(*(each.format(folder) for each in options), code=2, folder=folder)
+
+
+def test_an_interval_of_a_digest_must_not_be_turned_round(folder):
+    with pytest.raises(ValueError, match="start must be before end"):
+        ba.Archive(folder).digest(start=from_microseconds(END), end=from_microseconds(START))
