@@ -42,7 +42,7 @@ from .files.parquet import (
 from .files.tables import write_table
 from .ingest.export import export
 from .ingest.imports import import_segments
-from .labels import Labels, account_labels, read_labels
+from .labels import Labels, account_labels, labelled, read_labels
 from .load.changes import Page, iter_balance_changes, iter_pages, load_balance_changes
 from .load.opening import load_opening_balances
 from .load.to_parquet import load_to_parquet
@@ -105,6 +105,7 @@ __all__ = [
     "import_segments",
     "iter_balance_changes",
     "iter_pages",
+    "labelled",
     "load_balance_changes",
     "load_network_limits",
     "load_opening_balances",

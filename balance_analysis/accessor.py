@@ -15,7 +15,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Final
 
 from balance_analysis.known import known_of
-from balance_analysis.labels import names_of
+from balance_analysis.labels import labelled, names_of
 from balance_analysis.presentation import Frame, facts_html
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
 from balance_analysis.text import count_text, list_text, range_text, spans_text
@@ -30,12 +30,20 @@ KINDS: Final = {
     "cuts": "between",
     "shares": "share concentration",
     "numbers": "to_units to_integers",
+    "names": "labelled",
     "checks": "check check_conservation reconcile to_table",
     "pictures": "plot plot_activity plot_balances plot_concentration plot_drawdown plot_flows "
     "plot_totals",
     "files": "write_parquet write_report write_table",
 }
 """The methods, by what they are about."""
+
+_SHOWN: Final[dict[str, Any]] = {
+    "max_rows": 10,
+    "show_dimensions": False,
+    "formatters": {"timestamp": "{:%Y-%m-%d %H:%M:%S}".format},
+}
+"""How rows are shown: the first and the last, in 80 characters if amounts have 24 digits."""
 
 _SHORT: Final = {
     "at": "balance_at",
@@ -98,10 +106,16 @@ class BalancesAccessor:
         return [*super().__dir__(), *METHODS]
 
     def __repr__(self) -> str:
-        return "\n".join([self._title(), *(f"{name}: {value}" for name, value in self._facts())])
+        facts = (f"{name}: {value}" for name, value in self._facts())
+        rows = self._named().to_string(**_SHOWN, max_colwidth=24)
+        return "\n".join([self._title(), *facts, "", rows])
 
     def _repr_html_(self) -> str:
-        return facts_html(self._title(), self._facts())
+        rows: str = self._named().to_html(**_SHOWN)
+        return facts_html(self._title(), self._facts()) + rows
+
+    def _named(self) -> pd.DataFrame:
+        return labelled(self._table)[["symbol", "label", "timestamp", "balance"]]
 
     def _title(self) -> str:
         accounts = len(self._table.drop_duplicates(ACCOUNT_KEY))

@@ -23,7 +23,14 @@ from balance_analysis.analysis.downsampling import (
 from balance_analysis.analysis.steps import Steps, check_fits, cut
 from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
-from balance_analysis.figures.styles import VERMILION, account_styles, ink, looks, type_style
+from balance_analysis.figures.styles import (
+    VERMILION,
+    account_styles,
+    ink,
+    looks,
+    takes_style,
+    type_style,
+)
 from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import (
     Extent,
@@ -41,6 +48,7 @@ from balance_analysis.text import count_text, moment_text
 MOST_LINES: Final = 8
 
 
+@takes_style(Line2D)
 def plot_balances(
     data: pd.DataFrame,
     *,
@@ -168,6 +176,7 @@ def _counts(drawn: int, known: int, total: int) -> list[str]:
     return words
 
 
+@takes_style(Line2D)
 def plot_drawdown(
     data: pd.DataFrame,
     *,

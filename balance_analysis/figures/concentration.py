@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.patches import StepPatch
 from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
@@ -19,7 +20,7 @@ from balance_analysis.analysis.grid import Frequency
 from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
-from balance_analysis.figures.styles import BLUE, ink, looks
+from balance_analysis.figures.styles import BLUE, ink, looks, takes_style
 from balance_analysis.figures.totals import draw_stack, largest_groups
 from balance_analysis.known import Stated
 from balance_analysis.schema import ACCOUNT_KEY, Instant, from_microseconds, to_microseconds
@@ -31,6 +32,7 @@ _POINTS: Final = 2000
 """Of a curve, which is smooth where there are more holders."""
 
 
+@takes_style(Line2D, StepPatch)
 def plot_concentration(
     data: pd.DataFrame,
     *,
