@@ -327,7 +327,7 @@ def test_hovering_tells_exact_balances_and_how_they_are_known(open_page, demo):
 
 
 def test_the_pointer_has_balances_beside_it_and_a_click_sets_the_moment_of_holders(open_page, demo):
-    page = open_page(demo + GOV)
+    page = open_page(demo)
     box = page.locator("#chart .plot").bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 50)
     page.locator("#readout .how", has_text="since 2023-04-16").first.wait_for()
@@ -342,6 +342,7 @@ def test_the_pointer_has_balances_beside_it_and_a_click_sets_the_moment_of_holde
     settle(page)
     assert page.get_by_text(f"Held at {moment} UTC.").is_visible()
     assert page.locator("#chart .mark").count() == 1
+    assert page.locator("#chart .tip text").all_text_contents() == tip
 
 
 @BOTH
