@@ -15,7 +15,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Final
 
 from balance_analysis.known import known_of
-from balance_analysis.labels import labelled, names_of
+from balance_analysis.labels import names_of
 from balance_analysis.presentation import Frame, facts_html
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
 from balance_analysis.text import count_text, list_text, range_text, spans_text
@@ -32,8 +32,8 @@ KINDS: Final = {
     "numbers": "to_units to_integers",
     "names": "labelled",
     "checks": "check check_conservation reconcile to_table",
-    "pictures": "plot plot_activity plot_balances plot_concentration plot_drawdown plot_flows "
-    "plot_totals",
+    "pictures": "plot plot_activity plot_averages plot_balances plot_concentration plot_drawdown "
+    "plot_flows plot_totals",
     "files": "write_parquet write_report write_table",
 }
 """The methods, by what they are about."""
@@ -115,7 +115,8 @@ class BalancesAccessor:
         return facts_html(self._title(), self._facts()) + rows
 
     def _named(self) -> pd.DataFrame:
-        return labelled(self._table)[["symbol", "label", "timestamp", "balance"]]
+        named: pd.DataFrame = self.labelled()
+        return named[["symbol", "label", "timestamp", "balance"]]
 
     def _title(self) -> str:
         accounts = len(self._table.drop_duplicates(ACCOUNT_KEY))

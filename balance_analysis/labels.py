@@ -268,11 +268,11 @@ def account_labels(accounts: pd.DataFrame, *, labels: LabelsLike | None = None) 
     >>> account_labels(accounts[["market_id"]]).tolist()
     ['market bda439…82ef', 'no market']
     """
-    told, places = _told(accounts, names_of(accounts, labels=labels))
+    told, places = told_of(accounts, names_of(accounts, labels=labels))
     return told["label"].iloc[places].set_axis(accounts.index)
 
 
-def _told(accounts: pd.DataFrame, names: Names) -> tuple[pd.DataFrame, NDArray[Any]]:
+def told_of(accounts: pd.DataFrame, names: Names) -> tuple[pd.DataFrame, NDArray[Any]]:
     """Return each account with its `symbol` and `label`, and which one each row is of."""
     columns = [name for name in ACCOUNT_KEY if name in accounts]
     if not columns:
@@ -290,52 +290,6 @@ def _told(accounts: pd.DataFrame, names: Names) -> tuple[pd.DataFrame, NDArray[A
     told["label"] = [*map(_drawable, texts)]
     places = keys.groupby(columns, sort=False, dropna=False, observed=True).ngroup()
     return told.astype("str"), places.to_numpy()
-
-
-def labelled(
-    data: pd.DataFrame, *, assets: AssetsLike | None = None, labels: LabelsLike | None = None
-) -> pd.DataFrame:
-    """Return a frame with what its assets, and its accounts, are called in front.
-
-    Parameters
-    ----------
-    data
-        A table, or any result with columns of `ACCOUNT_KEY`.
-    assets, labels
-        The names, as `read_assets` and `read_labels` take them; by default those that the attrs of
-        `data` tell. The attrs of the result tell them.
-
-    Returns
-    -------
-    pandas.DataFrame
-        A copy of `data`, with the columns `symbol` (of its asset, or the id, shortened; if it has
-        `asset_id`) and `label` (as `account_labels` returns it; if it has another one) before the
-        others, both category of str. Such columns that it has already are replaced.
-
-    Raises
-    ------
-    ValueError
-        If it has none of these columns, or names are malformed. A wide series has its accounts in
-        its header: see `account_labels`, or take the long layout.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> held = pd.DataFrame({"asset_id": "VOTE", "party_id": ["a1", "b2"], "balance": [5, 7]})
-    >>> labelled(held, labels={"a1": "Alice"})
-      symbol  label asset_id party_id  balance
-    0   VOTE  Alice     VOTE       a1        5
-    1   VOTE     b2     VOTE       b2        7
-    """
-    names = names_of(data, assets, labels)
-    told, places = _told(data, names)
-    found = data.drop(columns=["symbol", "label"], errors="ignore")
-    if [*told] != ["asset_id", "symbol", "label"]:
-        found.insert(0, "label", told["label"].astype("category").array.take(places))
-    if "symbol" in told:
-        found.insert(0, "symbol", told["symbol"].astype("category").array.take(places))
-    found.attrs[ATTRS_KEY] = note_names(found.attrs.get(ATTRS_KEY, {}), names)
-    return found
 
 
 def short_keys(accounts: pd.DataFrame, names: Names) -> dict[str, list[str]]:
