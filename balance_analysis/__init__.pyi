@@ -30,7 +30,7 @@ from .errors import (
 )
 from .figures.balances import plot_balances, plot_drawdown
 from .figures.changes import plot_activity, plot_flows
-from .figures.concentration import plot_concentration
+from .figures.concentration import plot_averages, plot_concentration
 from .figures.styles import DARK_STYLE
 from .figures.timelines import plot_coverage, plot_limits
 from .figures.totals import plot_totals
@@ -43,10 +43,11 @@ from .files.parquet import (
 from .files.tables import write_table
 from .ingest.export import export
 from .ingest.imports import import_segments
-from .labels import account_labels
+from .labels import Labels, account_labels, read_labels
 from .load.changes import Page, iter_balance_changes, iter_pages, load_balance_changes
 from .load.opening import load_opening_balances
 from .load.to_parquet import load_to_parquet
+from .maintenance.diff import Difference, diff
 from .maintenance.repair import Repaired, repair
 from .node.client import Client
 from .node.doctor import Finding, NodeReport, diagnose_node
@@ -74,8 +75,10 @@ __all__ = [
     "Client",
     "ConservationReport",
     "DecodeError",
+    "Difference",
     "Finding",
     "IncompleteError",
+    "Labels",
     "NetworkLimits",
     "NetworkMismatchError",
     "NodeReport",
@@ -99,6 +102,7 @@ __all__ = [
     "deltas",
     "diagnose_node",
     "diagnose_segments",
+    "diff",
     "drawdown",
     "export",
     "flows",
@@ -112,6 +116,7 @@ __all__ = [
     "load_to_parquet",
     "ohlc",
     "plot_activity",
+    "plot_averages",
     "plot_balances",
     "plot_concentration",
     "plot_coverage",
@@ -120,6 +125,7 @@ __all__ = [
     "plot_limits",
     "plot_totals",
     "read_assets",
+    "read_labels",
     "read_network_limits",
     "read_parquet",
     "read_segments",

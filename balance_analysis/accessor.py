@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Final
 
-from balance_analysis.assets import assets_of
 from balance_analysis.known import known_of
+from balance_analysis.labels import names_of
 from balance_analysis.presentation import Frame, facts_html
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
 from balance_analysis.text import count_text, list_text, range_text, spans_text
@@ -31,8 +31,8 @@ KINDS: Final = {
     "shares": "holders share concentration",
     "numbers": "to_units to_integers",
     "checks": "check check_conservation reconcile to_table",
-    "pictures": "plot plot_activity plot_balances plot_concentration plot_drawdown plot_flows "
-    "plot_totals",
+    "pictures": "plot plot_activity plot_averages plot_balances plot_concentration plot_drawdown "
+    "plot_flows plot_totals",
     "files": "write_parquet write_report write_table",
 }
 """The methods, by what they are about."""
@@ -111,7 +111,7 @@ class BalancesAccessor:
     def _facts(self) -> Iterator[tuple[str, str]]:
         times, known = self._table["timestamp"], known_of(self._table)
         ids = self._table["asset_id"].drop_duplicates().astype("str")
-        labels = assets_of(self._table).labels(ids)
+        labels = names_of(self._table).assets.labels(ids)
         yield "assets", list_text([*labels.values()], 5) or "none"
         if not times.empty:
             yield "from", range_text(times.min(), times.max())

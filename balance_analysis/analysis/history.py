@@ -31,7 +31,6 @@ from balance_analysis.analysis.checks import (
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, make_grid
 from balance_analysis.analysis.opening import from_nothing, with_opening
 from balance_analysis.analysis.steps import ALWAYS, NEVER, Steps, name_of
-from balance_analysis.assets import Assets, assets_in
 from balance_analysis.known import (
     Known,
     Stated,
@@ -41,6 +40,7 @@ from balance_analysis.known import (
     lost_rows,
     to_known,
 )
+from balance_analysis.labels import Names, names_in
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
 from balance_analysis.spans import between
 
@@ -120,9 +120,9 @@ class History:
         return self.accounts.assign(**added)[[*names]]
 
     @property
-    def assets(self) -> Assets:
-        """The assets that the table's attrs tell; maybe none."""
-        return assets_in(self.attrs.get(ATTRS_KEY))
+    def names(self) -> Names:
+        """The names that the table's attrs tell; maybe none."""
+        return names_in(self.attrs.get(ATTRS_KEY))
 
     def over(
         self,

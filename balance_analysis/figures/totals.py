@@ -31,7 +31,7 @@ from balance_analysis.figures.times import (
     show_interval,
 )
 from balance_analysis.known import Stated
-from balance_analysis.labels import account_labels
+from balance_analysis.labels import LabelsLike, account_labels
 from balance_analysis.schema import Instant
 from balance_analysis.spans import Span
 from balance_analysis.text import count_text
@@ -54,6 +54,7 @@ def plot_totals(
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
     limits: pd.DataFrame | None = None,
     title: str | None = None,
     **style: Any,  # noqa: ANN401 - of a patch
@@ -90,6 +91,8 @@ def plot_totals(
         The names and decimals of assets, as `read_assets` takes them; by default those in the
         table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
         decimals are not known.
+    labels
+        Own names, as `read_labels` takes them; by default those in the table's attrs.
     limits
         The frame of `Archive.limits()`; when markets could be proposed is shaded, and when assets
         could, dotted.
@@ -127,7 +130,7 @@ def plot_totals(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['margin 7', 'general 5']
     """
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, title)
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, labels=labels)
     names = group_names(by, chart.history.columns)
     ax = chart.ax
     ax.set_ylabel("share of the known total" if shares else chart.unit.axis_label("total"))
@@ -202,7 +205,8 @@ def largest_groups(
     is_stacked = shares or is_seen.sum() > 1 or len(held) == 1
     is_seen |= not is_stacked
     most, rest = held[is_seen][:n], np.append(held[is_seen][n:], held[~is_seen])
-    labels = account_labels(groups.ids.iloc[[*most, *rest]]).tolist()[: len(most)]
+    ids = groups.ids.iloc[[*most, *rest]]
+    labels = account_labels(ids, labels=chart.names.labels).tolist()[: len(most)]
     styles = group_styles(groups.ids.iloc[most])
     areas_of = np.full(len(groups), len(most) + min(len(rest), 1))
     areas_of[most], areas_of[rest] = np.arange(len(most)), len(most)
@@ -237,7 +241,7 @@ def draw_stack(
     list, list
         What a legend shows and says besides.
     """
-    ax, interval, shares = stack.chart.ax, stack.interval, stack.shares
+    interval, shares = stack.interval, stack.shares
     points = _change_points(stack) if freq is None else _grid_points(stack, freq)
     amounts, is_known = _sums(stack, points)
     if np.isnan(amounts).all():
@@ -253,19 +257,9 @@ def draw_stack(
     says = [words, *["not stacked"] * (not stack.is_stacked), *_lacks(stack.steps, interval)]
     if stack.is_stacked and not shares:
         amounts = np.where(is_known, np.nan_to_num(amounts), np.nan)
-    wanted = looks(style, len(labels), StepPatch if stack.is_stacked else Line2D)
-    named = ({"label": label, **told} for label, told in zip(labels, wanted, strict=True))
-    drawn = _draw_groups(stack, edges, amounts, named)
-    if shares:
-        axes.format_shares(ax)
-    else:
-        tops = () if stack.is_stacked else np.nanmax(amounts, axis=1)
-        axes.format_amounts(ax, stack.chart.unit, tops=tops)
-    if stack.is_stacked and not shares:
-        ax.set_ylim(bottom=min(ax.dataLim.y0, 0))
-    unknown = _unknown_spans(edges, is_known, interval.start)
-    hatches = show_interval(ax, interval, unknown=unknown)
-    return drawn, hatches, says
+    drawn = draw_sums(stack, edges, amounts, labels, style)
+    unknown = unknown_spans(edges, is_known, interval.start)
+    return drawn, show_interval(stack.chart.ax, interval, unknown=unknown), says
 
 
 def _grid_points(stack: Stack, freq: Frequency) -> NDArray[np.int64]:
@@ -307,6 +301,28 @@ def _sums(stack: Stack, points: NDArray[np.int64]) -> tuple[NDArray[np.float64],
     return amounts, sums.known.reshape(count + 1, -1).sum(axis=0) > 0
 
 
+def draw_sums(
+    stack: Stack,
+    edges: NDArray[np.int64],
+    levels: NDArray[np.float64],
+    labels: Sequence[str],
+    style: dict[str, Any],
+) -> list[Artist]:
+    """Draw the sums of groups between edges, and format the y axis."""
+    ax, kind = stack.chart.ax, StepPatch if stack.is_stacked else Line2D
+    wanted = looks(style, len(labels), kind)
+    named = ({"label": label, **told} for label, told in zip(labels, wanted, strict=True))
+    drawn = _draw_groups(stack, edges, levels, named)
+    if stack.shares:
+        axes.format_shares(ax)
+        return drawn
+    tops = () if stack.is_stacked else np.nanmax(levels, axis=1)
+    axes.format_amounts(ax, stack.chart.unit, tops=tops)
+    if stack.is_stacked:
+        ax.set_ylim(bottom=min(ax.dataLim.y0, 0))
+    return drawn
+
+
 def _draw_groups(
     stack: Stack,
     edges: NDArray[np.int64],
@@ -336,7 +352,7 @@ def _draw_groups(
     return drawn
 
 
-def _unknown_spans(edges: NDArray[np.int64], is_known: NDArray[np.bool_], start: int) -> list[Span]:
+def unknown_spans(edges: NDArray[np.int64], is_known: NDArray[np.bool_], start: int) -> list[Span]:
     """Return the stretches from the start on in which no balance is known."""
     if start < edges[0]:
         edges, is_known = np.append(start, edges), np.append(False, is_known)

@@ -7,8 +7,9 @@ import io
 import json
 import re
 from decimal import Decimal
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 
+import pandas as pd
 import pytest
 
 import balance_analysis as ba
@@ -27,6 +28,10 @@ FEW = """() => {
 INK = "(one) => getComputedStyle(one).stroke"
 INKS = """[...document.querySelectorAll(".chart text")].map((one) => getComputedStyle(one).fill)
     .filter((ink) => ink !== getComputedStyle(document.querySelector(".interval")).color)"""
+PICK = """(one, day) => {
+    one.value = day;
+    one.dispatchEvent(new Event("change"));
+}"""
 BOTH = pytest.mark.parametrize("kind", ["demo", "frozen"])
 
 
@@ -167,7 +172,17 @@ def test_a_link_with_what_is_not_there_opens_the_rest_of_it(open_page, seen, add
     page = open_page(f"{address}{link}")
     assert len(chips(page)) > 0
     assert "general · other" not in chips(page)
+    asset = page.get_by_label("Asset").locator("option:checked").inner_text().partition(" ")[0]
+    assert page.locator("#left").inner_text() == (
+        "Not all of this address can be used: "
+        f"“asset=none” (shown: the asset {asset}); “account=a|b” (shown: accounts of {asset}); "
+        f"“account=0|ACCOUNT_TYPE_GENERAL|other|” (shown: accounts of {asset}); “focus=x”; "
+        "“range=9..2” (shown: all of the time); “tab=no” (shown: holders)."
+    )
     assert page.get_by_role("tab", name="Holders").get_attribute("aria-selected") == "true"
+    page.get_by_label("Log scale").check()
+    assert page.locator("#left").is_hidden()
+    assert state(page).keys() == {"asset", "account", "log"}
     assert seen.said == []
 
 
@@ -247,6 +262,32 @@ def test_the_wheel_a_drag_the_keys_the_buttons_and_two_dates_zoom(open_page, add
     assert page.get_by_label("From").get_attribute("aria-invalid") == "true"
 
 
+@BOTH
+def test_beside_a_field_of_the_range_stands_what_cannot_be_read_and_days_can_be_picked(
+    open_page, address
+):
+    page = open_page(address)
+    held = page.get_by_label("From").input_value()
+    for text, said in [
+        ("April", "“April” can't be read as a moment. Write a day such as 2023-04-01"),
+        ("2023-02-30", "“2023-02-30” can't be read"),
+        ("2099-01-01", "The range has to end after it starts."),
+    ]:
+        page.get_by_label("From").fill(text)
+        page.keyboard.press("Enter")
+        assert page.locator("#wrong").inner_text().startswith(said)
+        assert page.get_by_label("From").get_attribute("aria-invalid") == "true"
+    page.get_by_label("To", exact=True).fill("2099-02-01 12:00Z")
+    page.keyboard.press("Enter")
+    assert page.locator("#wrong").inner_text().startswith("There is nothing in that range.")
+    page.get_by_label("To", exact=True).fill("2023-04-20 12:00 UTC")
+    next_day = str(pd.Timestamp(held[:10]) + pd.Timedelta("1D"))
+    page.locator(".days").first.evaluate(PICK, next_day[:10])
+    settle(page)
+    assert page.get_by_label("From").input_value() == next_day
+    assert page.locator("#wrong").is_hidden()
+
+
 def test_what_was_held_before_a_range_is_drawn_from_its_start(open_page, demo):
     noon = BEGIN + 24 * DAY + 12 * HOUR
     page = open_page(f"{demo}{GOV}&range={noon}..{noon + DAY}")
@@ -301,6 +342,70 @@ def test_the_pointer_has_balances_beside_it_and_a_click_sets_the_moment_of_holde
     settle(page)
     assert page.get_by_text(f"Held at {moment} UTC.").is_visible()
     assert page.locator("#chart .mark").count() == 1
+
+
+@BOTH
+def test_without_its_last_line_a_chart_says_so_in_a_sentence_and_offers_the_largest(
+    open_page, address
+):
+    page = open_page(address)
+    many = len(chips(page))
+    for _ in range(many):
+        page.locator(".remove").first.click()
+    said = page.locator("#readout p")
+    assert said.inner_text().startswith("Add an account above, or")
+    assert said.bounding_box()["width"] > 300
+    assert page.locator("#chart text", has_text="No account is chosen.").count() == 1
+    page.get_by_role("button", name="Show the largest").click()
+    page.locator(".remove").nth(many - 1).wait_for()
+
+
+def test_two_lines_have_a_difference_and_an_index_and_neither_where_one_is_unknown(
+    open_page, tmp_path
+):
+    one, other = (("A", "ACCOUNT_TYPE_GENERAL", party(n), "") for n in (1, 2))
+    rows = [(*one, START, LARGEST), (*other, START + DAY, 4), (*other, START + 2 * DAY, 6)]
+    table = table_of([*rows, (*other, START + 5 * DAY, 2)])
+    note_known(table, [(START, START + 3 * DAY), (START + 4 * DAY, START + 6 * DAY)])
+    ba.write_report(table, tmp_path / "report.html", end=from_microseconds(START + 6 * DAY))
+    link = urlencode([("account", "|".join(key)) for key in (one, other)])
+    page = open_page(f"{(tmp_path / 'report.html').as_uri()}#{link}")
+    page.get_by_label("Show", exact=True).select_option("difference")
+
+    def tips():
+        """What stands beside the pointer on each day, apart from names."""
+        box, told = page.locator("#chart .plot").bounding_box(), []
+        for day in range(6):
+            page.mouse.move(box["x"] + box["width"] * (day + 0.5) / 6, box["y"] + 50)
+            told.append(page.locator("#chart .tip text").all_text_contents()[2::2])
+        return told
+
+    unknown = ["unknown"]
+    whole = [f"{LARGEST - 4:,}"], [f"{LARGEST - 6:,}"]
+    assert tips() == [unknown, *whole, unknown, unknown, unknown]
+    assert page.locator("#chart .line:not(.thick)").count() == 1
+    assert "A difference: general · 010101…0101 less" in page.locator("#drawn").inner_text()
+    page.get_by_label("Show", exact=True).select_option("index")
+    gone = ["unknown", "unknown"]
+    index = ["100.00", "unknown"], ["100.00", "100.00"], ["100.00", "150.00"]
+    assert tips() == [*index, gone, gone, ["unknown", "50.00"]]
+    page.get_by_label("Show", exact=True).select_option("difference")
+    other = open_page(page.url)
+    assert other.locator("#drawn").inner_text() == page.locator("#drawn").inner_text()
+    page.locator(".remove").first.click()
+    assert "Choose two" in page.locator("#drawn").inner_text()
+
+
+def test_a_log_scale_of_the_chart_leaves_the_bars_of_flows_as_they_are(open_page, demo):
+    page = open_page(f"{demo}{GOV}&tab=flows")
+    bars = page.locator("#panel .bar").evaluate_all("(all) => all.map((one) => one.outerHTML)")
+    ticks = page.locator("#chart .ends").all_text_contents()
+    page.get_by_label("Log scale").check()
+    settle(page)
+    after = page.locator("#panel .bar").evaluate_all("(all) => all.map((one) => one.outerHTML)")
+    assert bars == after
+    assert len(page.locator("#chart .ends").all_text_contents()) > 1
+    assert page.locator("#chart .ends").all_text_contents() != ticks
 
 
 @BOTH

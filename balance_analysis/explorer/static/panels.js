@@ -3,9 +3,10 @@ import { RANGES, about, add, between, bounds, decimals, go, inkOf, isFrozen, pre
 import { draw } from "./chart.js";
 import { get } from "./data.js";
 import { at, make, refill } from "./dom.js";
+import { whenField } from "./moments.js";
 import { column, flowParts, totalParts } from "./plots.js";
 import { shown, table } from "./table.js";
-import { account, amount, count, kindOf, micros, moment, words } from "./text.js";
+import { account, amount, count, kindOf, moment, words } from "./text.js";
 
 let draws = [], inPanel; // what is asked for in it
 
@@ -48,16 +49,11 @@ const PANELS = {
   async holders() {
     const found = await get("holders", [asset(), ...(state.when ? [["at", String(state.when)]] : [])]);
     const options = [["", "the end"], ...Object.keys(RANGES).map((name) => [String(span(name)[0]), moment(span(name)[0])])];
-    const pick = isFrozen ? make("select", {}, ...options.map(([time, text]) => make("option", { value: time, selected: time === String(state.when ?? "") }, text)))
-      : make("input", { value: moment(state.when ?? about.end - 1), size: "25", autocomplete: "off" });
-    pick.addEventListener("change", () => {
-      const when = isFrozen ? Number(pick.value) : micros(pick.value);
-      pick.ariaInvalid = String(Number.isNaN(when));
-      if (!Number.isNaN(when)) go({ at: when });
-    });
+    const pick = isFrozen ? [make("label", { class: "when" }, "At (UTC) ", make("select", { onchange: ({ target }) => go({ at: target.value }) },
+      ...options.map(([time, text]) => make("option", { value: time, selected: time === String(state.when ?? "") }, text))))] : whenField(state.when ?? about.end - 1, (time) => go({ at: time }));
     const rest = found.accounts - found.holders.rows.length;
     const note = `Held at ${moment(state.when ?? about.end - 1)} UTC.${rest > 0 ? ` The largest ${count(found.holders.rows.length)} of ${count(found.accounts)} accounts.` : ""}`;
-    return [make("label", { class: "when" }, "At (UTC) ", pick), facts(found.concentration), sheet("Holders", found.holders, { note })];
+    return [...pick, facts(found.concentration), sheet("Holders", found.holders, { note })];
   },
   async totals() {
     const { totals } = await get("totals", [asset(), ...bounds(preset())]);
