@@ -342,9 +342,6 @@ class Archive:
         segments: PathLike | Iterable[PathLike] | None = None,
         sample: int = defaults.SAMPLE,
         seed: int | None = None,
-        digest: str | None = None,
-        start: Instant | None = None,
-        end: Instant | None = None,
         progress: bool | Report | None = False,
     ) -> VerifyReport:
         """Check that the archive is what it says, and return what is wrong and how to mend it.
@@ -362,8 +359,6 @@ class Archive:
             each account's change in each block with what their ledger moved, exactly and all.
         sample, seed
             How many windows, each about half a page of rows; a seed makes the choice the same.
-        digest, start, end
-            What `digest` must return, of an interval or of all: 64 hex digits.
         progress
             As for `load_balance_changes`.
 
@@ -380,8 +375,5 @@ class Archive:
             segments=segments,
             sample=sample,
             seed=seed,
-            digest=digest,
-            start=start,
-            end=end,
             progress=progress,
         )
