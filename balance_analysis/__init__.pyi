@@ -10,6 +10,7 @@ from .analysis.summary import active_accounts, summarize_accounts
 from .analysis.totals import totals
 from .analysis.units import to_integers, to_units
 from .archive.digest import ArchiveDigest
+from .archive.explain import CitedRow, Explanation
 from .archive.runs import Run
 from .archive.status import ArchiveStatus, VerifyReport
 from .archives import Archive
@@ -71,10 +72,12 @@ __all__ = [
     "Assets",
     "BalanceAnalysisError",
     "CheckError",
+    "CitedRow",
     "Client",
     "ConservationReport",
     "DecodeError",
     "Difference",
+    "Explanation",
     "Finding",
     "IncompleteError",
     "Labels",
