@@ -30,7 +30,7 @@ from .errors import (
 )
 from .figures.balances import plot_balances, plot_drawdown
 from .figures.changes import plot_activity, plot_flows
-from .figures.concentration import plot_concentration
+from .figures.concentration import plot_averages, plot_concentration
 from .figures.styles import DARK_STYLE
 from .figures.timelines import plot_coverage, plot_limits
 from .figures.totals import plot_totals
@@ -117,6 +117,7 @@ __all__ = [
     "load_to_parquet",
     "ohlc",
     "plot_activity",
+    "plot_averages",
     "plot_balances",
     "plot_concentration",
     "plot_coverage",
