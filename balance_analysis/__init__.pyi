@@ -11,6 +11,7 @@ from .analysis.summary import active_accounts, summarize_accounts, summarize_par
 from .analysis.totals import totals
 from .analysis.units import to_integers, to_units
 from .archive.digest import ArchiveDigest
+from .archive.explain import CitedRow, Explanation
 from .archive.runs import Run
 from .archive.status import ArchiveStatus, VerifyReport
 from .archives import Archive
@@ -72,10 +73,12 @@ __all__ = [
     "Assets",
     "BalanceAnalysisError",
     "CheckError",
+    "CitedRow",
     "Client",
     "ConservationReport",
     "DecodeError",
     "Difference",
+    "Explanation",
     "Finding",
     "IncompleteError",
     "Labels",
