@@ -124,24 +124,23 @@ def _print_rows(rows: pa.Table, *, wide: bool) -> None:
         }
         columns = _fitted(columns, left, shutil.get_terminal_size().columns)
     print_table(columns, left=left)
-    if hidden := rows.column_names[len(columns) :]:
+    if hidden := [name for name in rows.column_names if name not in columns]:
         echo(f"... without {list_text(hidden)}; --wide shows all columns")
 
 
 def _fitted(columns: dict[str, list[str]], left: list[str], room: int) -> dict[str, list[str]]:
-    """Return columns side by side in so many characters: texts cut, and as many as fit."""
+    """Return columns side by side in so many characters: texts cut, the last ones left out.
+
+    The first number stays.
+    """
     widths = {name: max(map(len, [name, *texts])) for name, texts in columns.items()}
-
-    def total(least: int | None = None) -> int:
-        cut = [min(widths[x], least) if least and x in left else widths[x] for x in widths]
-        return sum(cut) + 2 * len(cut) - 2
-
-    while len(widths) > 1 and total(_NARROWEST) > room:
-        widths.popitem()
-    while total() > room and (widest := max(left, key=lambda x: widths.get(x, 0), default=None)):
-        if widths.get(widest, 0) <= _NARROWEST:
-            break
-        widths[widest] -= 1
+    least = {x: min(widths[x], max(_NARROWEST, len(x))) if x in left else widths[x] for x in widths}
+    number = next((name for name in least if name not in left), None)
+    while len(least) > 1 and sum(least.values()) + 2 * len(least) - 2 > room:
+        del least[next(name for name in reversed(least) if name != number)]
+    widths = {name: widths[name] for name in least}
+    while sum(widths.values()) + 2 * len(widths) - 2 > room and widths != least:
+        widths[max(widths, key=lambda x: widths[x] if widths[x] > least[x] else 0)] -= 1
     return {
         name: [x if len(x) <= width else f"{x[: width - 1].rstrip('…')}…" for x in columns[name]]
         for name, width in widths.items()
