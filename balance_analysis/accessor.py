@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 KINDS: Final = {
-    "levels": "at series summarize totals time_weighted_average ohlc drawdown",
+    "levels": "at series summarize summarize_parties totals time_weighted_average ohlc drawdown",
     "changes": "deltas flows active_accounts top_movers",
     "cuts": "between",
-    "shares": "share concentration",
+    "shares": "holders share concentration",
     "numbers": "to_units to_integers",
     "checks": "check check_conservation reconcile to_table",
     "pictures": "plot plot_activity plot_averages plot_balances plot_concentration plot_drawdown "

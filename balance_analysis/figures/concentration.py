@@ -14,8 +14,9 @@ from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
 from balance_analysis.analysis.balances import held_at
-from balance_analysis.analysis.concentration import check_count, concentration
+from balance_analysis.analysis.concentration import concentration
 from balance_analysis.analysis.grid import Frequency
+from balance_analysis.analysis.holders import check_count
 from balance_analysis.analysis.int128 import to_balances
 from balance_analysis.analysis.statistics import averages
 from balance_analysis.analysis.steps import as_of
