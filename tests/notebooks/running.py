@@ -30,6 +30,7 @@ def displayed():
     shown, before, show = [], plt.get_backend(), plt.show
     cluster = distributed.LocalCluster
     distributed.LocalCluster = partial(cluster, processes=False, protocol="tcp", host="127.0.0.1")
+    plt.close("all")
     plt.switch_backend("Agg")
     plt.show = lambda: shown.extend(map(_take, plt.get_fignums()))
     try:
