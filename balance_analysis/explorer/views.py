@@ -139,7 +139,7 @@ def _about(look: Look) -> dict[str, Any]:
     labels = assets.labels(ids)
     told = {one: assets.get(one) or Asset(one, 0) for one in ids}
     before = max(state.start - 1, 0)
-    opening = held_at(Look(state, Query()).at(before), from_microseconds(before))
+    opened = _are_known(Look(state, Query()).at(before), before)
     return {
         "name": state.name,
         "version": state.version,
@@ -147,7 +147,7 @@ def _about(look: Look) -> dict[str, Any]:
         "end": state.end,
         "gaps": between(state.known or (), state.start, state.end) if is_told else [],
         "proven": is_told,
-        "opened": bool(opening["balance"].notna().any()),
+        "opened": opened,
         "assets": [
             {
                 "id": one,
@@ -166,11 +166,15 @@ def _version(look: Look) -> dict[str, Any]:
 
 def _headline(look: Look) -> dict[str, Any]:
     start, end = look.query.start, look.query.end
-    ends = [max(start - 1, 0), end - 1]
     history = look.rows((start, end), edges=np.array([start, end]))
-    found = concentration(history, [*map(from_microseconds, ends)])
+    ends = [each for each in (max(start - 1, 0), end - 1) if _are_known(history, each)]
+    found = concentration(history, [*map(from_microseconds, ends or [end - 1])])
     names = ["asset_id", "timestamp", "total", "holders", "unknown", "largest"]
     return {"headline": found[names]}
+
+
+def _are_known(history: History, at: int) -> bool:
+    return bool(held_at(history, from_microseconds(at))["balance"].notna().any())
 
 
 def _accounts(look: Look) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 // What is shown is told by the address, and every change of it goes there first.
-import { DAY, account, isKey, moment } from "./text.js";
+import { DAY, account, amount, isKey, moment, places, rounded } from "./text.js";
 
 export const MOST = 8;
 export const RANGES = { "1D": DAY, "1W": 7 * DAY, "1M": 30 * DAY, "3M": 91 * DAY, ALL: Infinity };
@@ -19,7 +19,7 @@ const read = () => {
   return {
     asset, accounts, chosen: accounts.length > 0 || given.has("none"),
     range: from < to ? [from, to] : one("range", Object.keys(RANGES), "ALL"),
-    log: given.has("log"), units: one("units", ["smallest"], ""), theme: one("theme", ["light", "dark"], ""),
+    log: given.has("log"), units: one("units", ["smallest"], ""), digits: one("digits", ["all"], ""), theme: one("theme", ["light", "dark"], ""),
     tab: one("tab", TABS, "holders"), when: whole(given.get("at")) || null,
     focus: given.getAll("focus").find(isOurs), page: Math.min(whole(given.get("page")) || 0, 1e6), hidden: given.getAll("hide"), stack: one("totals", STACKS, ""),
   };
@@ -57,6 +57,10 @@ export const preset = (range = state.range) => {
 export const bounds = (range) => [["start", span(range)[0]], ["end", Math.max(...span(range))]].map(([name, value]) => [name, String(Math.round(value))]);
 export const between = ([from, to]) => [from, to].map((time) => moment(Math.round(time)).replace(/ 00:00:00$/, "")).join(" to ");
 export const decimals = () => (state.units ? 0 : state.asset.decimals ?? 0);
+/** Write an amount of the asset, with its unit's decimals: as many as matter, or all if they are asked for. */
+export const written = (text) => (state.digits ? amount(text, decimals()) : rounded(text, decimals(), places([text], decimals())));
+/** Write a moment: to the second, unless every digit is asked for or the chart shows less than a minute. */
+export const when = (time, [start, end] = span()) => moment(time).slice(0, state.digits || end - start < 60e6 ? undefined : 19);
 export const unit = () => (state.asset.decimals === null || state.units ? `${state.asset.label}, smallest units` : state.asset.label);
 /** Return what colours something of its place among others: of more than there are colours, further ones are dashed. */
 export const inkOf = (place) => `s${place % 8}${place < 8 ? "" : " dashed"}`;

@@ -2,12 +2,14 @@
 import { RANGES, about, between, choose, enter, go, goBack, isFrozen, reread, span, state, zoom, zoomBy } from "./address.js";
 import { get, thaw, told } from "./data.js";
 import { at, fail, make, settled } from "./dom.js";
+import { showHeadline } from "./headline.js";
 import { drawLines, keysOfChart, pictured, showChart, showLegend } from "./lines.js";
 import { pictures } from "./picture.js";
 import { drawPanel, showPanel } from "./panels.js";
 import { close, keysOfSearch, suggest } from "./search.js";
 import { micros, moment } from "./text.js";
 
+const CHOICES = ["units", "digits", "theme"];
 let running = 0;
 
 const showHead = () => {
@@ -18,7 +20,7 @@ const showHead = () => {
   at("interval").textContent = about.start < about.end ? `${between([about.start, about.end])} UTC` : "There is nothing in it yet. Once something is, this page offers to reload.";
   for (const part of document.querySelectorAll(".card, .choices")) part.hidden = !state.asset;
   at("asset").replaceChildren(...about.assets.map(({ id, label, name }) => make("option", { value: id, selected: id === state.asset?.id }, name ? `${label} – ${name}` : label)));
-  for (const name of ["units", "theme"]) at(name).value = state[name];
+  for (const name of CHOICES) at(name).value = state[name];
   [start, end].forEach((time, n) => { at(["from", "to"][n]).value = moment(Math.round(time)); });
   at("log").checked = state.log;
   for (const button of at("ranges").children) button.setAttribute("aria-pressed", button.textContent === state.range);
@@ -35,7 +37,7 @@ const redraw = () => {
 
 const refresh = async () => {
   running += 1;
-  await Promise.all([showChart().catch(fail), showPanel().catch(fail)]);
+  await Promise.all([showChart(), showHeadline(), showPanel()].map((part) => part.catch(fail)));
   running -= 1;
   at("main").ariaBusy = String(running > 0);
 };
@@ -60,7 +62,7 @@ const keysOfTabs = ({ key }) => {
 };
 
 const listen = () => {
-  for (const name of ["units", "theme"]) at(name).addEventListener("change", ({ target }) => go({ [name]: target.value }));
+  for (const name of CHOICES) at(name).addEventListener("change", ({ target }) => go({ [name]: target.value }));
   const setRange = ({ target }) => {
     const [from, to] = [micros(at("from").value), micros(at("to").value)];
     target.ariaInvalid = String(!(from < to));

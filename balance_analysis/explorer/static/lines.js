@@ -1,11 +1,11 @@
 // The chart of the chosen accounts, and what they held under the pointer.
-import { MOST, about, between, decimals, go, inkOf, isFrozen, panBy, span, state, unit, value, zoom, zoomBy } from "./address.js";
+import { MOST, about, between, go, inkOf, isFrozen, panBy, span, state, unit, value, when, written, zoom, zoomBy } from "./address.js";
 import { draw } from "./chart.js";
 import { get, told } from "./data.js";
 import { at, fail, make, refill, settled } from "./dom.js";
 import { open } from "./panels.js";
 import { find } from "./search.js";
-import { account, amount, moment, unknown } from "./text.js";
+import { account, unknown } from "./text.js";
 
 const FIRST = 3;
 let mark = () => {}, lines = [], cells = new Map(), texts = new Map(), last = 0, inChart; // what is asked for in it
@@ -28,15 +28,15 @@ const put = ({ key, times, balances, rows, opening, missing, from, to }, time) =
   const isSure = time >= from && time < to && (rows === times.length || since === time || place === times.length - 1);
   const [text, how] = missing ? [unknown, "not in this page"] : time >= about.end ? [unknown, "after the end of the data"]
     : !isSure ? ["…", isFrozen ? "only some of its rows are in this page" : "looking it up"] : place < 0 ? [unknown, "before its first row"]
-    : held === null ? [unknown, `since ${moment(since)}`]
-    : [amount(held, decimals()), place === 0 && opening ? "opening" : since === time ? "observed" : `carried since ${moment(since)}`];
+    : held === null ? [unknown, `since ${when(since)}`]
+    : [written(held), place === 0 && opening ? "since before the data begins" : since === time ? "changed then" : `since ${when(since)}`];
   cells.get(key)?.forEach((cell, n) => { cell.textContent = [text, how][n]; });
   texts.set(key, text);
   return text === "…";
 };
 const tell = (time) => {
   last = time;
-  if (lines.length) at("moment").textContent = `${moment(time)} UTC, in ${unit()}`;
+  if (lines.length) at("moment").textContent = `${when(time)} UTC, in ${unit()}`;
   if (lines.filter((line) => put(line, time)).length && !isFrozen) ask(time);
 };
 const ask = settled(async (time) => {
@@ -55,7 +55,7 @@ const getLines = async ([from, to], width, as) => {
 export const drawLines = () => {
   const [start, end] = span();
   lines = lines.filter(({ key }) => state.accounts.includes(key));
-  const ends = lines.map(({ key, balances }) => `${account(key).label}: ${[0, -1].map((n) => amount(balances.at(n) ?? null, decimals())).join(" at first, ")} at last`);
+  const ends = lines.map(({ key, balances }) => `${account(key).label}: ${[0, -1].map((n) => written(balances.at(n) ?? null)).join(" at first, ")} at last`);
   mark = draw(at("chart"), { start, end, gaps: about.gaps, until: about.end, log: state.log, onrange: zoom, onwheel: zoomBy, onpan: panBy, onhover: tell, marked: state.when, onall: () => go({ range: null }),
     onpick: isFrozen ? undefined : (time) => go({ at: time }),
     label: `Balances in ${unit()}, ${between([start, end])} UTC. ${ends.join("; ")}`,

@@ -1,11 +1,11 @@
 // What stands below the chart, a panel for each tab.
-import { RANGES, about, add, between, bounds, decimals, go, inkOf, isFrozen, preset, span, state, unit, value } from "./address.js";
+import { RANGES, about, add, between, bounds, decimals, go, inkOf, isFrozen, preset, span, state, unit, value, written } from "./address.js";
 import { draw } from "./chart.js";
 import { get } from "./data.js";
 import { at, make, refill } from "./dom.js";
 import { column, flowParts, totalParts } from "./plots.js";
 import { shown, table } from "./table.js";
-import { account, amount, count, kindOf, micros, moment, words } from "./text.js";
+import { account, amount, count, kindOf, meaning, micros, moment, words } from "./text.js";
 
 let draws = [], inPanel; // what is asked for in it
 
@@ -17,14 +17,15 @@ export const open = (key) => {
 };
 
 const sheet = (caption, content, options = {}) => table(`${caption}${content.columns.some(({ kind }) => kind === "amount") ? `, in ${unit()}` : ""}`,
-  content, { decimals: decimals(), choose: open, name: caption.toLowerCase().replaceAll(/\W+/g, "-"), ...options });
+  content, { decimals: decimals(), isExact: state.digits === "all", choose: open, name: caption.toLowerCase().replaceAll(/\W+/g, "-"), ...options });
 const asset = () => ["asset", state.asset.id];
 const ranged = (range = preset()) => ({ note: `${between(span(range))} UTC` });
 const facts = ({ columns, rows: [row = []] }) => {
-  const found = new Map(columns.map(({ name, kind }, n) => [name, shown(row[n] ?? null, kind, decimals())]));
+  const whole = new Map(columns.map(({ name, kind }, n) => [name, shown(row[n] ?? null, kind, decimals())]));
+  const found = new Map(columns.map(({ name, kind }, n) => [name, kind === "amount" ? written(row[n] ?? null) : kind === "moment" && !state.digits ? whole.get(name).slice(0, 19) : whole.get(name)]));
   const own = [...found].filter(([name]) => !found.has(name.replace(/_at$/, "")) || !name.endsWith("_at"));
   return make("dl", { class: "facts" }, ...own.map(([name, text]) =>
-    make("div", {}, make("dt", {}, words(name)), make("dd", {}, text, ...(row.length && ![undefined, "–"].includes(found.get(`${name}_at`)) ? [" ", make("small", {}, found.get(`${name}_at`))] : [])))));
+    make("div", {}, make("dt", { title: meaning(name) }, words(name)), make("dd", { title: whole.get(name) === text ? undefined : whole.get(name) }, text, ...(row.length && ![undefined, "–"].includes(found.get(`${name}_at`)) ? [" ", make("small", {}, found.get(`${name}_at`))] : [])))));
 };
 /** Return network limits: those that changed drawn over the time in which they were seen, the others in a short table. */
 const limitParts = (seen) => {
@@ -49,14 +50,14 @@ const PANELS = {
     const found = await get("holders", [asset(), ...(state.when ? [["at", String(state.when)]] : [])]);
     const options = [["", "the end"], ...Object.keys(RANGES).map((name) => [String(span(name)[0]), moment(span(name)[0])])];
     const pick = isFrozen ? make("select", {}, ...options.map(([time, text]) => make("option", { value: time, selected: time === String(state.when ?? "") }, text)))
-      : make("input", { value: moment(state.when ?? about.end - 1), size: "25", autocomplete: "off" });
+      : make("input", { value: state.when ? moment(state.when) : "", placeholder: `the end, ${moment(about.end)}`, size: "28", autocomplete: "off" });
     pick.addEventListener("change", () => {
-      const when = isFrozen ? Number(pick.value) : micros(pick.value);
+      const when = isFrozen || !pick.value.trim() ? Number(pick.value) : micros(pick.value);
       pick.ariaInvalid = String(Number.isNaN(when));
       if (!Number.isNaN(when)) go({ at: when });
     });
     const rest = found.accounts - found.holders.rows.length;
-    const note = `Held at ${moment(state.when ?? about.end - 1)} UTC.${rest > 0 ? ` The largest ${count(found.holders.rows.length)} of ${count(found.accounts)} accounts.` : ""}`;
+    const note = `Held ${state.when ? `at ${moment(state.when)}` : `just before ${moment(about.end)}`} UTC.${rest > 0 ? ` The largest ${count(found.holders.rows.length)} of ${count(found.accounts)} accounts.` : ""}`;
     return [make("label", { class: "when" }, "At (UTC) ", pick), facts(found.concentration), sheet("Holders", found.holders, { note })];
   },
   async totals() {
@@ -92,8 +93,8 @@ const PANELS = {
 export const drawPanel = () => { for (const run of draws) run(); };
 
 export const showPanel = async () => {
-  const { asset: one, tab, when, focus, page, units, hidden, stack, range, accounts } = state;
-  const wanted = JSON.stringify([one.id, tab, when, focus, page, units, hidden, stack, preset(range), tab === "account" && !focus ? accounts : 0]);
+  const { asset: one, tab, when, focus, page, units, hidden, stack, range, accounts, digits } = state;
+  const wanted = JSON.stringify([one.id, tab, when, focus, page, units, digits, hidden, stack, preset(range), tab === "account" && !focus ? accounts : 0]);
   if (wanted === inPanel) return;
   inPanel = wanted;
   for (const button of at("tabs").children) {
