@@ -42,7 +42,7 @@ from .files.parquet import (
 from .files.tables import write_table
 from .ingest.export import export
 from .ingest.imports import import_segments
-from .labels import account_labels
+from .labels import Labels, account_labels, read_labels
 from .load.changes import Page, iter_balance_changes, iter_pages, load_balance_changes
 from .load.opening import load_opening_balances
 from .load.to_parquet import load_to_parquet
@@ -75,6 +75,7 @@ __all__ = [
     "DecodeError",
     "Finding",
     "IncompleteError",
+    "Labels",
     "NetworkLimits",
     "NetworkMismatchError",
     "NodeReport",
@@ -118,6 +119,7 @@ __all__ = [
     "plot_limits",
     "plot_totals",
     "read_assets",
+    "read_labels",
     "read_network_limits",
     "read_parquet",
     "read_segments",

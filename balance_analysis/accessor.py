@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Final
 
-from balance_analysis.assets import assets_of
 from balance_analysis.known import known_of
+from balance_analysis.labels import names_of
 from balance_analysis.presentation import Frame, facts_html
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
 from balance_analysis.text import count_text, list_text, range_text, spans_text
@@ -111,7 +111,7 @@ class BalancesAccessor:
     def _facts(self) -> Iterator[tuple[str, str]]:
         times, known = self._table["timestamp"], known_of(self._table)
         ids = self._table["asset_id"].drop_duplicates().astype("str")
-        labels = assets_of(self._table).labels(ids)
+        labels = names_of(self._table).assets.labels(ids)
         yield "assets", list_text([*labels.values()], 5) or "none"
         if not times.empty:
             yield "from", range_text(times.min(), times.max())

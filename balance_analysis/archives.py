@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 import pandas as pd
@@ -24,13 +24,19 @@ from balance_analysis.archive.snapshot import Snapshot, with_snapshot
 from balance_analysis.archive.sql import connect
 from balance_analysis.archive.status import ArchiveStatus, VerifyReport, read_status
 from balance_analysis.archive.store import Store
-from balance_analysis.assets import Assets, note_assets
+from balance_analysis.assets import Assets
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.filters import FilterKeywords, Filters, takes_filters
+from balance_analysis.filters import FilterKeywords, takes_filters
+from balance_analysis.labels import Labels
 from balance_analysis.load.request import Report
 from balance_analysis.presentation import facts_html
-from balance_analysis.schema import ATTRS_KEY, COLUMNS, Instant, from_microseconds, to_microseconds
+from balance_analysis.schema import (
+    COLUMNS,
+    Instant,
+    from_microseconds,
+    to_microseconds,
+)
 
 if TYPE_CHECKING:
     import dask.dataframe as dd
@@ -108,7 +114,11 @@ class Archive:
         Exports were given them as `assets`, and tables that are read carry them. A damaged file
         raises ArchiveDamagedError.
         """
-        return network.read_archive_assets(self.store)
+        return network.read_archive_names(self.store).assets
+
+    def labels(self) -> Labels:
+        """Return the own names of parties, markets and accounts; maybe none: see `assets`."""
+        return network.read_archive_names(self.store).labels
 
     @takes_filters
     def read(
@@ -127,8 +137,9 @@ class Archive:
         start, end
             The interval, half-open; without a time zone UTC. By default from where the first
             complete interval begins to where the last one ends.
-        asset_id, party_ids, market_ids, account_types, assets
-            As for `load_balance_changes`; the assets by default those that the archive keeps.
+        asset_id, party_ids, market_ids, account_types, assets, labels
+            As for `load_balance_changes`; names are by default those that the archive keeps, and
+            the ids that it has may be short.
         columns
             Which columns of the table to return, in this order; fewer are read faster. There is one
             more on request: `block_height` (Int64), NA where `blocks` doesn't tell it.
@@ -139,7 +150,7 @@ class Archive:
         Returns
         -------
         pandas.DataFrame
-            The table, as of `load_balance_changes`; its attrs tell the assets, and which parts of
+            The table, as of `load_balance_changes`; its attrs tell the names, and which parts of
             the interval are known: those that are complete. With fewer columns, rows keep the order
             of the files: by period, then by party.
 
@@ -153,7 +164,7 @@ class Archive:
         """
         check_columns(columns, (*COLUMNS, network.BLOCK_HEIGHT))
         how = {"start": start, "end": end, "partial": partial}
-        return self._ask(lambda x, only: network.read_rows(x, only, columns, **how), filters)
+        return network.ask(self._state, filters, network.read_rows, columns, **how)
 
     @takes_filters
     def iter_batches(
@@ -188,7 +199,9 @@ class Archive:
         **filters: Unpack[FilterKeywords],
     ) -> Scan:
         """Return what `read` would read, fixed at this moment; it takes and raises the same."""
-        accounts = network.make_archive_filters(self.store, filters)
+        accounts = network.make_archive_filters(
+            self.store, filters, lambda: with_snapshot(self._state, Snapshot.ids)
+        )
         return self.snapshot().scan(accounts, start, end, partial=partial)
 
     @takes_filters
@@ -237,7 +250,7 @@ class Archive:
         ----------
         when
             The instant; without a time zone UTC. A row at exactly `when` counts.
-        asset_id, party_ids, market_ids, account_types, assets, partial
+        asset_id, party_ids, market_ids, account_types, assets, labels, partial
             As for `read`.
         units
             As for `balance_analysis.balance_at`; `True` stands for the archive's assets.
@@ -253,7 +266,7 @@ class Archive:
         IncompleteError, ValueError
             If a row before `when` may be missing, unless `partial`; as `read`.
         """
-        held = self._ask(lambda x, only: x.balance_at(only, when, partial=partial), filters)
+        held = network.ask(self._state, filters, Snapshot.balance_at, when, partial=partial)
         return in_units(held, units, held.attrs)
 
     @takes_filters
@@ -286,7 +299,7 @@ class Archive:
             UTC]), `rows` (int64, its balance changes) and `balance` (decimal128(38, 0), at the end
             of the coverage; NA where it may have changed since it was last seen).
         """
-        found = self._ask(lambda x, only: x.accounts(only, partial=partial), given)
+        found = network.ask(self._state, given, Snapshot.accounts, partial=partial)
         return in_units(found, units, found.attrs)
 
     @takes_filters
@@ -372,14 +385,3 @@ class Archive:
             end=end,
             progress=progress,
         )
-
-    def _ask(
-        self, read: Callable[[Snapshot, Filters], pd.DataFrame], given: FilterKeywords
-    ) -> pd.DataFrame:
-        """Return what a state tells of some accounts; its attrs tell the assets, given or kept."""
-        filters = network.make_archive_filters(self.store, given)
-        frame = with_snapshot(self._state, lambda snapshot: read(snapshot, filters))
-        assets = given.get("assets")
-        metadata = frame.attrs.get(ATTRS_KEY, {})
-        frame.attrs[ATTRS_KEY] = note_assets(metadata, self.assets() if assets is None else assets)
-        return frame

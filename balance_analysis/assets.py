@@ -15,21 +15,13 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from balance_analysis.errors import check_type
 from balance_analysis.presentation import rows_html
-from balance_analysis.schema import ATTRS_KEY
-from balance_analysis.text import short_ids
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-ASSETS_KEY: Final = "assets"
-"""Where `attrs[ATTRS_KEY]`, and what a file tells of its load, have assets, as `to_json` gives."""
+from balance_analysis.text import short_ids, told_apart
 
 _MOST_DECIMALS: Final = 77
 """Of 256 bits, the widest integers that asset contracts count in."""
@@ -93,10 +85,6 @@ class Assets(Mapping[str, Asset]):
         rows = [(one.symbol, one.decimals, one.name, one.asset_id) for one in self.values()]
         return rows_html(f"{len(self)} assets", ["symbol", "decimals", "name", "asset_id"], rows)
 
-    @cached_property
-    def _symbols(self) -> Counter[str]:
-        return Counter(one.symbol.casefold() for one in self.values() if one.symbol)
-
     def label(self, asset_id: str) -> str:
         """Return what to show for an asset: its symbol, or its id, shortened, without one."""
         return self.labels([asset_id])[asset_id]
@@ -107,11 +95,8 @@ class Assets(Mapping[str, Asset]):
         A symbol that several assets have stands with the id.
         """
         wanted = list(asset_ids)
-        labels = short_ids([*self, *wanted])
-        for one in filter(self.get, wanted):
-            if symbol := self[one].symbol:
-                is_one = self._symbols[symbol.casefold()] == 1
-                labels[one] = symbol if is_one else f"{symbol} ({labels[one]})"
+        symbols = {one.asset_id: one.symbol for one in self.values()}
+        labels = told_apart(short_ids([*self, *wanted]), symbols)
         return {one: labels[one] for one in wanted}
 
     def find(self, text: str) -> Asset:
@@ -122,14 +107,7 @@ class Assets(Mapping[str, Asset]):
         ValueError
             If no asset is called that, or several are; near names are told.
         """
-        if text in self._assets:
-            return self[text]
-        wanted = text.casefold()
-        found = [
-            one
-            for one in self.values()
-            if wanted in (one.asset_id.casefold(), one.symbol.casefold())
-        ]
+        found = self.matches(text)
         if len(found) == 1:
             return found[0]
         if found:
@@ -138,10 +116,21 @@ class Assets(Mapping[str, Asset]):
                 f"{len(found)} assets have the symbol {text!r}: give one of the ids {ids}"
             )
         names = {one.symbol.casefold(): one.symbol for one in self.values() if one.symbol}
-        near = [names[name] for name in difflib.get_close_matches(wanted, names, cutoff=0.5)]
-        known = near or sorted(names.values())
+        close = difflib.get_close_matches(text.casefold(), names, cutoff=0.5)
+        known = [names[name] for name in close] or sorted(names.values())
         hint = f"did you mean {' or '.join(known[:3])}?" if known else "none has a symbol"
         raise ValueError(f"no asset has the id or the symbol {text!r}; {hint}")
+
+    def matches(self, text: str) -> list[Asset]:
+        """Return the assets of an id or a symbol, whatever its case; an exact id comes first."""
+        if text in self._assets:
+            return [self[text]]
+        wanted = text.casefold()
+        return [
+            one
+            for one in self.values()
+            if wanted in (one.asset_id.casefold(), one.symbol.casefold())
+        ]
 
     def updated(self, others: Assets) -> Assets:
         """Return these and others; of an asset that both have, what the others say."""
@@ -186,20 +175,39 @@ def read_assets(source: AssetsLike) -> Assets:
     """
     if isinstance(source, Assets):
         return source
+    return _make(*read_source(source, "assets", _read_csv))
+
+
+def read_source(
+    source: Any,  # noqa: ANN401 - whatever a caller gives
+    what: str,
+    read_csv: Callable[[str], object],
+) -> tuple[Mapping[Any, object], str]:
+    """Return what is told of things by id, in a mapping or a file, and where that stands.
+
+    Raises
+    ------
+    ValueError, TypeError, OSError
+        See `read_assets`.
+    """
     if isinstance(source, Mapping):
-        return _make(source, "the assets")
-    check_type(source, (str, os.PathLike), "a mapping of assets by id or the path of a file")
+        return source, f"the {what}"
+    check_type(source, (str, os.PathLike), f"a mapping of {what} by id or the path of a file")
     file = Path(source)
-    read = _READERS.get(file.suffix.lower())
+    readers: dict[str, Callable[[str], object]]
+    readers = {".toml": tomllib.loads, ".json": _read_json, ".csv": read_csv}
+    read = readers.get(file.suffix.lower())
     if read is None:
-        raise ValueError(f"{file}: assets stand in a .toml, .csv or .json file")
+        raise ValueError(f"{file}: {what} stand in a .toml, .csv or .json file")
     try:
         content = read(file.read_text(encoding="utf-8-sig"))
     except RecursionError as error:
         raise ValueError(f"{file} can't be read: it is nested too deeply") from error
     except (ValueError, csv.Error) as error:
         raise ValueError(f"{file} can't be read: {error}") from error
-    return _make(content, str(file))
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{file} is no object of {what} by id")  # noqa: TRY004 - the content is wrong
+    return content, str(file)
 
 
 def _read_json(text: str) -> object:
@@ -232,16 +240,7 @@ def _read_csv(text: str) -> dict[str, object]:
     return found
 
 
-_READERS: Final[Mapping[str, Callable[[str], Any]]] = {
-    ".toml": tomllib.loads,
-    ".json": _read_json,
-    ".csv": _read_csv,
-}
-
-
-def _make(content: object, where: str) -> Assets:
-    if not isinstance(content, Mapping):
-        raise ValueError(f"{where} is no object of assets by id")  # noqa: TRY004 - the content is wrong
+def _make(content: Mapping[Any, object], where: str) -> Assets:
     return Assets({asset_id: _asset(asset_id, about, where) for asset_id, about in content.items()})
 
 
@@ -256,24 +255,6 @@ def _asset(asset_id: str, about: object, where: str) -> Asset:
     if not (isinstance(symbol, str) and isinstance(name, str)):
         raise ValueError(f"{where}: symbol and name of asset {asset_id!r} must be text")  # noqa: TRY004 - the content is wrong
     return Asset(asset_id, int(decimals), symbol, name)
-
-
-def note_assets(metadata: Mapping[str, object], assets: AssetsLike | None) -> dict[str, object]:
-    """Return what is told of a load with assets beside those that it tells of already."""
-    if not assets:
-        return dict(metadata)
-    return {**metadata, ASSETS_KEY: assets_in(metadata).updated(read_assets(assets)).to_json()}
-
-
-def assets_in(metadata: object) -> Assets:
-    """Return the assets in what a table's attrs or a file tell of a load; maybe none."""
-    content = metadata.get(ASSETS_KEY) if isinstance(metadata, Mapping) else None
-    return _make(content, f"attrs[{ATTRS_KEY!r}]") if isinstance(content, Mapping) else Assets({})
-
-
-def assets_of(table: pd.DataFrame, assets: AssetsLike | None = None) -> Assets:
-    """Return the assets that are given, or else those that the table's attrs tell; maybe none."""
-    return assets_in(table.attrs.get(ATTRS_KEY)) if assets is None else read_assets(assets)
 
 
 def rank_assets(rows: Mapping[str, int]) -> list[str]:

@@ -16,11 +16,12 @@ import balance_analysis as ba
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Interval
 from balance_analysis.archive.manifest import ArchiveSpec, write_about
-from balance_analysis.archive.network import write_archive_assets
+from balance_analysis.archive.network import write_archive_names
 from balance_analysis.archive.status import ArchiveStatus, VerifyReport
 from balance_analysis.files.atomic import check_outside, replacing
 from balance_analysis.filters import Filters
 from balance_analysis.frame import to_arrow
+from balance_analysis.labels import Names
 from balance_analysis.schema import to_microseconds
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
@@ -101,7 +102,7 @@ def sample_archive() -> Iterator[ba.Archive]:
             ],
         )
         writer.keep_limits(limits)
-        write_archive_assets(archive.store, sample_assets())
+        write_archive_names(archive.store, Names(sample_assets()))
         yield archive
 
 

@@ -10,20 +10,31 @@ import difflib
 import functools
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
 
-from balance_analysis.assets import AssetsLike, read_assets
+from balance_analysis.assets import AssetsLike
+from balance_analysis.labels import LabelsLike, Names, read_names
 from balance_analysis.schema import ACCOUNT_TYPES, NAMED_ASSETS, NETWORK_PARTY
+from balance_analysis.text import LONG_ID, list_text, short_ids
 
 if TYPE_CHECKING:
     import pandas as pd
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-_HEX_ID: Final = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
+_SHORT_ID: Final = re.compile(r"([^.…]*)(?:…|\.{2,3})([^.…]*)")
+_FEWEST: Final = 4
+"""Characters of a short form, at least."""
+
+_CANDIDATES: Final = 5
+"""How many ids an error lists, of those that a text may be short for."""
+
+Ids = Callable[[], Mapping[str, Collection[str]]]
+"""Looks up which ids there are, by column: they have short forms."""
+
 _TYPE_PREFIX: Final = "ACCOUNT_TYPE_"
 _NEWER: Final = "new:"
 _ID: Final = "id:"
@@ -107,14 +118,29 @@ class FilterKeywords(TypedDict, total=False):
     market_ids: str | Iterable[str]
     account_types: str | Iterable[str]
     assets: AssetsLike | None
+    labels: LabelsLike | None
+
+
+def take_names(filters: FilterKeywords) -> Names:
+    """Read the names among a caller's filters, once: those given stand there in their place."""
+    names = read_names(filters.get("assets"), filters.get("labels"))
+    if names.assets:
+        filters["assets"] = names.assets
+    if names.labels:
+        filters["labels"] = names.labels
+    return names
 
 
 def make_filters(
+    *,
     asset_id: str | None = None,
     party_ids: str | Iterable[str] = (),
     market_ids: str | Iterable[str] = (),
     account_types: str | Iterable[str] = (),
     assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
+    kept: Callable[[], Names] = Names,
+    ids: Ids = dict,
 ) -> Filters:
     """Check a caller's filters and bring them into the one form that is sent.
 
@@ -124,25 +150,40 @@ def make_filters(
         One asset: its id of 64 hex digits, or a name such as `VOTE`; where `assets` are given, its
         symbol; any other id as `id:ID`.
     party_ids, market_ids
-        64 hex digits each, or `network` for the party of accounts that have none. One id may be
-        given as plain text. "No market" can't be asked for: a node refuses the empty id.
+        64 hex digits each, or `network` for the party of accounts that have none; where `labels`
+        are given, one of these, which stands for all that have it. One may be given as plain text.
+        "No market" can't be asked for: a node refuses the empty id. Where ids are known (of an
+        archive; to a node those that `assets` and `labels` have), ids may be short: `c2071f…76b5`,
+        also with dots, or the first four characters or more, if no other id has these.
     account_types
         Names such as `ACCOUNT_TYPE_GENERAL`, `GENERAL` or `general`. A name that this release
         doesn't know passes as `new:NAME`.
     assets
         What assets are called, as for `read_assets`.
+    labels
+        What parties and markets are called, as for `read_labels`.
+    kept
+        Looks up the names where none are given.
+    ids
+        Looks up the ids that there are.
 
     Raises
     ------
     ValueError
-        If an id or a name is malformed or unknown, or a symbol is that of several assets.
+        If an id or a name is malformed or unknown, or may be that of several assets, or a short
+        form that of several ids.
     TypeError
         If a value is not text.
     """
+    look = _Look(functools.cache(lambda: kept().but(assets, labels)), functools.cache(ids))
     return Filters(
-        asset_id=None if asset_id is None else _asset(asset_id, assets),
-        party_ids=_distinct(_party(party) for party in _texts(party_ids, "party_ids")),
-        market_ids=_distinct(_market(market) for market in _texts(market_ids, "market_ids")),
+        asset_id=None if asset_id is None else look.asset(asset_id),
+        party_ids=_distinct(
+            one for text in _texts(party_ids, "party_ids") for one in look.party(text)
+        ),
+        market_ids=_distinct(
+            one for text in _texts(market_ids, "market_ids") for one in look.market(text)
+        ),
         account_types=_distinct(_type(name) for name in _texts(account_types, "account_types")),
     )
 
@@ -151,8 +192,11 @@ def takes_filters(function: F) -> F:
     """Show the keywords of `make_filters` in the signature of a function that hands them on."""
     signature = inspect.signature(function)
     own = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
-    filters = inspect.signature(make_filters).parameters.values()
-    keywords = [each.replace(kind=each.KEYWORD_ONLY) for each in filters]
+    filters = inspect.signature(make_filters).parameters
+    keywords = [
+        filters[name].replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name in FilterKeywords.__annotations__
+    ]
     checked = with_keywords(function, {each.name for each in (*own, *keywords)})
     checked.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
     return checked
@@ -189,41 +233,92 @@ def _distinct(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def _asset(text: str, assets: AssetsLike | None) -> str:
-    if not isinstance(text, str) or not text.strip():
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Finds ids by what they are called; names and ids are looked up when a text is no whole id."""
+
+    names: Callable[[], Names]
+    ids: Ids
+
+    def asset(self, text: str) -> str:
+        """Return the asset that a caller means."""
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(
+                f"asset_id must be an asset's id, not {text!r}; leave it out for all assets"
+            )
+        given = text.removeprefix(_ID)
+        if LONG_ID.fullmatch(given):
+            return given.lower()
+        if given and given != text:
+            return given
+        assets = self.names().assets
+        if given in NAMED_ASSETS and not assets:
+            return given
+        if not assets.matches(text):
+            if found := self._by_short("asset", text, assets):
+                return found
+            if not assets:
+                raise ValueError(
+                    f"asset_id {text!r} is not 64 hex digits; for a symbol, give assets too "
+                    f"(--assets FILE); an id that a network spells otherwise passes as "
+                    f"'{_ID}{text}'"
+                )
+        return assets.find(text).asset_id
+
+    def party(self, text: str) -> list[str]:
+        """Return the parties that a caller means."""
+        if text == NETWORK_PARTY:
+            return [text]
+        return self._find("party", text, f" (or `{NETWORK_PARTY}`)")
+
+    def market(self, text: str) -> list[str]:
+        """Return the markets that a caller means."""
+        if not text:
+            raise ValueError(
+                "an empty market id can't be asked for; leave it out, and select the rows without "
+                "a market from the table"
+            )
+        return self._find("market", text)
+
+    def _find(self, what: str, text: str, also: str = "") -> list[str]:
+        if LONG_ID.fullmatch(text):
+            return [text.lower()]
+        labels = self.names().labels
+        if found := labels.find(text):
+            return found
+        if one := self._by_short(what, text, labels.ids()):
+            return [one]
+        ids = self.ids().get(f"{what}_id", ())
+        known = labels.ids() | {short: short for short in short_ids(ids).values()}
+        near = difflib.get_close_matches(text, known.values(), cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        told = "" if ids else "give the whole id, or labels too (--labels FILE)"
         raise ValueError(
-            f"asset_id must be an asset's id, not {text!r}; leave it out for all assets"
+            f"{what} id {text!r} is not 64 hex digits{also}, nor a label or a short form that is "
+            f"known; {hint}{told}".rstrip("; ")
         )
-    given = text.removeprefix(_ID)
-    if _HEX_ID.fullmatch(given):
-        return given.lower()
-    if given and (given != text or (given in NAMED_ASSETS and not assets)):
-        return given
-    if not assets:
-        raise ValueError(
-            f"asset_id {text!r} is not 64 hex digits; for a symbol, give assets too (--assets "
-            f"FILE); an id that a network spells otherwise passes as '{_ID}{text}'"
-        )
-    return read_assets(assets).find(text).asset_id
 
-
-def _party(text: str) -> str:
-    return text if text == NETWORK_PARTY else _hex_id("party", text, f" (or `{NETWORK_PARTY}`)")
-
-
-def _market(text: str) -> str:
-    if not text:
-        raise ValueError(
-            "an empty market id can't be asked for; leave it out, and select the rows without a "
-            "market from the table"
-        )
-    return _hex_id("market", text)
-
-
-def _hex_id(what: str, text: str, also: str = "") -> str:
-    if not _HEX_ID.fullmatch(text):
-        raise ValueError(f"{what} id {text!r} is not 64 hex digits{also}")
-    return text.lower()
+    def _by_short(self, what: str, text: str, named: Iterable[str]) -> str | None:
+        """Return the id that a text is short for, if there is one."""
+        ids = {*named, *self.ids().get(f"{what}_id", ())}
+        if text in ids:
+            return text
+        cut = _SHORT_ID.fullmatch(text)
+        head, tail = map(str.lower, cut.groups() if cut else (text, ""))
+        size = len(head) + len(tail)
+        found = [
+            one
+            for one in sorted(ids)
+            if len(one) >= size >= _FEWEST
+            and one.lower().startswith(head)
+            and one.lower().endswith(tail)
+        ]
+        if len(found) > 1:
+            told = list_text(found, _CANDIDATES, rest="and {} more")
+            raise ValueError(
+                f"{what} id {text!r} is short for {len(found)}: {told}; give more of it"
+            )
+        return found[0] if found else None
 
 
 def _type(text: str) -> str:

@@ -2,17 +2,234 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from balance_analysis.schema import ACCOUNT_KEY, NO_MARKET
-from balance_analysis.text import short_ids, type_label
+from balance_analysis.assets import Assets, AssetsLike, read_assets, read_source
+from balance_analysis.presentation import rows_html
+from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, NETWORK_PARTY, NO_MARKET
+from balance_analysis.text import LONG_ID, short_ids, told_apart, type_label
 
 if TYPE_CHECKING:
+    import os
+
     import pandas as pd
 
+Named: TypeAlias = "str | tuple[str, ...]"
+"""The id of a party or a market, or an account: its ids in the order of `ACCOUNT_KEY`."""
 
-def account_labels(accounts: pd.DataFrame) -> pd.Series[str]:
+_SEPARATOR: Final = "/"
+"""Between the ids of an account in a file, where a key is text."""
+
+_LABELLED: Final = ("party_id", "market_id")
+
+
+class Labels(Mapping[Named, str]):
+    """Own names of parties, markets and accounts; immutable. Made by `read_labels`.
+
+    Keys are the ids of parties and markets, and for accounts tuples in the order of `ACCOUNT_KEY`.
+    Several may have one label.
+
+    Examples
+    --------
+    >>> labels = read_labels({"a1": "Alice", "b2": "Desk", "c3": "Desk"})
+    >>> labels
+    Labels(Alice, Desk)
+    >>> labels.find("desk")
+    ['b2', 'c3']
+    """
+
+    def __init__(self, labels: Mapping[Named, str]) -> None:
+        self._labels = dict(labels)
+
+    def __getitem__(self, named: Named) -> str:
+        return self._labels[named]
+
+    def __iter__(self) -> Iterator[Named]:
+        return iter(self._labels)
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._labels.items()))
+
+    def __repr__(self) -> str:
+        return f"Labels({', '.join(dict.fromkeys(self.values()))})"
+
+    def _repr_html_(self) -> str:
+        rows = [(label, key) for key, label in self.to_json().items()]
+        return rows_html(f"{len(self)} labels", ["label", "id"], rows)
+
+    def ids(self) -> dict[str, str]:
+        """Return the labels of parties and markets alone, by id."""
+        return {key: label for key, label in self.items() if isinstance(key, str)}
+
+    def find(self, text: str) -> list[str]:
+        """Return the ids of the parties and markets that have a label, whatever its case."""
+        wanted = text.casefold()
+        return [one for one, label in self.ids().items() if label.casefold() == wanted]
+
+    def shown(self, ids: Iterable[str]) -> dict[str, str]:
+        """Return what to show for each of some ids, by which they can be told apart."""
+        return told_apart(short_ids(ids), self)
+
+    def updated(self, others: Labels) -> Labels:
+        """Return these and others; of what both name, what the others say."""
+        return Labels({**self, **others})
+
+    def to_json(self) -> dict[str, str]:
+        """Return what `read_labels` reads, as JSON has it."""
+        return {
+            key if isinstance(key, str) else _SEPARATOR.join(key): label
+            for key, label in self.items()
+        }
+
+
+LabelsLike: TypeAlias = "Labels | Mapping[Any, str] | pd.DataFrame | str | os.PathLike[str]"
+"""Labels, or what `read_labels` makes them of."""
+
+
+def read_labels(source: LabelsLike) -> Labels:
+    """Read what parties, markets and accounts are called.
+
+    Parameters
+    ----------
+    source
+        Labels, as they are; a mapping of ids of parties and markets to text, in which accounts are
+        tuples in the order of `ACCOUNT_KEY`; the path of a .toml or .json file of such a mapping,
+        in which an account is its four ids with slashes between, as in
+        `"VOTE/ACCOUNT_TYPE_GENERAL/c207.../"`; or a DataFrame or the path of a .csv file with the
+        column `label` and beside it `id` or columns of `ACCOUNT_KEY`, among others. A row of it has
+        the id of a party or of a market, or all ids of an account.
+
+    Raises
+    ------
+    ValueError
+        If the source isn't as described, or a label is blank, or is an id.
+    TypeError
+        If it is neither labels nor a mapping nor a frame nor a path.
+    OSError
+        If the file can't be read.
+
+    Examples
+    --------
+    >>> read_labels({"a1": "Alice", ("VOTE", "ACCOUNT_TYPE_GENERAL", "a1", ""): "Savings"})["a1"]
+    'Alice'
+    """
+    if isinstance(source, Labels):
+        return source
+    if hasattr(source, "to_dict"):
+        frame: Any = source
+        rows = frame.astype(object).where(frame.notna(), "").to_dict("records")
+        return _make(_by_key(rows, frame.columns), "the labels")
+    return _make(*read_source(source, "labels", _read_csv))
+
+
+def _read_csv(text: str) -> dict[Any, str]:
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    return _by_key(rows, rows.fieldnames or ())
+
+
+def _by_key(rows: Iterable[Mapping[Any, Any]], columns: Iterable[str]) -> dict[Any, str]:
+    """Return labels that stand in rows, by what they name."""
+    names = [name for name in ("id", *ACCOUNT_KEY) if name in columns]
+    if not names or "label" not in columns:
+        raise ValueError(f"labels stand in a column label, beside id or {', '.join(ACCOUNT_KEY)}")
+    found: dict[Any, str] = {}
+    for number, row in enumerate(rows, 1):
+        ids = {name: row[name] for name in names if row[name]}
+        key: Named = tuple(ids.get(name, NO_MARKET) for name in ACCOUNT_KEY)
+        if not ids.keys() >= {*ACCOUNT_KEY[:3]}:
+            if len(ids) != 1 or ids.keys() & {*ACCOUNT_KEY[:2]}:
+                raise ValueError(
+                    f"row {number} must have the id of a party, of a market, or all of an account"
+                )
+            (key,) = ids.values()
+        if found.setdefault(key, row["label"]) != row["label"]:
+            raise ValueError(f"row {number}: {key!r} has another label above")
+    return found
+
+
+def _make(content: Mapping[Any, object], where: str) -> Labels:
+    labels = {_key(key, where): label for key, label in content.items()}
+    ids = {NETWORK_PARTY}.union(*((key,) if isinstance(key, str) else key for key in labels))
+    for key, label in labels.items():
+        if not isinstance(label, str) or not label.strip():
+            raise ValueError(f"{where}: the label of {key!r} must be text, not {label!r}")
+        if label.strip() in ids or LONG_ID.fullmatch(label.strip()):
+            raise ValueError(f"{where}: {label!r}, the label of {key!r}, is an id itself")
+    return Labels({key: str(label).strip() for key, label in labels.items()})
+
+
+def _key(key: object, where: str) -> Named:
+    """Return what a label is of, ids in lower case as the interface has them."""
+    parts = key.split(_SEPARATOR) if isinstance(key, str) else key
+    if isinstance(parts, list | tuple) and all(isinstance(part, str) for part in parts):
+        ids = tuple(x.lower() if LONG_ID.fullmatch(x) else x for x in map(str.strip, parts))
+        if len(ids) == len(ACCOUNT_KEY) and all(ids[:3]):
+            return ids
+        if len(ids) == 1 and ids[0]:
+            return ids[0]
+    raise ValueError(f"{where}: {key!r} is neither an id nor the {len(ACCOUNT_KEY)} of an account")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What assets, and parties, markets and accounts, are called: kept and told together."""
+
+    assets: Assets = Assets({})  # noqa: RUF009 - immutable
+    labels: Labels = Labels({})  # noqa: RUF009 - immutable
+
+    def updated(self, others: Names) -> Names:
+        """Return these and others; of what both name, what the others say."""
+        return Names(self.assets.updated(others.assets), self.labels.updated(others.labels))
+
+    def keywords(self) -> dict[str, Any]:
+        """Return them as functions take them."""
+        return {"assets": self.assets, "labels": self.labels}
+
+    def but(self, assets: AssetsLike | None, labels: LabelsLike | None) -> Names:
+        """Return these, or in their place what a caller gives."""
+        return Names(
+            self.assets if assets is None else read_assets(assets),
+            self.labels if labels is None else read_labels(labels),
+        )
+
+
+def read_names(assets: AssetsLike | None = None, labels: LabelsLike | None = None) -> Names:
+    """Return the names that a caller gives: see `read_assets` and `read_labels`."""
+    return Names().but(assets, labels)
+
+
+def note_names(metadata: Mapping[str, object], names: Names) -> dict[str, object]:
+    """Return what is told of a load with names beside those that it tells of already."""
+    now = names_in(metadata).updated(names)
+    return {**metadata, **{key: told.to_json() for key, told in now.keywords().items() if told}}
+
+
+def carried(metadata: object) -> dict[str, Any]:
+    """Return the names alone in what a table's attrs tell, for those of what is made of it."""
+    told = metadata if isinstance(metadata, Mapping) else {}
+    return {key: told[key] for key in ("assets", "labels") if isinstance(told.get(key), Mapping)}
+
+
+def names_in(metadata: object) -> Names:
+    """Return the names in what a table's attrs or a file tell of a load; maybe none."""
+    return read_names(**carried(metadata))
+
+
+def names_of(
+    frame: pd.DataFrame, assets: AssetsLike | None = None, labels: LabelsLike | None = None
+) -> Names:
+    """Return the names that are given, or else those that a frame's attrs tell; maybe none."""
+    return names_in(frame.attrs.get(ATTRS_KEY)).but(assets, labels)
+
+
+def account_labels(accounts: pd.DataFrame, *, labels: LabelsLike | None = None) -> pd.Series[str]:
     """Return what to call accounts, or groups of them, by which they are told apart.
 
     The asset is not named: accounts of different assets don't share an axis; see `Assets.label`.
@@ -23,6 +240,8 @@ def account_labels(accounts: pd.DataFrame) -> pd.Series[str]:
         One or more of the columns of `ACCOUNT_KEY`, besides any others: a table, what a function
         made of one, or the header of a wide series, `series.columns.to_frame()`. Labels are as
         short as tells the ids in it apart.
+    labels
+        Own names, as `read_labels` takes them; by default those that the attrs of `accounts` tell.
 
     Returns
     -------
@@ -51,41 +270,49 @@ def account_labels(accounts: pd.DataFrame) -> pd.Series[str]:
     names = [name for name in ACCOUNT_KEY if name in accounts]
     if not names:
         raise ValueError(f"labels are made of the columns {', '.join(ACCOUNT_KEY)}; it has none")
+    own = names_of(accounts, labels=labels).labels
     keys = accounts[names].astype("str").reset_index(drop=True)
     distinct = keys.drop_duplicates()
-    short = {name: short_ids(distinct[name]) for name in ("party_id", "market_id") if name in keys}
+    shown = {name: own.shown(distinct[name]) for name in _LABELLED if name in keys}
     records: Any = distinct.to_dict("records")
-    labels = [_label(ids, short) for ids in records]
+    texts = [_label(ids, shown) for ids in records]
+    if names == ACCOUNT_KEY:
+        alike = dict(zip(distinct.itertuples(index=False, name=None), texts, strict=True))
+        texts = [*told_apart(alike, own).values()]
     places = keys.groupby(names, sort=False, dropna=False).ngroup()
-    found = places.map(dict(enumerate(labels))).astype("str").rename("label")
+    found = places.map(dict(enumerate(map(_drawable, texts)))).astype("str").rename("label")
     return found.set_axis(accounts.index)
 
 
-def short_keys(accounts: pd.DataFrame, symbols: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the ids of accounts, each as short as tells it apart; `symbols` of their assets."""
-    short = {name: short_ids(accounts[name]) for name in ("party_id", "market_id")}
+def short_keys(accounts: pd.DataFrame, names: Names) -> dict[str, list[str]]:
+    """Return what the ids of accounts are called, or each as short as tells it apart."""
+    symbols = names.assets.labels(accounts["asset_id"])
+    shown = {name: names.labels.shown(accounts[name]) for name in _LABELLED}
     return {
         "asset": list(accounts["asset_id"].map(symbols)),
         "type": list(map(type_label, accounts["account_type"])),
-        "party": list(accounts["party_id"].map(short["party_id"])),
-        "market": list(accounts["market_id"].map(short["market_id"])),
+        "party": list(accounts["party_id"].map(shown["party_id"])),
+        "market": list(accounts["market_id"].map(shown["market_id"])),
     }
 
 
-def _label(ids: dict[str, str], short: Mapping[str, Mapping[str, str]]) -> str:
+def _label(ids: dict[str, str], shown: Mapping[str, Mapping[str, str]]) -> str:
     parts = [type_label(ids["account_type"])] if "account_type" in ids else []
     if "party_id" in ids:
-        parts.append(short["party_id"][ids["party_id"]] or "no party")
+        parts.append(shown["party_id"][ids["party_id"]] or "no party")
     if ids.get("market_id", NO_MARKET) != NO_MARKET:
         word = "" if "party_id" in ids else "market "
-        parts.append(f"{word}{short['market_id'][ids['market_id']]}")
-    label = " · ".join(parts) or ("no market" if "market_id" in ids else "all accounts")
+        parts.append(f"{word}{shown['market_id'][ids['market_id']]}")
+    return " · ".join(parts) or ("no market" if "market_id" in ids else "all accounts")
+
+
+def _drawable(label: str) -> str:
     # Matplotlib leaves out what begins with an underscore; a line break would break a legend.
     label = "".join(letter if letter.isprintable() else "\ufffd" for letter in label)
     return f" {label}" if label.startswith("_") else label
 
 
-def split_labels(accounts: pd.DataFrame) -> tuple[str, list[str]]:
+def split_labels(accounts: pd.DataFrame, labels: LabelsLike | None = None) -> tuple[str, list[str]]:
     """Return what some accounts are called together, and each of them beside the others.
 
     Examples
@@ -98,16 +325,16 @@ def split_labels(accounts: pd.DataFrame) -> tuple[str, list[str]]:
     ('2 margin accounts of a1', ['market m1', 'market m2'])
     """
     if len(accounts) == 1:
-        (label,) = account_labels(accounts)
+        (label,) = account_labels(accounts, labels=labels)
         return label, [label]
     differ = [name for name in ACCOUNT_KEY[1:] if accounts[name].nunique() > 1]
     said = {
-        name: account_labels(accounts[[name]]).iloc[0]
+        name: account_labels(accounts[[name]], labels=labels).iloc[0]
         for name in ACCOUNT_KEY[1:]
         if name not in differ and accounts[name].iloc[0]
     }
     kind = f"{said['account_type']} " if "account_type" in said else ""
     party = f" of {said['party_id']}" if "party_id" in said else ""
     market = f" in {said['market_id']}" if "market_id" in said else ""
-    each = account_labels(accounts[differ]).tolist()
+    each = account_labels(accounts[differ], labels=labels).tolist()
     return f"{len(accounts):,} {kind}accounts{party}{market}", each

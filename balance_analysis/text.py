@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 from balance_analysis.spans import Moments, Span
+
+T = TypeVar("T")
 
 EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _USER: Final = re.compile(r"(?<=://)[^/\s?#]*@")
@@ -17,6 +20,7 @@ _PARAMETER: Final = re.compile(
     r"(?<=[?&])([^=&\s]*(?:secret|token|password|credential|signature|key)[^=&\s]*)=[^&\s\"']*",
     re.IGNORECASE,
 )
+LONG_ID: Final = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 _NO_SECONDS: Final = re.compile(r"(?<=T\d\d:\d\d):00$")
 _DURATION: Final = re.compile(r"(\d+)\s*([smhdw])", re.ASCII)
 _LETTERS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -178,6 +182,24 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
     return {full: labels[full] for full in distinct}
 
 
+def told_apart(short: Mapping[T, str], names: Mapping[Any, str]) -> dict[T, str]:
+    """Return what to show for each thing: its name, or without one its short form.
+
+    A name that several things have, whatever its case, stands with the short form.
+
+    Examples
+    --------
+    >>> told_apart(short_ids(["a1", "b2", "c3"]), {"a1": "Alice", "b2": "Desk", "c3": "desk"})
+    {'a1': 'Alice', 'b2': 'Desk (b2)', 'c3': 'desk (c3)'}
+    """
+    shown = {one: names.get(one) or text for one, text in short.items()}
+    uses = Counter(map(str.casefold, {**names, **shown}.values()))
+    return {
+        one: text if text == short[one] or uses[text.casefold()] == 1 else f"{text} ({short[one]})"
+        for one, text in shown.items()
+    }
+
+
 def _cut(full: str, extra: int) -> str:
     head, tail = 6 + extra, 4 + extra
     return full if len(full) <= head + 1 + tail else f"{full[:head]}…{full[-tail:]}"
@@ -203,3 +225,15 @@ def without_credentials(text: str) -> str:
     'https://***@node.example.org/x'
     """
     return _PARAMETER.sub(r"\1=***", _USER.sub("***@", text))
+
+
+def without_path(url: str) -> str:
+    """Return an address without what makes it a secret, as that of a health check is one.
+
+    Examples
+    --------
+    >>> without_path("https://health.example.org/secret")
+    'https://health.example.org/…'
+    """
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/…"

@@ -172,9 +172,52 @@ def test_halving_ends_at_single_values(parties, markets, types):
 def test_functions_that_take_filters_show_them_in_their_signature(function):
     shown = inspect.signature(function).parameters
     filters = inspect.signature(make_filters).parameters
-    assert [*shown][-len(filters) :] == [*filters]
-    assert all(shown[name].default == filters[name].default for name in filters)
-    assert [*filters] == [*FilterKeywords.__annotations__]
+    names = [*FilterKeywords.__annotations__]
+    assert [*shown][-len(names) :] == names
+    assert all(shown[name].default == filters[name].default for name in names)
+
+
+@given(st.lists(st.text("0123ab", min_size=64, max_size=64), min_size=1, max_size=30), st.data())
+def test_a_short_form_is_the_one_id_that_it_can_be_or_is_refused(many, data):
+    whole = data.draw(st.sampled_from(many))
+    head, tail = data.draw(st.integers(0, 12)), data.draw(st.integers(0, 12))
+    mark = data.draw(st.sampled_from(["…", "...", "..", ""]))
+    tail = tail if mark else 0
+    text = whole[:head] + mark + whole[64 - tail :]
+    fitting = {x for x in many if x[:head] == whole[:head] and x[64 - tail :] == whole[64 - tail :]}
+    known = {"party_id": set(many)}
+    if head + tail < 4 or len(fitting) > 1:
+        told = f"short for {len(fitting)}: " if head + tail >= 4 else "is not 64 hex digits"
+        with pytest.raises(ValueError, match=told):
+            make_filters(party_ids=text, ids=lambda: known)
+    else:
+        assert make_filters(party_ids=text, ids=lambda: known).party_ids == (whole,)
+
+
+def test_what_a_short_form_may_stand_for_is_listed_up_to_five():
+    with pytest.raises(ValueError, match=r"'abcd' is short for 7: (\w+, ){5}and 2 more"):
+        make_filters(
+            market_ids="abcd", ids=lambda: {"market_id": {f"abcd{n:060}" for n in range(7)}}
+        )
+
+
+def test_a_label_stands_for_all_that_have_it_and_a_near_one_is_told():
+    labels = {ids(1)[0]: "Desk", ids(2)[1]: "desk", ID: "Alice"}
+    assert make_filters(party_ids="DESK", labels=labels).party_ids == ids(2)
+    assert make_filters(party_ids=["Alice", ID, "abab"], labels=labels).party_ids == (ID,)
+    with pytest.raises(ValueError, match="did you mean Alice"):
+        make_filters(party_ids="Alise", labels=labels)
+    with pytest.raises(ValueError, match="give the whole id, or labels too"):
+        make_filters(party_ids="Alice")
+
+
+def test_a_whole_id_is_taken_without_a_look_at_what_there_is():
+    def fail():
+        raise AssertionError
+
+    assert (
+        make_filters(asset_id=ID, party_ids=ID, market_ids=ID, kept=fail, ids=fail).asset_id == ID
+    )
 
 
 def test_a_filter_that_there_is_not_is_refused_with_a_near_one():

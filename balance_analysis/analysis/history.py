@@ -30,7 +30,6 @@ from balance_analysis.analysis.checks import (
 )
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, make_grid
 from balance_analysis.analysis.steps import ALWAYS, NEVER, Steps
-from balance_analysis.assets import Assets, assets_in
 from balance_analysis.errors import CheckError
 from balance_analysis.frame import to_amounts
 from balance_analysis.known import (
@@ -42,6 +41,7 @@ from balance_analysis.known import (
     lost_rows,
     to_known,
 )
+from balance_analysis.labels import Names, names_in
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
 from balance_analysis.spans import between
 from balance_analysis.text import moment_text
@@ -87,9 +87,9 @@ class History:
         return self.steps.accounts
 
     @property
-    def assets(self) -> Assets:
-        """The assets that the table's attrs tell; maybe none."""
-        return assets_in(self.attrs.get(ATTRS_KEY))
+    def names(self) -> Names:
+        """The names that the table's attrs tell; maybe none."""
+        return names_in(self.attrs.get(ATTRS_KEY))
 
     def over(
         self,

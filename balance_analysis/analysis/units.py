@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from balance_analysis.assets import Assets, AssetsLike, assets_in, assets_of, note_assets
+from balance_analysis.assets import Assets, AssetsLike
 from balance_analysis.frame import check_frame, to_amounts
+from balance_analysis.labels import carried, names_of
 from balance_analysis.schema import ATTRS_KEY
 from balance_analysis.text import list_text
 
@@ -26,11 +27,10 @@ Units: TypeAlias = "AssetsLike | bool"
 def in_units(result: pd.DataFrame, units: Units | None, attrs: Mapping[Any, Any]) -> pd.DataFrame:
     """Return what was made of a table, in whole units if these are asked for: see `to_units`.
 
-    Its attrs tell the assets that the table's attrs do.
+    Its attrs tell the names that the table's attrs do.
     """
-    metadata = result.attrs.get(ATTRS_KEY, {})
-    if noted := note_assets(metadata, assets_in(attrs.get(ATTRS_KEY))):
-        result.attrs[ATTRS_KEY] = noted
+    if names := carried(attrs.get(ATTRS_KEY)):
+        result.attrs[ATTRS_KEY] = {**result.attrs.get(ATTRS_KEY, {}), **names}
     if units is None or units is False:
         return result
     return to_units(result, None if units is True else units)
@@ -78,7 +78,7 @@ def to_units(data: pd.DataFrame, assets: AssetsLike | None = None) -> pd.DataFra
     1     VEGA      2.0
     """
     check_frame(data)
-    known = assets_of(data, assets)
+    known = names_of(data, assets).assets
     if "asset_id" in data.columns.names:
         return _wide_to_units(data, known)
     if "asset_id" not in data:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balance_analysis.archive.network import read_archive_assets, read_limits, timeless
+from balance_analysis.archive.network import read_archive_names, read_limits, timeless
 from balance_analysis.archive.scan import File, Scan
 from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
 from balance_analysis.filters import Filters
@@ -141,7 +141,7 @@ def read_digest(snapshot: Snapshot, since: Instant | None, until: Instant | None
     whole = hashlib.sha256(_json(head) + b"\n")
     for each in hours:
         whole.update(each.hour.to_bytes(8, "little", signed=True) + each.sha256)
-    assets = read_archive_assets(snapshot.store).to_json()
+    assets = read_archive_names(snapshot.store).assets.to_json()
     return ArchiveDigest(
         uri=without_credentials(snapshot.store.uri),
         complete=tuple((from_microseconds(a), from_microseconds(b)) for a, b in complete),

@@ -16,6 +16,7 @@ Partition = Literal["day", "month", "hour"]
 ABOUT: Final = atomic.ABOUT
 COVERAGE: Final = "_coverage.json"
 ASSETS: Final = "_assets.json"
+LABELS: Final = "_labels.json"
 CHANGES: Final = "changes/"
 BLOCKS: Final = "_blocks/"
 QUARANTINE: Final = "_quarantine/"

@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -25,12 +26,18 @@ from balance_analysis.archive.coverage import LimitsNote
 from balance_analysis.archive.manifest import check_not_replaced, export_command
 from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
 from balance_analysis.archive.store import Store
-from balance_analysis.assets import Assets, read_assets
+from balance_analysis.assets import read_assets
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.files.atomic import DAMAGES
 from balance_analysis.files.parquet import encode_parquet, make_note, open_parquet, read_note
-from balance_analysis.filters import FilterKeywords, Filters, make_filters
-from balance_analysis.schema import NetworkLimits
+from balance_analysis.filters import FilterKeywords, Filters, Ids, make_filters
+from balance_analysis.labels import Names, note_names, read_labels
+from balance_analysis.schema import ATTRS_KEY, NetworkLimits
+
+_NAMES: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
+    layout.ASSETS: ("assets", read_assets),
+    layout.LABELS: ("labels", read_labels),
+}
 
 BLOCK_HEIGHT: Final = "block_height"
 """The column that rows have on request."""
@@ -325,36 +332,58 @@ def time_of_block(store: Store, height: int) -> int:
     return int(times[place])
 
 
-def read_archive_assets(store: Store) -> Assets:
-    """Return what the assets are called, as far as the archive was told; maybe none.
+def read_names_file(store: Store, file: str) -> Any:  # noqa: ANN401 - assets, or labels
+    """Return what assets are called, or labels, as far as the archive was told; maybe none.
 
     Raises
     ------
     ArchiveDamagedError
         If the file is damaged.
     """
-    content = store.read(layout.ASSETS)
+    what, read = _NAMES[file]
+    content = store.read(file)
     try:
-        return read_assets({} if content is None else msgspec.json.decode(content))
+        return read({} if content is None else msgspec.json.decode(content))
     except (ValueError, TypeError, RecursionError) as error:
         raise ArchiveDamagedError(
-            f"{store.uri}/{layout.ASSETS} is damaged ({error}): give the assets again with "
-            "`export --assets`, or remove it"
+            f"{store.uri}/{file} is damaged ({error}): give the {what} again with "
+            f"`export --{what}`, or remove it"
         ) from error
 
 
-def write_archive_assets(store: Store, assets: Assets) -> None:
-    """Keep what assets are called, beside those that the archive was told of before."""
-    kept = Assets({})
-    with contextlib.suppress(ArchiveDamagedError):
-        kept = read_archive_assets(store)
-    if (now := kept.updated(assets)) != kept:
-        store.write(layout.ASSETS, (json.dumps(now.to_json(), indent=1) + "\n").encode())
+def read_archive_names(store: Store) -> Names:
+    """Return what assets and accounts are called: see `read_names_file`."""
+    return Names(read_names_file(store, layout.ASSETS), read_names_file(store, layout.LABELS))
 
 
-def make_archive_filters(store: Store, given: FilterKeywords) -> Filters:
-    """Return filters checked; symbols are of the archive's assets where no others are given."""
-    if given.get("asset_id") is None or given.get("assets") is not None:
-        return make_filters(**given)
-    filters: FilterKeywords = {**given, "assets": read_archive_assets(store)}
-    return make_filters(**filters)
+def write_archive_names(store: Store, names: Names) -> None:
+    """Keep what assets and accounts are called, beside what the archive was told of before."""
+    for file, (what, _) in _NAMES.items():
+        told = names.keywords()[what]
+        kept = type(told)({})
+        with contextlib.suppress(ArchiveDamagedError):
+            kept = read_names_file(store, file) if told else told
+        if (now := kept.updated(told)) != kept:
+            store.write(file, (json.dumps(now.to_json(), indent=1) + "\n").encode())
+
+
+def make_archive_filters(store: Store, given: FilterKeywords, ids: Ids = dict) -> Filters:
+    """Return filters checked; names are the archive's where no others are given."""
+    return make_filters(**given, kept=lambda: read_archive_names(store), ids=ids)
+
+
+def ask(
+    state: Store | Snapshot,
+    given: FilterKeywords,
+    read: Callable[..., pd.DataFrame],
+    *what: Any,  # noqa: ANN401 - as `read` takes it
+    **how: Any,  # noqa: ANN401 - as `read` takes it
+) -> pd.DataFrame:
+    """Return what `read` does of a state and filters; its attrs tell the names, given or kept."""
+    store = state.store if isinstance(state, Snapshot) else state
+    names = read_archive_names(store).but(given.get("assets"), given.get("labels"))
+    named: dict[str, Any] = {**given, **names.keywords()}
+    filters = make_filters(**named, ids=partial(with_snapshot, state, Snapshot.ids))
+    frame = with_snapshot(state, lambda snapshot: read(snapshot, filters, *what, **how))
+    frame.attrs[ATTRS_KEY] = note_names(frame.attrs.get(ATTRS_KEY, {}), names)
+    return frame

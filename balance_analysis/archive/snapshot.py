@@ -215,8 +215,16 @@ class Snapshot:
 
     def count_accounts(self) -> int:
         """Return how many accounts have a row, by the last checkpoint and the files since."""
+        return int(self._keys().num_rows)
+
+    def ids(self) -> dict[str, set[str]]:
+        """Return the ids of all accounts, by column."""
+        accounts = self._keys()
+        return {name: {*accounts[name].to_pylist()} for name in ACCOUNT_KEY}
+
+    def _keys(self) -> pa.Table:
         files = self.files_since(EVER[1], EVER[1])
-        return int(combine_accounts(self._look(Filters(), files, FILE_KEY)).num_rows)
+        return combine_accounts(self._look(Filters(), files, FILE_KEY))
 
     def _look(
         self, filters: Filters, files: Sequence[File], columns: Sequence[str]

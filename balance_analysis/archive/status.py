@@ -203,6 +203,7 @@ Kind = Literal[
     "checkpoint",
     "limits",
     "assets",
+    "labels",
     "blocks",
     "difference",
     "digest",
@@ -220,11 +221,11 @@ class Problem:
     Attributes
     ----------
     kind
-        "rows" (a file of balance changes), "coverage", "checkpoint", "limits", "assets", "blocks",
-        "difference" (from what a node or segments say), "digest" (another one than was given),
-        "ledger" (a change that segments' ledger has otherwise), "interrupted" (a run that was cut
-        off, or is under way), "leftover" (of an interrupted write), "stranger" (a file that is no
-        part of an archive).
+        "rows" (a file of balance changes), "coverage", "checkpoint", "limits", "assets", "labels",
+        "blocks", "difference" (from what a node or segments say), "digest" (another one than was
+        given), "ledger" (a change that segments' ledger has otherwise), "interrupted" (a run that
+        was cut off, or is under way), "leftover" (of an interrupted write), "stranger" (a file that
+        is no part of an archive).
     what
         What is wrong, in words.
     where

@@ -17,7 +17,7 @@ from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, command
 from balance_analysis.cli.output import BAD, PARTIAL, Messages, print_record
 from balance_analysis.errors import RequestError
-from balance_analysis.text import count_text, spans_text, to_duration
+from balance_analysis.text import count_text, moment_text, spans_text, to_duration
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from balance_analysis.service.guards import RateLimit
 
 
+Port = Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")]
 OFF: Final = "off"
 SECONDS: Final = 20
 """How long to wait for a Dask scheduler, and then for its first worker."""
@@ -37,9 +38,7 @@ _BURST: Final = 5
 def status(
     messages: Messages,
     archive: options.ArchiveAt,
-    max_age: Annotated[
-        options.Text, options.duration_option("Exit with 3 if the archive ended longer ago.")
-    ] = None,
+    max_age: options.MaxAge = None,
     fail_on_gaps: Annotated[
         bool,
         Option("--fail-on-gaps", help="Exit with 3 if any part is missing or unproven."),
@@ -50,7 +49,6 @@ def status(
 
     With -q, only problems are printed.
     """
-    oldest = None if max_age is None else to_duration(max_age)
     held = options.archive_at(archive)
     found = held.status()
     if not messages.quiet:
@@ -58,19 +56,27 @@ def status(
     if found.lost:
         lost, told = count_text(len(found.lost), "file"), options.command_line("verify", archive)
         messages.fail(f"{lost} damaged or gone; `{told}` tells more", BAD)
-    wrong = []
-    if oldest is not None and found.is_older_than(oldest):
-        wrong.append(f"its complete part ends more than {max_age} ago")
+    wrong = [] if max_age is None else too_old(found, max_age)
     if fail_on_gaps and (found.gaps or found.unproven):
         from balance_analysis.archive.manifest import export_command
 
         mend = export_command(held.store, "--fill-gaps")
         lacks = spans_text(sorted(found.gaps + found.unproven))
         wrong.append(f"missing or unproven: {lacks}; `{mend}` asks a node that still remembers it")
-    elif fail_on_gaps and not found.complete:
+    elif fail_on_gaps and not found.complete and not wrong:
         wrong.append("no part of it is known to be complete")
     if wrong:
         messages.fail("; ".join(wrong), PARTIAL)
+
+
+def too_old(found: ba.ArchiveStatus, max_age: str) -> list[str]:
+    """Return what is wrong with where an archive ends, if anything is."""
+    if not found.is_older_than(max_age):
+        return []
+    if not found.complete:
+        return [f"nothing of {found.uri} is known to be complete"]
+    ended = moment_text(found.complete[-1][1])
+    return [f"{found.uri} is complete only up to {ended}, more than {max_age} ago"]
 
 
 @command(panel=ARCHIVE)
@@ -129,7 +135,7 @@ def serve(
     archive: options.ArchiveIfAny = None,
     demo: Annotated[bool, Option("--demo", help="Serve the sample data instead.")] = False,
     host: Annotated[str, Option(help="Address to listen on.")] = defaults.HOST,
-    port: Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 3008,
+    port: Port = 3008,
     strict_coverage: Annotated[
         bool, Option("--strict-coverage", help="Refuse requests beyond the coverage, with 416.")
     ] = False,
@@ -175,6 +181,7 @@ def explore(
     messages: Messages,
     archive: options.ArchiveIfAny = None,
     demo: Annotated[bool, Option("--demo", help="Explore the sample data instead.")] = False,
+    port: Port = 0,
 ) -> None:
     """Open an archive in the browser: its balances over time, holders, flows and limits."""
 
@@ -184,7 +191,7 @@ def explore(
         messages.say(f"Exploring {what} at {url}; end with Ctrl-C")
         webbrowser.open(url)
 
-    _serve(archive, tell, demo=demo)
+    _serve(archive, tell, demo=demo, port=port)
 
 
 def _serve(
@@ -193,7 +200,7 @@ def _serve(
     *,
     demo: bool,
     host: str = defaults.HOST,
-    port: int = 0,
+    port: int,
     **how: Any,  # noqa: ANN401 - as of `create_app`
 ) -> None:
     """Serve an archive, or the sample data, until a signal; `tell` gets its name and address."""

@@ -12,7 +12,7 @@ from typer import Argument, Option
 import balance_analysis as ba
 from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, command
-from balance_analysis.cli.archive import connected
+from balance_analysis.cli.archive import connected, too_old
 from balance_analysis.cli.output import (
     BAD,
     LOCKED,
@@ -26,7 +26,7 @@ from balance_analysis.cli.settings import ConfigFile, ExportCommand, ExportOptio
 from balance_analysis.errors import RequestError
 from balance_analysis.files.atomic import check_output
 from balance_analysis.spans import Span
-from balance_analysis.text import count_text, range_text, spans_text
+from balance_analysis.text import count_text, range_text, spans_text, without_credentials
 
 if TYPE_CHECKING:
     from balance_analysis.archive.runs import RunReport
@@ -105,15 +105,24 @@ class Export:
 
     def load(self, client: ba.Client) -> int:
         """Bring the archive up to date."""
+        self._ping(None)
         with connected(self._settings.scheduler) as cluster:
             run = self._export(client, executor=cluster)
         lacking = self._lacking(run)
         is_bad = self._tell(count_text(run.rows, "new row") if run.rows else "Nothing new")
-        code = BAD if is_bad else PARTIAL if lacking else 0
+        said = f"the node doesn't remember all of the interval: {spans_text(lacking)}"
+        wrong = [f"{said} is unproven in {self._archive.uri}"] if lacking else []
+        return self._finish(wrong, is_bad=is_bad)
+
+    def _finish(self, wrong: list[str], *, is_bad: bool) -> int:
+        """Say what is wrong, also with where the archive ends now; return the exit code."""
+        if (max_age := self._settings.max_age) is not None:
+            wrong += too_old(self._archive.status(count_accounts=False), max_age)
+        code, said = BAD if is_bad else PARTIAL if wrong else 0, "; ".join(wrong)
         self._write_metrics(code)
-        if code == PARTIAL:
-            said = f"the node doesn't remember all of the interval: {spans_text(lacking)}"
-            self._messages.fail(f"{said} is unproven in {self._archive.uri}", code)
+        self._ping(code, said)
+        if said:
+            self._messages.fail(said, code)
         return code
 
     def _lacking(self, run: ba.Run) -> list[Span]:
@@ -126,9 +135,8 @@ class Export:
 
     def repair(self, client: ba.Client) -> int:
         """Mend the archive."""
+        self._ping(None)
         done = ba.repair(client, self._archive, **self._how())
-        code = 0 if done.left.is_whole and not done.bad_rows else BAD
-        self._write_metrics(code)
         if done.is_rebuilt:
             logger.warning(
                 "the coverage was lost, so it was rebuilt from the files, and nothing is proven; "
@@ -142,7 +150,7 @@ class Export:
         )
         if not done.left.is_whole:
             echo(str(done.left))
-        return code
+        return self._finish([], is_bad=bool(done.bad_rows or not done.left.is_whole))
 
     def failed(self, error: BaseException, code: int) -> int:
         """Measure a run that failed; a source that fails midway leaves a part."""
@@ -156,6 +164,7 @@ class Export:
                 self._write_metrics(code)
             except OSError as other:
                 logger.warning("the metrics can't be written: %s", other)
+            self._ping(code, str(error) or type(error).__name__)
         if report is not None and is_partial:
             self._tell(f"What was complete is committed: {count_text(report.rows, 'new row')}")
         elif report is not None:
@@ -195,6 +204,14 @@ class Export:
             from balance_analysis.ingest.metrics import write_metrics
 
             write_metrics(path, self._archive.store, report=self._report, exit_code=code)
+
+    def _ping(self, code: int | None, said: str = "") -> None:
+        """Tell the health check, if there is one, that the run begins or what it ended with."""
+        if (url := self._settings.ping_url) is not None:
+            from balance_analysis.ingest.ping import ping
+
+            told = without_credentials(f"exit code {code}: {said}") if code else ""
+            ping(url, "start" if code is None else "fail" if code else "done", told)
 
     def _tell(self, what: str) -> bool:
         """Tell what is wrong, and how the run ended in one line; return whether anything is."""

@@ -132,10 +132,11 @@ def demo(
 ) -> None:
     """Try the main job on sample data: an embedded node, a load over HTTP, files and plots."""
     from balance_analysis.demo import run_demo, sample_assets
+    from balance_analysis.labels import Names
 
     result = run_demo(out, say=messages.say)
     echo(f"{result.status}\n")
-    print_accounts(result.summary, SUMMARY, limit=12, assets=sample_assets())
+    print_accounts(result.summary, SUMMARY, limit=12, names=Names(sample_assets()))
     messages.say("Wrote " + ", ".join(str(path) for path in result.files))
     messages.say("\nOpen next:\n" + "\n".join(f"  {line}" for line in _next_steps(out)))
 

@@ -17,7 +17,7 @@ from balance_analysis.text import moment_text, to_duration
 
 if TYPE_CHECKING:
     from balance_analysis.archives import Archive
-    from balance_analysis.assets import Assets
+    from balance_analysis.labels import Names
     from balance_analysis.node.client import Client
 
 
@@ -49,14 +49,15 @@ def expanded(path: Path | None) -> Path | None:
     return path and path.expanduser()
 
 
-AssetsFile = Annotated[
-    Path | None,
-    Option(
-        metavar="FILE",
-        envvar="BALANCE_ANALYSIS_ASSETS",
-        callback=expanded,
-        help="Symbols and decimals of assets: .toml, .csv or .json.",
-    ),
+def _names_option(what: str, help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
+    variable = f"BALANCE_ANALYSIS_{what.upper()}"
+    told = f"{help}: .toml, .csv or .json."
+    return Option(metavar="FILE", envvar=variable, callback=expanded, help=told)
+
+
+AssetsFile = Annotated[Path | None, _names_option("assets", "Symbols and decimals of assets")]
+LabelsFile = Annotated[
+    Path | None, _names_option("labels", "Own names of parties, markets and accounts")
 ]
 
 
@@ -84,8 +85,11 @@ def _checked_duration(text: Text) -> Text:
     return text
 
 
+MaxAge = Annotated[Text, duration_option("Exit with 3 if the archive ended longer ago.")]
+
+
 def id_option(kind: str, help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
-    """Return the option of ids, such as of a party."""
+    """Return the option of ids, such as of a party, which may be names or short."""
     return Option(f"--{kind}-id", f"--{kind}", metavar="ID", help=help)
 
 
@@ -100,18 +104,20 @@ class AccountOptions:
         None
     )
     assets: AssetsFile = None
+    labels: LabelsFile = None
 
     def named(self) -> dict[str, Any]:
         """Return them as the functions of the library take them."""
         lists = ("party_id", "market_id", "account_type")
         named = {f"{name}s": getattr(self, name) or () for name in lists}
-        return {"asset_id": self.asset_id, "assets": self.assets, **named}
+        names = {"assets": self.assets, "labels": self.labels}
+        return {"asset_id": self.asset_id, **names, **named}
 
-    def with_given(self, kept: Assets) -> Assets:
-        """Return assets that are known already, with those of `--assets` over them."""
-        from balance_analysis.assets import read_assets
+    def with_given(self, kept: Names) -> Names:
+        """Return names that are known already, with those that are given over them."""
+        from balance_analysis.labels import read_names
 
-        return kept if self.assets is None else kept.updated(read_assets(self.assets))
+        return kept.updated(read_names(self.assets, self.labels))
 
 
 @dataclass(frozen=True, kw_only=True)

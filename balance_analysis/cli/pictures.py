@@ -131,7 +131,7 @@ def _plot_history(
     messages: Messages,
 ) -> Axes:
     bounds = selection.bounds
-    how: dict[str, Any] = {**bounds, "title": title, "assets": selection.known_assets}
+    how: dict[str, Any] = {**bounds, "title": title}
     if kind == "drawdown":
         history = _one_account(history, bounds, messages)
     if kind == "flows" and freq is None:
@@ -203,19 +203,21 @@ def report(
         options.Texts, options.id_option("party", "Show this party first; repeatable.")
     ] = None,
     assets: options.AssetsFile = None,
+    labels: options.LabelsFile = None,
 ) -> None:
     """Write an HTML page to explore a file or an archive.
 
     The page says how complete the data is, and needs no network.
     """
-    selection = Selection(file=file, since=since, until=until, party_id=party_id, assets=assets)
-    check_output(output, inputs=[file, assets], suffixes=(".html", ".htm"))
+    names: dict[str, Any] = {"assets": assets, "labels": labels}
+    selection = Selection(file=file, since=since, until=until, party_id=party_id, **names)
+    check_output(output, inputs=[file, assets, labels], suffixes=(".html", ".htm"))
     ba.write_report(
         selection.whole(),
         output,
         **selection.bounds,
         accounts=selection.accounts() if party_id else (),
         largest=largest,
-        assets=selection.known_assets,
+        **selection.names.keywords(),
     )
     messages.say(f"Wrote {output}")

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from balance_analysis.analysis.history import History
     from balance_analysis.archives import Archive
-    from balance_analysis.assets import Assets
     from balance_analysis.filters import Filters
+    from balance_analysis.labels import Names
 
 
 _NAMED: Final = 3
@@ -76,16 +76,18 @@ class Selection(options.AccountOptions):
         """Which accounts."""
         from balance_analysis.filters import make_filters
 
-        return make_filters(**{**self.named(), "assets": self.known_assets})
+        return make_filters(**{**self.named(), **self.names.keywords()}, ids=self._ids)
 
     @cached_property
-    def known_assets(self) -> Assets:
-        """What the assets are called: as the source tells, and the file of `--assets` over that."""
-        from balance_analysis.files.parquet import read_file_assets
+    def names(self) -> Names:
+        """What things are called: as the source tells, and files that are given over that."""
+        if self.is_archive:
+            from balance_analysis.archive.network import read_archive_names
 
-        file = self.file
-        kept = ba.Archive(file).assets() if self.is_archive else read_file_assets(file)
-        return self.with_given(kept)
+            return self.with_given(read_archive_names(ba.Archive(self.file).store))
+        from balance_analysis.files.parquet import read_file_names
+
+        return self.with_given(read_file_names(self.file))
 
     @property
     def name(self) -> str:
@@ -103,7 +105,7 @@ class Selection(options.AccountOptions):
 
     def asset_name(self, asset_id: str) -> str:
         """Return what an asset can be chosen by: its symbol, if it is known, or its id."""
-        known = self.known_assets
+        known = self.names.assets
         return known.label(asset_id) if asset_id in known else asset_id
 
     def accounts(self) -> pd.DataFrame:
@@ -169,7 +171,7 @@ class Selection(options.AccountOptions):
             messages.say(f"{self.name} {lacks}")
 
     def _table(self) -> pd.DataFrame:
-        return ba.read_parquet(self.file, assets=self.known_assets)
+        return ba.read_parquet(self.file, **self.names.keywords())
 
     def _read_archive(self, messages: Messages) -> History:
         from balance_analysis.archive.snapshot import with_snapshot
@@ -181,7 +183,7 @@ class Selection(options.AccountOptions):
         from balance_analysis.analysis.history import open_history
         from balance_analysis.archive.snapshot import TAKE
 
-        how = {**self.bounds, **asdict(self.filters), "assets": self.known_assets}
+        how = {**self.bounds, **asdict(self.filters), **self.names.keywords()}
         try:
             table = archive.read(**how)
         except IncompleteError as error:
@@ -216,6 +218,10 @@ class Selection(options.AccountOptions):
                 rest = " in this interval with the other filters"
             absent.append(f"no row of {self.name} has the {word} {value}{rest}")
         return "; ".join(absent)
+
+    def _ids(self) -> dict[str, set[str]]:
+        accounts = self._accounts()
+        return {str(name): {*ids.astype("str")} for name, ids in accounts.items()}
 
     def _accounts(self, *, before: dt.datetime | None = None) -> pd.DataFrame:
         """Return the accounts that have a row, before a moment if that is given."""

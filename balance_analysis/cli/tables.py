@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from balance_analysis.assets import Asset, Assets
+    from balance_analysis.assets import Asset
+    from balance_analysis.labels import Names
 
 
-_WIDTHS: Final = {"asset": 11, "type": 19}
-"""Characters of symbols and types in a narrow table, so that ids and an amount always fit."""
+_WIDTHS: Final = {"asset": 11, "type": 19, "party": 19, "market": 19}
+"""Characters of names in a narrow table, so that they and an amount always fit."""
 
 _LONG_ID: Final = re.compile(r"[0-9a-f]{64}")
 _LONGEST: Final = 12
@@ -92,11 +93,11 @@ class AccountTableOptions(TableOptions):
         first: Sequence[str],
         form: TableFormat,
         messages: Messages,
-        assets: Assets,
+        names: Names,
     ) -> None:
         """Write accounts, or print them: see `print_accounts`, or all of their columns."""
         # Units that nobody knows are refused, however the accounts are shown.
-        found = ba.to_units(accounts, assets) if self.units else accounts
+        found = ba.to_units(accounts, names.assets) if self.units else accounts
         if form != "table":
             write_exact(found, form, self.output, messages, what="account")
         elif self.wide:
@@ -105,7 +106,7 @@ class AccountTableOptions(TableOptions):
             print_table(columns, left=ba.ACCOUNT_KEY)
             _tell_rest(shown, found)
         else:
-            print_accounts(accounts, first, limit=self.limit, assets=assets)
+            print_accounts(accounts, first, limit=self.limit, names=names)
 
 
 @command()
@@ -115,10 +116,10 @@ def summary(messages: Messages, selection: Selection, listing: AccountTableOptio
     A printed table has the most active ones. It is 80 characters wide, with some of the columns and
     amounts in whole units of known assets, large ones with four digits (1.234e+22).
     """
-    form, assets = listing.chosen(selection.file), selection.known_assets
+    form, names = listing.chosen(selection.file), selection.names
     history = selection.read(messages, into=listing.output)
     found = ba.summarize_accounts(history, **selection.bounds)
-    listing.show(found, SUMMARY, form, messages, assets)
+    listing.show(found, SUMMARY, form, messages, names)
 
 
 @command()
@@ -137,7 +138,7 @@ def series(
     chosen = choose_format(form, output, source=selection.file, otherwise="csv")
     history, how = selection.read(messages, into=output), selection.bounds
     if units:
-        how = {**how, "units": selection.known_assets}
+        how = {**how, "units": selection.names.assets}
     found = ba.balance_series(history, freq=freq, layout=layout, **how)
     write_exact(found, chosen, output, messages)
 
@@ -154,12 +155,14 @@ def accounts(
 
     A printed table is 80 characters wide, with amounts in whole units of known assets.
     """
+    from balance_analysis.archive.network import read_archive_names
+
     held = options.archive_at(archive)
     form = listing.chosen(archive)
-    assets = filters.with_given(held.assets())
-    found = held.accounts(partial=partial, **{**filters.named(), "assets": assets})
+    names = filters.with_given(read_archive_names(held.store))
+    found = held.accounts(partial=partial, **{**filters.named(), **names.keywords()})
     found = found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
-    listing.show(found, ("balance", "rows", "last seen"), form, messages, assets)
+    listing.show(found, ("balance", "rows", "last seen"), form, messages, names)
 
 
 @command()
@@ -265,7 +268,7 @@ def print_accounts(
     first: Sequence[str],
     *,
     limit: int,
-    assets: Assets,
+    names: Names,
 ) -> None:
     """Print the most active accounts, a line each: short ids, whole units if they are known.
 
@@ -277,10 +280,10 @@ def print_accounts(
     from balance_analysis.labels import short_keys
 
     shown = _most_active(accounts, limit)
-    columns = short_keys(shown, assets.labels(shown["asset_id"]))
+    columns = short_keys(shown, names)
     for name, most in _WIDTHS.items():
         columns[name] = [_clipped(text, most) for text in columns[name]]
-    ids, known = tuple(columns), shown["asset_id"].map(assets.get)
+    ids, known = tuple(columns), shown["asset_id"].map(names.assets.get)
     for name in (name for name in _ORDER if name in first):
         column = shown[name.replace(" ", "_")]
         if name == "last seen":

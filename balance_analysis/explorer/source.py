@@ -17,7 +17,7 @@ from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.steps import NEVER, map_parallel
 from balance_analysis.archive.accounts import times_of
 from balance_analysis.archive.datafile import Predicate
-from balance_analysis.archive.network import limits_frame, read_archive_assets
+from balance_analysis.archive.network import limits_frame, read_archive_names
 from balance_analysis.archive.scan import File, LruCache, opened
 from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.assets import Assets, rank_assets
@@ -25,6 +25,7 @@ from balance_analysis.explorer.wire import Key, keys_of
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of
 from balance_analysis.known import Known
+from balance_analysis.labels import Labels
 from balance_analysis.rows import account_heads, canonical
 from balance_analysis.schema import ARROW_SCHEMA, COLUMNS
 from balance_analysis.spans import Span
@@ -76,8 +77,8 @@ class State(Protocol):
         Its interval, half-open, microseconds; the same where it holds nothing.
     known
         The stretches of it in which every change is known; `None` where nothing says.
-    assets
-        What assets are called.
+    assets, labels
+        What assets, and parties, markets and accounts, are called.
     kept
         What was read or answered last.
     """
@@ -88,6 +89,7 @@ class State(Protocol):
     end: int
     known: Known | None
     assets: Assets
+    labels: Labels
     kept: LruCache
 
     def rows(
@@ -120,7 +122,6 @@ class TableState:
         *,
         bounds: Span,
         name: str = "a table of balance changes",
-        assets: Assets | None = None,
         notes: dict[str, pd.DataFrame] | None = None,
     ) -> None:
         self.history: History = history
@@ -129,7 +130,8 @@ class TableState:
         self.start: int = bounds[0]
         self.end: int = bounds[1]
         self.known: Known | None = history.known
-        self.assets: Assets = history.assets if assets is None else assets
+        self.assets: Assets = history.names.assets
+        self.labels: Labels = history.names.labels
         self.kept: LruCache = LruCache(KEPT_BYTES)
         self._notes = notes or {}
 
@@ -181,7 +183,9 @@ class ArchiveState:
         self.end: int
         self.start, self.end = snapshot.coverage.bounds(proven=False)
         self.known: Known | None = snapshot.known
-        self.assets: Assets = read_archive_assets(snapshot.store)
+        names = read_archive_names(snapshot.store)
+        self.assets: Assets = names.assets
+        self.labels: Labels = names.labels
 
     def rows(
         self, filters: Filters, span: Span, *, edges: Edges, opening: Opening, check: Check

@@ -19,10 +19,11 @@ from balance_analysis.analysis.grid import Frequency, Grid
 from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.units import to_units
-from balance_analysis.assets import Assets, AssetsLike, read_assets
+from balance_analysis.assets import Assets, AssetsLike
 from balance_analysis.figures.layout import finish, points_of
 from balance_analysis.figures.times import Extent
 from balance_analysis.known import Stated
+from balance_analysis.labels import LabelsLike, Names
 from balance_analysis.schema import Instant, to_microseconds
 from balance_analysis.text import moment_text
 
@@ -46,7 +47,7 @@ class Chart:
         The table.
     given
         The Axes to draw into; `None` for that of a new figure, which is made when it is needed.
-    start, end, opening, known, assets
+    start, end, opening, known, assets, labels
         As for `plot_balances`.
     title
         The title; `None` for one that says what is drawn.
@@ -69,6 +70,7 @@ class Chart:
     freq: Frequency | None = None
     size: tuple[float, float] = (10, 4.5)
     mixes_assets: bool = False
+    labels: LabelsLike | None = None
 
     def __post_init__(self) -> None:
         """Refuse what can't be drawn, before a figure is made."""
@@ -102,13 +104,17 @@ class Chart:
         return Extent(begin, last, last + 1, known) if begin <= last else None
 
     @cached_property
+    def names(self) -> Names:
+        """What the assets and accounts are called."""
+        return self.history.names.but(self.assets, self.labels)
+
+    @cached_property
     def unit(self) -> Unit:
         """In what amounts are drawn; none where assets may go together, and do."""
         ids = sorted(self.history.accounts["asset_id"].astype("str").unique())
-        known = self.history.assets if self.assets is None else read_assets(self.assets)
         if self.mixes_assets and len(ids) > 1:
             return Unit()
-        return unit_of(ids, known)
+        return unit_of(ids, self.names.assets)
 
     @cached_property
     def ax(self) -> Axes:

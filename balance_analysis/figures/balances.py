@@ -34,7 +34,7 @@ from balance_analysis.figures.times import (
     show_interval,
 )
 from balance_analysis.known import Stated
-from balance_analysis.labels import account_labels, split_labels
+from balance_analysis.labels import LabelsLike, split_labels
 from balance_analysis.schema import Instant
 from balance_analysis.text import count_text, moment_text
 
@@ -46,6 +46,7 @@ def plot_balances(
     *,
     ax: Axes | None = None,
     assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,
@@ -73,6 +74,8 @@ def plot_balances(
         The names and decimals of assets, as `read_assets` takes them; by default those in the
         table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
         decimals are not known.
+    labels
+        Own names, as `read_labels` takes them; by default those in the table's attrs.
     start, end
         The half-open interval; moments without a time zone are UTC. By default from the first
         timestamp of `data` to the end of what is known, else to its last, whose row is still drawn.
@@ -115,7 +118,7 @@ def plot_balances(
     >>> ax.get_title("left"), ax.get_ylabel()
     ('VOTE balance of general · a1', 'balance\n(smallest unit of VOTE)')
     """
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, title)
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, labels=labels)
     (steps, _), interval, ax = chart.over, chart.interval, chart.label("balance")
     if interval is None:
         return chart.explain("no balance changes")
@@ -125,10 +128,10 @@ def plot_balances(
         return chart.explain("no balance is known")
     drawn = seen[np.argsort(-maxima[seen], kind="stable")][:MOST_LINES]
     accounts = steps.accounts.iloc[drawn]
-    who, labels = split_labels(accounts)
+    who, texts = split_labels(accounts, chart.names.labels)
     styles = zip(account_styles(accounts["account_type"]), looks(style, len(drawn)), strict=True)
     lines: list[Line2D] = []
-    for number, label, (own, wanted) in zip(drawn.tolist(), labels, styles, strict=True):
+    for number, label, (own, wanted) in zip(drawn.tolist(), texts, styles, strict=True):
         account = steps.part(number, number + 1)
         begin, columns = interval.start, count_columns(ax)
         found = downsample_steps(account, begin, interval.before, since=begin, columns=columns)
@@ -170,6 +173,7 @@ def plot_drawdown(
     *,
     ax: Axes | None = None,
     assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
     opening: pd.DataFrame | None = None,
@@ -189,6 +193,8 @@ def plot_drawdown(
         The names and decimals of assets, as `read_assets` takes them; by default those in the
         table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
         decimals are not known.
+    labels
+        Own names, as `read_labels` takes them; by default those in the table's attrs.
     start, end
         The half-open interval; moments without a time zone are UTC. By default from the first
         timestamp of `data` to the end of what is known, else to its last, whose row is still drawn.
@@ -231,7 +237,7 @@ def plot_drawdown(
     >>> ax.get_legend().get_title().get_text()
     'deepest: 2 (25%), 2023-04-03'
     """
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, title)
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, labels=labels)
     (steps, _), interval = chart.over, chart.interval
     if len(steps) > 1:
         raise ValueError(
@@ -260,8 +266,8 @@ def plot_drawdown(
     drawn, said = _draw_falls(ax, interval, times[places], levels, look)
     axes.format_amounts(ax, chart.unit)
     hatches = show_interval(ax, interval, unknown=[(begin, first)])
-    about = f"balance and drawdown of {account_labels(steps.accounts).iloc[0]}"
-    return chart.finish(about, drawn, notes=hatches, says=[said])
+    who, _ = split_labels(steps.accounts, chart.names.labels)
+    return chart.finish(f"balance and drawdown of {who}", drawn, notes=hatches, says=[said])
 
 
 def _falls(

@@ -31,7 +31,7 @@ from balance_analysis.figures.times import (
     show_interval,
 )
 from balance_analysis.known import Stated
-from balance_analysis.labels import account_labels
+from balance_analysis.labels import LabelsLike, account_labels
 from balance_analysis.schema import Instant
 from balance_analysis.spans import Span
 from balance_analysis.text import count_text
@@ -54,6 +54,7 @@ def plot_totals(
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
     limits: pd.DataFrame | None = None,
     title: str | None = None,
     **style: Any,  # noqa: ANN401 - of a patch
@@ -90,6 +91,8 @@ def plot_totals(
         The names and decimals of assets, as `read_assets` takes them; by default those in the
         table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
         decimals are not known.
+    labels
+        Own names, as `read_labels` takes them; by default those in the table's attrs.
     limits
         The frame of `Archive.limits()`; when markets could be proposed is shaded, and when assets
         could, dotted.
@@ -128,7 +131,7 @@ def plot_totals(
     ['margin 7', 'general 5']
     """
     names = group_names(by)
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, title)
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, labels=labels)
     ax = chart.ax
     ax.set_ylabel("share of the known total" if shares else chart.unit.axis_label("total"))
     if chart.interval is None:
@@ -202,7 +205,8 @@ def largest_groups(
     is_stacked = shares or is_seen.sum() > 1 or len(held) == 1
     is_seen |= not is_stacked
     most, rest = held[is_seen][:n], np.append(held[is_seen][n:], held[~is_seen])
-    labels = account_labels(groups.ids.iloc[[*most, *rest]]).tolist()[: len(most)]
+    ids = groups.ids.iloc[[*most, *rest]]
+    labels = account_labels(ids, labels=chart.names.labels).tolist()[: len(most)]
     styles = group_styles(groups.ids.iloc[most])
     areas_of = np.full(len(groups), len(most) + min(len(rest), 1))
     areas_of[most], areas_of[rest] = np.arange(len(most)), len(most)

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import pyarrow as pa
 from pyarrow.parquet import ParquetFile, ParquetWriter
 
-from balance_analysis.assets import Assets, AssetsLike, assets_in, note_assets
+from balance_analysis.assets import AssetsLike
 from balance_analysis.errors import ArchiveError, check_type
 from balance_analysis.files.atomic import DAMAGES, PathLike, replacing
 from balance_analysis.known import ROWS_KEY, note_rows
+from balance_analysis.labels import LabelsLike, Names, names_in, note_names, read_names
 from balance_analysis.rows import canonical
 from balance_analysis.schema import (
     ACCOUNT_KEY,
@@ -114,7 +115,9 @@ def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
         writer.write_table(rows)
 
 
-def read_parquet(path: PathLike, *, assets: AssetsLike | None = None) -> pd.DataFrame:
+def read_parquet(
+    path: PathLike, *, assets: AssetsLike | None = None, labels: LabelsLike | None = None
+) -> pd.DataFrame:
     """Read a table from a Parquet file.
 
     Parameters
@@ -125,12 +128,15 @@ def read_parquet(path: PathLike, *, assets: AssetsLike | None = None) -> pd.Data
         balances as decimals without fraction or as integers. Other columns are left out.
     assets
         Symbols and decimals of assets, as for `read_assets`, beside those that the file tells.
+    labels
+        Own names, as for `read_labels`, beside those that the file tells.
 
     Returns
     -------
     pandas.DataFrame
         The table, in the table's order whatever the file's; equal to what was written.
-        `attrs["balance_analysis"]` tells how it was loaded, where the file says so, and the assets.
+        `attrs["balance_analysis"]` tells how it was loaded, where the file says so, and the assets
+        and labels.
 
     Raises
     ------
@@ -141,6 +147,7 @@ def read_parquet(path: PathLike, *, assets: AssetsLike | None = None) -> pd.Data
     """
     from balance_analysis.frame import to_frame  # noqa: PLC0415 - it imports pandas
 
+    names = read_names(assets, labels)
     check_type(path, (str, os.PathLike), "the path of a file")
     if Path(path).is_dir():
         said = "is a folder; an archive is read with ba.Archive(...).read()"
@@ -156,7 +163,7 @@ def read_parquet(path: PathLike, *, assets: AssetsLike | None = None) -> pd.Data
             table = to_frame(_read_rows(file, note))
         except DAMAGES as error:
             raise ArchiveError(f"{os.fspath(path)} can't be read as a table: {error}") from error
-    metadata = note_assets(note["load"] if isinstance(note.get("load"), dict) else {}, assets)
+    metadata = note_names(note["load"] if isinstance(note.get("load"), dict) else {}, names)
     if metadata:
         table.attrs[ATTRS_KEY] = metadata
     if ROWS_KEY not in metadata:
@@ -164,13 +171,13 @@ def read_parquet(path: PathLike, *, assets: AssetsLike | None = None) -> pd.Data
     return table
 
 
-def read_file_assets(path: PathLike) -> Assets:
-    """Return the assets that a file of a table tells of; maybe none, as of any other file."""
+def read_file_names(path: PathLike) -> Names:
+    """Return the names that a file of a table tells of; maybe none, as of any other file."""
     try:
         with Path(path).open("rb") as source:
-            return assets_in(read_note(open_parquet(source)).get("load"))
+            return names_in(read_note(open_parquet(source)).get("load"))
     except DAMAGES:
-        return Assets({})
+        return Names()
 
 
 def _read_rows(file: ParquetFile, note: dict[str, Any]) -> pa.Table:

@@ -21,12 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from balance_analysis.assets import assets_of
 from balance_analysis.errors import check_type
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.frame import to_amounts, to_plain_arrow
-from balance_analysis.labels import short_keys
+from balance_analysis.labels import names_of, short_keys
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
 
 EXCEL_ROWS: Final = 1_048_576
@@ -142,7 +141,7 @@ def _names(frame: pd.DataFrame) -> list[str]:
     if frame.columns.names != ACCOUNT_KEY:
         return [_name(label) for label in frame.columns]
     accounts = frame.columns.to_frame(index=False)
-    keys = short_keys(accounts, assets_of(frame).labels(accounts["asset_id"]))
+    keys = short_keys(accounts, names_of(frame))
     # In ASCII, as spreadsheets take a CSV to be something else than UTF-8.
     return [_name(key).rstrip("/").replace("…", "..") for key in zip(*keys.values(), strict=True)]
 

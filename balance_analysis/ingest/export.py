@@ -22,12 +22,12 @@ from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.layout import Partition
 from balance_analysis.archive.runs import Kind, Run, RunReport
 from balance_analysis.archive.store import Store, Stored, to_store
-from balance_analysis.assets import Assets, read_assets
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.filters import FilterKeywords, takes_filters
+from balance_analysis.filters import FilterKeywords, take_names, takes_filters
 from balance_analysis.ingest.continuity import Continuity, ask_latest_block, is_finished, load_steps
 from balance_analysis.ingest.executor import Executor, Pool
 from balance_analysis.ingest.fill import fill
+from balance_analysis.labels import Names
 from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, OnBadRows, Report, make_request
 from balance_analysis.node.client import Client, check_client
@@ -82,9 +82,9 @@ def export(
         holds, and without that block where it may be unfinished.
     asset_id, party_ids, market_ids, account_types
         Which accounts, as for `load_balance_changes`.
-    assets
-        Symbols and decimals of assets, as for `read_assets`. The archive keeps them beside those
-        that it has, and gives them to whoever reads it.
+    assets, labels
+        Symbols and decimals of assets, as for `read_assets`, and own names, as for `read_labels`.
+        The archive keeps them beside those that it has, and gives them to whoever reads it.
     partition
         What a file holds: a "day" in UTC, a "month" or an "hour"; by default as the archive has it,
         a day for a new one.
@@ -138,7 +138,7 @@ def export(
     check_client(client)
     store = to_store(archive)
     pool = None if executor is None else Pool.of(executor)
-    assets = read_assets(filters.get("assets") or {})
+    names = take_names(filters)
     lagging = dt.datetime.now(dt.UTC) - to_duration(lag)
     last = lagging if end is None else end
     wanted = network.make_archive_filters(store, filters)
@@ -146,7 +146,7 @@ def export(
     source = _Nodes(
         client=client,
         store=store,
-        assets=assets,
+        names=names,
         request=request,
         before=to_microseconds(lagging),
         overlap=to_duration(overlap) // dt.timedelta(microseconds=1),
@@ -191,7 +191,7 @@ class _Nodes:
 
     client: Client
     store: Store
-    assets: Assets
+    names: Names
     request: LoadRequest
     before: int
     overlap: int
@@ -241,8 +241,7 @@ class _Nodes:
     @contextmanager
     def opened(self, writer: Writer, spans: Sequence[Span]) -> Iterator[Continuity]:
         """Give what tells whether the node goes on where the archive ends; keep the limits."""
-        if self.assets:
-            network.write_archive_assets(self.store, self.assets)
+        network.write_archive_names(self.store, self.names)
         last = list(writer.state.files)[-1:]
         continuity = Continuity(
             self.client, self.request, self.run.stats, *map(writer.rows_of, last)

@@ -35,13 +35,13 @@ from balance_analysis.archive.network import (
 )
 from balance_analysis.archive.runs import Kind, Run, RunReport
 from balance_analysis.archive.store import Store, Stored, to_store
-from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import NetworkMismatchError
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.filters import FilterKeywords, Filters, takes_filters
+from balance_analysis.filters import FilterKeywords, Filters, take_names, takes_filters
 from balance_analysis.ingest.continuity import accounts_of
 from balance_analysis.ingest.executor import Executor, Pool
 from balance_analysis.ingest.fill import fill
+from balance_analysis.labels import Names
 from balance_analysis.load.request import OnBadRows, Report, check_on_bad_rows
 from balance_analysis.node.walk import Step
 from balance_analysis.schema import NetworkLimits
@@ -96,6 +96,8 @@ def import_segments(
         Which accounts, as for `load_balance_changes`.
     assets
         Symbols and decimals of assets, as for `read_assets`, over those that the segments tell.
+    labels
+        Own names, as for `export`.
     partition
         What a file holds: a "day" in UTC, a "month" or an "hour"; by default as the archive has it,
         a day for a new one.
@@ -139,15 +141,15 @@ def import_segments(
     pool = None if executor is None else Pool.of(executor)
     stretches = find_stretches(paths)
     last = stretches[-1].segments[-1]
-    given = read_assets(filters.get("assets") or {})
-    filters["assets"] = read_segment_assets(last).updated(given)
+    given = take_names(filters)
+    filters["assets"] = read_segment_assets(last).updated(given.assets)
     wanted = network.make_archive_filters(store, filters).sorted()
     about = manifest.ArchiveSpec(wanted, manifest.partition_of(store, partition))
     source = _Segments(
         store=store,
         partition=about.partition,
         filters=wanted,
-        assets=given,
+        names=given,
         stretches=stretches,
         limits=read_segment_limits(last, stretches[-1].source),
         on_bad_rows=on_bad_rows,
@@ -221,7 +223,7 @@ class _Segments:
     store: Store
     partition: Partition
     filters: Filters
-    assets: Assets
+    names: Names
     stretches: list[Stretch]
     limits: list[NetworkLimits]
     on_bad_rows: OnBadRows
@@ -253,7 +255,7 @@ class _Segments:
         for span in spans:
             _check_network(writer, self.load.parts[span], self.filters, span)
         yield
-        self._keep_assets()
+        self._keep_names()
         self._keep_limits(writer)
         if gaps := missing_blocks(self.stretches):
             logger.warning("no segment has the blocks %s", heights_text(gaps))
@@ -316,12 +318,11 @@ class _Segments:
             [x for x in begins if x >= last], default=last
         )
 
-    def _keep_assets(self) -> None:
-        kept, told = network.read_archive_assets(self.store), read_segment_assets(self.last)
+    def _keep_names(self) -> None:
+        kept, told = network.read_archive_names(self.store).assets, read_segment_assets(self.last)
         newest = max((each.last for each in self.imported.values()), default=0)
         both = kept.updated(told) if self.last.last >= newest else told.updated(kept)
-        if both.updated(self.assets) != kept:
-            network.write_archive_assets(self.store, both.updated(self.assets))
+        network.write_archive_names(self.store, Names(both).updated(self.names))
 
     def _keep_limits(self, writer: Writer) -> None:
         times = np.array([each.fetched_at.value // 1000 for each in self.limits], np.int64)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 import pyarrow as pa
 
 from balance_analysis import defaults
-from balance_analysis.assets import Assets, note_assets, read_assets
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError
-from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
+from balance_analysis.filters import FilterKeywords, make_filters, take_names, takes_filters
+from balance_analysis.labels import Names, note_names
 from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import OnBadRows, Report, check_positive, make_request
 from balance_analysis.load.stream import Load
@@ -117,11 +117,11 @@ def load_balance_changes(
 
     An error of a load holds what is complete of it, and pickles; `error.resume()` goes on.
     """
-    filters["assets"] = assets = read_assets(filters.get("assets") or {})
+    names = take_names(filters)
     request = make_request(
         start, end, make_filters(**filters), page_size, workers, on_bad_rows=on_bad_rows
     )
-    return PartialLoad(client, Load(request), assets=assets).finish(progress)
+    return PartialLoad(client, Load(request), names=names).finish(progress)
 
 
 @dataclass(slots=True)
@@ -132,12 +132,12 @@ class PartialLoad:
     load: Load
     batches: list[pa.RecordBatch] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
-    assets: Assets = Assets({})  # noqa: RUF009 - immutable
+    names: Names = Names()  # noqa: RUF009 - immutable
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the node's user and password: errors, which hold this, go far."""
         client = self.client.without_users()
-        return PartialLoad, (client, self.load, self.batches, self.parts, self.assets)
+        return PartialLoad, (client, self.load, self.batches, self.parts, self.names)
 
     def finish(self, progress: bool | Report | None = None) -> pd.DataFrame:
         """Load what is missing and return the whole table."""
@@ -153,7 +153,7 @@ class PartialLoad:
 
         self._sort(at_least=0)
         table = merge(self.parts)
-        table.attrs[ATTRS_KEY] |= note_assets(self.load.describe(), self.assets)
+        table.attrs[ATTRS_KEY] |= note_names(self.load.describe(), self.names)
         return table
 
     def _sort(self, *, at_least: int) -> None:
@@ -174,7 +174,7 @@ class PartialLoad:
     def resume(self, client: Client | None = None) -> pd.DataFrame:
         """Load what is missing, from the same node or another, and return the whole table."""
         client, load = client or self.client, deepcopy(self.load)
-        return PartialLoad(client, load, [*self.batches], [*self.parts], self.assets).finish()
+        return PartialLoad(client, load, [*self.batches], [*self.parts], self.names).finish()
 
 
 @takes_filters
@@ -195,9 +195,9 @@ def iter_balance_changes(
 
     Parameters
     ----------
-    client, start, end, asset_id, party_ids, market_ids, account_types, assets, page_size, workers
+    client, start, end, asset_id, party_ids, market_ids, account_types, assets, labels
         As for `load_balance_changes`.
-    progress
+    page_size, workers, progress
         As for `load_balance_changes`.
     on_bad_rows
         "raise" (DecodeError), or "quarantine", which leaves a bad row out and logs it.

@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from pyarrow.parquet import ParquetFile, ParquetWriter
 
 from balance_analysis import defaults
-from balance_analysis.assets import note_assets, read_assets
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike, check_output, flush, name_file
 from balance_analysis.files.parquet import (
@@ -29,7 +28,8 @@ from balance_analysis.files.parquet import (
     parquet_writer,
     read_note,
 )
-from balance_analysis.filters import FilterKeywords, make_filters, takes_filters
+from balance_analysis.filters import FilterKeywords, make_filters, take_names, takes_filters
+from balance_analysis.labels import note_names
 from balance_analysis.load.request import LoadRequest, OnBadRows, Report, make_request
 from balance_analysis.load.stream import Load
 from balance_analysis.node.client import Client
@@ -60,9 +60,9 @@ def load_to_parquet(
 
     Parameters
     ----------
-    client, start, end, asset_id, party_ids, market_ids, account_types, assets, page_size, workers
+    client, start, end, asset_id, party_ids, market_ids, account_types, assets, labels
         As for `load_balance_changes`.
-    on_bad_rows, progress
+    page_size, workers, on_bad_rows, progress
         As for `load_balance_changes`.
     path
         The file; one that stands there is replaced when the load is whole. `read_parquet` gives the
@@ -87,7 +87,7 @@ def load_to_parquet(
     OSError
         If the file can't be written.
     """
-    filters["assets"] = assets = read_assets(filters.get("assets") or {})
+    names = take_names(filters)
     request = make_request(
         start, end, make_filters(**filters), page_size, workers, on_bad_rows=on_bad_rows
     )
@@ -115,7 +115,7 @@ def load_to_parquet(
                 written.write_group()
                 written.note_part(load)
                 raise
-            told = note_assets(load.describe(), assets)
+            told = note_names(load.describe(), names)
             writer.add_key_value_metadata(make_note({"load": told}))
         flush(temporary)
         temporary.replace(target)

@@ -274,14 +274,14 @@ class _Verification:
         """Read the files that have no rows."""
         store = self.store
         made = f"put back a copy, or {self._command('--repair')} makes it from the runs' reports"
-        written = f"{self._command('--assets', 'FILE')} writes it anew"
         again = f"remove it, and `balance-analysis import {store.uri} SEGMENT...` again"
         self._try_reading(
             "limits", self.about.limits, lambda _: with_snapshot(store, network.read_limits), made
         )
-        self._try_reading(
-            "assets", layout.ASSETS, lambda _: network.read_archive_assets(store), written
-        )
+        names: tuple[Kind, ...] = ("assets", "labels")
+        for kind, file in zip(names, (layout.ASSETS, layout.LABELS), strict=True):
+            written = f"{self._command(f'--{kind}', 'FILE')} writes it anew"
+            self._try_reading(kind, file, partial(network.read_names_file, store), written)
         for name in network.blocks_files(store):
             self._try_reading("blocks", name, partial(network.read_blocks_file, store), again)
 
@@ -297,8 +297,8 @@ class _Verification:
         for link in links:
             what = "is a symbolic link, which is never followed"
             self._add("stranger", what, link, "put the file or folder itself in its place")
-        known = {layout.ABOUT, layout.ASSETS, layout.COVERAGE, self.about.limits, layout.LOCK}
-        known |= {layout.HOLDER, *links}
+        known = {layout.ABOUT, layout.ASSETS, layout.LABELS, layout.COVERAGE, layout.LOCK}
+        known |= {layout.HOLDER, self.about.limits, *links}
         behind = tuple(f"{link}/" for link in links)
         names = [name for name in self.store.names() if not name.startswith(behind)]
         # In this order: what is written is announced before, and what nobody writes now and is

@@ -16,12 +16,13 @@ from balance_analysis.analysis.cuts import cut_between
 from balance_analysis.analysis.history import History, open_history
 from balance_analysis.archive.snapshot import with_snapshot
 from balance_analysis.archives import Archive, to_archive
-from balance_analysis.assets import Assets, AssetsLike, read_assets
+from balance_analysis.assets import AssetsLike
 from balance_analysis.errors import CheckError
 from balance_analysis.explorer.page import freeze_page
 from balance_analysis.explorer.source import TableState
 from balance_analysis.explorer.wire import Key, keys_of
 from balance_analysis.files.atomic import PathLike, check_output, replacing
+from balance_analysis.labels import LabelsLike, Names, carried, note_names, read_names
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ATTRS_KEY,
@@ -48,6 +49,7 @@ def write_report(
     accounts: pd.DataFrame | Iterable[Key] = (),
     largest: int | None = None,
     assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
 ) -> None:
     """Write a report on an archive or a table: the explorer, frozen into one HTML file.
 
@@ -77,10 +79,10 @@ def write_report(
     largest
         The most accounts of each asset whose history the page has, those that hold most at the end
         first; by default as many as fit.
-    assets
-        What assets are called and how many decimals they have, as `read_assets` takes it; by
-        default what the archive or the table tells. Amounts of an asset that it doesn't tell of
-        are in the smallest unit.
+    assets, labels
+        What assets are called and how many decimals they have, as `read_assets` takes it, and own
+        names, as `read_labels` does, over what the archive or the table tells. Amounts of an asset
+        of which nothing tells are in the smallest unit.
 
     Raises
     ------
@@ -90,7 +92,7 @@ def write_report(
         If two rows of one account and timestamp differ in balance.
     ValueError, TypeError
         If an account is not in the data, an option is malformed, or `start` is not before the end;
-        or if the file would lie in an archive, or replace that of `assets`.
+        or if the file would lie in an archive, or replace that of names.
     OSError
         If a file can't be read or written.
 
@@ -109,9 +111,16 @@ def write_report(
     ...     page.read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
-    check_output(path, inputs=[assets] if isinstance(assets, str | os.PathLike) else ())
+    read = [each for each in (assets, labels) if isinstance(each, str | os.PathLike)]
+    check_output(path, inputs=read)
     page = make_report(
-        source, start=start, end=end, accounts=accounts, largest=largest, assets=assets
+        source,
+        start=start,
+        end=end,
+        accounts=accounts,
+        largest=largest,
+        assets=assets,
+        labels=labels,
     )
     with replacing(path) as temporary:
         temporary.write_bytes(page.encode())
@@ -125,11 +134,12 @@ def make_report(
     accounts: pd.DataFrame | Iterable[Key] = (),
     largest: int | None = None,
     assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
 ) -> str:
     """Return a report as HTML: see `write_report`."""
     if largest is not None and largest < 0:
         raise ValueError(f"largest must be at least 0, not {largest}")
-    given = None if assets is None else read_assets(assets)
+    given = read_names(assets, labels)
     wanted = [*dict.fromkeys(keys_of(accounts) if isinstance(accounts, pd.DataFrame) else accounts)]
     bounds = to_bounds(start, end)
     if isinstance(source, pd.DataFrame):
@@ -171,9 +181,7 @@ class _Subject:
     problems: tuple[str, ...]
 
 
-def _of_archive(
-    archive: Archive, asked: tuple[int | None, int | None], assets: Assets | None
-) -> _Subject:
+def _of_archive(archive: Archive, asked: tuple[int | None, int | None], given: Names) -> _Subject:
     coverage, extent, opening = archive.coverage(), None, None
     if not coverage.empty:
         extent = to_microseconds(coverage["start"].min()), to_microseconds(coverage["end"].max())
@@ -186,10 +194,9 @@ def _of_archive(
     verified = archive.verify()
     return _Subject(
         TableState(
-            open_history(table, opening),
+            _named(open_history(table, opening), given),
             bounds=span or (0, 0),
             name=f"Balances of {name}",
-            assets=assets,
             notes={"coverage": coverage, "limits": archive.limits()},
         ),
         facts=tuple(_facts_of(archive, coverage)),
@@ -229,9 +236,7 @@ def _facts_of(archive: Archive, coverage: pd.DataFrame) -> Iterator[tuple[str, s
         yield "last block", f"{last['block_height']:,}"
 
 
-def _of_table(
-    data: pd.DataFrame, asked: tuple[int | None, int | None], assets: Assets | None
-) -> _Subject:
+def _of_table(data: pd.DataFrame, asked: tuple[int | None, int | None], given: Names) -> _Subject:
     whole, load = open_history(data), data.attrs.get(ATTRS_KEY)
     if not isinstance(load, dict) or load.get("rows") != len(data):
         load = {}  # it is no longer the whole of that load
@@ -244,12 +249,18 @@ def _of_table(
         problems = (str(error),)
     name = "Balances of a table of balance changes"
     return _Subject(
-        TableState(shown, bounds=span or (0, 0), name=name, assets=assets),
+        TableState(_named(shown, given), bounds=span or (0, 0), name=name),
         facts=tuple(_facts_of_load(load)),
         is_proven=bool(whole.known) and not load.get("quarantined"),
         checked="every rule of a table of balance changes was checked",
         problems=problems,
     )
+
+
+def _named(history: History, names: Names) -> History:
+    """Return a history with the names that it tells, and those that are given over them."""
+    told = carried(history.attrs.get(ATTRS_KEY))
+    return replace(history, attrs={ATTRS_KEY: note_names(told, names)})
 
 
 def _extent(history: History, load: dict[str, Any]) -> Span | None:

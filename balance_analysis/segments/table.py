@@ -13,12 +13,18 @@ from typing import Any, Final, Literal, Unpack
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.assets import note_assets, read_assets
 from balance_analysis.errors import DecodeError, IncompleteError
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.filters import FilterKeywords, Filters, make_filters, takes_filters
+from balance_analysis.filters import (
+    FilterKeywords,
+    Filters,
+    make_filters,
+    take_names,
+    takes_filters,
+)
 from balance_analysis.frame import to_frame
 from balance_analysis.known import note_known, note_rows
+from balance_analysis.labels import Names, note_names
 from balance_analysis.presentation import Record
 from balance_analysis.schema import ARROW_SCHEMA, ATTRS_KEY
 from balance_analysis.segments.chain import Stretch, find_stretches, missing_blocks
@@ -60,6 +66,8 @@ def read_segments(
         Which accounts, as for `load_balance_changes`.
     assets
         Symbols and decimals of assets, as for `read_assets`, over those that the segments tell.
+    labels
+        Own names, as for `load_balance_changes`.
 
     Returns
     -------
@@ -87,8 +95,8 @@ def read_segments(
     """
     stretches = find_stretches(paths)
     last = stretches[-1].segments[-1]
-    assets = read_segment_assets(last).updated(read_assets(filters.get("assets") or {}))
-    filters["assets"] = assets
+    names = Names(read_segment_assets(last)).updated(take_names(filters))
+    filters["assets"] = names.assets
     wanted = make_filters(**filters)
     batches, known, bad_rows = [], [], []
     for stretch in stretches:
@@ -109,7 +117,7 @@ def read_segments(
         "block_height": last.last,
         "quarantined": [{"row": bad.raw, "reason": bad.reason} for bad in bad_rows],
     }
-    table.attrs[ATTRS_KEY] = note_assets(metadata, assets)
+    table.attrs[ATTRS_KEY] = note_names(metadata, names)
     note_known(table, known, nothing_before=stretches[0].is_from_first)
     note_rows(table)
     return table

@@ -1,4 +1,4 @@
-"""What assets are called is told once, kept, and known to whoever reads."""
+"""What assets, parties and markets are called is told once, kept, and known to whoever reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.assets import assets_of
+from balance_analysis.labels import names_of
 from tests.archive.exporting import END, START, loaded, node_of, run_export, spread_history
 from tests.cli.running import run
 
@@ -16,6 +16,8 @@ ROWS = spread_history(5)
 ASSET = ROWS[0].account[0]
 OTHER = next(row.account[0] for row in ROWS if row.account[0] != ASSET)
 NAMES = {ASSET: {"symbol": "tUSD", "decimals": 6}}
+PARTY = next(row.account[2] for row in ROWS if len(row.account[2]) == 64)
+LABELS = {PARTY: "Alice"}
 ALSO = {OTHER: {"symbol": "tGOV", "decimals": 18}}
 FILE = f'["{ASSET}"]\nsymbol = "tUSD"\ndecimals = 6\n'
 
@@ -46,6 +48,71 @@ def test_what_is_said_later_of_an_asset_holds(node, archive):
     assert archive.assets() == ba.read_assets({ASSET: 7})
 
 
+def test_labels_are_kept_wherever_assets_are(node, tmp_path):
+    names = {"assets": NAMES, "labels": LABELS}
+    run_export(node, tmp_path / "a", start=START, end=END, **names)
+    run_export(node, tmp_path / "a", end=END, labels={("A", "B", PARTY, ""): "Savings"})
+    archive = ba.Archive(tmp_path / "a")
+    kept = ba.read_labels(LABELS | {("A", "B", PARTY, ""): "Savings"})
+    assert archive.labels() == kept
+    assert archive.verify().problems == ()
+    table = archive.read(party_ids="alice")
+    assert set(table["party_id"]) == {PARTY}
+    ba.write_parquet(table, tmp_path / "t.parquet")
+    with ba.Client(node.url) as client:
+        told = ba.load_to_parquet(client, tmp_path / "u.parquet", party_ids="Alice", **names)
+    table_of_node = loaded(node, START, END, party_ids="Alice", **names)
+    assert PARTY in str(told["filters"])
+    assert set(table_of_node["party_id"]) == {PARTY}
+    for known, expected in (
+        (table, kept),
+        (table.head(1), kept),
+        (table_of_node, ba.read_labels(LABELS)),
+        (ba.read_parquet(tmp_path / "t.parquet"), kept),
+        (ba.read_parquet(tmp_path / "u.parquet"), ba.read_labels(LABELS)),
+        (ba.read_parquet(tmp_path / "u.parquet", labels=kept), kept),
+        (archive.balance_at(table["timestamp"].iloc[-1]), kept),
+        (archive.accounts(), kept),
+        (table.balances.at(table["timestamp"].iloc[-1]), kept),
+        (table.balances.series(freq="1D"), kept),
+        (table.balances.totals(freq="1D", by=["asset_id", "party_id"]), kept),
+        (table.balances.flows(freq="1D"), kept),
+        (table.balances.deltas(), kept),
+        (table.balances.summarize(), kept),
+        (table.balances.between(table["timestamp"].iloc[-1], None)[0], kept),
+    ):
+        assert names_of(known).labels == expected
+
+
+def test_a_damaged_file_of_labels_is_told_and_mended_by_giving_them_again(node, archive):
+    run_export(node, archive.uri, end=END, labels=LABELS)
+    file = archive.store.folder / "_labels.json"
+    file.write_text(file.read_text()[:-5])
+    (problem,) = archive.verify().problems
+    assert (problem.kind, problem.where) == ("labels", "_labels.json")
+    assert "--labels" in problem.mend
+    run_export(node, archive.uri, end=END, labels=LABELS)
+    assert archive.verify().problems == ()
+
+
+def test_ids_of_an_archive_and_of_a_file_may_be_short(archive, tmp_path):
+    ba.write_parquet(archive.read(), tmp_path / "x.parquet")
+    expected = lines(archive.read(party_ids=PARTY))
+    assert expected
+    for text in (
+        PARTY[:8],
+        PARTY[:6].upper(),
+        f"{PARTY[:6]}…{PARTY[-4:]}",
+        f"{PARTY[:3]}..{PARTY[-9:]}",
+    ):
+        assert lines(archive.read(party_ids=text)) == expected
+        for source in (archive.uri, tmp_path / "x.parquet"):
+            shown = run("series", source, "--party-id", text).stdout
+            assert {line.split(",")[2] for line in shown.splitlines()[1:]} == {PARTY}
+    with pytest.raises(ValueError, match="'zzzz' is not 64 hex digits"):
+        archive.read(party_ids="zzzz")
+
+
 def test_every_way_to_read_an_archive_takes_its_symbols(archive):
     whole = archive.read()
     expected = whole[whole["asset_id"] == ASSET]
@@ -58,7 +125,7 @@ def test_every_way_to_read_an_archive_takes_its_symbols(archive):
         archive.read(asset_id="tUSB")
     renamed = archive.read(asset_id="X", assets={ASSET: {"symbol": "X", "decimals": 1}})
     assert lines(renamed) == lines(expected)
-    assert assets_of(renamed)[ASSET].symbol == "X"
+    assert names_of(renamed).assets[ASSET].symbol == "X"
 
 
 def lines(table):
@@ -69,14 +136,14 @@ def test_tables_of_archives_loads_and_files_know_their_assets(node, archive, tmp
     table = loaded(node, START, END, asset_id="tusd", assets=NAMES)
     assert set(table["asset_id"]) == {ASSET}
     for known in (archive.read(), archive.read().head(1), table):
-        assert assets_of(known) == ba.read_assets(NAMES)
+        assert names_of(known).assets == ba.read_assets(NAMES)
     ba.write_parquet(table, tmp_path / "t.parquet")
     with ba.Client(node.url) as client:
         ba.load_to_parquet(client, tmp_path / "u.parquet", asset_id="tUSD", assets=NAMES)
     for name in ("t.parquet", "u.parquet"):
         read = ba.read_parquet(tmp_path / name, assets=ALSO)
-        assert assets_of(read) == ba.read_assets(NAMES | ALSO)
-        assert assets_of(ba.read_parquet(tmp_path / name)) == ba.read_assets(NAMES)
+        assert names_of(read).assets == ba.read_assets(NAMES | ALSO)
+        assert names_of(ba.read_parquet(tmp_path / name)).assets == ba.read_assets(NAMES)
 
 
 def test_an_archive_of_one_asset_is_made_by_its_symbol(node, tmp_path):

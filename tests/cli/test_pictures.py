@@ -185,7 +185,6 @@ def test_activity_by_hour_and_concentration_over_time_are_other_pictures(tmp_pat
         (["-o", "{}/x.doc"], "name a .png, .svg or .pdf file"),
         (["-o", "{}/x"], "name a .png, .svg or .pdf file"),
         (["-o", "{}/none/x.png"], "make it first"),
-        (["-o", "{}/x.png", "--party", "0202ad"], "64 hex digits"),
         (["-o", "{}/x.png", "--since", "yesterday"], "ISO 8601"),
         (["-o", "{}/x.png", "--kind", "drawdown", "--freq", "1D"], "leave out --freq"),
         (["-o", "{}/x.png", "--kind", "activity", "--freq", "1W"], "by hour of the week"),

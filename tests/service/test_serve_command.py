@@ -151,7 +151,10 @@ def test_who_may_read_is_told_by_options(folder, arguments, names, allowed):
     assert shared == allowed
 
 
-def test_exploring_serves_on_a_free_port_and_opens_the_browser_there(folder, monkeypatch):
+@pytest.mark.parametrize(("options", "port"), [([], 0), (["--port", "3100"], 3100)])
+def test_exploring_serves_on_a_free_or_given_port_and_opens_the_browser_there(
+    options, port, folder, monkeypatch
+):
     asked, opened = [], []
 
     def serve_once(app, *, host, port, on_up):
@@ -160,7 +163,7 @@ def test_exploring_serves_on_a_free_port_and_opens_the_browser_there(folder, mon
 
     monkeypatch.setattr("balance_analysis.service.server.serve_until_told", serve_once)
     monkeypatch.setattr("webbrowser.open", opened.append)
-    result = invoke(["explore", str(folder)])
+    result = invoke(["explore", str(folder), *options])
     assert result.exit_code == 0, result.output
     assert result.stderr == f"Exploring {folder} at http://127.0.0.1:1; end with Ctrl-C\n"
-    assert (asked, opened) == ([("127.0.0.1", 0)], ["http://127.0.0.1:1"])
+    assert (asked, opened) == ([("127.0.0.1", port)], ["http://127.0.0.1:1"])
