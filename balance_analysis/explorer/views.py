@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -34,6 +34,7 @@ from balance_analysis.explorer.wire import (
     write_key,
 )
 from balance_analysis.filters import Filters
+from balance_analysis.labels import Labels
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import Span, between
 from balance_analysis.text import type_label
@@ -148,6 +149,10 @@ def _about(look: Look) -> dict[str, Any]:
         "gaps": between(state.known or (), state.start, state.end) if is_told else [],
         "proven": is_told,
         "opened": opened,
+        "labels": {
+            **state.labels.shown(state.labels.ids()),
+            **{write_key(one): label for one, label in _account_names(state.labels)},
+        },
         "assets": [
             {
                 "id": one,
@@ -179,7 +184,7 @@ def _are_known(history: History, at: int) -> bool:
 
 def _accounts(look: Look) -> dict[str, Any]:
     held = held_at(look.at(look.last), from_microseconds(look.last))
-    rows = held[has_text(held, look.query.text)]
+    rows = held[has_text(held, look.query.text, look.state.labels)]
     listed = _largest(look, rows, ("balance",))
     return {"count": rows["asset_id"].value_counts(), "accounts": listed}
 
@@ -373,14 +378,23 @@ def own_columns(frame: pd.DataFrame) -> list[str]:
     return [str(name) for name in frame if name not in ACCOUNT_KEY]
 
 
-def has_text(accounts: pd.DataFrame, text: str) -> NDArray[np.bool_]:
-    """Return which accounts have a text in the id of party or market, or in their type."""
-    wanted, is_found = text.casefold(), np.zeros(len(accounts), bool)
+def _account_names(labels: Labels) -> Iterator[tuple[Key, str]]:
+    for named, label in labels.items():
+        if not isinstance(named, str):
+            asset, kind, party, market = named
+            yield (asset, kind, party, market), label
+
+
+def has_text(accounts: pd.DataFrame, text: str, labels: Labels) -> NDArray[np.bool_]:
+    """Return which accounts have a text in an id or a label of theirs, or in their type."""
+    wanted = text.casefold()
+    named = {key for key, label in _account_names(labels) if wanted in label.casefold()}
+    is_found = np.array([bool(named) and key in named for key in keys_of(accounts)], bool)
     for name in ACCOUNT_KEY[1:]:
         ids = accounts[name].cat
-        texts = ids.categories.tolist()
+        texts = [f"{one} {labels.get(one, '')}" for one in ids.categories]
         if name == "account_type":
-            texts = [f"{one} {type_label(one)}" for one in texts]
+            texts = [f"{one} {type_label(one)}" for one in ids.categories]
         is_found |= np.array([wanted in one.casefold() for one in texts], bool)[ids.codes]
     return is_found
 

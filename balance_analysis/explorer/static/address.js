@@ -21,7 +21,7 @@ const read = () => {
     range: from < to ? [from, to] : one("range", Object.keys(RANGES), "ALL"),
     log: given.has("log"), units: one("units", ["smallest"], ""), digits: one("digits", ["all"], ""), theme: one("theme", ["light", "dark"], ""),
     tab: one("tab", TABS, "holders"), when: whole(given.get("at")) || null,
-    focus: given.getAll("focus").find(isOurs), page: Math.min(whole(given.get("page")) || 0, 1e6), hidden: given.getAll("hide"), stack: one("totals", STACKS, ""),
+    focus: given.getAll("focus").find(isOurs), page: Math.min(whole(given.get("page")) || 0, 1e6), hidden: given.getAll("hide"), isRanged: given.has("range"), stack: one("totals", STACKS, ""),
   };
 };
 

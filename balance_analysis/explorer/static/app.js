@@ -7,7 +7,7 @@ import { drawLines, keysOfChart, pictured, showChart, showLegend } from "./lines
 import { pictures } from "./picture.js";
 import { drawPanel, showPanel } from "./panels.js";
 import { close, keysOfSearch, suggest } from "./search.js";
-import { micros, moment } from "./text.js";
+import { label, micros, moment } from "./text.js";
 
 const CHOICES = ["units", "digits", "theme"];
 let running = 0;
@@ -74,7 +74,7 @@ const listen = () => {
     [at("from"), "change", setRange], [at("to"), "change", setRange], [at("in"), "click", () => zoomBy(0.5)], [at("out"), "click", () => zoomBy(2)],
     [at("find"), "input", () => { close(); suggest(); }], [at("find"), "focus", suggest], [at("find"), "blur", close], [at("find"), "keydown", keysOfSearch],
     [at("chart"), "keydown", keysOfChart], [at("tabs"), "keydown", keysOfTabs],
-    [at("ranges"), "click", ({ target: { textContent: range } }) => Object.hasOwn(RANGES, range) && go({ range: range === "ALL" ? null : range })],
+    [at("ranges"), "click", ({ target: { textContent: range } }) => Object.hasOwn(RANGES, range) && go({ range })],
     [at("tabs"), "click", ({ target: { dataset: { tab } } }) => tab && go({ tab })],
     [at("reload"), "click", () => location.reload()], [window, "popstate", goBack], [window, "resize", settled(redraw, 150)],
     [window, "beforeprint", () => paint("paper")], [window, "afterprint", () => paint(state.theme)]]) target.addEventListener(event, run);
@@ -89,6 +89,7 @@ const begin = async () => {
   at("main").ariaBusy = "true";
   const frozen = await thaw();
   enter(await get("about"), frozen, show);
+  label(about.labels);
   listen();
   at("saved").append(...pictures(at("chart"), pictured));
   at("api").hidden = isFrozen;

@@ -1,5 +1,5 @@
 // Tables that sort, filter and download; what they hold is told by the columns' kinds.
-import { make, save } from "./dom.js";
+import { copier, make, save } from "./dom.js";
 import { account, amount, brief, count, instant, kindOf, meaning, moment, places, ratio, rounded, words } from "./text.js";
 
 const PRINTED = 250; // rows on paper
@@ -32,16 +32,17 @@ const writer = ({ name, kind }, cells, decimals, isExact) => {
   return (value) => rounded(value, decimals, to);
 };
 
-const download = (name, columns, rows, decimals) => {
+/** Return a table as text, each value whole. */
+const filed = (columns, rows, decimals, by) => {
   const lines = rows.map((row) => row.map((value, n) => {
     const { name: column, kind } = columns[n];
     if (value === null) return "";
     if (column !== "account") return FILED[kind]?.(value, decimals) ?? String(value);
     const { asset, type, party, market } = account(value);
-    return [asset, type, party, market].map(cell).join(",");
-  }).join(","));
-  const heads = columns.map((one) => one.name === "account" ? "asset_id,account_type,party_id,market_id" : one.name);
-  save(`${name}.csv`, [heads.join(","), ...lines, ""].join("\n"), "text/csv");
+    return [asset, type, party, market].map(cell).join(by);
+  }).join(by));
+  const heads = columns.flatMap((one) => (one.name === "account" ? ["asset_id", "account_type", "party_id", "market_id"] : [one.name]));
+  return [heads.join(by), ...lines, ""].join("\n");
 };
 
 /** Return a table; `choose` is called with the key of an account that is clicked. */
@@ -51,6 +52,7 @@ export const table = (caption, sheet, { decimals = 0, isExact, choose, note, nam
   const texts = sheet.rows.map((row) => row.map((value, n) => (columns[n].name === "account" ? account(value).text
     : `${shown(value, columns[n].kind, decimals)} ${writers[n](value)} ${columns[n].name === "account_type" ? kindOf(value) : ""}`)).join(" ").toLowerCase());
   const all = sheet.rows.map((row, n) => [row, texts[n]]), long = innerWidth < 960 ? 10 : 20;
+  const file = (by) => filed(columns, rows.map(([row]) => row), decimals, by);
   let rows = all, start = 0;
   const cell = (value, n) => {
     const { name: column, kind } = columns[n], text = column === "account_type" ? kindOf(value) : writers[n](value), whole = shown(value, kind, decimals);
@@ -92,7 +94,7 @@ export const table = (caption, sheet, { decimals = 0, isExact, choose, note, nam
   fill();
   return make("section", { class: "sheet" },
     make("div", { class: "tools" }, make("h3", {}, caption), tally, field,
-      make("button", { type: "button", onclick: () => download(name, columns, rows.map(([row]) => row), decimals) }, "Download CSV")),
+      copier(caption, () => file("\t")), make("button", { type: "button", onclick: () => save(`${name}.csv`, file(","), "text/csv") }, "Download CSV")),
     ...(note ? [make("p", { class: "note" }, note)] : []),
     make("table", { "aria-label": caption }, make("thead", {}, make("tr", {}, ...heads)), body),
     pages, printed);

@@ -85,7 +85,13 @@ export const meaning = (name) => WORDS[name]?.[1];
 /** Say what a type of account is, without what all types have. */
 export const kindOf = (type) => type.replace("ACCOUNT_TYPE_", "").replaceAll("_", " ").toLowerCase();
 
-const short = (id) => (id.length > 11 ? `${id.slice(0, 6)}…${id.slice(-4)}` : id);
+let labels = {};
+
+/** Take own names of parties, markets and accounts from here on. */
+export const label = (given) => { labels = given; };
+
+/** Say what a party or a market is called, or its id, shortened. */
+export const called = (id) => (Object.hasOwn(labels, id) ? labels[id] : id.length > 11 ? `${id.slice(0, 6)}…${id.slice(-4)}` : id);
 
 /** Say whether a text is an account's key. */
 export const isKey = (text) => {
@@ -99,7 +105,7 @@ export const isKey = (text) => {
 /** Take an account's key apart. */
 export const account = (key) => {
   const [asset, type, party, market] = key.split("|").map(decodeURIComponent);
-  const label = [kindOf(type), short(party), market && `market ${short(market)}`].filter(Boolean).join(" · ");
+  const label = Object.hasOwn(labels, key) ? labels[key] : [kindOf(type), called(party), market && `market ${called(market)}`].filter(Boolean).join(" · ");
   const ids = [party, market].filter(Boolean).join(" · ");
-  return { key, asset, type, party, market, label, ids, text: `${kindOf(type)} ${type} ${ids}`.toLowerCase() };
+  return { key, asset, type, party, market, label, ids, text: `${kindOf(type)} ${type} ${ids} ${label} ${called(party)} ${called(market)}`.toLowerCase() };
 };
