@@ -29,7 +29,7 @@ from .errors import (
 )
 from .figures.balances import plot_balances, plot_drawdown
 from .figures.changes import plot_activity, plot_flows
-from .figures.concentration import plot_concentration
+from .figures.concentration import plot_averages, plot_concentration
 from .figures.styles import DARK_STYLE
 from .figures.timelines import plot_coverage, plot_limits
 from .figures.totals import plot_totals
@@ -46,6 +46,7 @@ from .labels import Labels, account_labels, read_labels
 from .load.changes import Page, iter_balance_changes, iter_pages, load_balance_changes
 from .load.opening import load_opening_balances
 from .load.to_parquet import load_to_parquet
+from .maintenance.diff import Difference, diff
 from .maintenance.repair import Repaired, repair
 from .node.client import Client
 from .node.doctor import Finding, NodeReport, diagnose_node
@@ -73,6 +74,7 @@ __all__ = [
     "Client",
     "ConservationReport",
     "DecodeError",
+    "Difference",
     "Finding",
     "IncompleteError",
     "Labels",
@@ -99,6 +101,7 @@ __all__ = [
     "deltas",
     "diagnose_node",
     "diagnose_segments",
+    "diff",
     "drawdown",
     "export",
     "flows",
@@ -111,6 +114,7 @@ __all__ = [
     "load_to_parquet",
     "ohlc",
     "plot_activity",
+    "plot_averages",
     "plot_balances",
     "plot_concentration",
     "plot_coverage",

@@ -31,8 +31,8 @@ KINDS: Final = {
     "shares": "share concentration",
     "numbers": "to_units to_integers",
     "checks": "check check_conservation reconcile to_table",
-    "pictures": "plot plot_activity plot_balances plot_concentration plot_drawdown plot_flows "
-    "plot_totals",
+    "pictures": "plot plot_activity plot_averages plot_balances plot_concentration plot_drawdown "
+    "plot_flows plot_totals",
     "files": "write_parquet write_report write_table",
 }
 """The methods, by what they are about."""

@@ -220,7 +220,7 @@ def to_columns(rows: pa.Table) -> pd.DataFrame:
     columns: dict[str, Any] = {}
     for name in rows.column_names:
         column = rows[name]
-        if name == "balance":
+        if pa.types.is_decimal(column.type):
             columns[name] = pd.arrays.ArrowExtensionArray(column)
         elif name == "timestamp":
             columns[name] = pd.array(column.cast(pa.int64()).to_numpy(), dtype=TIMESTAMP_DTYPE)

@@ -28,7 +28,10 @@ NOT_IMPORTED = {
     "fetch {node} -q -o {folder}/x.parquet --since 2023-04-29 --until 2023-05-01": SELDOM
     | {"filelock", "pandas"},
     "summary {sample}": SELDOM | {"filelock", "msgspec", "requests"},
-    "status {archive}": SELDOM | {"requests"},
+    "status {archive}": SELDOM | {"requests", "pyarrow.dataset"},
+    "accounts {archive}": SELDOM | {"requests", "pyarrow.dataset"},
+    "limits {node}": SELDOM - {"stamina"} | {"filelock", "pyarrow.parquet"},
+    "sql {archive} values(1)": SELDOM - {"duckdb"} | {"requests"},
 }
 """Of commands, what a start would take longer with and they have no use for."""
 
@@ -66,7 +69,7 @@ def test_only_what_a_function_works_on_is_positional(name):
     ]
     positional = [name for name, kind in kinds if kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
     assert not set(positional[1:]) - {
-        *("accounts", "archive", "when", "path", "paths", "assets", "flows", "freq", "n"),
+        *("accounts", "archive", "when", "path", "paths", "assets", "flows", "freq", "n", "other"),
         *(
             ("start", "end")
             if name in {"cut_between", "time_weighted_average", "top_movers"}

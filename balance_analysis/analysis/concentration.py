@@ -199,7 +199,7 @@ def concentration(
        total  holders  unknown  largest  herfindahl  gini
     0      4        2        0     0.75       0.625  0.25
     """
-    _check_count(n)
+    check_count(n)
     history = open_history(table, opening, known)
     steps, grid = _over(history, when, freq=freq, start=start, end=end, tz=tz)
     points, zone = grid.points, grid.zone
@@ -316,7 +316,7 @@ def top_movers(
     0       b2        9        1   -8
     1       a1        5        7    2
     """
-    _check_count(n)
+    check_count(n)
     history = open_history(table, opening, known)
     accounts = summarize_accounts(history, start=start, end=end)
     net = [int(move or 0) for move in pa.array(accounts["net"]).to_pylist()]
@@ -347,6 +347,7 @@ def _over(
     return steps, grid if asked["freq"] else grid_at(grid.edges[-1:] - 1, grid.zone)
 
 
-def _check_count(n: int) -> None:
+def check_count(n: int) -> None:
+    """Raise unless `n` is how many of the largest there may be."""
     if operator.index(n) < 1:
         raise ValueError(f"n must be at least 1, not {n}")

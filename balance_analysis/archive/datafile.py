@@ -58,9 +58,7 @@ def encode_rows(rows: pa.Table) -> tuple[bytes, FileEntry]:
     rows
         `ARROW_SCHEMA`, in any order, each account and timestamp once; at least one row.
     """
-    ordered = canonical(rows)
-    # The rows are in time order within an account, which a stable sort keeps.
-    ordered = ordered.take(pa.array(np.argsort(numbers_of(ordered), kind="stable")))
+    ordered = in_file_order(rows)
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
@@ -81,6 +79,13 @@ def encode_rows(rows: pa.Table) -> tuple[bytes, FileEntry]:
     footer = Footer(read_footer(pa.BufferReader(content))).digest
     first, last = int(times.min()), int(times.max())
     return content, FileEntry(ordered.num_rows, len(content), digest, first, last, footer)
+
+
+def in_file_order(rows: pa.Table) -> pa.Table:
+    """Return rows of `ARROW_SCHEMA` as `canonical` does, but in the order in which files stand."""
+    ordered = canonical(rows)
+    # The rows are in time order within an account, which a stable sort keeps.
+    return ordered.take(pa.array(np.argsort(numbers_of(ordered), kind="stable")))
 
 
 def decode_rows(content: bytes) -> pa.Table:

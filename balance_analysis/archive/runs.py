@@ -26,7 +26,7 @@ from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.network import limits_row
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError
-from balance_analysis.node.exchange import RequestStats
+from balance_analysis.node.stats import RequestStats
 from balance_analysis.presentation import facts_html
 from balance_analysis.rows import BadRow
 from balance_analysis.schema import NetworkLimits, from_microseconds

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.network import read_limits
@@ -21,6 +20,7 @@ from balance_analysis.text import exact_text, list_text
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
+    from pyarrow.dataset import Dataset
 
 
 _MOMENT: Final = ARROW_SCHEMA.field("timestamp").with_name("moment")
@@ -101,7 +101,9 @@ def _view(
     spans: Sequence[Span] = (EVER,),
 ) -> None:
     """Make a view of the rows of files in spans; where these are of a moment, a column tells it."""
-    if store.folder is None or view == "checkpoints" or not files:
+    if not files:
+        rows = connection.from_arrow(_COLUMNS[view].empty_table())
+    elif store.folder is None or view == "checkpoints":
         connection.register(f"_{view}", _dataset(store, files, _COLUMNS[view]))
         rows = connection.table(f"_{view}")
     else:
@@ -124,9 +126,8 @@ def _path(store: Store, name: str) -> str:
     return str(Path(store.place(name)[1]).absolute())
 
 
-def _dataset(
-    store: Store, files: Mapping[str, int | None], columns: pa.Schema
-) -> ds.FileSystemDataset:
+def _dataset(store: Store, files: Mapping[str, int | None], columns: pa.Schema) -> Dataset:
+    ds: Any = import_module("pyarrow.dataset")  # takes long, and most need none
     parquet, (system, _) = ds.ParquetFileFormat(), store.place(layout.CHANGES)
     fragments = [
         parquet.make_fragment(
@@ -136,4 +137,5 @@ def _dataset(
         )
         for name, moment in files.items()
     ]
-    return ds.FileSystemDataset(fragments, columns, parquet, system)
+    found: Dataset = ds.FileSystemDataset(fragments, columns, parquet, system)
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import os
 import re
 import sys
@@ -214,6 +215,10 @@ def _root(
 
 def main() -> None:
     """Run the command line."""
+    # Nothing here multiplies matrices: numpy needs no threads for that. Imports make many objects
+    # and no garbage.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.set_threshold(100_000)
     out = sys.stdout
     try:
         app()

@@ -7,16 +7,18 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from typer import Option
+from typer import Argument, Option
 
 import balance_analysis as ba
 from balance_analysis import defaults
 from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, command
-from balance_analysis.cli.output import BAD, PARTIAL, Messages, print_record
+from balance_analysis.cli.output import BAD, INTERRUPTED, PARTIAL, Messages, print_record
 from balance_analysis.errors import RequestError
+from balance_analysis.files.atomic import check_output
 from balance_analysis.text import count_text, moment_text, spans_text, to_duration
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ Port = Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")
 OFF: Final = "off"
 SECONDS: Final = 20
 """How long to wait for a Dask scheduler, and then for its first worker."""
+
+_COMPARABLE: Final = "An archive, a file that `fetch` wrote, a node's address, or segments."
 
 _BURST: Final = 5
 """Seconds' worth of requests that may come at once, as with real nodes."""
@@ -127,6 +131,29 @@ def digest(
 ) -> None:
     """Print SHA-256 digests of an archive's history, the same for each archive of that history."""
     print_record(options.archive_at(archive).digest(**options.interval(since, until)), form)
+
+
+@command(panel=ARCHIVE)
+def diff(
+    messages: Messages,
+    one: Annotated[str, Argument(metavar="A", help=_COMPARABLE)],
+    other: Annotated[str, Argument(metavar="B", help="The same.")],
+    since: Annotated[options.Text, Option(help="Start, inclusive; by default all.")] = None,
+    until: Annotated[options.Text, Option(help="End, exclusive; by default all.")] = None,
+    output: Annotated[
+        Path | None, options.output_option("Where to write each row that differs.")
+    ] = None,
+    form: options.PrintFormat = "table",
+) -> int:
+    """Compare two histories; exit with 0 if they are the same, 1 if they differ, 2 on trouble."""
+    messages.on_failure = lambda _, code: code if code == INTERRUPTED else 2
+    if output is not None:
+        check_output(output, inputs=[one, other])
+    found = ba.diff(one, other, **options.interval(since, until))
+    if output is not None:
+        ba.write_table(found.rows, output)
+    print_record(found, form)
+    return 0 if found.is_same else 1
 
 
 @command(panel=ARCHIVE)

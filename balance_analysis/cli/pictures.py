@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from balance_analysis.analysis.history import History
 
 
-_OfOneAsset = Literal["balances", "totals", "flows", "drawdown", "concentration"]
+_OfOneAsset = Literal["balances", "totals", "averages", "flows", "drawdown", "concentration"]
 _OfArchives = Literal["coverage", "limits"]
 PictureKind = Literal[_OfOneAsset, "activity", _OfArchives]
 _OF_ONE_ASSET: Final = {*get_args(_OfOneAsset)}
 _OF_ARCHIVES: Final = {*get_args(_OfArchives)}
-_WITH_FREQ: Final = {"totals", "flows", "activity", "concentration"}
+_WITH_FREQ: Final = {"totals", "averages", "flows", "activity", "concentration"}
 
 _FREQS: Final = {"1min": 60, "10min": 600, "1h": 3600, "1D": 86_400, "W-MON": 604_800}
 """Periods that people know, with their seconds."""
@@ -52,8 +52,8 @@ def plot(
     freq: Annotated[
         options.Text,
         Option(
-            help="Period of flows, totals or the largest holders (concentration), such as 1h, 1D, "
-            "MS. For activity, 1h shows the hours of the week."
+            help="Period of flows, averages, totals or the largest holders (concentration), such "
+            "as 1h, 1D, MS. For activity, 1h shows the hours of the week."
         ),
     ] = None,
     title: Annotated[options.Text, Option(help="Title, instead of the default one.")] = None,
@@ -134,7 +134,7 @@ def _plot_history(
     how: dict[str, Any] = {**bounds, "title": title}
     if kind == "drawdown":
         history = _one_account(history, bounds, messages)
-    if kind == "flows" and freq is None:
+    if kind in {"averages", "flows"} and freq is None:
         freq = _fitting_freq(history, bounds, messages)
     if kind == "activity":
         how["kind"] = "week" if freq == _WEEK else "calendar"

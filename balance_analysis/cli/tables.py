@@ -37,6 +37,7 @@ _LONG_ID: Final = re.compile(r"[0-9a-f]{64}")
 _LONGEST: Final = 12
 """Characters of an amount in a narrow table; a longer one is rounded to four digits."""
 
+_EXCEL_DIGITS: Final = 15
 _ORDER: Final = ("rows", "minimum", "maximum", "closing", "balance", "last seen")
 SUMMARY: Final = ("closing", "rows", "last seen", "maximum", "minimum")
 """What a summary shows of an account, the most important first."""
@@ -98,6 +99,8 @@ class AccountTableOptions(TableOptions):
         """Write accounts, or print them: see `print_accounts`, or all of their columns."""
         # Units that nobody knows are refused, however the accounts are shown.
         found = ba.to_units(accounts, names.assets) if self.units else accounts
+        if form == "xlsx":
+            found = _with_exact(found, accounts)
         if form != "table":
             write_exact(found, form, self.output, messages, what="account")
         elif self.wide:
@@ -251,6 +254,20 @@ def write_exact(
     else:
         sys.stdout.flush()
         WRITERS[form](to_rows(rows), sys.stdout.buffer)
+
+
+def _with_exact(whole: pd.DataFrame, exact: pd.DataFrame) -> pd.DataFrame:
+    """Return amounts in whole units, and beside those that lose digits these in the smallest unit.
+
+    Excel keeps 15 digits.
+    """
+    found = whole.copy()
+    for name in exact.columns[exact.dtypes != whole.dtypes]:
+        texts = exact[name].astype("str")
+        if texts.str.strip("-0").str.len().gt(_EXCEL_DIGITS).any():
+            place = [*found.columns].index(name) + 1
+            found.insert(place, f"{name} (smallest unit)", texts.where(exact[name].notna()))
+    return found
 
 
 def _most_active(accounts: pd.DataFrame, limit: int) -> pd.DataFrame:

@@ -63,8 +63,8 @@ _TYPES: Final = {
     "js": "text/javascript; charset=utf-8",
 }
 _MODULES: Final = (
-    *("text", "dom", "data", "table", "scale", "chart", "picture"),
-    *("address", "search", "plots", "panels", "headline", "lines", "app"),
+    *("text", "dom", "data", "table", "scale", "chart", "picture", "compare"),
+    *("address", "moments", "search", "plots", "panels", "headline", "lines", "app"),
 )
 """The page's own modules, none of which imports one behind it; no two have the same names."""
 

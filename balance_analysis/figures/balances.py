@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
@@ -20,10 +21,9 @@ from balance_analysis.analysis.downsampling import (
     sort_keys,
     starts_of_known,
 )
-from balance_analysis.analysis.steps import Steps, check_fits, cut
+from balance_analysis.analysis.steps import Pieces, check_fits, cut
 from balance_analysis.assets import AssetsLike
-from balance_analysis.figures import axes
-from balance_analysis.figures.styles import VERMILION, account_styles, ink, looks, type_style
+from balance_analysis.figures import axes, styles
 from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import (
     Extent,
@@ -32,6 +32,7 @@ from balance_analysis.figures.times import (
     draw_line,
     last_edge,
     show_interval,
+    to_dates,
 )
 from balance_analysis.known import Stated
 from balance_analysis.labels import LabelsLike, split_labels
@@ -52,6 +53,7 @@ def plot_balances(
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     limits: pd.DataFrame | None = None,
+    index: bool = False,
     title: str | None = None,
     **style: Any,  # noqa: ANN401 - of a line
 ) -> Axes:
@@ -59,10 +61,13 @@ def plot_balances(
 
     A balance holds from its row until the account's next row, the last one until `end`, as far as
     every change is known. Before an account's first row its balance is unknown, unless `opening`
-    tells it, and no line is drawn; where no account's balance is known, it is hatched. Of more than
-    eight accounts, the eight with the largest maximum are drawn, and the legend says how many are
-    not. Where one account holds so much that others would lie flat on zero, the axis is
-    logarithmic, and says so.
+    tells it, and no line is drawn; where no account's balance is known, it is hatched. Where one
+    account holds so much that others would lie flat on zero, the axis is logarithmic, and says so.
+
+    Of more than eight accounts, those that don't change in the interval are drawn together, thin
+    and grey, as "others, unchanged"; where all of them change, or none, there are no such others.
+    Of the rest, the eight with the largest maximum have a line each, and the legend says how many
+    have none.
 
     Parameters
     ----------
@@ -87,6 +92,9 @@ def plot_balances(
     limits
         The frame of `Archive.limits()`; when markets could be proposed is shaded, and when assets
         could, dotted.
+    index
+        Whether to draw each balance in percent of the first one in the interval that is known and
+        not 0, from there on. Accounts that have none are not drawn, and counted.
     title
         The title; by default one that says what is drawn, and "" for none.
     **style
@@ -119,53 +127,97 @@ def plot_balances(
     ('VOTE balance of general · a1', 'balance\n(smallest unit of VOTE)')
     """
     chart = axes.Chart(data, ax, start, end, opening, known, assets, title, labels=labels)
-    (steps, _), interval, ax = chart.over, chart.interval, chart.label("balance")
+    (steps, _), interval = chart.over, chart.interval
+    ax = chart.label("balance")
+    if index:
+        ax.set_ylabel("index, each begins at 100")
     if interval is None:
         return chart.explain("no balance changes")
-    maxima, first = _maxima(steps, interval)
-    seen = np.flatnonzero(~np.isnan(maxima))
-    if not len(seen):
-        return chart.explain("no balance is known")
-    drawn = seen[np.argsort(-maxima[seen], kind="stable")][:MOST_LINES]
-    accounts = steps.accounts.iloc[drawn]
-    who, texts = split_labels(accounts, chart.names.labels)
-    styles = zip(account_styles(accounts["account_type"]), looks(style, len(drawn)), strict=True)
+    pieces = cut(steps, np.array([interval.start, interval.before]))
+    bases = _bases(pieces)
+    numbers, is_flat, says = _choose(pieces, bases >= 0 if index else pieces.has_known)
+    if not len(numbers):
+        is_known = pieces.has_known.any()
+        return chart.explain("every known balance is 0" if is_known else "no balance is known")
+    who, texts = split_labels(steps.accounts.iloc[numbers], chart.names.labels)
+    own = styles.account_styles(steps.accounts["account_type"].iloc[numbers])
+    wanted = zip(numbers.tolist(), texts, own, styles.looks(style, len(numbers)), strict=True)
     lines: list[Line2D] = []
-    for number, label, (own, wanted) in zip(drawn.tolist(), texts, styles, strict=True):
-        account = steps.part(number, number + 1)
-        begin, columns = interval.start, count_columns(ax)
+    for number, label, look, told in wanted:
+        account, columns = steps.part(number, number + 1), count_columns(ax)
+        begin, base = interval.start, bases[[number]]
         found = downsample_steps(account, begin, interval.before, since=begin, columns=columns)
         amounts = chart.unit.scale(pd.arrays.ArrowExtensionArray(found.balances))
-        edges, look = np.append(found.times, interval.end), {**own.line, "label": label, **wanted}
-        lines.append(draw_line(ax, edges, amounts, interval, **look))
-    axes.format_amounts(ax, chart.unit, tops=[float(np.nanmax(line.get_ydata())) for line in lines])
-    hatches = show_interval(ax, interval, unknown=[(interval.start, first)])
+        if index:
+            amounts = amounts / _amounts(chart, pieces, base) * 100
+            amounts[found.times < pieces.times[base]] = np.nan
+        edges, how = np.append(found.times, interval.end), {**look.line, "label": label, **told}
+        lines.append(draw_line(ax, edges, amounts, interval, **how))
+    tops = [float(np.nanmax(line.get_ydata())) for line in lines]
+    flat = [_draw_flat(chart, pieces, is_flat, index=index)] if is_flat.any() else []
+    tops += [float(each.get_datalim(ax.transData).y1) for each in flat]
+    axes.format_amounts(ax, axes.Unit(decimals=2) if index else chart.unit, tops=tops)
+    known_from = np.where(pieces.is_known, interval.start, pieces.ends[pieces.starts])
+    hatches = show_interval(ax, interval, unknown=[(interval.start, int(known_from.min()))])
     return chart.finish(
         f"balance{'s' * (len(lines) > 1)} of {who}",
         lines if len(lines) > 1 or title is not None else [],
-        notes=[*hatches, *shade_limits(ax, limits)],
-        says=_counts(len(drawn), len(seen), len(steps)),
+        notes=[*flat, *hatches, *shade_limits(ax, limits)],
+        says=says,
         ends=True,
     )
 
 
-def _maxima(steps: Steps, interval: Extent) -> tuple[NDArray[np.float64], int]:
-    """Return about how much accounts held at most, NaN where unknown, and when one is known."""
-    pieces = cut(steps, np.array([interval.start, interval.before]))
-    levels = sort_keys(pieces.words)
-    levels[pieces.starts[~pieces.is_known]] = np.nan
-    known = pieces.times[~np.isnan(levels)]
-    return np.fmax.reduceat(levels, pieces.starts), int(known.min(initial=interval.end))
+def _bases(pieces: Pieces) -> NDArray[np.int64]:
+    """Return which piece of each account is the first that is known and not 0; -1 for none."""
+    places = np.where(int128.is_zero(pieces.words), len(pieces.words), np.arange(len(pieces.words)))
+    places[pieces.starts[~pieces.is_known]] = len(places)
+    firsts = np.minimum.reduceat(places, pieces.starts)
+    return np.where(firsts < len(places), firsts, -1)
 
 
-def _counts(drawn: int, known: int, total: int) -> list[str]:
-    """Return what a legend of some of the accounts says of the others."""
-    words = []
-    if known > drawn:
-        words.append(f"not drawn: {count_text(known - drawn, 'other')} with smaller maxima")
-    if total > known:
-        words.append(f"{total - known:,} unknown throughout")
-    return words
+def _choose(
+    pieces: Pieces, has_line: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], list[str]]:
+    """Return which accounts have a line each, by their maxima, and which are others, unchanged.
+
+    The others are none where there is a line for every account, or no account changes. What a
+    legend says of the accounts that aren't drawn comes third.
+    """
+    words, starts = pieces.words, pieces.starts
+    is_change = np.append(False, (words[1:] != words[:-1]).any(axis=1))
+    is_change[starts] = False
+    is_flat = has_line & ~np.logical_or.reduceat(is_change, starts)
+    ranked = np.argsort(-np.maximum.reduceat(sort_keys(words), starts), kind="stable")
+    ranked = ranked[has_line[ranked]]
+    if len(ranked) <= MOST_LINES or is_flat[ranked].all():
+        is_flat[:] = False
+    changing = ranked[~is_flat[ranked]]
+    smaller = count_text(len(changing) - MOST_LINES, "other")
+    says = [f"not drawn: {smaller} with smaller maxima"] * (len(changing) > MOST_LINES)
+    left = {"at 0": pieces.has_known & ~has_line, "unknown": ~pieces.has_known}
+    says += [f"{is_it.sum():,} {what} throughout" for what, is_it in left.items() if is_it.any()]
+    return changing[:MOST_LINES], is_flat, says
+
+
+def _amounts(
+    chart: axes.Chart, pieces: Pieces, places: NDArray[np.integer[Any]]
+) -> NDArray[np.float64]:
+    return chart.unit.scale(int128.to_balances(int128.take(pieces.words, places)))
+
+
+def _draw_flat(
+    chart: axes.Chart, pieces: Pieces, is_flat: NDArray[np.bool_], *, index: bool
+) -> LineCollection:
+    """Draw the accounts that don't change as one artist."""
+    lengths = pieces.known_for
+    is_drawn = np.repeat(is_flat, np.diff(pieces.starts, append=len(lengths))) & (lengths > 0)
+    levels = _amounts(chart, pieces, np.flatnonzero(is_drawn))
+    levels = np.full_like(levels, 100) if index else levels
+    bounds = to_dates(pieces.times[is_drawn]), to_dates((pieces.times + lengths)[is_drawn])
+    label = f"{count_text(int(is_flat.sum()), 'other')}, unchanged"
+    look: Any = {"color": styles.GREY, "linewidth": 0.8, "zorder": 1.8, "label": label}
+    return chart.ax.hlines(levels, *bounds, **look)
 
 
 def plot_drawdown(
@@ -261,8 +313,8 @@ def plot_drawdown(
         chart.unit.scale(int128.to_balances(int128.take(each, places), is_known[places]))
         for each in measures
     ]
-    colour = type_style(str(steps.accounts["account_type"].iloc[0])).colour
-    look = {"label": "balance", "color": colour, **looks(style, 1)[0]}
+    colour = styles.type_style(str(steps.accounts["account_type"].iloc[0])).colour
+    look = {"label": "balance", "color": colour, **styles.looks(style, 1)[0]}
     drawn, said = _draw_falls(ax, interval, times[places], levels, look)
     axes.format_amounts(ax, chart.unit)
     hatches = show_interval(ax, interval, unknown=[(begin, first)])
@@ -292,7 +344,7 @@ def _draw_falls(
     balance, peak, depth = levels
     edges = np.append(times, interval.end)
     line = draw_line(ax, edges, balance, interval, **style)
-    dashed = {"color": ink(ax), "linestyle": (0, (4, 3)), "linewidth": 0.8, "marker": None}
+    dashed = {"color": styles.ink(ax), "linestyle": (0, (4, 3)), "linewidth": 0.8, "marker": None}
     label = "its peak so far"
     top = draw_line(ax, edges, peak, interval, **dashed, zorder=1.9, label=label)
     said, deepest = "never below its peak", int(np.nanargmax(depth))
@@ -301,6 +353,6 @@ def _draw_falls(
         moment = axes.date_text(int(times[deepest]))
         said = f"deepest: {axes.short_amount(depth[deepest])}{share}, {moment}"
     edges[-1] = last_edge(times, interval)
-    area = draw_area(ax, edges, -depth, color=VERMILION, alpha=0.45, label="below its peak")
-    ax.axhline(0, color=ink(ax), linewidth=0.8)
+    area = draw_area(ax, edges, -depth, color=styles.VERMILION, alpha=0.45, label="below its peak")
+    ax.axhline(0, color=styles.ink(ax), linewidth=0.8)
     return [line, top, area], said

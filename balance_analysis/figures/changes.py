@@ -39,7 +39,7 @@ from balance_analysis.schema import Instant
 from balance_analysis.spans import joined
 from balance_analysis.text import count_text
 
-_GAP: Final = 0.12
+GAP: Final = 0.12
 """Between two bars, of the length of a period."""
 
 _NARROWEST: Final = 1.0
@@ -152,7 +152,7 @@ def plot_flows(
     found, ax = sum_flows(chart.history, grid, "asset_id"), chart.label(measure)
     if found.empty:
         return chart.explain("no balance changes")
-    hatches = show_interval(ax, _whole_periods(grid.edges, chart.history.known))
+    hatches = show_interval(ax, whole_periods(grid.edges, chart.history.known))
     drawn = _draw_bars(ax, found, chart.unit, style)
     axes.format_amounts(ax, chart.unit)
     unknown = int(found["unknown"].sum())
@@ -162,7 +162,7 @@ def plot_flows(
     return chart.finish(measure, drawn, notes=notes, says=says)
 
 
-def _whole_periods(edges: NDArray[np.int64], known: Known | None) -> Extent:
+def whole_periods(edges: NDArray[np.int64], known: Known | None) -> Extent:
     """Return what to show: all periods, and as known those of which every part is."""
     whole = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
     is_known = are_known(known, edges[:-1], edges[1:])
@@ -178,12 +178,12 @@ def _draw_bars(
     is_unknown = np.isnan(amounts[0])
     places = downsample(starts, *amounts, columns=count_columns(ax) // 4, starts_known=is_unknown)
     left, right = to_dates(starts[places]), to_dates(ends[places])
-    margin = (right - left) * _GAP / 2
+    margin = (right - left) * GAP / 2
     within = left + margin, right - margin
     inflow, outflow, net = (values[places] for values in amounts)
     low, high = ax.get_xlim()
     point = (high - low) / points_of(ax)[0]
-    is_narrow = right - left < (1 + _GAP) * _NARROWEST * point
+    is_narrow = right - left < (1 + GAP) * _NARROWEST * point
     drawn: list[Artist] = []
     sides = ((inflow, BLUE, "inflow"), (-outflow, VERMILION, "outflow"))
     for (height, colour, label), told in zip(sides, looks(style, 2, PolyCollection), strict=True):

@@ -1,8 +1,8 @@
-"""How unevenly an asset is spread: the Lorenz curve, and the largest holders over time."""
+"""The largest holders over time, on average too, and how unevenly an asset is spread."""
 
 from __future__ import annotations
 
-import operator
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, Final, Literal
 
@@ -14,18 +14,34 @@ from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
 from balance_analysis.analysis.balances import held_at
-from balance_analysis.analysis.concentration import concentration
+from balance_analysis.analysis.concentration import check_count, concentration
 from balance_analysis.analysis.grid import Frequency
+from balance_analysis.analysis.int128 import to_balances
+from balance_analysis.analysis.statistics import averages
+from balance_analysis.analysis.steps import as_of
+from balance_analysis.analysis.totals import group_names
 from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
-from balance_analysis.figures.layout import finish
+from balance_analysis.figures.changes import GAP, whole_periods
+from balance_analysis.figures.layout import finish, points_of
 from balance_analysis.figures.styles import BLUE, ink, looks
-from balance_analysis.figures.totals import draw_stack, largest_groups
+from balance_analysis.figures.timelines import shade_limits
+from balance_analysis.figures.times import period_name, show_interval
+from balance_analysis.figures.totals import (
+    draw_stack,
+    draw_sums,
+    largest_groups,
+    unknown_spans,
+)
 from balance_analysis.known import Stated
+from balance_analysis.labels import LabelsLike
 from balance_analysis.schema import ACCOUNT_KEY, Instant, from_microseconds, to_microseconds
 from balance_analysis.text import count_text
 
 NOBODY: Final = "nobody is known to hold anything"
+
+_NARROWEST: Final = 4
+"""Points: narrower bars are drawn without gaps."""
 
 _POINTS: Final = 2000
 """Of a curve, which is smooth where there are more holders."""
@@ -138,6 +154,129 @@ def plot_concentration(
     return finish(chart.ax, title, curve, says=says)
 
 
+def plot_averages(
+    data: pd.DataFrame,
+    *,
+    ax: Axes | None = None,
+    by: str | Sequence[str] = ACCOUNT_KEY,
+    n: int = 8,
+    freq: Frequency | None = "1D",
+    start: Instant | None = None,
+    end: Instant | None = None,
+    shares: bool = False,
+    opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
+    assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
+    limits: pd.DataFrame | None = None,
+    title: str | None = None,
+    **style: Any,  # noqa: ANN401 - of the bars
+) -> Axes:
+    """Draw what the largest accounts of one asset, or groups of them, held on average per period.
+
+    Each period has a bar: the time-weighted averages of the `n` that hold most on average, on top
+    of each other, and those of all others together. An account whose balance is unknown in a part
+    of a period is in no bar of it: the legend says how many such averages there are. A period in
+    which no average is known has no bar, but is hatched.
+
+    Parameters
+    ----------
+    data
+        A table of balance changes of one asset, its rows in any order.
+    ax
+        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
+    by
+        The columns of `ACCOUNT_KEY` that make a group, "asset_id" among them.
+    n
+        How many of the largest are drawn by themselves. One that is never a hundredth of the whole
+        is among the others.
+    freq
+        How long a period is, see `time_weighted_average`; `None` for a single one.
+    start, end
+        The half-open interval; moments without a time zone are UTC. By default from the period of
+        the first row to the end of what is known, else of the rows.
+    shares
+        Whether to draw parts of the known total of each period instead of amounts.
+    opening
+        What accounts held before the table's rows: see `balance_at`.
+    known
+        Intervals [start, end) in which the table has every change, by default those in its attrs:
+        see `balance_at`. Stretches outside of them are hatched, and nothing is drawn there.
+    assets
+        The names and decimals of assets, as `read_assets` takes them; by default those in the
+        table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
+        decimals are not known.
+    labels
+        Own names, as `read_labels` takes them; by default those in the table's attrs.
+    limits
+        The frame of `Archive.limits()`; when markets could be proposed is shaded, and when assets
+        could, dotted.
+    title
+        The title; by default one that says what is drawn, and "" for none.
+    **style
+        Arguments of matplotlib for the bars, such as `alpha=0.8`; `color` may be a list.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes drawn into. Where no average is known, it says so.
+
+    Raises
+    ------
+    ValueError
+        If there is more than one asset, `assets` is malformed, `by` lacks "asset_id", `n` is below
+        1, or the interval or `freq` is none.
+    CheckError
+        If rows contradict each other or `opening`: see `balance_at`.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL",
+    ...     "party_id": ["a1", "b2", "c3"], "market_id": "",
+    ...     "timestamp": pd.to_datetime(["2023-04-01"] * 3, utc=True), "balance": [5, 3, 2],
+    ... })
+    >>> ax = plot_averages(table, n=1, end="2023-04-05")
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['general · a1', '2 others']
+    """
+    measure = "average balance" if freq is None else f"average balance per {period_name(freq)}"
+    check_count(n)
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, freq, labels=labels)
+    (steps, grid), by = chart.over, group_names(by)
+    ax = chart.label("average balance")
+    if chart.interval is None:
+        return chart.explain("no balance changes")
+    stack = largest_groups(chart, chart.interval, by, n=n, shares=shares)
+    found = averages(as_of(steps, grid.edges[:-1]), grid.edges)
+    balances = to_balances(found["average"], found["is_known"])
+    amounts = chart.unit.scale(balances).reshape(len(steps), len(grid))
+    is_known = ~np.isnan(amounts)
+    has_bar = np.asarray(is_known.any(axis=0))
+    if not has_bar.any():
+        return chart.explain("no average is known:\nbalances are unknown in a part of each period")
+    sums = [np.nansum(amounts[stack.numbers == area], axis=0) for area in range(len(stack.labels))]
+    levels = np.where(has_bar, sums, np.nan)
+    if shares:
+        ax.set_ylabel("share of the known total")
+        levels /= np.where(levels.sum(axis=0) == 0, np.nan, levels.sum(axis=0))
+    edges, gaps = grid.edges, (np.diff(grid.edges) * GAP / 2).astype(np.int64)
+    if stack.is_stacked and len(grid) * _NARROWEST < points_of(ax)[0]:
+        edges = np.column_stack([edges[:-1] + gaps, edges[1:] - gaps]).ravel()
+        levels = np.insert(levels, range(1, len(grid)), np.nan, axis=1)
+    drawn = draw_sums(stack, edges, levels, stack.labels, style)
+    unknown = unknown_spans(grid.edges, has_bar, int(grid.edges[0]))
+    extent = whole_periods(grid.edges, chart.history.known)
+    notes = [*show_interval(ax, extent, unknown=unknown), *shade_limits(ax, limits)]
+    lacking, whole = int((~is_known).sum()), count_text(is_known.size, "average")
+    says = ["not stacked"] * (not stack.is_stacked)
+    says += [f"left out, as unknown: {lacking:,} of {whole}"] * (lacking > 0)
+    return chart.finish(measure, drawn, notes=notes, says=says)
+
+
 def _check(kind: str, n: int, other: dict[str, object] | None) -> None:
     """Raise unless it is one of both kinds, without what belongs to the other."""
     if other is None:
@@ -145,8 +284,7 @@ def _check(kind: str, n: int, other: dict[str, object] | None) -> None:
     for name, value in other.items():
         if value is not None:
             raise ValueError(f"{name} has no meaning for kind={kind!r}")
-    if operator.index(n) < 1:
-        raise ValueError(f"n must be at least 1, not {n}")
+    check_count(n)
 
 
 def _draw_lorenz(

@@ -241,7 +241,7 @@ def draw_stack(
     list, list
         What a legend shows and says besides.
     """
-    ax, interval, shares = stack.chart.ax, stack.interval, stack.shares
+    interval, shares = stack.interval, stack.shares
     points = _change_points(stack) if freq is None else _grid_points(stack, freq)
     amounts, is_known = _sums(stack, points)
     if np.isnan(amounts).all():
@@ -257,19 +257,9 @@ def draw_stack(
     says = [words, *["not stacked"] * (not stack.is_stacked), *_lacks(stack.steps, interval)]
     if stack.is_stacked and not shares:
         amounts = np.where(is_known, np.nan_to_num(amounts), np.nan)
-    wanted = looks(style, len(labels), StepPatch if stack.is_stacked else Line2D)
-    named = ({"label": label, **told} for label, told in zip(labels, wanted, strict=True))
-    drawn = _draw_groups(stack, edges, amounts, named)
-    if shares:
-        axes.format_shares(ax)
-    else:
-        tops = () if stack.is_stacked else np.nanmax(amounts, axis=1)
-        axes.format_amounts(ax, stack.chart.unit, tops=tops)
-    if stack.is_stacked and not shares:
-        ax.set_ylim(bottom=min(ax.dataLim.y0, 0))
-    unknown = _unknown_spans(edges, is_known, interval.start)
-    hatches = show_interval(ax, interval, unknown=unknown)
-    return drawn, hatches, says
+    drawn = draw_sums(stack, edges, amounts, labels, style)
+    unknown = unknown_spans(edges, is_known, interval.start)
+    return drawn, show_interval(stack.chart.ax, interval, unknown=unknown), says
 
 
 def _grid_points(stack: Stack, freq: Frequency) -> NDArray[np.int64]:
@@ -311,6 +301,28 @@ def _sums(stack: Stack, points: NDArray[np.int64]) -> tuple[NDArray[np.float64],
     return amounts, sums.known.reshape(count + 1, -1).sum(axis=0) > 0
 
 
+def draw_sums(
+    stack: Stack,
+    edges: NDArray[np.int64],
+    levels: NDArray[np.float64],
+    labels: Sequence[str],
+    style: dict[str, Any],
+) -> list[Artist]:
+    """Draw the sums of groups between edges, and format the y axis."""
+    ax, kind = stack.chart.ax, StepPatch if stack.is_stacked else Line2D
+    wanted = looks(style, len(labels), kind)
+    named = ({"label": label, **told} for label, told in zip(labels, wanted, strict=True))
+    drawn = _draw_groups(stack, edges, levels, named)
+    if stack.shares:
+        axes.format_shares(ax)
+        return drawn
+    tops = () if stack.is_stacked else np.nanmax(levels, axis=1)
+    axes.format_amounts(ax, stack.chart.unit, tops=tops)
+    if stack.is_stacked:
+        ax.set_ylim(bottom=min(ax.dataLim.y0, 0))
+    return drawn
+
+
 def _draw_groups(
     stack: Stack,
     edges: NDArray[np.int64],
@@ -340,7 +352,7 @@ def _draw_groups(
     return drawn
 
 
-def _unknown_spans(edges: NDArray[np.int64], is_known: NDArray[np.bool_], start: int) -> list[Span]:
+def unknown_spans(edges: NDArray[np.int64], is_known: NDArray[np.bool_], start: int) -> list[Span]:
     """Return the stretches from the start on in which no balance is known."""
     if start < edges[0]:
         edges, is_known = np.append(start, edges), np.append(False, is_known)

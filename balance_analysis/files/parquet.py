@@ -7,9 +7,12 @@ where a table is made: pages become a file without it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -158,17 +161,47 @@ def read_parquet(
         except DAMAGES as error:
             said = "is not a Parquet file of balance changes, or is damaged"
             raise ArchiveError(f"{os.fspath(path)} {said}") from error
-        try:
+        with _told_as_table(path):
             note = read_note(file)
             table = to_frame(_read_rows(file, note))
-        except DAMAGES as error:
-            raise ArchiveError(f"{os.fspath(path)} can't be read as a table: {error}") from error
     metadata = note_names(note["load"] if isinstance(note.get("load"), dict) else {}, names)
     if metadata:
         table.attrs[ATTRS_KEY] = metadata
     if ROWS_KEY not in metadata:
         note_rows(table)
     return table
+
+
+def stream_parquet(path: PathLike) -> tuple[object, Iterator[pa.Table]]:
+    """Return what a file tells of its load, and its rows, part by part in time order.
+
+    A file that `load_to_parquet` wrote comes a row group at a time; any other one comes whole. What
+    is no table, or damaged, is an ArchiveError, also where it is met among the parts.
+    """
+    with _told_as_table(path):
+        file = open_parquet(Path(path))
+        note, groups = read_note(file), range(file.num_row_groups)
+        _read_rows(file, note, groups[:1])
+        place = file.schema_arrow.names.index("timestamp")
+        found = [file.metadata.row_group(group).column(place).statistics for group in groups]
+        ends = [(each.min, each.max) for each in found if each is not None and each.has_min_max]
+        is_by_time = len(ends) == len(groups) and all(x[1] <= y[0] for x, y in pairwise(ends))
+
+    def parts() -> Iterator[pa.Table]:
+        for part in [[group] for group in groups] if is_by_time else [groups]:
+            with _told_as_table(path):
+                rows = _read_rows(file, note, part)
+            yield rows
+
+    return note.get("load"), parts()
+
+
+@contextlib.contextmanager
+def _told_as_table(path: PathLike) -> Iterator[None]:
+    try:
+        yield
+    except DAMAGES as error:
+        raise ArchiveError(f"{os.fspath(path)} can't be read as a table: {error}") from error
 
 
 def read_file_names(path: PathLike) -> Names:
@@ -180,13 +213,16 @@ def read_file_names(path: PathLike) -> Names:
         return Names()
 
 
-def _read_rows(file: ParquetFile, note: dict[str, Any]) -> pa.Table:
-    """Return the rows of a file in the schema of a table; ValueError if it holds no table."""
+def _read_rows(
+    file: ParquetFile, note: dict[str, Any], groups: Sequence[int] | None = None
+) -> pa.Table:
+    """Return rows of a file in the schema of a table; ValueError if it holds no table."""
     if PARTIAL in note:
         raise ValueError("it holds only a part of a load; `fetch --resume` finishes it")
     if missing := sorted(set(COLUMNS) - set(file.schema_arrow.names)):
         raise ValueError(f"it has no column {', '.join(missing)}")
-    rows = file.read(list(COLUMNS))
+    groups = range(file.num_row_groups) if groups is None else groups
+    rows = file.read_row_groups([*groups], [*COLUMNS])
     kind = rows.schema.field("balance").type
     if not (pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)):
         raise ValueError(

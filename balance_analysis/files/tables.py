@@ -12,7 +12,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from decimal import Decimal
 from typing import Any, BinaryIO, Final
 
@@ -30,11 +30,21 @@ from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
 
 EXCEL_ROWS: Final = 1_048_576
 EXCEL_COLUMNS: Final = 16_384
-_EXCEL_DIGITS: Final = 10**15
+_EXCEL_DIGITS: Final = 15
 _EXCEL_TEXT: Final = 32_767
 """What a sheet of Excel holds, its header included, a number in it, and a cell."""
 
-_EXCEL_WIDTH: Final = 20
+_EXCEL_WIDTH: Final = 40
+"""Of a column, at most: ids are longer, and nobody reads them to the end."""
+
+_BUTTON: Final = 3
+_GENERAL: Final = 11
+"""Characters of a filter's button, and of a float without a format."""
+
+_GROUPED: Final = "#,##0"
+_FRACTION: Final = "#,##0.00####"
+_THOUSAND: Final = 1000
+_WORD: Final = 64
 
 _SPECIAL: Final = re.compile(r'[",\r\n]')
 _RUN: Final = r"^([=+\-@\t\r\n])"
@@ -59,10 +69,11 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
           tab or a line break) has an apostrophe before it. Nothing stands where a value is unknown.
         - .json: a list of objects; amounts are text, as JSON's numbers are floats, moments are ISO
           8601, and what is unknown is null.
-        - .xlsx (extra `excel`): one sheet. Excel keeps 15 digits: a column of whole numbers one of
-          which has more is text. Whole units, by `units=` of what made the frame, are numbers. It
-          knows no time zones: moments are in UTC, which the header tells; those finer than
-          milliseconds are ISO 8601 text. Text is never a formula.
+        - .xlsx (extra `excel`): one sheet, to be filtered, with thousands separators. Excel keeps
+          15 digits and milliseconds: where that loses something, a column such as `balance (exact)`
+          beside it has the exact text. Floats stand there as they are, such as whole units by
+          `units=` of what made the frame. It knows no time zones: moments are in UTC, which the
+          header tells. Text is never a formula.
 
         pandas rounds such digits to floats when it reads these files, unless it is told to keep the
         text: `pd.read_json(path, dtype={"balance": str})`, and so `read_csv` and `read_excel`.
@@ -214,20 +225,18 @@ def _finite(value: object) -> object:
 
 
 def _write_excel(rows: pa.Table, file: BinaryIO) -> None:
-    if rows.num_rows >= EXCEL_ROWS or rows.num_columns > EXCEL_COLUMNS:
+    columns = [each for field in rows.schema for each in _to_excel(field.name, rows[field.name])]
+    if rows.num_rows >= EXCEL_ROWS or len(columns) > EXCEL_COLUMNS:
         raise ValueError(
             f"a sheet of Excel has {EXCEL_ROWS - 1:,} rows below its header and {EXCEL_COLUMNS:,} "
-            f"columns, not {rows.num_rows:,} and {rows.num_columns:,}: write .parquet or .csv"
+            f"columns, not {rows.num_rows:,} and {len(columns):,}: write .parquet or .csv"
         )
-    columns = [_to_excel(field.name, rows[field.name]) for field in rows.schema]
     xlsxwriter = importlib.import_module("xlsxwriter")
     content = io.BytesIO()  # as a zip can't be ended in order when its disk has failed
     with xlsxwriter.Workbook(content, {"in_memory": True}) as book:
         # The same rows give the same bytes.
         book.set_properties({"created": dt.datetime(1980, 1, 1)})  # noqa: DTZ001 - as Excel has it
-        sheet, plain = book.add_worksheet(), book.add_format()
-        whole = book.add_format({"num_format": "0"})
-        moment = book.add_format({"num_format": "yyyy-mm-dd hh:mm:ss"})
+        sheet, plain, bold = book.add_worksheet(), book.add_format(), book.add_format({"bold": 1})
         sheet.freeze_panes(1, 0)
         write = {
             **dict.fromkeys([dt.date, dt.datetime], sheet.write_datetime),
@@ -236,13 +245,16 @@ def _write_excel(rows: pa.Table, file: BinaryIO) -> None:
             str: sheet.write_string,
             type(None): sheet.write_blank,
         }
-        for place, (name, column) in enumerate(columns):
-            is_moment = pa.types.is_temporal(column.type)
-            form = moment if is_moment else whole if pa.types.is_integer(column.type) else None
-            sheet.set_column(place, place, _EXCEL_WIDTH)
-            for row, value in enumerate(map(_to_cell, [name, *column.to_pylist()])):
+        for place, (name, shape, values) in enumerate(columns):
+            form = book.add_format({"num_format": shape})
+            width = max([len(name) + _BUTTON, *(_width(value, shape) for value in values)])
+            sheet.set_column(place, place, min(width + 1, _EXCEL_WIDTH))
+            sheet.write_string(0, place, _to_cell(name), bold)
+            for row, value in enumerate(map(_to_cell, values), 1):
                 # An empty cell has a format, or a row of these would not be there.
                 write[type(value)](row, place, value, plain if value is None else form)
+        if columns:
+            sheet.autofilter(0, 0, rows.num_rows, len(columns) - 1)
     file.write(content.getbuffer())
 
 
@@ -259,20 +271,47 @@ def _to_cell(value: object) -> object:
     return text
 
 
-def _to_excel(name: str, column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray]:
-    """Return a column as a sheet can have it without a loss, and its header."""
+def _to_excel(name: str, column: pa.ChunkedArray) -> Iterator[tuple[str, str, list[Any]]]:
+    """Yield a column as a sheet has it, as header, format and values.
+
+    Where Excel's 15 digits, or its milliseconds, lose something, the exact text follows.
+    """
     kind = column.type
     if pa.types.is_timestamp(kind):
         plain = column.cast(pa.int64()).cast(pa.timestamp(kind.unit))
-        if not pc.all(pc.equal(pc.floor_temporal(plain, unit="millisecond"), plain)).as_py():
-            return name, _iso(column.cast(pa.timestamp(kind.unit, kind.tz and "UTC")))
-        return f"{name} (UTC)" if kind.tz else name, plain.cast(pa.timestamp("us"))
+        seen = pc.floor_temporal(plain, unit="millisecond")
+        is_day = pc.all(pc.equal(pc.floor_temporal(plain, unit="day"), plain)).as_py()
+        shape = "yyyy-mm-dd" if is_day else "yyyy-mm-dd hh:mm:ss"
+        yield f"{name} (UTC)" if kind.tz else name, shape, seen.cast(pa.timestamp("us")).to_pylist()
+        if not pc.all(pc.equal(seen, plain)).as_py():
+            exact = _iso(column.cast(pa.timestamp(kind.unit, kind.tz and "UTC")))
+            yield f"{name} (exact)", "General", exact.to_pylist()
+        return
+    values, shape = column.to_pylist(), "General"
+    known = [value for value in values if value is not None]
+    if pa.types.is_integer(kind):
+        shape = _GROUPED
+    elif pa.types.is_decimal(kind):
+        shape = _GROUPED if kind.scale == 0 else _FRACTION
+    elif pa.types.is_floating(kind) and any(_THOUSAND <= abs(x) < math.inf for x in known):
+        shape = _FRACTION
     if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
-        ends = [x for x in pc.min_max(column).as_py().values() if x is not None]
-        is_short = all(abs(end) < _EXCEL_DIGITS for end in ends)
-        is_whole = pa.types.is_integer(kind) or kind.scale == 0
-        return name, column.cast(pa.int64() if is_short and is_whole else pa.string())
-    return name, column
+        texts = [None if value is None else f"{Decimal(value):f}" for value in values]
+        numbers = [value if value is None else float(value) for value in values]
+        yield name, shape, numbers if kind.bit_width > _WORD else values
+        if any(len(text.replace(".", "").strip("-0")) > _EXCEL_DIGITS for text in texts if text):
+            yield f"{name} (exact)", "General", texts
+        return
+    yield name, shape, values
+
+
+def _width(value: object, shape: str) -> int:
+    """Return how many characters Excel shows of a value."""
+    if isinstance(value, dt.date):
+        return len(shape)
+    if isinstance(value, int | float) and shape != "General":
+        return len(f"{value:,.0f}") + len(shape) - len(_GROUPED)
+    return min(len(str(value)), _GENERAL) if isinstance(value, float) else len(str(value or ""))
 
 
 WRITERS: Final[dict[str, Callable[[pa.Table, BinaryIO], None]]] = {

@@ -23,8 +23,8 @@ from balance_analysis.node.client import (
     check_client,
 )
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
-from balance_analysis.node.exchange import RequestStats
 from balance_analysis.node.retry import ONCE, Retry
+from balance_analysis.node.stats import RequestStats
 from balance_analysis.node.walk import Step, find_oldest, take_step
 from balance_analysis.node.window import Ask, PageRequest, Window
 from balance_analysis.spans import EVER, Span

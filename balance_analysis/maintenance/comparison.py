@@ -27,11 +27,12 @@ from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, IncompleteError
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import Filters
-from balance_analysis.frame import empty_table, to_frame
+from balance_analysis.frame import empty_table, to_arrow, to_frame
 from balance_analysis.known import NOTHING_BEFORE_KEY
 from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, Report, check_positive, reporting
 from balance_analysis.load.stream import Load
+from balance_analysis.maintenance.diff import differing
 from balance_analysis.node.client import Client
 from balance_analysis.schema import (
     ACCOUNT_KEY,
@@ -349,21 +350,19 @@ def _compare_period(
 
 def _difference(held: pd.DataFrame, others: pd.DataFrame, source: str) -> str:
     """Return what differs between an archive's table and another; nothing where they are equal."""
-    ours, theirs = _by_place(held), _by_place(others)
-    places = sorted({place for place, _ in set(ours.items()) ^ set(theirs.items())})
+    rows = differing(to_arrow(held), to_arrow(others)).sort_by("timestamp").to_pylist()
     said = [
-        f"at {moment_text(place[0])} the archive has {ours.get(place, 'no row')}, {source} "
-        f"{theirs.get(place, 'no row')} of {_account_text(place[1:])}"
-        for place in places
+        f"at {moment_text(row['timestamp'])} the archive has {ours}, {source} {theirs} of "
+        f"{_account_text([row[name] for name in ACCOUNT_KEY])}"
+        for row in rows
+        for ours, theirs in [_balances_text(row)]
     ]
     return list_text(said, sep="; ", rest="{} rows more differ")
 
 
-def _by_place(table: pd.DataFrame) -> dict[tuple[Any, ...], int]:
-    """Return balances by time and account."""
-    plain = table.astype(dict.fromkeys(ACCOUNT_KEY, "str"))
-    places = zip(table["timestamp"], *(plain[name] for name in ACCOUNT_KEY), strict=True)
-    return dict(zip(places, map(int, table["balance"]), strict=True))
+def _balances_text(row: dict[str, Any]) -> list[str]:
+    balances = (row[name] for name in ("balance", "other_balance"))
+    return ["no row" if each is None else str(each) for each in balances]
 
 
 def _ledger_text(wrong: pd.DataFrame) -> str:

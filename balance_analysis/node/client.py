@@ -25,11 +25,11 @@ from balance_analysis.node.exchange import (
     Answer,
     Get,
     Parameters,
-    RequestStats,
     exchange,
     new_session,
 )
 from balance_analysis.node.retry import Retry, Throttle
+from balance_analysis.node.stats import RequestStats
 from balance_analysis.text import without_credentials
 
 BALANCE_CHANGES: Final = "/api/v2/balance/changes"

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from balance_analysis.errors import RequestError
-from balance_analysis.node.exchange import LONGEST_WAIT, Answer, RequestStats
+from balance_analysis.node.exchange import LONGEST_WAIT, Answer
+from balance_analysis.node.stats import RequestStats
 
 ATTEMPTS: Final = 6
 PAUSES: Final = 5

@@ -7,8 +7,9 @@ import io
 import json
 import re
 from decimal import Decimal
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 
+import pandas as pd
 import pytest
 
 import balance_analysis as ba
@@ -27,6 +28,10 @@ FEW = """() => {
 INK = "(one) => getComputedStyle(one).stroke"
 INKS = """[...document.querySelectorAll(".chart text")].map((one) => getComputedStyle(one).fill)
     .filter((ink) => ink !== getComputedStyle(document.querySelector(".interval")).color)"""
+PICK = """(one, day) => {
+    one.value = day;
+    one.dispatchEvent(new Event("change"));
+}"""
 BOTH = pytest.mark.parametrize("kind", ["demo", "frozen"])
 
 
@@ -167,7 +172,17 @@ def test_a_link_with_what_is_not_there_opens_the_rest_of_it(open_page, seen, add
     page = open_page(f"{address}{link}")
     assert len(chips(page)) > 0
     assert "general · other" not in chips(page)
+    asset = page.get_by_label("Asset").locator("option:checked").inner_text().partition(" ")[0]
+    assert page.locator("#left").inner_text() == (
+        "Not all of this address can be used: "
+        f"“asset=none” (shown: the asset {asset}); “account=a|b” (shown: accounts of {asset}); "
+        f"“account=0|ACCOUNT_TYPE_GENERAL|other|” (shown: accounts of {asset}); “focus=x”; "
+        "“range=9..2” (shown: all of the time); “tab=no” (shown: holders)."
+    )
     assert page.get_by_role("tab", name="Holders").get_attribute("aria-selected") == "true"
+    page.get_by_label("Log scale").check()
+    assert page.locator("#left").is_hidden()
+    assert state(page).keys() == {"asset", "account", "log"}
     assert seen.said == []
 
 
@@ -247,6 +262,32 @@ def test_the_wheel_a_drag_the_keys_the_buttons_and_two_dates_zoom(open_page, add
     assert page.get_by_label("From").get_attribute("aria-invalid") == "true"
 
 
+@BOTH
+def test_beside_a_field_of_the_range_stands_what_cannot_be_read_and_days_can_be_picked(
+    open_page, address
+):
+    page = open_page(address)
+    held = page.get_by_label("From").input_value()
+    for text, said in [
+        ("April", "“April” can't be read as a moment. Write a day such as 2023-04-01"),
+        ("2023-02-30", "“2023-02-30” can't be read"),
+        ("2099-01-01", "The range has to end after it starts."),
+    ]:
+        page.get_by_label("From").fill(text)
+        page.keyboard.press("Enter")
+        assert page.locator("#wrong").inner_text().startswith(said)
+        assert page.get_by_label("From").get_attribute("aria-invalid") == "true"
+    page.get_by_label("To", exact=True).fill("2099-02-01 12:00Z")
+    page.keyboard.press("Enter")
+    assert page.locator("#wrong").inner_text().startswith("There is nothing in that range.")
+    page.get_by_label("To", exact=True).fill("2023-04-20 12:00 UTC")
+    next_day = str(pd.Timestamp(held[:10]) + pd.Timedelta("1D"))
+    page.locator(".days").first.evaluate(PICK, next_day[:10])
+    settle(page)
+    assert page.get_by_label("From").input_value() == next_day
+    assert page.locator("#wrong").is_hidden()
+
+
 def test_what_was_held_before_a_range_is_drawn_from_its_start(open_page, demo):
     noon = BEGIN + 24 * DAY + 12 * HOUR
     page = open_page(f"{demo}{GOV}&range={noon}..{noon + DAY}")
@@ -270,7 +311,7 @@ def test_flows_in_a_report_are_drawn_over_the_time_that_the_chart_shows(open_pag
 
 
 def test_hovering_tells_exact_balances_and_how_they_are_known(open_page, demo):
-    page = open_page(demo + GOV)
+    page = open_page(f"{demo}{GOV}&digits=all")
     box = page.locator("#chart .plot").bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 50)
     page.locator("#readout .how", has_text="since 2023-04-16").first.wait_for()
@@ -301,6 +342,70 @@ def test_the_pointer_has_balances_beside_it_and_a_click_sets_the_moment_of_holde
     settle(page)
     assert page.get_by_text(f"Held at {moment} UTC.").is_visible()
     assert page.locator("#chart .mark").count() == 1
+
+
+@BOTH
+def test_without_its_last_line_a_chart_says_so_in_a_sentence_and_offers_the_largest(
+    open_page, address
+):
+    page = open_page(address)
+    many = len(chips(page))
+    for _ in range(many):
+        page.locator(".remove").first.click()
+    said = page.locator("#readout p")
+    assert said.inner_text().startswith("Add an account above, or")
+    assert said.bounding_box()["width"] > 300
+    assert page.locator("#chart text", has_text="No account is chosen.").count() == 1
+    page.get_by_role("button", name="Show the largest").click()
+    page.locator(".remove").nth(many - 1).wait_for()
+
+
+def test_two_lines_have_a_difference_and_an_index_and_neither_where_one_is_unknown(
+    open_page, tmp_path
+):
+    one, other = (("A", "ACCOUNT_TYPE_GENERAL", party(n), "") for n in (1, 2))
+    rows = [(*one, START, LARGEST), (*other, START + DAY, 4), (*other, START + 2 * DAY, 6)]
+    table = table_of([*rows, (*other, START + 5 * DAY, 2)])
+    note_known(table, [(START, START + 3 * DAY), (START + 4 * DAY, START + 6 * DAY)])
+    ba.write_report(table, tmp_path / "report.html", end=from_microseconds(START + 6 * DAY))
+    link = urlencode([("account", "|".join(key)) for key in (one, other)])
+    page = open_page(f"{(tmp_path / 'report.html').as_uri()}#{link}")
+    page.get_by_label("Show", exact=True).select_option("difference")
+
+    def tips():
+        """What stands beside the pointer on each day, apart from names."""
+        box, told = page.locator("#chart .plot").bounding_box(), []
+        for day in range(6):
+            page.mouse.move(box["x"] + box["width"] * (day + 0.5) / 6, box["y"] + 50)
+            told.append(page.locator("#chart .tip text").all_text_contents()[2::2])
+        return told
+
+    unknown = ["unknown"]
+    whole = [f"{LARGEST - 4:,}"], [f"{LARGEST - 6:,}"]
+    assert tips() == [unknown, *whole, unknown, unknown, unknown]
+    assert page.locator("#chart .line:not(.thick)").count() == 1
+    assert "A difference: general · 010101…0101 less" in page.locator("#drawn").inner_text()
+    page.get_by_label("Show", exact=True).select_option("index")
+    gone = ["unknown", "unknown"]
+    index = ["100.00", "unknown"], ["100.00", "100.00"], ["100.00", "150.00"]
+    assert tips() == [*index, gone, gone, ["unknown", "50.00"]]
+    page.get_by_label("Show", exact=True).select_option("difference")
+    other = open_page(page.url)
+    assert other.locator("#drawn").inner_text() == page.locator("#drawn").inner_text()
+    page.locator(".remove").first.click()
+    assert "Choose two" in page.locator("#drawn").inner_text()
+
+
+def test_a_log_scale_of_the_chart_leaves_the_bars_of_flows_as_they_are(open_page, demo):
+    page = open_page(f"{demo}{GOV}&tab=flows")
+    bars = page.locator("#panel .bar").evaluate_all("(all) => all.map((one) => one.outerHTML)")
+    ticks = page.locator("#chart .ends").all_text_contents()
+    page.get_by_label("Log scale").check()
+    settle(page)
+    after = page.locator("#panel .bar").evaluate_all("(all) => all.map((one) => one.outerHTML)")
+    assert bars == after
+    assert len(page.locator("#chart .ends").all_text_contents()) > 1
+    assert page.locator("#chart .ends").all_text_contents() != ticks
 
 
 @BOTH
@@ -338,11 +443,11 @@ def test_nothing_is_carried_into_what_is_not_known(open_page, tmp_path):
     since = [f"{from_microseconds(START + day * DAY):%Y-%m-%d %H:%M:%S}" for day in range(9)]
     gone = ("unknown", f"since {since[2]}")
     assert told == [
-        ("5", f"carried since {since[0]}"),
-        ("7", f"carried since {since[1]}"),
+        ("5", f"since {since[0]}"),
+        ("7", f"since {since[1]}"),
         gone,
         gone,
-        ("9", f"carried since {since[6]}"),
+        ("9", f"since {since[6]}"),
         ("unknown", f"since {since[8]}"),
     ]
 
@@ -354,12 +459,12 @@ def test_hovering_over_thinned_steps_tells_the_very_row_at_that_time(open_page, 
     for part in (0.2, 0.43, 0.7):
         page.mouse.move(box["x"] + box["width"] * part, box["y"] + 50)
         page.locator("#readout .n", has_text="…").wait_for(state="detached")
-        page.locator("#readout .how", has_text=re.compile("carried|observed")).wait_for()
+        page.locator("#readout .how", has_text=re.compile("since|changed")).wait_for()
         moment, [(balance, how)] = readout(page)
         held = archive.balance_at(moment.replace(" ", "T")).iloc[0]
         assert amounts([balance]) == [int(held["balance"])]
         since = f"{held['since']:%Y-%m-%d %H:%M:%S}"
-        assert how == ("observed" if since == moment else f"carried since {since}")
+        assert how == ("changed then" if since == moment else f"since {since}")
 
 
 def test_limits_that_changed_are_drawn_and_the_others_listed(open_page, thick):
@@ -368,7 +473,7 @@ def test_limits_that_changed_are_drawn_and_the_others_listed(open_page, thick):
     first, second = (charts.nth(n).get_attribute("aria-label") for n in range(charts.count()))
     assert first.startswith("can propose market: yes from 2023-04-02 00:00:00 to 2023-04-04")
     assert first.endswith("no from 2023-04-09 00:00:00 to 2023-04-09 00:00:00")
-    assert re.fullmatch("new one: not sent from .*; true from .*", second)
+    assert re.fullmatch("new one: not sent from .*; yes from .*", second)
     # Seen the same from the 2nd to the 4th, and changed on the 9th: nothing tells when.
     is_drawn = charts.first.evaluate(
         """(chart) => [0.15, 0.65].map((part) => {
@@ -412,7 +517,7 @@ def test_keys_read_the_chart_row_by_row(open_page, frozen):
     page = open_page(frozen)
     page.locator("#chart").focus()
     page.keyboard.press("ArrowLeft")
-    assert "observed" in page.locator("#readout .how").all_inner_texts()
+    assert "changed then" in page.locator("#readout .how").all_inner_texts()
     before = readout(page)[0]
     page.keyboard.press("ArrowLeft")
     assert readout(page)[0] < before
@@ -421,7 +526,7 @@ def test_keys_read_the_chart_row_by_row(open_page, frozen):
 @BOTH
 def test_a_table_sorts_by_size_to_the_last_digit_with_the_keys_alone(open_page, address):
     page = open_page(address)
-    head = page.get_by_role("columnheader", name="balance").get_by_role("button")
+    head = page.get_by_role("columnheader", name="held").get_by_role("button")
     held = amounts(column(page, 2))
     assert held == sorted(held, reverse=True)
     head.focus()
@@ -429,9 +534,7 @@ def test_a_table_sorts_by_size_to_the_last_digit_with_the_keys_alone(open_page, 
     page.keyboard.press("Space")
     again = amounts(column(page, 2))
     assert again == sorted(again)
-    assert (
-        page.get_by_role("columnheader", name="balance").get_attribute("aria-sort") == "ascending"
-    )
+    assert page.get_by_role("columnheader", name="held").get_attribute("aria-sort") == "ascending"
 
 
 def test_a_filter_finds_whole_ids_and_says_how_many_rows_it_leaves(open_page, frozen):
@@ -502,7 +605,7 @@ def test_the_account_page_is_two_actions_away_and_pages_its_rows(open_page, demo
     find(page, "treasury", "treasury")
     page.keyboard.press("Enter")
     page.get_by_role("button", name="network treasury").first.click()
-    page.locator("#panel dt", has_text="closing").wait_for()
+    page.locator("#panel dt", has_text="held at the end").wait_for()
     facts = dict(
         zip(
             page.locator("#panel .facts dt").all_inner_texts(),
@@ -510,8 +613,8 @@ def test_the_account_page_is_two_actions_away_and_pages_its_rows(open_page, demo
             strict=True,
         )
     )
-    assert facts["closing"] == "24,999,364,000"
-    assert amounts([facts["closing"]])[0] in amounts(column(page, 2, "Rows"))
+    assert facts["held at the end"] == "24,999,364,000"
+    assert amounts([facts["held at the end"]])[0] in amounts(column(page, 2, "Rows"))
 
 
 def test_a_view_of_other_accounts_keeps_the_largest_out_by_a_click(open_page, demo):
@@ -616,7 +719,7 @@ def test_it_prints_light_with_whole_ids_and_rows_and_without_what_is_for_the_scr
     accounts = page.locator("#panel tbody td:first-child .link")
     assert accounts.nth(2).is_visible()
     assert accounts.nth(2).inner_text() == "general · c26ede…0a46"
-    assert page.locator("#panel .note", has_text="Held at 2023-04-30").is_visible()
+    assert page.locator("#panel .note", has_text="Held just before 2023-05-01").is_visible()
     shown = page.locator("#panel tbody tr").evaluate_all(
         "(rows) => rows.filter((row) => row.checkVisibility()).length"
     )

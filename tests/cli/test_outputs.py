@@ -25,7 +25,7 @@ import stamina
 import balance_analysis as ba
 from balance_analysis import demo
 from tests.archive.exporting import END, HOUR, START, node_of, run_export, spread_history
-from tests.cli.running import SAMPLE, app, run
+from tests.cli.running import SAMPLE, SAMPLE_DATA, app, run
 from tests.loopback import Fault, LoopbackNode
 from tests.node.truth import lines_of_rows, lines_of_table
 
@@ -422,11 +422,29 @@ def test_a_wide_series_has_a_short_name_in_ascii_for_each_account(ending, tmp_pa
     source, path = SAMPLE, tmp_path / f"x.{ending}"
     run("series", source, "--freq", "7D", "--layout", "wide", "-o", path)
     read = pd.read_csv if ending == "csv" else pd.read_excel
-    names = [*read(path).columns][1:]
+    names = [name for name in read(path).columns[1:] if not name.endswith(" (exact)")]
     accounts = ba.read_parquet(source)[ba.ACCOUNT_KEY].drop_duplicates()
     assert len(names) == len({*names}) == len(accounts)
     assert all(name.isascii() and len(name) < 60 for name in names)
     assert names[-1] == "ef4a2c..b3fd/settlement/network/687120..3413"
+
+
+def test_whole_units_in_excel_have_the_exact_amounts_beside_them(tmp_path):
+    found, assets = {}, SAMPLE_DATA / "assets.toml"
+    for name, options in {"exact.csv": [], "units.xlsx": ["--units"]}.items():
+        run("summary", SAMPLE, "--assets", assets, *options, "-o", tmp_path / name)
+        read = pd.read_csv if name.endswith("csv") else pd.read_excel
+        found[name] = read(tmp_path / name, dtype=str, keep_default_na=False)
+    exact, units = found.values()
+    decimals = exact["asset_id"].map(lambda asset: ba.read_assets(assets)[asset].decimals)
+    for name in ("minimum", "closing"):
+        assert units[f"{name} (smallest unit)"].tolist() == exact[name].tolist()
+        rows = zip(units[name], exact[name], decimals, strict=True)
+        assert all(
+            float(whole) == pytest.approx(int(amount) / 10**places, rel=1e-14)
+            for whole, amount, places in rows
+            if amount
+        )
 
 
 @pytest.mark.parametrize("layout", ["long", "wide"])

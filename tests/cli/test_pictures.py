@@ -17,7 +17,15 @@ SAMPLE = Path(__file__).parents[2] / "sample_data" / "changes.parquet"
 ASSETS = SAMPLE.with_name("assets.toml")
 USD = "e46bed5b0745e4778e9be69108c8d9e81eedd6f92271ef8af77cff45d48a55b1"
 DAI = "ef4a2c0cad1ef6471074a93b338126ddea24ea374ea65c2a58c80c41b737b3fd"
-OF_ROWS = ["balances", "totals", "flows", "drawdown", "activity", "concentration"]
+OF_ROWS = {
+    "balances": "png",
+    "totals": "svg",
+    "averages": "png",
+    "flows": "pdf",
+    "drawdown": "png",
+    "activity": "svg",
+    "concentration": "pdf",
+}
 OF_ARCHIVES = ["coverage", "limits"]
 ROWS = spread_history(7, rows=200, accounts=15)
 LAST_DAYS = ("--since", moment(BEGIN + 2 * DAY), "--until", moment(END))
@@ -57,7 +65,7 @@ def drawn(monkeypatch):
     plt.close("all")
 
 
-@pytest.mark.parametrize(("kind", "form"), [*zip(OF_ROWS, ["png", "svg", "pdf"] * 2, strict=True)])
+@pytest.mark.parametrize(("kind", "form"), OF_ROWS.items())
 def test_every_kind_is_drawn_and_the_name_tells_the_format(kind, form, tmp_path):
     bounds = ("--since", "2023-04-12", "--until", "2023-04-13")
     said = draw("plot", SAMPLE, "--kind", kind, "-o", tmp_path / f"x.{form}", *bounds)

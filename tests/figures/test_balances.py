@@ -106,6 +106,70 @@ def test_the_largest_of_many_accounts_are_drawn_and_the_rest_counted():
     assert said(ax) == "not drawn: 12 others with smaller maxima"
 
 
+@given(
+    st.dictionaries(
+        st.tuples(st.integers(0, 11), st.integers(0, 5)),
+        st.sampled_from([0, 1, 2, 10**30, 10**30 + 1]),
+        min_size=1,
+        max_size=40,
+    )
+)
+@settings(max_examples=25)
+def test_of_many_accounts_those_that_do_not_change_are_others_and_no_other_is(levels):
+    plt.close("all")
+    accounts = {who: [x for (w, _), x in sorted(levels.items()) if w == who] for who, _ in levels}
+    rows = [
+        ("VOTE", "ACCOUNT_TYPE_GENERAL", f"p{who:02}", "", START + hour * HOUR, level)
+        for (who, hour), level in levels.items()
+    ]
+    ax = ba.plot_balances(table_of(rows), end="2023-04-01")
+    flat = {who for who, held in accounts.items() if len(set(held)) == 1}
+    if len(accounts) <= 8 or flat == {*accounts}:
+        flat = set()
+    grey = [levels for each in ax.collections for ((_, *levels), _) in each.get_segments()]
+    assert sorted(level for (level,) in grey) == sorted(float(accounts[who][0]) for who in flat)
+    assert len(ax.lines) == min(len(accounts) - len(flat), 8)
+    assert ("unchanged" in str(entries(ax) if ax.get_legend() else "")) == bool(flat)
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.sampled_from([GENERAL, MARGIN]), st.integers(0, 40)),
+        st.sampled_from([0, 0, 3, 7, 10**30]),
+        min_size=1,
+        max_size=12,
+    )
+)
+@settings(max_examples=25)
+def test_an_indexed_line_begins_at_100_with_the_first_balance_that_is_not_0(levels):
+    plt.close("all")
+    rows = [(*account, START + hour * HOUR, level) for (account, hour), level in levels.items()]
+    expected = []
+    for changes in by_account(rows).values():
+        held = [(time, level) for time, level in changes]
+        while held and held[0][1] == 0:
+            held = held[1:]
+        if held:
+            expected.append([(time, level / held[0][1] * 100) for time, level in held])
+    ax = ba.plot_balances(table_of(rows), index=True)
+    drawn = [[p for p in line[:-1] if not np.isnan(p[1])] for line in lines(ax).values()]
+    assert len(drawn) == len(expected)
+    for found, wanted in zip(sorted(drawn), sorted(expected), strict=True):
+        assert np.array(found) == pytest.approx(np.array(wanted))
+    assert expected or [text.get_text() for text in ax.texts] == ["every known balance is 0"]
+    assert ax.get_ylabel().startswith("index, each begins at 100")
+
+
+def test_what_has_no_index_is_counted_and_a_large_index_hides_no_other():
+    ids = [("VOTE", "ACCOUNT_TYPE_GENERAL", f"p{who}", "") for who in range(4)]
+    rows = [(*account, START, 1) for account in ids[:3]] + [(*ids[3], START, 0)]
+    rows += [(*account, START + DAY, x) for account, x in zip(ids, (2, 3, 10**6, 0), strict=True)]
+    ax = ba.plot_balances(table_of(rows), index=True)
+    assert said(ax) == "1 at 0 throughout"
+    assert ax.get_ylabel() == "index, each begins at 100, log scale"
+    assert [line.get_ydata()[0] for line in ax.lines] == [100, 100, 100]
+
+
 def test_each_line_is_drawn_in_a_way_of_its_own():
     ax = ba.plot_balances(history(5, parties=8))
     styles = {(line.get_color(), line.get_linestyle()) for line in ax.lines}

@@ -7,13 +7,16 @@ import datetime as dt
 import json
 import sys
 from decimal import Decimal
+from itertools import pairwise
 
 import numpy as np
 import openpyxl
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis import demo
@@ -60,7 +63,19 @@ def read(path):
             rows = [list(row.values()) for row in content]
         case ".xlsx":
             header, *rows = openpyxl.load_workbook(path).active.iter_rows(values_only=True)
+            return exact(header, rows)
     return list(header), rows
+
+
+def exact(header, rows):
+    """Return what a sheet says, with the exact text in place of the column beside which it is."""
+    kept = [
+        place + (after or "").endswith(" (exact)")
+        for place, (name, after) in enumerate(pairwise([*header, None]))
+        if not (name or "").endswith(" (exact)")
+    ]
+    names = [(header[place] or "").removesuffix(" (exact)") for place in kept]
+    return names, [tuple(row[place] for place in kept) for row in rows]
 
 
 def header_of(column):
@@ -99,7 +114,7 @@ def is_same(value, cell):
     if isinstance(cell, float):
         return float(value) == pytest.approx(cell, rel=1e-14)
     if isinstance(cell, int | Decimal | np.integer):
-        return not isinstance(value, float) and int(value) == int(cell)
+        return Decimal(str(value)) == Decimal(str(cell))
     return (value or "") == cell or value == f"'{cell}"
 
 
@@ -143,26 +158,79 @@ def test_polars_and_pandas_read_what_was_written(tmp_path):
     assert [*map(int, polars.read_parquet(tmp_path / "x.parquet")["balance"])] == amounts
     text = polars.read_csv(tmp_path / "x.csv", infer_schema=False)["balance"]
     assert [*map(int, text)] == amounts
-    assert [*map(int, pd.read_excel(tmp_path / "x.xlsx")["balance"])] == amounts
+    assert [*map(int, pd.read_excel(tmp_path / "x.xlsx")["balance (exact)"])] == amounts
 
 
-@pytest.mark.parametrize(("digits", "kind"), [(15, int), (16, str)])
-def test_excel_has_whole_numbers_of_15_digits_and_text_of_more(digits, kind, tmp_path):
-    ba.write_table(pd.DataFrame({"x": [1, -(10**digits) + 1]}), tmp_path / "x.xlsx")
-    _, rows = read(tmp_path / "x.xlsx")
-    assert [type(value) for (value,) in rows] == [kind, kind]
-    assert [int(value) for (value,) in rows] == [1, -(10**digits) + 1]
+def sheet_of(frame, folder):
+    ba.write_table(frame, folder / "x.xlsx")
+    return openpyxl.load_workbook(folder / "x.xlsx").active
 
 
-def test_excel_has_moments_in_utc_and_finer_ones_as_text(tmp_path):
+def texts_of(sheet):
+    return [list(row) for row in sheet.iter_rows(values_only=True)]
+
+
+@given(
+    whole=st.lists(st.none() | st.integers(-LARGEST, LARGEST), min_size=1, max_size=5),
+    fraction=st.lists(
+        st.none() | st.decimals(-(10**19), 10**19, allow_nan=False, places=18), max_size=5
+    ),
+)
+def test_every_number_of_excel_is_the_nearest_and_its_exact_text_stands_beside(
+    whole, fraction, scratch
+):
+    for values, kind in ((whole, pa.decimal128(38, 0)), (fraction, pa.decimal128(38, 18))):
+        frame = pd.DataFrame({"x": pd.array(values, pd.ArrowDtype(kind)), "y": "z"})
+        ba.write_table(frame, scratch / "n.xlsx")
+        header, *rows = texts_of(openpyxl.load_workbook(scratch / "n.xlsx").active)
+        for (number, *beside, _), value in zip(rows, values, strict=True):
+            if value is None:
+                assert {number, *beside} == {None}
+                continue
+            assert number == pytest.approx(float(value), rel=1e-14)
+            told = beside[0] if header[1] == "x (exact)" else str(number)
+            assert Decimal(told) == value
+
+
+@pytest.mark.parametrize(("digits", "header"), [(15, ["x"]), (16, ["x", "x (exact)"])])
+def test_excel_has_exact_text_beside_numbers_of_more_than_15_digits(digits, header, tmp_path):
+    sheet = sheet_of(pd.DataFrame({"x": [10**17, -(10**digits) + 1]}), tmp_path)
+    told, _, row = texts_of(sheet)
+    assert told == header
+    assert row[-1] == (-(10**15) + 1 if digits == 15 else "-9999999999999999")
+    assert sheet["A2"].number_format == "#,##0"
+
+
+def test_excel_has_moments_in_utc_and_the_exact_text_of_finer_ones_beside(tmp_path):
     # The clocks in Berlin show this time twice.
     noon = pd.Timestamp("2023-10-29T01:30Z").tz_convert("Europe/Berlin")
     plain, finer = noon.tz_localize(None), noon + pd.Timedelta("1us")
-    frame = pd.DataFrame({"a": [noon], "b": [finer], "c": [plain]})
-    ba.write_table(frame, tmp_path / "x.xlsx")
-    header, (row,) = read(tmp_path / "x.xlsx")
-    assert header == ["a (UTC)", "b", "c"]
-    assert row == (noon.tz_convert(None), "2023-10-29T01:30:00.000001Z", plain)
+    frame = pd.DataFrame({"a": [noon], "b": [finer], "c": [plain], "d": [plain.normalize()]})
+    sheet = sheet_of(frame, tmp_path)
+    header, row = texts_of(sheet)
+    assert header == ["a (UTC)", "b (UTC)", "b (exact)", "c", "d"]
+    utc = noon.tz_convert(None)
+    assert row == [utc, utc, "2023-10-29T01:30:00.000001Z", plain, plain.normalize()]
+    assert [cell.is_date for cell in sheet[2]] == [True, True, False, True, True]
+    assert [sheet["D2"].number_format, sheet["E2"].number_format] == [
+        "yyyy-mm-dd hh:mm:ss",
+        "yyyy-mm-dd",
+    ]
+
+
+def test_a_sheet_of_excel_is_ready_to_be_read_and_filtered(tmp_path):
+    held = ba.balance_at(SOME, "2023-04-12", units=demo.sample_assets())
+    sheet = sheet_of(held, tmp_path)
+    places = {cell.value: cell.column_letter for cell in sheet[1]}
+    assert sheet.freeze_panes == "A2"
+    assert sheet.auto_filter.ref == sheet.dimensions
+    assert all(cell.font.bold for cell in sheet[1])
+    assert sheet[f"{places['balance']}2"].number_format == "#,##0.00####"
+    widths = {name: sheet.column_dimensions[letter].width for name, letter in places.items()}
+    longest = max(len(f"{value:,.2f}") for value in held["balance"].dropna())
+    assert longest <= widths["balance"] <= longest + 8
+    assert widths["party_id"] == pytest.approx(40, abs=1)
+    assert widths["account_type"] < 40
 
 
 def test_nothing_in_excel_is_a_formula(tmp_path):

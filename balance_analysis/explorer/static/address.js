@@ -7,32 +7,38 @@ export const STACKS = ["stacked", "shares", "log"];
 const TABS = ["holders", "totals", "flows", "movers", "account", "notes"];
 
 export let about, isFrozen, state;
-let onchange; // shows what the address tells
+let onchange, kept = []; // what shows what the address tells; parts of it that couldn't be used, and are gone from it
 let address = location.hash; // a page in a notebook can't have one of its own, and a browser takes only so many a second
 
 const read = () => {
-  const given = new URLSearchParams(address.slice(1)), whole = (text) => (/^\d{1,16}$/.test(text) ? Number(text) : NaN);
-  const one = (name, allowed, otherwise) => (allowed.includes(given.get(name)) ? given.get(name) : otherwise);
-  const asset = about.assets.find(({ id }) => id === given.get("asset")) ?? about.assets[0];
-  const isOurs = (key) => isKey(key) && account(key).asset === asset?.id;
-  const accounts = given.getAll("account").filter(isOurs).slice(0, MOST), [from, to] = (given.get("range") ?? "").split("..").map(whole);
-  return {
-    asset, accounts, chosen: accounts.length > 0 || given.has("none"),
-    range: from < to ? [from, to] : one("range", Object.keys(RANGES), "ALL"),
-    log: given.has("log"), units: one("units", ["smallest"], ""), digits: one("digits", ["all"], ""), theme: one("theme", ["light", "dark"], ""),
-    tab: one("tab", TABS, "holders"), when: whole(given.get("at")) || null,
-    focus: given.getAll("focus").find(isOurs), page: Math.min(whole(given.get("page")) || 0, 1e6), hidden: given.getAll("hide"), isRanged: given.has("range"), stack: one("totals", STACKS, ""),
+  const given = new URLSearchParams(address.slice(1)), understood = new Set(), whole = (text) => (/^\d{1,16}$/.test(text) ? Number(text) : NaN);
+  const all = (name, fits = () => true, most = MOST) => {
+    const found = given.getAll(name).filter(fits).slice(0, most);
+    for (const each of found) understood.add(`${name}=${each}`);
+    return found;
   };
+  const first = (name, fits) => all(name, fits, 1)[0], one = (name, allowed, otherwise = "") => first(name, (text) => allowed.includes(text)) ?? otherwise;
+  const asset = about.assets.find(({ id }) => id === one("asset", about.assets.map((each) => each.id))) ?? about.assets[0];
+  const isOurs = (key) => isKey(key) && account(key).asset === asset?.id, accounts = all("account", isOurs), ends = (text) => text.split("..").map(whole);
+  const range = first("range", (text) => Object.hasOwn(RANGES, text) || (([from, to]) => from < to && to > about.start - DAY && from < about.end + DAY)(ends(text))) ?? "ALL";
+  const found = {
+    asset, accounts, chosen: all("none").length + accounts.length > 0, range: Object.hasOwn(RANGES, range) ? range : ends(range),
+    log: all("log").length > 0, as: one("as", ["index", "difference"]), units: one("units", ["smallest"]), digits: one("digits", ["all"]), theme: one("theme", ["light", "dark"]),
+    tab: one("tab", TABS, "holders"), when: Number(first("at", (text) => whole(text) > 0) ?? 0) || null,
+    focus: first("focus", isOurs), page: Math.min(Number(first("page", (text) => whole(text) >= 0) ?? 0), 1e6), hidden: all("hide", undefined, Infinity), isRanged: given.has("range"), stack: one("totals", STACKS),
+  };
+  return { ...found, left: [...kept, ...given].filter((pair) => !understood.has(pair.join("="))) };
 };
 
 /** Begin with what there is; `run` shows what the address tells, whenever it changes. */
 export const enter = (given, frozen, run) => { [about, isFrozen, onchange] = [given, frozen, run]; };
 export const reread = () => { state = read(); };
-export const goBack = () => { address = location.hash; onchange(); };
+export const goBack = () => { [address, kept] = [location.hash, []]; onchange(); };
 
-/** Change what is shown: the address has it, so that it can be sent and gone back to. */
-export const go = (change, replace = false) => {
-  const given = new URLSearchParams(address.slice(1));
+/** Change what is shown: the address has it, so that it can be sent and gone back to. What can't be used of it goes; `keeps` says that it is still told of. */
+export const go = (change, replace = false, keeps = false) => {
+  const left = state.left.map(String), given = new URLSearchParams([...new URLSearchParams(address.slice(1))].filter((pair) => !left.includes(String(pair))));
+  kept = keeps ? state.left : [];
   for (const [name, values] of Object.entries({ ...("range" in change && { page: null }), ...change })) {
     given.delete(name);
     for (const each of [values].flat()) if (each) given.append(name, each);

@@ -1,16 +1,25 @@
 // The page: it shows what the address tells, and hears what somebody does.
-import { RANGES, about, between, choose, enter, go, goBack, isFrozen, reread, span, state, zoom, zoomBy } from "./address.js";
+import { MOST, RANGES, about, between, choose, enter, go, goBack, isFrozen, reread, span, state, zoomBy } from "./address.js";
 import { get, thaw, told } from "./data.js";
 import { at, fail, make, settled } from "./dom.js";
 import { showHeadline } from "./headline.js";
-import { drawLines, keysOfChart, pictured, showChart, showLegend } from "./lines.js";
+import { drawLines, isDifference, keysOfChart, pictured, showChart, showLegend } from "./lines.js";
+import { listenToRange, showRange } from "./moments.js";
 import { pictures } from "./picture.js";
 import { drawPanel, showPanel } from "./panels.js";
 import { close, keysOfSearch, suggest } from "./search.js";
-import { label, micros, moment } from "./text.js";
+import { label } from "./text.js";
 
-const CHOICES = ["units", "digits", "theme"];
+const CHOICES = ["units", "digits", "theme", "as"];
 let running = 0;
+
+const INSTEAD = { asset: () => `the asset ${state.asset?.label}`, range: () => "all of the time", units: () => "whole units", digits: () => "those that matter", theme: () => "the system's theme", tab: () => "holders",
+  at: () => "the end", page: () => "the newest rows", totals: () => "lines", as: () => "balances", account: () => (state.accounts.length < MOST ? `accounts of ${state.asset?.label}` : `${MOST} accounts`) };
+/** Tell of a part of the address that can't be used, and of what is shown in its place. */
+const toldOf = ([name, text]) => {
+  const part = `${name}=${text}`;
+  return `“${part.length > 50 ? `${part.slice(0, 49)}…` : part}”${Object.hasOwn(INSTEAD, name) ? ` (shown: ${INSTEAD[name]()})` : ""}`;
+};
 
 const showHead = () => {
   const [start, end] = span(), hit = about.gaps.filter(([from, to]) => from < end && to > start);
@@ -21,8 +30,11 @@ const showHead = () => {
   for (const part of document.querySelectorAll(".card, .choices")) part.hidden = !state.asset;
   at("asset").replaceChildren(...about.assets.map(({ id, label, name }) => make("option", { value: id, selected: id === state.asset?.id }, name ? `${label} – ${name}` : label)));
   for (const name of CHOICES) at(name).value = state[name];
-  [start, end].forEach((time, n) => { at(["from", "to"][n]).value = moment(Math.round(time)); });
+  showRange([start, end]);
   at("log").checked = state.log;
+  at("log").disabled = isDifference();
+  at("left").hidden = !state.left.length;
+  at("left").textContent = `Not all of this address can be used: ${state.left.map(toldOf).join("; ")}.`;
   for (const button of at("ranges").children) button.setAttribute("aria-pressed", button.textContent === state.range);
   at("notice").hidden = isFrozen || (!hit.length && about.proven); // a frozen page says it above
   at("notice").textContent = hit.length
@@ -62,16 +74,12 @@ const keysOfTabs = ({ key }) => {
 };
 
 const listen = () => {
+  listenToRange();
   for (const name of CHOICES) at(name).addEventListener("change", ({ target }) => go({ [name]: target.value }));
-  const setRange = ({ target }) => {
-    const [from, to] = [micros(at("from").value), micros(at("to").value)];
-    target.ariaInvalid = String(!(from < to));
-    if (from < to) zoom(from, to);
-  };
   const paint = (theme) => { document.documentElement.dataset.theme = theme; redraw(); };
   for (const [target, event, run] of [[at("asset"), "change", ({ target: { value: id } }) => choose(about.assets.find((one) => one.id === id))],
     [at("log"), "change", ({ target }) => go({ log: target.checked && 1 })],
-    [at("from"), "change", setRange], [at("to"), "change", setRange], [at("in"), "click", () => zoomBy(0.5)], [at("out"), "click", () => zoomBy(2)],
+    [at("in"), "click", () => zoomBy(0.5)], [at("out"), "click", () => zoomBy(2)],
     [at("find"), "input", () => { close(); suggest(); }], [at("find"), "focus", suggest], [at("find"), "blur", close], [at("find"), "keydown", keysOfSearch],
     [at("chart"), "keydown", keysOfChart], [at("tabs"), "keydown", keysOfTabs],
     [at("ranges"), "click", ({ target: { textContent: range } }) => Object.hasOwn(RANGES, range) && go({ range })],

@@ -101,8 +101,8 @@ const hear = (box) => {
     if (event.pointerType !== "touch") chart.point(null); // a finger leaves before one reads
   };
   const over = (chart, place, _, high) => {
-    chart.onhover?.(chart.timeAt(place));
-    chart.point(chart.timeAt(place), high);
+    chart.onhover?.(chart.momentAt(place));
+    chart.point(chart.momentAt(place), high);
     if (from !== null) chart.select(Math.min(from, place), Math.abs(place - from));
   };
   on("pointerdown", (chart, place, event, high) => {
@@ -120,7 +120,7 @@ const hear = (box) => {
     chart.select(0, 0);
     clearTimeout(clicked);
     if (ends.length) chart.onrange(...ends);
-    else clicked = setTimeout(() => chart.onpick?.(chart.timeAt(place)), 250); // it may become a double click
+    else clicked = setTimeout(() => chart.onpick?.(chart.momentAt(place)), 250); // it may become a double click
   });
   on("dblclick", (chart) => {
     clearTimeout(clicked);
@@ -165,7 +165,7 @@ export const draw = (box, options) => {
     ...ticks.map((tick, n) => shape("text", { class: "ends", x: -9, y: y(tick) + 4 }, texts[n])),
     ...times.map((time) => shape("text", { x: x(time), y: height + 20 }, timeText(time, step))),
     ...shown.map((one) => shape("path", { class: `${kind} ${one.ink}`, d: bars ? barsOf(one, x, y) : pathOf(one, x, y) })),
-    ...namesOf(names, width, height, x, y), ...(empty ? [shape("text", { x: width / 2, y: height / 2 }, empty)] : []),
+    ...namesOf(names, width, height, x, y), ...(empty ? [shape("text", { class: "none", x: width / 2, y: height / 2 }, empty)] : []),
     ...(at === null ? [] : [shape("path", { class: "mark", d: `M${at} -4V${height}` }), shape("text", { x: at, y: -7 }, "holders")]),
     shape("rect", { class: "plot", width, height }), select, cursor);
   box.replaceChildren(shape("svg", { role: "img", "aria-label": label, width: wide, height: tall }, plot));
@@ -181,7 +181,8 @@ export const draw = (box, options) => {
     cursor.append(shape("path", { d: `M${x(time)} 0V${height}` }), ...dots, ...(told.length ? [tipOf(headed(time), told, x(time), high, width, height)] : []));
   };
   const grain = [60e6, 1e6].find((each) => each <= (end - start) / width) ?? 1;
-  charts.set(box, { ...options, left, width, point, timeAt: (place) => Math.min(Math.max(Math.round((start + (place / width) * (end - start)) / grain) * grain, start), end),
+  const timeAt = (place) => Math.min(Math.max(Math.round((start + (place / width) * (end - start)) / grain) * grain, start), end);
+  charts.set(box, { ...options, left, width, point, timeAt, momentAt: (place) => Math.min(timeAt(place), end - grain), // the end is not in the range
     select: (from, size) => { select.setAttribute("x", from); select.setAttribute("width", size); } });
   return point;
 };

@@ -56,6 +56,6 @@ export const showHeadline = async () => {
       sum ? make("dl", { class: "tiles" }, ...accountTiles(sum)) : told(found[isFrozen ? n : 0]?.refused ?? "Nothing is known of it."));
   };
   refill(at("headline"), [make("p", { class: "note" }, `${between(span(preset()))} UTC, in ${unit()}`),
-    refused ? told(refused) : make("dl", { class: "tiles whole" }, ...assetTiles(records(headline), records(flows), Math.min(Number(range[1][1]), about.end))), ...(lost && !refused ? [told(lost)] : []),
-    make("div", { class: "each" }, ...accounts.map(of))]);
+    refused ? told(refused) : make("dl", { class: "tiles whole" }, ...assetTiles(records(headline), records(flows), Math.min(Number(range[1][1]), about.end))), ...(lost && !refused ? [told(lost)] : [])]);
+  refill(at("each"), accounts.map(of));
 };

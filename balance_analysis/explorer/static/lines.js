@@ -1,14 +1,25 @@
 // The chart of the chosen accounts, and what they held under the pointer.
 import { MOST, about, between, go, inkOf, isFrozen, panBy, span, state, unit, value, when, written, zoom, zoomBy } from "./address.js";
 import { draw } from "./chart.js";
+import { baseOf, differenceOf, indexed, less } from "./compare.js";
 import { get, told } from "./data.js";
 import { at, fail, make, refill, settled } from "./dom.js";
 import { open } from "./panels.js";
 import { find } from "./search.js";
 import { account, unknown } from "./text.js";
 
-const FIRST = 3;
-let mark = () => {}, lines = [], cells = new Map(), texts = new Map(), last = 0, inChart; // what is asked for in it
+const FIRST = 3, NONE = "No account is chosen.";
+let mark = () => {}, lines = [], cells = new Map(), putAs = new Map(), last = 0, inChart; // what is asked for in it
+
+export const isDifference = () => state.as === "difference" && state.accounts.length === 2;
+const nameOf = (key) => account(key).label;
+const pairName = () => state.accounts.map(nameOf).join(" less ");
+/** Return what is drawn, in a sentence, where it isn't balances. */
+const drawnAs = () => {
+  if (state.as === "index") return "An index: each line is 100 where it is first above 0 in this range.";
+  if (isDifference()) return `A difference: ${pairName()}, unknown where one of them is.`;
+  return state.as && state.chosen ? "A difference is of two accounts. Choose two: until then, their balances are shown." : "";
+};
 
 export const showLegend = () => {
   cells = new Map(state.accounts.map((key) => [key, [make("td", { class: "n" }), make("td", { class: "how" })]]));
@@ -18,8 +29,9 @@ export const showLegend = () => {
     return make("tr", {}, make("th", { scope: "row" }, swatch, make("button", { type: "button", class: "link", title: ids, onclick: () => open(key) }, label)),
       ...cells.get(key), make("td", {}, make("button", { type: "button", class: "remove", "aria-label": `Remove ${label}`, onclick: remove }, "×")));
   });
-  const text = state.chosen && !rows.length ? "No account is chosen. Add one above." : "";
-  refill(at("readout"), [make("table", {}, make("caption", { id: "moment" }, text), make("tbody", {}, ...rows))]);
+  const showLargest = make("button", { type: "button", onclick: () => go({ account: null, none: null }) }, "Show the largest");
+  refill(at("readout"), state.chosen && !rows.length ? [make("p", { class: "tools note" }, "Add an account above, or", showLargest)]
+    : [make("table", {}, make("caption", { id: "moment" }), make("tbody", {}, ...rows))]);
 };
 
 /** Say what an account held at a moment, and how that is known; what the drawn rows don't tell for sure, the service does once the pointer rests. */
@@ -31,17 +43,30 @@ const put = ({ key, times, balances, rows, opening, missing, from, to }, time) =
     : held === null ? [unknown, `since ${when(since)}`]
     : [written(held), place === 0 && opening ? "since before the data begins" : since === time ? "changed then" : `since ${when(since)}`];
   cells.get(key)?.forEach((cell, n) => { cell.textContent = [text, how][n]; });
-  texts.set(key, text);
+  putAs.set(key, { text, held: text === unknown || text === "…" ? null : held });
   return text === "…";
+};
+/** Say what is under the pointer in what is drawn: a balance, what it is in an index, or a difference. */
+const drawnText = (key, base) => {
+  const { text = "…", held = null } = putAs.get(key) ?? {};
+  return state.as !== "index" || held === null ? text : base === undefined ? unknown : (100 * value(held) / base).toFixed(2);
+};
+const differenceText = () => {
+  const both = state.accounts.map((key) => putAs.get(key) ?? {});
+  return both.some(({ text }) => text === "…") ? "…" : written(less(...both.map(({ held }) => held)));
+};
+const sayMoment = () => {
+  if (lines.length) at("moment").textContent = `${when(last)} UTC, in ${unit()}${isDifference() ? `; the difference is ${differenceText()}` : ""}`;
 };
 const tell = (time) => {
   last = time;
-  if (lines.length) at("moment").textContent = `${when(time)} UTC, in ${unit()}`;
   if (lines.filter((line) => put(line, time)).length && !isFrozen) ask(time);
+  sayMoment();
 };
 const ask = settled(async (time) => {
   const found = await getLines([time, time + 1], "1", "moment").catch(fail);
   if (time === last) for (const line of found ?? []) put(line, time);
+  sayMoment();
   mark();
 }, 60);
 
@@ -55,23 +80,30 @@ const getLines = async ([from, to], width, as) => {
 export const drawLines = () => {
   const [start, end] = span();
   lines = lines.filter(({ key }) => state.accounts.includes(key));
-  const ends = lines.map(({ key, balances }) => `${account(key).label}: ${[0, -1].map((n) => written(balances.at(n) ?? null)).join(" at first, ")} at last`);
-  mark = draw(at("chart"), { start, end, gaps: about.gaps, until: about.end, log: state.log, onrange: zoom, onwheel: zoomBy, onpan: panBy, onhover: tell, marked: state.when, onall: () => go({ range: null }),
-    onpick: isFrozen ? undefined : (time) => go({ at: time }),
-    label: `Balances in ${unit()}, ${between([start, end])} UTC. ${ends.join("; ")}`,
-    series: lines.map(({ key, times, balances, to }) => ({ to, ink: inkOf(state.accounts.indexOf(key)), name: account(key).label, tell: () => texts.get(key), times, values: balances.map(value) })) });
+  const ends = lines.map(({ key, balances }) => `${nameOf(key)}: ${[0, -1].map((n) => written(balances.at(n) ?? null)).join(" at first, ")} at last`);
+  const own = lines.map((line) => {
+    const values = line.balances.map(value), base = baseOf(line, values, start), { key, times, to } = line;
+    return { to, ink: inkOf(state.accounts.indexOf(key)), name: nameOf(key), tell: () => drawnText(key, base), times, values: state.as === "index" ? indexed(values, base) : values };
+  });
+  const pair = () => (({ balances, ...line }) => ({ ...line, ink: inkOf(7), name: "difference", tell: differenceText, values: balances.map(value) }))(differenceOf(...lines));
+  const isPair = isDifference() && lines.length === 2;
+  at("drawn").textContent = drawnAs();
+  at("drawn").hidden = !drawnAs();
+  mark = draw(at("chart"), { start, end, gaps: about.gaps, until: about.end, log: state.log && !isPair, onrange: zoom, onwheel: zoomBy, onpan: panBy, onhover: tell,
+    marked: state.when, onall: () => go({ range: null }), onpick: isFrozen ? undefined : (time) => go({ at: time }), empty: state.chosen && !state.accounts.length ? NONE : "",
+    label: `Balances in ${unit()}, ${between([start, end])} UTC. ${drawnAs()} ${ends.join("; ")}`, series: isPair ? [pair()] : own });
   tell(Math.round(Math.min(last || end, end, about.end - 1)));
 };
 
 /** Return what a picture of the chart says. */
-export const pictured = () => ({ title: at("chart-h").textContent, note: `${between(span())} UTC, in ${unit()}`,
-  legend: lines.map(({ key }) => [inkOf(state.accounts.indexOf(key)), account(key).label]) });
+export const pictured = () => ({ title: at("chart-h").textContent, note: `${between(span())} UTC${state.as === "index" ? "" : `, in ${unit()}`}. ${drawnAs()}`,
+  legend: isDifference() ? [[inkOf(7), pairName()]] : lines.map(({ key }) => [inkOf(state.accounts.indexOf(key)), nameOf(key)]) });
 
 /** Choose the largest holders: people, beside whom a treasury would hide all else. */
 const chooseFirst = async () => {
   const asset = state.asset.id, keys = (await find("", "first")).map(([key]) => key), people = keys.filter((key) => account(key).party !== "network");
   const given = told().first.filter((key) => account(key).asset === asset).slice(0, MOST), wanted = given.length ? given : [...new Set([...people, ...keys])].slice(0, FIRST);
-  if (state.asset.id === asset && !state.chosen) go({ asset, account: wanted, none: wanted.length ? null : "1" }, true);
+  if (state.asset.id === asset && !state.chosen) go({ asset, account: wanted, none: wanted.length ? null : "1" }, true, true);
 };
 
 export const showChart = async () => {

@@ -3,9 +3,10 @@ import { RANGES, about, add, between, bounds, decimals, go, inkOf, isFrozen, pre
 import { draw } from "./chart.js";
 import { addressOf, get } from "./data.js";
 import { at, copier, make, refill } from "./dom.js";
+import { whenField } from "./moments.js";
 import { column, flowParts, totalParts } from "./plots.js";
 import { shown, table } from "./table.js";
-import { account, amount, count, meaning, micros, moment, words } from "./text.js";
+import { account, amount, count, meaning, moment, words } from "./text.js";
 
 let draws = [], shownOf = [], inPanel; // what is asked for in it
 
@@ -63,16 +64,11 @@ const PANELS = {
   async holders() {
     const found = await look("holders", [asset(), ...(state.when ? [["at", String(state.when)]] : [])]);
     const options = [["", "the end"], ...Object.keys(RANGES).map((name) => [String(span(name)[0]), moment(span(name)[0])])];
-    const pick = isFrozen ? make("select", {}, ...options.map(([time, text]) => make("option", { value: time, selected: time === String(state.when ?? "") }, text)))
-      : make("input", { value: state.when ? moment(state.when) : "", placeholder: `the end, ${moment(about.end)}`, size: "28", autocomplete: "off" });
-    pick.addEventListener("change", () => {
-      const when = isFrozen || !pick.value.trim() ? Number(pick.value) : micros(pick.value);
-      pick.ariaInvalid = String(Number.isNaN(when));
-      if (!Number.isNaN(when)) go({ at: when });
-    });
+    const pick = isFrozen ? [make("label", { class: "when" }, "At (UTC) ", make("select", { onchange: ({ target }) => go({ at: target.value }) },
+      ...options.map(([time, text]) => make("option", { value: time, selected: time === String(state.when ?? "") }, text))))] : whenField(state.when, (time) => go({ at: time }));
     const rest = found.accounts - found.holders.rows.length;
     const note = `Held ${state.when ? `at ${moment(state.when)}` : `just before ${moment(about.end)}`} UTC.${rest > 0 ? ` The largest ${count(found.holders.rows.length)} of ${count(found.accounts)} accounts.` : ""}`;
-    return [make("label", { class: "when" }, "At (UTC) ", pick), facts(found.concentration), sheet("Holders", found.holders, { note })];
+    return [...pick, facts(found.concentration), sheet("Holders", found.holders, { note })];
   },
   async totals() {
     const { totals } = await look("totals", [asset(), ...bounds(preset())]);

@@ -53,8 +53,9 @@ export const instant = (micros) => {
 
 /** Read a moment that a person gave, in UTC, as it is written here or a date alone; NaN where it is none. */
 export const micros = (text) => {
-  const [, day, time = "00:00", rest = ""] = /^(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d)?)(\.\d{1,6})?)?$/.exec(text.trim()) ?? [];
-  return Date.parse(`${day}T${time}Z`) * 1e3 + Math.round(`0${rest}` * 1e6);
+  const [, day, time = "00:00", rest = ""] = /^(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d)?)(\.\d{1,6})?)?(?: ?(?:Z|UTC))?$/.exec(text.trim()) ?? [];
+  const found = Date.parse(`${day}T${time}Z`);
+  return !Number.isNaN(found) && new Date(found).toISOString().startsWith(day) ? found * 1e3 + Math.round(`0${rest}` * 1e6) : NaN; // 30 February is none
 };
 
 export const ratio = (part) => (part === null ? unknown : part > 0 && part < 5e-5 ? "<0.01 %" : part < 0 && part > -5e-5 ? ">-0.01 %"

@@ -1,0 +1,42 @@
+"""What requests cost, counted while they are sent."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+_counting: Final = threading.Lock()
+
+
+@dataclass(slots=True)
+class RequestStats:
+    """What a piece of work cost; safe to share between threads.
+
+    `requests` counts repeated ones too, `retries` only these; `throttled_seconds` were waited
+    because of a rate, summed over threads; `bytes` are those of answers, decompressed.
+    """
+
+    requests: int = 0
+    retries: int = 0
+    throttled_seconds: float = 0.0
+    bytes: int = 0
+
+    def add(
+        self, *, requests: int = 0, retries: int = 0, throttled: float = 0.0, size: int = 0
+    ) -> None:
+        """Add to the counts."""
+        with _counting:
+            self.requests += requests
+            self.retries += retries
+            self.throttled_seconds += throttled
+            self.bytes += size
+
+    def as_json(self) -> dict[str, float]:
+        """Return the counts by name."""
+        return {
+            "requests": self.requests,
+            "retries": self.retries,
+            "throttled_seconds": round(self.throttled_seconds, 3),
+            "bytes": self.bytes,
+        }
