@@ -307,7 +307,7 @@ def test_flows_in_a_report_are_drawn_over_the_time_that_the_chart_shows(open_pag
     plot.hover(position={"x": plot.bounding_box()["width"] - 2, "y": 50})
     told = page.locator("#panel .tip text").all_text_contents()
     assert told[0].startswith("2023-03-29 16:00:00 to ")
-    assert told[1::2] == ["inflow", "outflow"]
+    assert told[1::2] == ["came in", "went out"]
 
 
 def test_hovering_tells_exact_balances_and_how_they_are_known(open_page, demo):

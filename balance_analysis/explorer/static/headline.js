@@ -9,7 +9,7 @@ let inHeadline; // what is asked for in it
 
 const records = ({ columns, rows }) => rows.map((row) => Object.fromEntries(columns.map(({ name }, n) => [name, row[n]])));
 const signed = (text) => (text === null ? unknown : `${BigInt(text) > 0n ? "+" : ""}${written(text)}`);
-const part = (net, held) => (net !== null && held !== null && Number(held) ? ` (${Number(net) > 0 ? "+" : ""}${ratio(Number(net) / Math.abs(Number(held)))})` : "");
+const part = (net, held) => (net !== null && held !== null && Number(held) ? `${Number(net) > 0 ? "+" : ""}${ratio(Number(net) / Math.abs(Number(held)))}` : "");
 
 /** Return a tile: what it is, what it says, and what there is to add. */
 const tile = (name, text, more = "", whole = undefined) => make("div", { class: text === unknown ? "tile lacking" : "tile" }, make("dt", { title: meaning(name) }, words(name)),
@@ -27,7 +27,7 @@ const assetTiles = (levels, flows, end) => {
   const is = levels.find(({ timestamp }) => timestamp >= end - 1) ?? { total: null, holders: null, largest: null }, was = levels.find(({ timestamp }) => timestamp < end - 1) ?? {};
   const isOver = Boolean(is.total && was.total), net = isOver ? String(BigInt(is.total) - BigInt(was.total)) : null;
   const lacking = (one) => (one.unknown ? `, ${count(one.unknown)} not known` : "");
-  return [held("total", is.total, isOver ? `${signed(net)}${part(net, was.total)} over the range` : "before the range: unknown"),
+  return [held("total", is.total, isOver ? `${signed(net)} over the range${part(net, was.total) && `, ${part(net, was.total)}`}` : "before the range: unknown"),
     tile("holders", count(is.holders), `${isOver ? `${count(was.holders)} before the range` : ""}${lacking(is)}`.replace(/^, /, "")),
     tile("largest", ratio(is.largest), isOver ? `${ratio(was.largest)} before the range` : ""), ...["inflow", "outflow"].map((name) => flowTile(name, flows))];
 };
@@ -35,7 +35,7 @@ const assetTiles = (levels, flows, end) => {
 /** Return what an account did: its change is since the range began, or since its first balance where nothing is known before. */
 const accountTiles = ({ opening, closing, net, minimum, minimum_at: low, maximum, maximum_at: high, share, first_seen: first }) => {
   const begun = opening ?? (net === null || closing === null ? null : String(BigInt(closing) - BigInt(net)));
-  return [held("closing", closing), tile("net", `${signed(net)}${part(net, begun)}`, opening === null && net !== null && first !== null ? `since ${when(first)}` : "", `${amount(net, state.units ? 0 : state.asset.decimals ?? 0)}${part(net, begun)}`),
+  return [held("closing", closing), tile("net", signed(net), [part(net, begun), opening === null && net !== null && first !== null ? `since ${when(first)}` : ""].filter(Boolean).join(" "), amount(net, state.units ? 0 : state.asset.decimals ?? 0)),
     held("maximum", maximum, high === null ? "" : when(high)), held("minimum", minimum, low === null ? "" : when(low)), tile("share", ratio(share), share === null ? "" : `of all ${state.asset.label}`)];
 };
 

@@ -91,7 +91,7 @@ const PANELS = {
     const [found, listing] = await Promise.all([look("account", of), look("rows", [...of, ["page", String(state.page)]])]);
     const one = account(key), ids = [["type", one.type], ["party", one.party], ["market", one.market || "none"], ["asset", one.asset]];
     const turn = (by, text, hidden) => make("button", { type: "button", hidden, onclick: () => go({ page: state.page + by }) }, text);
-    return [make("h3", {}, one.label), make("dl", { class: "ids" }, ...ids.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, text, " ", copier(name, () => text))))),
+    return [make("h3", {}, one.label), make("dl", { class: "ids" }, ...ids.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, text, " ", ...(text.length > 11 ? [copier(name, () => text)] : []))))),
       make("p", ranged(range).note && { class: "note" }, ranged(range).note), facts(found.summary), ...flowParts("Flows per period", found.periods), sheet("Flows and average per period", found.periods),
       sheet("Rows", listing.rows, { note: `Newest first${listing.pages > 1 ? `; part ${state.page + 1} of ${listing.pages} of all ${count(listing.count)} rows` : ""}.` }),
       make("div", { class: "tools" }, turn(-1, "Newer rows", state.page < 1), turn(1, "Older rows", state.page + 1 >= listing.pages))];

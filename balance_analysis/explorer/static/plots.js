@@ -3,7 +3,7 @@ import { STACKS, about, between, go, inkOf, span, state, unit, value, written } 
 import { draw } from "./chart.js";
 import { make } from "./dom.js";
 import { pictures } from "./picture.js";
-import { kindOf, moment } from "./text.js";
+import { kindOf, moment, words } from "./text.js";
 
 const STACKED = { "": "lines", stacked: "stacked", shares: "shares", log: "lines, log scale" };
 
@@ -23,10 +23,10 @@ const legend = (label, n) => [make("span", { class: `swatch ${inkOf(n)}`, "aria-
 
 /** Return flows as bars: what came in above, what went out below. */
 export const flowParts = (title, content) => {
-  const series = ["inflow", "outflow"].map((name, n) => ({ name, ink: inkOf(n), times: column(content, "start"), ends: column(content, "end"), texts: column(content, name),
+  const series = ["inflow", "outflow"].map((name, n) => ({ name: words(name), ink: inkOf(n), times: column(content, "start"), ends: column(content, "end"), texts: column(content, name),
     values: column(content, name).map((text) => (text === null ? null : (n ? -1 : 1) * value(text))) }));
   return [make("p", { class: "tools note" }, ...series.map(({ name }, n) => make("span", {}, ...legend(name, n)))),
-    ...plot(series, { title, label: `${title}: inflow above, outflow below`, bars: true })];
+    ...plot(series, { title, label: `${title}: what came in above, what went out below`, bars: true })];
 };
 
 /** Return totals as lines, or one on the other: where one of them isn't known, neither is what they make up. */
