@@ -327,7 +327,7 @@ def test_hovering_tells_exact_balances_and_how_they_are_known(open_page, demo):
 
 
 def test_the_pointer_has_balances_beside_it_and_a_click_sets_the_moment_of_holders(open_page, demo):
-    page = open_page(demo + GOV)
+    page = open_page(demo)
     box = page.locator("#chart .plot").bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 50)
     page.locator("#readout .how", has_text="since 2023-04-16").first.wait_for()
@@ -342,6 +342,7 @@ def test_the_pointer_has_balances_beside_it_and_a_click_sets_the_moment_of_holde
     settle(page)
     assert page.get_by_text(f"Held at {moment} UTC.").is_visible()
     assert page.locator("#chart .mark").count() == 1
+    assert page.locator("#chart .tip text").all_text_contents() == tip
 
 
 @BOTH
@@ -372,28 +373,31 @@ def test_two_lines_have_a_difference_and_an_index_and_neither_where_one_is_unkno
     page = open_page(f"{(tmp_path / 'report.html').as_uri()}#{link}")
     page.get_by_label("Show", exact=True).select_option("difference")
 
+    captions = []
+
     def tips():
         """What stands beside the pointer on each day, apart from names."""
         box, told = page.locator("#chart .plot").bounding_box(), []
         for day in range(6):
             page.mouse.move(box["x"] + box["width"] * (day + 0.5) / 6, box["y"] + 50)
             told.append(page.locator("#chart .tip text").all_text_contents()[2::2])
+            captions.append(page.locator("#moment").inner_text().rpartition(" is ")[2])
         return told
 
-    unknown = ["unknown"]
-    whole = [f"{LARGEST - 4:,}"], [f"{LARGEST - 6:,}"]
-    assert tips() == [unknown, *whole, unknown, unknown, unknown]
+    assert tips() == [["unknown"], *[["≈ 1E38"]] * 2, *[["unknown"]] * 3]
+    whole = [f"{LARGEST - 4:,}", f"{LARGEST - 6:,}"]
+    assert captions == ["unknown", *whole, *["unknown"] * 3]
     assert page.locator("#chart .line:not(.thick)").count() == 1
-    assert "A difference: general · 010101…0101 less" in page.locator("#drawn").inner_text()
+    assert "A difference: general · 010101…0101 less" in page.locator("#drawn-as").inner_text()
     page.get_by_label("Show", exact=True).select_option("index")
     gone = ["unknown", "unknown"]
     index = ["100.00", "unknown"], ["100.00", "100.00"], ["100.00", "150.00"]
     assert tips() == [*index, gone, gone, ["unknown", "50.00"]]
     page.get_by_label("Show", exact=True).select_option("difference")
     other = open_page(page.url)
-    assert other.locator("#drawn").inner_text() == page.locator("#drawn").inner_text()
+    assert other.locator("#drawn-as").inner_text() == page.locator("#drawn-as").inner_text()
     page.locator(".remove").first.click()
-    assert "Choose two" in page.locator("#drawn").inner_text()
+    assert "Choose two" in page.locator("#drawn-as").inner_text()
 
 
 def test_a_log_scale_of_the_chart_leaves_the_bars_of_flows_as_they_are(open_page, demo):

@@ -74,11 +74,26 @@ const namesOf = (lines, width, height, x, y) => {
     shape("text", { class: "name", x: width + 20, y: places[n] + 4 }, name)]);
 };
 
+const widthOf = (text, weight = "") => {
+  const font = pen.font;
+  pen.font = `${weight} ${font}`;
+  const { width } = pen.measureText(text);
+  pen.font = font;
+  return width;
+};
+
+/** Write an amount for where there is little room; what is left out of it shows. */
+const brief = (text) => {
+  const number = Number(text.replaceAll(",", ""));
+  if (text.length <= 20 || Number.isNaN(number)) return text;
+  return `≈ ${new Intl.NumberFormat("en", { maximumSignificantDigits: 8, notation: Math.abs(number) < 1e15 ? "standard" : "scientific" }).format(number)}`;
+};
+
 /** Return what a chart tells beside the pointer: a box of lines, each a mark of its colour, a name and a text. */
 const tipOf = (heading, rows, place, high, width, height) => {
-  const named = Math.max(...rows.map(({ name }) => pen.measureText(name).width)) + 32, tall = LINE * (rows.length + 1) + 10;
-  const wide = Math.max(pen.measureText(heading).width, named + Math.max(...rows.map(({ text }) => pen.measureText(text).width))) + 22;
-  const left = place + 14 + wide > width && place - 14 - wide > -40 ? place - 14 - wide : Math.min(place + 14, width + RIGHT - wide);
+  const named = Math.max(...rows.map(({ name }) => widthOf(name))) + 32, tall = LINE * (rows.length + 1) + 10;
+  const wide = Math.max(widthOf(heading, 600), named + Math.max(...rows.map(({ text }) => widthOf(text)))) + 22;
+  const left = place + 14 + wide > width && place - 14 - wide > -40 ? place - 14 - wide : Math.max(Math.min(place + 14, width + RIGHT - 1 - wide), -40);
   const top = Math.min(Math.max(high - tall / 2, 0), height - tall);
   return shape("g", { class: "tip", transform: `translate(${Math.round(left)} ${Math.round(top)})` }, shape("rect", { width: wide, height: tall, rx: 4 }),
     shape("text", { class: "head", x: 10, y: LINE }, heading),
@@ -170,19 +185,20 @@ export const draw = (box, options) => {
     shape("rect", { class: "plot", width, height }), select, cursor);
   box.replaceChildren(shape("svg", { role: "img", "aria-label": label, width: wide, height: tall }, plot));
   if (!charts.has(box)) hear(box);
-  let last = null, level = 0;
+  let [last, level] = charts.get(box)?.pointed() ?? [null, 0]; // a pointer that rests still points
   const point = (time = last, high = level) => {
     [last, level] = [time, high];
     cursor.replaceChildren();
     if (time === null) return;
-    const told = shown.filter(({ tell }) => tell).map((one) => ({ ...one, name: wide < 640 || !one.name ? "" : fitted(one.name, 0.3 * wide), text: one.tell(time) }));
+    const told = shown.filter(({ tell }) => tell).map((one) => ({ ...one, name: wide < 640 || !one.name ? "" : fitted(one.name, 0.3 * wide), text: brief(one.tell(time)) }));
     const held = shown.map((one) => (time < one.to ? one.values[one.times.findLastIndex((each) => each <= time)] ?? null : null));
     const dots = bars ? [] : shown.flatMap(({ ink }, n) => (held[n] === null ? [] : [shape("circle", { class: `dot ${ink}`, cx: x(time), cy: y(held[n]), r: 3.5 })]));
     cursor.append(shape("path", { d: `M${x(time)} 0V${height}` }), ...dots, ...(told.length ? [tipOf(headed(time), told, x(time), high, width, height)] : []));
   };
   const grain = [60e6, 1e6].find((each) => each <= (end - start) / width) ?? 1;
   const timeAt = (place) => Math.min(Math.max(Math.round((start + (place / width) * (end - start)) / grain) * grain, start), end);
-  charts.set(box, { ...options, left, width, point, timeAt, momentAt: (place) => Math.min(timeAt(place), end - grain), // the end is not in the range
+  charts.set(box, { ...options, left, width, point, pointed: () => [last, level], timeAt, momentAt: (place) => Math.min(timeAt(place), end - grain), // the end is not in the range
     select: (from, size) => { select.setAttribute("x", from); select.setAttribute("width", size); } });
+  point(last >= start && last < end ? last : null);
   return point;
 };

@@ -87,8 +87,8 @@ export const drawLines = () => {
   });
   const pair = () => (({ balances, ...line }) => ({ ...line, ink: inkOf(7), name: "difference", tell: differenceText, values: balances.map(value) }))(differenceOf(...lines));
   const isPair = isDifference() && lines.length === 2;
-  at("drawn").textContent = drawnAs();
-  at("drawn").hidden = !drawnAs();
+  at("drawn-as").textContent = drawnAs();
+  at("drawn-as").hidden = !drawnAs();
   mark = draw(at("chart"), { start, end, gaps: about.gaps, until: about.end, log: state.log && !isPair, onrange: zoom, onwheel: zoomBy, onpan: panBy, onhover: tell,
     marked: state.when, onall: () => go({ range: null }), onpick: isFrozen ? undefined : (time) => go({ at: time }), empty: state.chosen && !state.accounts.length ? NONE : "",
     label: `Balances in ${unit()}, ${between([start, end])} UTC. ${drawnAs()} ${ends.join("; ")}`, series: isPair ? [pair()] : own });

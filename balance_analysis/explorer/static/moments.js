@@ -65,6 +65,9 @@ export const listenToRange = () => {
 
 export const showRange = (range) => {
   const fields = [at("from"), at("to")];
-  fields.forEach((field, n) => { field.value = moment(Math.round(range[n])); });
+  fields.forEach((field, n) => {
+    field.value = moment(Math.round(range[n]));
+    field.size = Math.max(field.value.length, 19);
+  });
   complain(at("wrong"), "", fields);
 };

@@ -53,6 +53,6 @@ export const totalParts = ({ rows }) => {
   });
   const title = state.stack === "shares" ? "shares by account type" : "totals by account type";
   return [make("div", { class: "tools", role: "group", "aria-label": "Account types; press one to hide it" }, ...toggles, make("label", {}, "Show as ", choice),
-    make("span", { class: "note" }, `Click a type to hide it.${stacked ? " Where one of those shown isn't known, nothing is." : ""}`)),
+    make("span", { class: "note" }, `Click a type to hide it.${stacked ? " Where one of those shown isn't known, the stack is left out." : ""}`)),
   ...plot(series, { title, bars: stacked, stacked, log: state.stack === "log", style: state.stack === "shares" ? "percent" : undefined })];
 };

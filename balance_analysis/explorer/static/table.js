@@ -1,6 +1,6 @@
 // Tables that sort, filter and download; what they hold is told by the columns' kinds.
 import { copier, make, save } from "./dom.js";
-import { account, amount, brief, count, instant, kindOf, meaning, moment, places, ratio, rounded, words } from "./text.js";
+import { account, amount, briefly, count, instant, kindOf, meaning, moment, places, ratio, rounded, words } from "./text.js";
 
 const PRINTED = 250; // rows on paper
 
@@ -27,7 +27,7 @@ const FILED = { amount: (value, decimals) => amount(value, decimals, true), mome
 /** Return what writes the cells of a column: short, as they are all read together, unless every digit is asked for. */
 const writer = ({ name, kind }, cells, decimals, isExact) => {
   if (isExact || !["amount", "moment"].includes(kind)) return (value) => shown(value, kind, decimals);
-  if (kind === "moment") return brief(cells, name === "timestamp");
+  if (kind === "moment") return briefly(cells, name === "timestamp");
   const to = places(cells, decimals);
   return (value) => rounded(value, decimals, to);
 };

@@ -40,7 +40,7 @@ export const moment = (micros) => {
 };
 
 /** Return what writes moments that stand together: as days where all are, or to the second, unless that doesn't tell apart what it has to. */
-export const brief = (times, areApart) => {
+export const briefly = (times, areApart) => {
   const known = [...new Set(times.filter((time) => time !== null))], length = known.every((time) => time % DAY === 0) ? 10 : 19;
   return areApart && length === 19 && new Set(known.map((time) => Math.floor(time / 1e6))).size < known.length ? moment : (time) => moment(time).slice(0, length);
 };
