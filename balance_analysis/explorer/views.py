@@ -8,16 +8,16 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.analysis.balances import held_at
-from balance_analysis.analysis.concentration import concentration, share, top_movers
+from balance_analysis.analysis.comparison import top_movers
+from balance_analysis.analysis.concentration import concentration, share
 from balance_analysis.analysis.downsampling import downsample_steps
 from balance_analysis.analysis.flows import deltas, sum_flows
 from balance_analysis.analysis.grid import Grid, fitting_grid
 from balance_analysis.analysis.history import History
-from balance_analysis.analysis.int128 import words_of
+from balance_analysis.analysis.holders import by_size
 from balance_analysis.analysis.statistics import drawdown, time_weighted_average
 from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.summary import summarize_accounts
@@ -191,7 +191,8 @@ def _accounts(look: Look) -> dict[str, Any]:
 
 def _largest(look: Look, held: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
     """Return columns of the accounts of each asset that hold most."""
-    ranked = held.iloc[by_size(held)].groupby("asset_id", observed=True).head(look.most)
+    ranked = held.iloc[by_size(held["asset_id"], held["balance"])]
+    ranked = ranked.groupby("asset_id", observed=True).head(look.most)
     return _with_keys(ranked, names)
 
 
@@ -397,14 +398,6 @@ def has_text(accounts: pd.DataFrame, text: str, labels: Labels) -> NDArray[np.bo
             texts = [f"{one} {type_label(one)}" for one in ids.categories]
         is_found |= np.array([wanted in one.casefold() for one in texts], bool)[ids.codes]
     return is_found
-
-
-def by_size(held: pd.DataFrame) -> NDArray[np.intp]:
-    """Return the places of accounts: of each asset those that hold most first, unknown last."""
-    unknown = held["balance"].isna().to_numpy()
-    words = np.where(unknown[:, None], 0, words_of(pa.array(held["balance"].array)))
-    assets = held["asset_id"].cat.codes.to_numpy()
-    return np.lexsort((~words[:, 0].view(np.uint64), ~words[:, 1], unknown, assets))
 
 
 def _with_keys(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:

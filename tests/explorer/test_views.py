@@ -349,7 +349,7 @@ def test_accounts_stand_the_largest_first_then_those_of_which_nothing_is_known(l
     held = pd.DataFrame({"balance": pd.Series(levels, dtype=BALANCE_DTYPE)})
     held["asset_id"] = pd.Categorical([place % 3 for place in held.index])
     expected = sorted(held.index, key=lambda at: (at % 3, levels[at] is None, -(levels[at] or 0)))
-    assert views.by_size(held).tolist() == expected
+    assert views.by_size(held["asset_id"], held["balance"]).tolist() == expected
 
 
 def test_own_labels_are_told_and_searched():
