@@ -70,8 +70,8 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
           tab or a line break) has an apostrophe before it. Nothing stands where a value is unknown.
         - .json: a list of objects; amounts are text, as JSON's numbers are floats, moments are ISO
           8601, and what is unknown is null.
-        - .xlsx (extra `excel`): one sheet, to be filtered, with thousands separators; in front, where
-          the frame knows names, `symbol` and `label` as of `labelled`. Excel keeps 15 digits and
+        - .xlsx (extra `excel`): one sheet, to be filtered, with thousands separators, and in front,
+          where the frame knows names, `symbol` and `label` as of `labelled`. Excel keeps 15 digits and
           milliseconds: where that loses something, a column such as `balance (exact)` beside it has
           the exact text. Floats stand there as they are, such as whole units by
           `units=` of what made the frame. It knows no time zones: moments are in UTC, which the
