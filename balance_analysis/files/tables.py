@@ -71,11 +71,11 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
         - .json: a list of objects; amounts are text, as JSON's numbers are floats, moments are ISO
           8601, and what is unknown is null.
         - .xlsx (extra `excel`): one sheet, to be filtered, with thousands separators, and in front,
-          where the frame knows names, `symbol` and `label` as of `labelled`. Excel keeps 15 digits and
-          milliseconds: where that loses something, a column such as `balance (exact)` beside it has
-          the exact text. Floats stand there as they are, such as whole units by
-          `units=` of what made the frame. It knows no time zones: moments are in UTC, which the
-          header tells. Text is never a formula.
+          where the frame knows names, `symbol` and `label` as of `labelled`. Excel keeps 15 digits
+          and milliseconds: where that loses something, a column such as `balance (exact)` beside it
+          has the exact text. Floats stand there as they are, such as whole units by `units=` of
+          what made the frame. It knows no time zones: moments are in UTC, which the header tells.
+          Text is never a formula.
 
         pandas rounds such digits to floats when it reads these files, unless it is told to keep the
         text: `pd.read_json(path, dtype={"balance": str})`, and so `read_csv` and `read_excel`.
