@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import to_times
-from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.history import History
 from balance_analysis.analysis.steps import NEVER, Steps, take_ids
 from balance_analysis.analysis.totals import (
     distinct,
@@ -24,17 +24,6 @@ from balance_analysis.analysis.totals import (
     make_groups,
     sum_at_changes,
 )
-from balance_analysis.known import Stated
-
-
-def open_holders(
-    table: pd.DataFrame | History,
-    opening: pd.DataFrame | None,
-    known: Stated | None,
-    by: str | Sequence[str],
-) -> History:
-    """Return the history that a table tells, of its holders: see `open_history` and `merged`."""
-    return merged(open_history(table, opening, known), by)
 
 
 def holder_names(by: str | Sequence[str]) -> list[str]:
