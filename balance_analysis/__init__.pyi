@@ -6,11 +6,13 @@ from .analysis.concentration import concentration, holders, share
 from .analysis.conservation import ConservationReport, check_conservation, reconcile
 from .analysis.cuts import cut_between
 from .analysis.flows import deltas, flows
+from .analysis.naming import labelled
 from .analysis.statistics import drawdown, ohlc, time_weighted_average
 from .analysis.summary import active_accounts, summarize_accounts, summarize_parties
 from .analysis.totals import totals
 from .analysis.units import to_integers, to_units
 from .archive.digest import ArchiveDigest
+from .archive.explain import CitedRow, Explanation
 from .archive.runs import Run
 from .archive.status import ArchiveStatus, VerifyReport
 from .archives import Archive
@@ -72,10 +74,12 @@ __all__ = [
     "Assets",
     "BalanceAnalysisError",
     "CheckError",
+    "CitedRow",
     "Client",
     "ConservationReport",
     "DecodeError",
     "Difference",
+    "Explanation",
     "Finding",
     "IncompleteError",
     "Labels",
@@ -111,6 +115,7 @@ __all__ = [
     "import_segments",
     "iter_balance_changes",
     "iter_pages",
+    "labelled",
     "load_balance_changes",
     "load_network_limits",
     "load_opening_balances",

@@ -19,6 +19,7 @@ from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.archive import network
 from balance_analysis.archive.accounts import count_by
 from balance_analysis.archive.digest import digest
+from balance_analysis.archive.explain import explain
 from balance_analysis.archive.scan import Scan, check_columns, dask_frame
 from balance_analysis.archive.snapshot import Snapshot, with_snapshot
 from balance_analysis.archive.sql import connect
@@ -74,6 +75,7 @@ class Archive:
 
     connect = connect
     digest = digest
+    explain = explain
     limits = network.limits
 
     def __repr__(self) -> str:
@@ -342,9 +344,6 @@ class Archive:
         segments: PathLike | Iterable[PathLike] | None = None,
         sample: int = defaults.SAMPLE,
         seed: int | None = None,
-        digest: str | None = None,
-        start: Instant | None = None,
-        end: Instant | None = None,
         progress: bool | Report | None = False,
     ) -> VerifyReport:
         """Check that the archive is what it says, and return what is wrong and how to mend it.
@@ -362,8 +361,6 @@ class Archive:
             each account's change in each block with what their ledger moved, exactly and all.
         sample, seed
             How many windows, each about half a page of rows; a seed makes the choice the same.
-        digest, start, end
-            What `digest` must return, of an interval or of all: 64 hex digits.
         progress
             As for `load_balance_changes`.
 
@@ -380,8 +377,5 @@ class Archive:
             segments=segments,
             sample=sample,
             seed=seed,
-            digest=digest,
-            start=start,
-            end=end,
             progress=progress,
         )

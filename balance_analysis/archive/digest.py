@@ -37,7 +37,7 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class ArchiveDigest(Record):
-    """What tells the history in an archive from any other: three SHA-256, in hex digits.
+    """What tells the history in an archive from any other: SHA-256 in hex digits.
 
     Attributes
     ----------
@@ -51,8 +51,8 @@ class ArchiveDigest(Record):
         Of these rows and intervals, and of the accounts that the archive is bound to.
     limits
         Of the network's limits, in the order in which they were seen, whenever that was.
-    assets
-        Of what the assets are called.
+    assets, labels
+        Of what assets, and parties, markets and accounts, are called.
     """
 
     uri: str
@@ -62,6 +62,7 @@ class ArchiveDigest(Record):
     digest: str
     limits: str
     assets: str
+    labels: str
 
     def _title(self) -> str:
         return "Digest of an archive"
@@ -70,7 +71,8 @@ class ArchiveDigest(Record):
         yield "archive", self.uri
         yield "complete", spans_text(self.complete) or "nothing"
         yield "unproven", spans_text(self.unproven) or "none"
-        yield from ((name, getattr(self, name)) for name in ("rows", "digest", "limits", "assets"))
+        names = ("rows", "digest", "limits", "assets", "labels")
+        yield from ((name, getattr(self, name)) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def digest(
     ----------
     start, end
         The interval, half-open; without a time zone UTC. By default all that is covered. Limits and
-        assets are not of an interval: they are digested whole.
+        names are not of an interval: they are digested whole.
 
     Raises
     ------
@@ -115,17 +117,13 @@ def digest(
     lowest first. An account's bytes are asset, account type, party and market, each in UTF-8 after
     its length in 4 bytes.
     """
-    return with_snapshot(self._state, lambda snapshot: read_digest(snapshot, start, end))
+    begin, stop = (EVER[n] if x is None else x for n, x in enumerate(to_bounds(start, end)))
+    if begin >= stop:
+        raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
+    return with_snapshot(self._state, lambda snapshot: _digest_of(snapshot, begin, stop))
 
 
-def read_digest(snapshot: Snapshot, since: Instant | None, until: Instant | None) -> ArchiveDigest:
-    """Return the digests of a state: see `digest`."""
-    start, end = (
-        otherwise if bound is None else bound
-        for bound, otherwise in zip(to_bounds(since, until), EVER, strict=True)
-    )
-    if start >= end:
-        raise ValueError(f"start must be before end, but start={since!r} and end={until!r}")
+def _digest_of(snapshot: Snapshot, start: int, end: int) -> ArchiveDigest:
     intervals = snapshot.coverage.intervals
     complete, unproven = (
         [*clipped(joined(x.span for x in intervals if x.proven is proven), start, end)]
@@ -141,20 +139,25 @@ def read_digest(snapshot: Snapshot, since: Instant | None, until: Instant | None
     whole = hashlib.sha256(_json(head) + b"\n")
     for each in hours:
         whole.update(each.hour.to_bytes(8, "little", signed=True) + each.sha256)
-    assets = read_archive_names(snapshot.store).assets.to_json()
+    names = read_archive_names(snapshot.store)
     return ArchiveDigest(
         uri=without_credentials(snapshot.store.uri),
         complete=tuple((from_microseconds(a), from_microseconds(b)) for a, b in complete),
         unproven=tuple((from_microseconds(a), from_microseconds(b)) for a, b in unproven),
         rows=sum(each.rows for each in hours),
         digest=whole.hexdigest(),
-        limits=hashlib.sha256(_json(timeless(read_limits(snapshot)))).hexdigest(),
-        assets=hashlib.sha256(_json(assets)).hexdigest(),
+        limits=_hex(timeless(read_limits(snapshot))),
+        assets=_hex(names.assets.to_json()),
+        labels=_hex(names.labels.to_json()),
     )
 
 
-def _json(content: Any) -> bytes:  # noqa: ANN401 - whatever JSON has
+def _json(content: object) -> bytes:
     return msgspec.json.encode(content, order="sorted")
+
+
+def _hex(content: object) -> str:
+    return hashlib.sha256(_json(content)).hexdigest()
 
 
 def hour_digests(scan: Scan) -> list[HourDigest]:

@@ -206,7 +206,6 @@ Kind = Literal[
     "labels",
     "blocks",
     "difference",
-    "digest",
     "interrupted",
     "ledger",
     "leftover",
@@ -222,10 +221,9 @@ class Problem:
     ----------
     kind
         "rows" (a file of balance changes), "coverage", "checkpoint", "limits", "assets", "labels",
-        "blocks", "difference" (from what a node or segments say), "digest" (another one than was
-        given), "ledger" (a change that segments' ledger has otherwise), "interrupted" (a run that
-        was cut off, or is under way), "leftover" (of an interrupted write), "stranger" (a file that
-        is no part of an archive).
+        "blocks", "difference" (from what a node or segments say), "ledger" (a change that segments'
+        ledger has otherwise), "interrupted" (a run that was cut off, or is under way), "leftover"
+        (of an interrupted write), "stranger" (a file that is no part of an archive).
     what
         What is wrong, in words.
     where

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from functools import partial
@@ -106,7 +107,11 @@ def verify(
     """Prove that an archive is whole, or tell what is wrong and which command mends it."""
     held = options.archive_at(archive)
     how: dict[str, Any] = {"sample": sample, "progress": messages.shows_progress}
-    how |= {"digest": digest, **options.interval(since, until)}
+    bounds = options.interval(since, until)
+    if digest is None and (since or until):
+        raise ValueError("--since and --until are those of --digest, which is missing")
+    if digest is not None and not re.fullmatch("[0-9a-fA-F]{64}", digest):
+        raise ValueError(f"--digest must be 64 hex digits, not {digest!r}")
     with contextlib.ExitStack() as stack:
         if against is not None:
             options.check_is("node", against)
@@ -118,6 +123,11 @@ def verify(
         else:
             found = held.verify(**how)
     print_record(found, form)
+    if digest is not None and found.is_whole:
+        told = held.digest(**bounds).digest
+        if told != digest.lower():
+            messages.fail(f"{held.uri}: the digest is {told}, not {digest.lower()}", BAD)
+        messages.say(f"The digest is {told}, as given")
     return 0 if found.is_whole else BAD
 
 
@@ -131,6 +141,24 @@ def digest(
 ) -> None:
     """Print SHA-256 digests of an archive's history, the same for each archive of that history."""
     print_record(options.archive_at(archive).digest(**options.interval(since, until)), form)
+
+
+@command(panel=ARCHIVE)
+def explain(
+    _: Messages,
+    archive: options.ArchiveAt,
+    accounts: options.AccountOptions,
+    at: Annotated[str, Option(metavar="MOMENT", help="Of the balance.")],
+    form: options.PrintFormat = "table",
+) -> None:
+    """Tell where an account's balance at a moment comes from: row, file, run, node and block."""
+    held = options.archive_at(archive)
+    found = held.accounts(partial=True, **accounts.named())
+    if len(found) != 1:
+        types = ", ".join(sorted({*found["account_type"].astype("str")})) or "none"
+        count = count_text(len(found), "account")
+        raise ValueError(f"{count} of {archive} are asked for, of the types {types}: name one")
+    print_record(held.explain(found.iloc[0], at=at), form)
 
 
 @command(panel=ARCHIVE)

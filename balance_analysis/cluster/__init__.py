@@ -292,9 +292,6 @@ def verify(
     segments: PathLike | Iterable[PathLike] | None = None,
     sample: int = defaults.SAMPLE,
     seed: int | None = None,
-    digest: str | None = None,
-    start: Instant | None = None,
-    end: Instant | None = None,
     client: Client | Executor | None = None,
     progress: bool | Report | None = False,
 ) -> VerifyReport:
@@ -306,8 +303,8 @@ def verify(
     ----------
     archive
         The archive.
-    against, segments, sample, seed, digest, start, end
-        What to compare with, as for `Archive.verify`; that is done here.
+    against, segments, sample, seed
+        A node, or segments, to compare with, as for `Archive.verify`; they are asked from here.
     client
         Where to run: see `cluster.Options`.
     progress
@@ -334,9 +331,6 @@ def verify(
             segments=segments,
             sample=sample,
             seed=seed,
-            digest=digest,
-            start=start,
-            end=end,
             progress=progress,
             look=pool.map,
         )

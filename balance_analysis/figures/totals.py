@@ -20,7 +20,7 @@ from balance_analysis.analysis.steps import Steps, cut
 from balance_analysis.analysis.totals import Groups, events, group_names, make_groups, sum_at
 from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
-from balance_analysis.figures.styles import OTHERS, Style, group_styles, looks
+from balance_analysis.figures.styles import OTHERS, Style, group_styles, looks, takes_style
 from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import (
     Extent,
@@ -42,6 +42,7 @@ _THINNEST: Final = 0.01
 """Of the height of an Axes: an area that is thinner cannot be seen."""
 
 
+@takes_style(Line2D, StepPatch)
 def plot_totals(
     data: pd.DataFrame,
     *,

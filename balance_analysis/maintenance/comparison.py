@@ -8,7 +8,6 @@ away. Of segments a period is in memory at a time, and of the ledger nothing is 
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -19,12 +18,11 @@ import pyarrow as pa
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.conservation import reconcile
 from balance_analysis.archive import layout
-from balance_analysis.archive.digest import read_digest
 from balance_analysis.archive.manifest import ArchiveSpec, export_command, read_about
 from balance_analysis.archive.snapshot import Snapshot, read_snapshot, with_snapshot
 from balance_analysis.archive.status import Kind, Problem, VerifyReport
 from balance_analysis.archive.store import Store
-from balance_analysis.errors import ArchiveDamagedError, ArchiveError, IncompleteError
+from balance_analysis.errors import ArchiveError, IncompleteError
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import Filters
 from balance_analysis.frame import empty_table, to_arrow, to_frame
@@ -39,7 +37,6 @@ from balance_analysis.schema import (
     ARROW_SCHEMA,
     ATTRS_KEY,
     FIRST_MOMENT,
-    Instant,
     from_microseconds,
 )
 from balance_analysis.segments.chain import Stretch, find_stretches, missing_blocks
@@ -52,7 +49,6 @@ from balance_analysis.text import (
     list_text,
     moment_text,
     range_text,
-    spans_text,
     without_credentials,
 )
 
@@ -244,32 +240,6 @@ def compare_with_segments(
                 done += count
                 show(done / total, comparison.rows)
     return comparison.added_to(report)
-
-
-def check_digest(digest: str | None, start: Instant | None, end: Instant | None) -> None:
-    """Raise ValueError unless this can be the digest of an interval, or nothing is given."""
-    if digest is None and (start, end) != (None, None):
-        raise ValueError("start and end are those of a digest, and none is given")
-    if digest is not None and not re.fullmatch("[0-9a-fA-F]{64}", digest):
-        raise ValueError(f"a digest has 64 hex digits, unlike {digest!r}")
-
-
-def compare_with_digest(
-    report: VerifyReport, store: Store, digest: str, start: Instant | None, end: Instant | None
-) -> VerifyReport:
-    """Compare the history of an archive, or an interval of it, with the digest of another."""
-    try:
-        found = with_snapshot(store, lambda snapshot: read_digest(snapshot, start, end))
-    except ArchiveDamagedError as error:
-        said, where = f"it has no digest: {error}", report.uri
-    else:
-        if found.digest == digest.lower():
-            return report
-        said = f"the digest is {found.digest}, not {digest.lower()}"
-        where = spans_text(sorted(found.complete + found.unproven)) or "nothing is covered"
-    mend = "`balance-analysis diff` with a copy that has that digest tells where they differ"
-    problem = Problem("digest", without_credentials(said), where, mend)
-    return replace(report, problems=(*report.problems, problem))
 
 
 def _nothing_before() -> pd.DataFrame:

@@ -34,15 +34,10 @@ from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.load.request import Report, reporting
-from balance_analysis.maintenance.comparison import (
-    check_digest,
-    compare_with_digest,
-    compare_with_node,
-    compare_with_segments,
-)
+from balance_analysis.maintenance.comparison import compare_with_node, compare_with_segments
 from balance_analysis.node.client import Client
 from balance_analysis.rows import canonical
-from balance_analysis.schema import COLUMNS, Instant
+from balance_analysis.schema import COLUMNS
 from balance_analysis.spans import Span, clipped, joined
 from balance_analysis.text import moment_text, range_text, without_credentials
 
@@ -81,14 +76,10 @@ def verify(
     segments: PathLike | Iterable[PathLike] | None = None,
     sample: int = defaults.SAMPLE,
     seed: int | None = None,
-    digest: str | None = None,
-    start: Instant | None = None,
-    end: Instant | None = None,
     progress: bool | Report | None = False,
     look: Look = map,
 ) -> VerifyReport:
     """Check that an archive is what it says: see `Archive.verify`; `look` looks at the files."""
-    check_digest(digest, start, end)
     report = verify_store(store, progress=progress, look=look)
     if any(problem.kind == "coverage" for problem in report.problems):
         return report
@@ -96,8 +87,6 @@ def verify(
         report = compare_with_node(report, store, against, sample=sample, seed=seed)
     if segments is not None:
         report = compare_with_segments(report, store, segments, progress=progress)
-    if digest is not None:
-        report = compare_with_digest(report, store, digest, start, end)
     return report
 
 

@@ -96,7 +96,7 @@ const begin = async () => {
   enter(await get("about"), frozen, show);
   listen();
   at("saved").append(...pictures(at("chart"), pictured));
-  at("api").hidden = isFrozen;
+  at("api").hidden = at("picks").hidden = isFrozen;
   if (isFrozen) at("said").append(make("p", { class: "note" }, told().said));
   else setInterval(async () => { at("stale").hidden = (await get("version").catch(() => about)).version === about.version; }, 5000);
   show();

@@ -1,0 +1,127 @@
+"""Of each balance an archive tells the row it rests on, where that stands and who sent it."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import balance_analysis as ba
+from tests.archive.exporting import DAY, node_of, run_export, spread_history
+from tests.cli.running import fails, run
+from tests.moments import from_microseconds, moment_text
+from tests.segments.writer import write_segments
+
+START, END = 1_676_000_000_000_000, 1_684_000_000_000_000  # 2023-02-10 to 2023-05-13
+MARCH, APRIL = 1_677_628_800_000_000, 1_680_307_200_000_000
+ROWS = spread_history(5, start=START, end=END, rows=150, accounts=25)
+TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
+ACCOUNTS = sorted({row.account for row in ROWS})
+MOMENTS = st.sampled_from([at + n for at in (START, MARCH, APRIL, *TIMES) for n in (-1, 0, 1, DAY)])
+
+
+@pytest.fixture(scope="module", params=["day", "month"])
+def folder(request, tmp_path_factory):
+    """An archive with a gap in March, and an unproven beginning of April."""
+    made = tmp_path_factory.mktemp("explain") / "a"
+    late = [row for row in ROWS if row.timestamp_ns // 1000 >= APRIL]
+    with node_of(late, head=END) as node:
+        run_export(node, made, start=APRIL - DAY, end=END, partition=request.param)
+    with node_of(ROWS, head=END) as node:
+        run_export(node, made, start=START, end=MARCH)
+    return made
+
+
+@settings(max_examples=40)
+@given(account=st.sampled_from(ACCOUNTS), moment=MOMENTS)
+def test_a_balance_rests_on_the_last_row_and_stands_between_its_neighbours(folder, account, moment):
+    archive = ba.Archive(folder)
+    at = from_microseconds(moment)
+    found = archive.explain(account, at=at)
+
+    held = [x for x in ROWS if x.account == account and not MARCH <= x.timestamp_ns // 1000 < APRIL]
+    lines = sorted((x.timestamp_ns // 1000, int(x.balance)) for x in held)
+    until = [line for line in lines if line[0] <= moment]
+    later = [line for line in lines if line[0] > moment]
+    wanted = [next(iter(some), None) for some in (until[::-1], until[-2::-1], later)]
+    if len(until) < 2:
+        wanted[1] = None
+    cited = [found.row, found.before, found.after]
+    assert [x and (x.timestamp, x.balance) for x in cited] == [
+        x and (from_microseconds(x[0]), x[1]) for x in wanted
+    ]
+    for row in filter(None, cited):
+        group = pq.ParquetFile(folder / row.file).read_row_group(row.row_group).to_pylist()
+        assert any(
+            (x["timestamp"], int(x["balance"]), *(x[name] for name in ba.ACCOUNT_KEY))
+            == (row.timestamp, row.balance, *account)
+            for x in group
+        )
+
+    known = archive.balance_at(at, partial=True)
+    own = known[(known[ba.ACCOUNT_KEY].astype(str) == [*account]).all(axis=1)]
+    balance = own["balance"].iloc[0] if len(own) else pd.NA
+    assert found.balance == (None if pd.isna(balance) else int(balance))
+    assert (found.why is None) == (found.balance is not None)
+    assert found.carried == (at - found.row.timestamp if found.row else None)
+
+
+def test_the_node_the_run_and_the_state_are_those_of_the_rows_time(folder):
+    archive = ba.Archive(folder)
+    covered = archive.coverage()
+    for row in ROWS[::10]:
+        at = row.timestamp_ns // 1000
+        if MARCH <= at < APRIL:
+            continue
+        found = archive.explain(row.account, at=from_microseconds(at))
+        (own,) = covered[(covered["start"] <= found.at) & (covered["end"] > found.at)].to_dict(
+            "records"
+        )
+        assert (found.source, found.state, found.source_height, found.asked_at) == (
+            *(own[name] for name in ("source", "state", "block_height")),
+            own["asked_at"],
+        )
+        report = json.loads((folder / "_runs" / f"{found.run}.json").read_text())
+        assert report["source"] == found.source
+
+
+def test_blocks_and_what_was_before_the_first_one_are_told_by_segments(tmp_path):
+    write_segments(tmp_path / "segments", ROWS)
+    ba.import_segments(tmp_path / "a", tmp_path / "segments")
+    archive = ba.Archive(tmp_path / "a")
+    heights = archive.blocks().set_index("timestamp")["height"]
+    row = ROWS[70]
+    at = from_microseconds(row.timestamp_ns // 1000)
+    found = archive.explain(dict(zip(ba.ACCOUNT_KEY, row.account, strict=True)), at=at)
+    assert found.row.block_height == heights[at]
+    assert f"block {heights[at]:,}" in str(found)
+
+    nobody = archive.explain(("x", "y", "z", ""), at=at)
+    assert (nobody.balance, nobody.row) == (0, None)
+    assert "since the network's first block" in nobody.why
+
+
+def test_a_command_explains_the_account_that_its_options_name(folder):
+    row = ROWS[-1]
+    at = moment_text(row.timestamp_ns // 1000)
+    names = ("--asset", row.asset_id, "--party", row.party_id, "--account-type", row.account_type)
+    market = ("--market", row.market_id) if row.market_id else ()
+    told = run("explain", folder, *names, *market, "--at", at, "--format=json").stdout
+    content = json.loads(told)
+    assert content["balance"] == content["row"]["balance"] == str(row.balance)
+    assert (
+        f"{int(row.balance):,} since {at}"
+        in run("explain", folder, *names, *market, "--at", at).stdout
+    )
+    said = fails("explain", folder, "--at", at, code=2, folder=folder)
+    assert "accounts" in said
+    assert "name one" in said
+
+
+def test_what_is_no_account_is_refused(folder):
+    with pytest.raises(ValueError, match="an account has asset_id"):
+        ba.Archive(folder).explain(["x"], at="2023-04-01")
