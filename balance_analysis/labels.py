@@ -295,12 +295,14 @@ def told_of(accounts: pd.DataFrame, names: Names) -> tuple[pd.DataFrame, NDArray
 def short_keys(accounts: pd.DataFrame, names: Names) -> dict[str, list[str]]:
     """Return what the ids of accounts are called, or each as short as tells it apart."""
     symbols = names.assets.labels(accounts["asset_id"])
-    shown = {name: names.labels.shown(accounts[name]) for name in _LABELLED}
+    shown = {name: names.labels.shown(accounts[name]) for name in _LABELLED if name in accounts}
+    said = {"asset_id": symbols, **shown}
     return {
-        "asset": list(accounts["asset_id"].map(symbols)),
-        "type": list(map(type_label, accounts["account_type"])),
-        "party": list(accounts["party_id"].map(shown["party_id"])),
-        "market": list(accounts["market_id"].map(shown["market_id"])),
+        name.removeprefix("account_").removesuffix("_id"): [
+            said[name][each] if name in said else type_label(each) for each in accounts[name]
+        ]
+        for name in ACCOUNT_KEY
+        if name in accounts
     }
 
 

@@ -130,7 +130,9 @@ def compare(
         change_percent=np.array(percent, float),
     )
     found = found.assign(state=pd.Categorical.from_codes(states, dtype=STATES))
-    return in_units(largest(found, found["change"].abs(), None), units, table.attrs)
+    found = largest(found, found["change"].abs(), None)
+    found["state"] = found["state"].astype(STATES)
+    return in_units(found, units, table.attrs)
 
 
 def _held(
