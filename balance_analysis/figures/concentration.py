@@ -190,7 +190,7 @@ def plot_averages(
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
     by
-        The columns of `ACCOUNT_KEY` that make a group, "asset_id" among them.
+        The columns that make a group, "asset_id" among them: see `totals`.
     n
         How many of the largest are drawn by themselves. One that is never a hundredth of the whole
         is among the others.
@@ -250,7 +250,7 @@ def plot_averages(
     measure = "average balance" if freq is None else f"average balance per {period_name(freq)}"
     check_count(n)
     chart = axes.Chart(data, ax, start, end, opening, known, assets, title, freq, labels=labels)
-    (steps, grid), by = chart.over, group_names(by)
+    (steps, grid), by = chart.over, group_names(by, chart.history.columns)
     ax = chart.label("average balance")
     if chart.interval is None:
         return chart.explain("no balance changes")
