@@ -322,6 +322,14 @@ def _drawable(label: str) -> str:
     return f" {label}" if label.startswith("_") else label
 
 
+def group_labels(groups: pd.DataFrame, labels: LabelsLike | None = None) -> list[str]:
+    """Return what to call groups of accounts, by ids and by other columns."""
+    told = groups.drop(columns=ACCOUNT_KEY, errors="ignore").astype("str")
+    if told.shape[1] + 1 < groups.shape[1] or told.empty:
+        told.insert(0, "", account_labels(groups, labels=labels))
+    return [" · ".join(map(_drawable, map(str, texts))) for texts in told.itertuples(index=False)]
+
+
 def split_labels(accounts: pd.DataFrame, labels: LabelsLike | None = None) -> tuple[str, list[str]]:
     """Return what some accounts are called together, and each of them beside the others.
 
@@ -334,9 +342,10 @@ def split_labels(accounts: pd.DataFrame, labels: LabelsLike | None = None) -> tu
     ... }))
     ('2 margin accounts of a1', ['market m1', 'market m2'])
     """
-    if len(accounts) == 1:
-        (label,) = account_labels(accounts, labels=labels)
-        return label, [label]
+    if len(accounts) == 1 or {*accounts} != {*ACCOUNT_KEY}:
+        each = group_labels(accounts, labels)
+        what = "parties" if [*accounts] == ["asset_id", "party_id"] else "holders"
+        return each[0] if len(each) == 1 else f"{len(each):,} {what}", each
     differ = [name for name in ACCOUNT_KEY[1:] if accounts[name].nunique() > 1]
     said = {
         name: account_labels(accounts[[name]], labels=labels).iloc[0]

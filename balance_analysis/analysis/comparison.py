@@ -247,6 +247,7 @@ def top_movers(
     history = open_history(table, opening, known)
     found = summarize(history, by, start, end)
     found = found[(found["net"] != 0).fillna(value=False).to_numpy(bool)]
-    columns = [*holder_names(by), "opening", "closing", "net", "inflow", "outflow", "changes"]
+    names = [name for name in history.columns if name in found]
+    columns = [*names, "opening", "closing", "net", "inflow", "outflow", "changes"]
     found = largest(found[columns], found["net"].abs(), n)
     return in_units(found, units, history.attrs)
