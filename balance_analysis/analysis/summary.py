@@ -154,8 +154,8 @@ def summarize_parties(
           what one of them gives another is in neither
         - `internal`, behind `net`: what moved between its own accounts in one block. With
           `inflow` it makes the inflow of its accounts, with `outflow` their outflow.
-        - `rows`, `changes`: of all its accounts; balances, such as `opening`, `closing`, `maximum` and `average`, are those of all its
-          accounts together, known only while the balance of each one is.
+        - `rows`, `changes`: of all its accounts; balances are those of all of them together, known
+          only while each one is.
 
     Raises
     ------

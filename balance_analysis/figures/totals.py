@@ -366,4 +366,5 @@ def _lacks(steps: Steps, interval: Extent) -> list[str]:
     """Return what the legend says of balances that are in no sum."""
     pieces = cut(steps, np.array([interval.start, interval.before]))
     late = int((~pieces.known_throughout).sum())
-    return [f"{late:,} of {len(steps):,} accounts left out while unknown"] * (late > 0)
+    what = "accounts" if "market_id" in steps.accounts else "holders"
+    return [f"{late:,} of {len(steps):,} {what} left out while unknown"] * (late > 0)
