@@ -21,7 +21,7 @@ from balance_analysis.analysis.steps import check_fits, name_of
 from balance_analysis.analysis.summary import summarize
 from balance_analysis.analysis.totals import Groups, make_groups
 from balance_analysis.analysis.units import Units, in_units
-from balance_analysis.frame import empty_table, to_amounts
+from balance_analysis.frame import check_frame, empty_table, to_amounts
 from balance_analysis.known import Stated, has_nothing_before
 from balance_analysis.schema import ACCOUNT_KEY, Instant, from_microseconds
 
@@ -103,12 +103,15 @@ def compare(
     0       b2       9      0      -9          -100.0     gone
     1       a1       4      5       1            25.0  changed
     """
+    tables = (table, table if other is None else other)
+    for each in tables:
+        if not isinstance(each, History):
+            check_frame(each)
     if other is None and at is None:
         raise ValueError("compare two tables, or a table at=(before, after), two moments")
     when = (None, None) if at is None else at
     if isinstance(when, str) or len(when) != 2:  # noqa: PLR2004 - a pair
         raise ValueError(f"at must be two moments, not {at!r}")
-    tables = (table, table if other is None else other)
     sides = [_held(*side, opening, known) for side in zip(tables, when, strict=True)]
     accounts = sides[0].index.union(sides[1].index)
     groups = _groups(accounts, tables, holder_names(by))
