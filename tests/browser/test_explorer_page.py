@@ -20,7 +20,7 @@ from tests.columns import note_known
 from tests.moments import from_microseconds
 from tests.serving import serving
 
-TABS = ["Holders", "Totals", "Flows", "Movers", "Account", "Coverage and limits"]
+TABS = ["Holders", "Totals", "Flows", "Movers", "Account", "Party", "Coverage and limits"]
 WINDOWS = [(width, theme) for width in (375, 1440) for theme in ("light", "dark")]
 FEW = """() => {
     for (const row of document.querySelectorAll("tbody tr:nth-child(n+6)")) row.remove();

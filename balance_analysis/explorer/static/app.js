@@ -13,7 +13,7 @@ import { label } from "./text.js";
 const CHOICES = ["units", "digits", "theme", "as"];
 let running = 0;
 
-const INSTEAD = { asset: () => `the asset ${state.asset?.label}`, range: () => "all of the time", units: () => "whole units", digits: () => "those that matter", theme: () => "the system's theme", tab: () => "holders",
+const INSTEAD = { asset: () => `the asset ${state.asset?.label}`, range: () => "all of the time", units: () => "whole units", digits: () => "those that matter", theme: () => "the system's theme", tab: () => "holders", by: () => "accounts",
   at: () => "the end", page: () => "the newest rows", totals: () => "lines", as: () => "balances", account: () => (state.accounts.length < MOST ? `accounts of ${state.asset?.label}` : `${MOST} accounts`) };
 /** Tell of a part of the address that can't be used, and of what is shown in its place. */
 const toldOf = ([name, text]) => {
