@@ -111,7 +111,7 @@ const PANELS = {
       const options = { decimals: state.units ? 0 : own ?? 0 }, totals = of(found.totals, id, first), flows = of(found.flows, id, (row) => row[found.flows.columns.findIndex((one) => one.name === "asset_id")]);
       const inUnit = own === null || state.units ? `${label}, smallest units` : label, title = `${label}: flows with others per period`;
       return [make("h3", {}, inUnit), facts(totals, options.decimals), ...(isOurs(id) ? flowParts(title, flows) : []),
-        table(`Accounts in ${inUnit}`, of(found.accounts, id, (row) => account(row[0]).asset), { ...tableOptions(), ...options, name: "accounts" }),
+        table(`Accounts in ${inUnit}`, of(found.accounts, id, (row) => account(row[0]).asset), { ...tableOptions(), ...options, chooseParty: undefined, name: "accounts" }),
         ...(isOurs(id) ? [table(`Flows with others, and moved between its own accounts, in ${inUnit}`, flows, { ...tableOptions(), ...options, name: "party-flows" })] : [])];
     });
     const id = make("dl", { class: "ids" }, make("div", {}, make("dt", {}, "party"), make("dd", {}, party, " ", ...(party.length > 11 ? [copier("party", () => party)] : []))));

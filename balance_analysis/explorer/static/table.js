@@ -59,7 +59,7 @@ export const table = (caption, sheet, { decimals = 0, isExact, choose, choosePar
     const data = { class: `${kind} ${isNumber[n] ? "n" : ""}`, "data-name": words(column), title: ["amount", "moment"].includes(kind) && whole !== text ? whole : undefined };
     if (column === "party_id" && chooseParty) return make("td", data, make("button", { type: "button", class: "link", title: value, onclick: () => chooseParty(value) }, called(value)));
     if (column !== "account") return make("td", data, text);
-    const { label, ids, party } = account(value), all = chooseParty && make("button", { type: "button", class: "link of-party", title: `All accounts of ${party}`, "aria-label": `All accounts of ${called(party)}`, onclick: () => chooseParty(party) }, "party");
+    const { label, ids, party } = account(value), all = chooseParty && make("button", { type: "button", class: "of-party", title: `All accounts of ${party}`, "aria-label": `party ${called(party)}`, onclick: () => chooseParty(party) }, "party");
     return make("td", {}, make("button", { type: "button", class: "link", title: ids, onclick: () => choose(value) }, label), ...(all ? [" ", all] : []));
   };
   const body = make("tbody"), tally = make("output"), place = make("output"), printed = make("p", { class: "printed" });
