@@ -906,7 +906,11 @@ def test_movers_begin_where_something_is_known_unless_a_range_is_chosen(open_pag
 def test_an_answer_that_comes_late_does_not_open_the_search_again(open_page, demo):
     page = open_page(demo)
     waiting = []
-    page.route("**/explore/accounts.json*text=gen*", lambda route: waiting.append(route))
+
+    def hold(route):
+        waiting.append(route)
+
+    page.route("**/explore/accounts.json*text=gen*", hold)
     field = page.get_by_role("combobox", name="Add an account")
     field.fill("gen")
     for _ in range(100):

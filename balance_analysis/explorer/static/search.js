@@ -29,7 +29,10 @@ const pick = (run) => { at("find").value = ""; close(); run(); };
 
 export const keysOfSearch = (event) => {
   const options = [...at("found").children], old = options.findIndex((one) => one.ariaSelected === "true");
-  if (event.key === "Escape") return close();
+  if (event.key === "Escape") {
+    event.preventDefault(); // a browser would empty the field, which opens the list again
+    return close();
+  }
   if (event.key === "Enter" && options.length && !at("found").hidden) return options[Math.max(old, 0)].dispatchEvent(new Event("mousedown"));
   const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   if (!by || !options.length) return;
