@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from balance_analysis.archive import layout, manifest
-from balance_analysis.archive.commit import Writer, deferred_signals, within
+from balance_analysis.archive.commit import Writer, deferred_signals
 from balance_analysis.archive.coverage import Coverage, Interval, covered_by
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.runs import Kind, Run, RunReport, keep_bad_rows, reported
@@ -36,7 +36,7 @@ from balance_analysis.load.evidence import Evidence, gaps_text
 from balance_analysis.load.nodes import started
 from balance_analysis.load.request import Report, reporting
 from balance_analysis.node.walk import Step
-from balance_analysis.rows import canonical
+from balance_analysis.rows import canonical, within
 from balance_analysis.spans import Span, between, clipped
 from balance_analysis.text import range_text
 

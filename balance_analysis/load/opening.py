@@ -21,7 +21,8 @@ from balance_analysis.load.evidence import LatestBlock
 from balance_analysis.load.nodes import NodePool, answers
 from balance_analysis.load.request import check_positive
 from balance_analysis.node.client import Client
-from balance_analysis.node.last_balances import Account, LastBalances, Search
+from balance_analysis.node.last_balances import LastBalances, Search
+from balance_analysis.rows import Account
 from balance_analysis.schema import ACCOUNT_KEY, ACCOUNT_TYPES, ATTRS_KEY, Instant, to_microseconds
 from balance_analysis.text import iso_text
 

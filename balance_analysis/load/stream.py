@@ -28,7 +28,7 @@ from balance_analysis.node.client import Client, check_client
 from balance_analysis.node.walk import Step
 from balance_analysis.node.window import LONGEST_WINDOW, Window, filter_parameters
 from balance_analysis.rows import BadRow, has_repeats
-from balance_analysis.spans import Span
+from balance_analysis.spans import Span, between
 from balance_analysis.text import iso_text
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
@@ -130,14 +130,10 @@ class Load:
         """Return the windows that are not settled."""
         if self.interval is None:
             return []
-        start, end = self.interval
-        windows = []
-        for settled_start, settled_end in [*sorted(self.settled), (end, end)]:
-            if start < settled_start:
-                begins = start == self.restart
-                windows.append(Window(start, settled_start, self.request.page_size, begins))
-            start = max(start, settled_end)
-        return windows
+        return [
+            Window(start, end, self.request.page_size, begins_with_row=start == self.restart)
+            for start, end in between(self.settled, *self.interval)
+        ]
 
     def share(self) -> float:
         """Return how much of the interval is settled, 0 to 1."""

@@ -15,7 +15,6 @@ from typing import Any, Final, Unpack
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow.parquet import ParquetFile, ParquetWriter
 
 from balance_analysis import defaults
@@ -34,8 +33,9 @@ from balance_analysis.load.request import LoadRequest, OnBadRows, Report, make_r
 from balance_analysis.load.stream import Load
 from balance_analysis.node.client import Client
 from balance_analysis.node.walk import Step
-from balance_analysis.rows import canonical
+from balance_analysis.rows import canonical, last_block, within
 from balance_analysis.schema import ARROW_SCHEMA, Instant
+from balance_analysis.spans import EVER
 from balance_analysis.text import range_text
 
 ROW_GROUP: Final = 1 << 17
@@ -152,8 +152,7 @@ class _Writer:
         with open_parquet(side) as file:
             for number in range(file.num_row_groups):
                 rows = file.read_row_group(number).cast(ARROW_SCHEMA)
-                times = rows["timestamp"].cast(pa.int64())
-                self._write(rows.filter(pc.less(times, settled_until)))
+                self._write(within(rows, EVER[0], settled_until))
         self.settled_until = self._copied_until = settled_until
 
     def add(self, step: Step) -> None:
@@ -240,12 +239,9 @@ def _last_block(file: ParquetFile, settled_until: int) -> tuple[int, int]:
 
     The last block is asked for again, which shows that the node is one of the same network.
     """
-    columns = file.read(["timestamp"])["timestamp"].cast(pa.int64())
-    times = columns.filter(pc.less(columns, settled_until))
-    if not len(times):
-        return settled_until, 0
-    last: int = pc.max(times).as_py()
-    return last, len(times) - pc.sum(pc.equal(times, last)).as_py()
+    rows = within(file.read(["timestamp"]), EVER[0], settled_until)
+    last, block = last_block(rows)
+    return (last, rows.num_rows - block.num_rows) if rows.num_rows else (settled_until, 0)
 
 
 def _keep(temporary: Path, side: Path) -> None:

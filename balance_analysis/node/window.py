@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,7 +19,7 @@ from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
 from balance_analysis.filters import Filters
 from balance_analysis.node.decode import DecodedPage
 from balance_analysis.node.exchange import Parameters
-from balance_analysis.rows import BadRow, to_numbers
+from balance_analysis.rows import BadRow, inside, within
 from balance_analysis.schema import to_microseconds
 from balance_analysis.text import moment_text, range_text
 
@@ -128,8 +127,8 @@ class Listing:
         """Return what stands in [start, end); a bad row without a time may, so it is kept."""
         if not len(self.times) or start <= min(self.span) <= max(self.span) < end:
             return replace(self, more=more)
-        rows = self.rows.slice(*_inside(self.rows["timestamp"].cast(pa.int64()), start, end))
-        times = self.times.slice(*_inside(self.times, start, end))
+        rows = within(self.rows, start, end)
+        times = self.times.filter(inside(self.times, start, end))
         bad = tuple(bad for bad in self.bad_rows if bad.time is None or start <= bad.time < end)
         return Listing(rows, times, bad, more, self.end_cursor, self.sent)
 
@@ -240,13 +239,6 @@ def _check_filters(rows: pa.RecordBatch, filters: Filters) -> None:
                 f"the node sent rows of {name} {min(strangers)!r}, which was not asked for: it "
                 f"ignores or misreads that filter; load without it and select from the table"
             )
-
-
-def _inside(times: pa.Int64Array, start: int, end: int) -> tuple[int, int]:
-    """Return where those in [start, end) begin, and how many they are; times are in order."""
-    numbers = to_numbers(times)
-    is_inside = (numbers >= start) & (numbers < end)
-    return int(np.argmax(is_inside)) if len(times) else 0, int(np.count_nonzero(is_inside))
 
 
 def moment(microseconds: int) -> str:
