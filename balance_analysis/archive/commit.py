@@ -8,7 +8,6 @@ finds the old file, and forgets what was announced; or the new one, and takes it
 from __future__ import annotations
 
 import contextlib
-import logging
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,8 +30,6 @@ from balance_analysis.files.parquet import encode_parquet
 from balance_analysis.frame import to_frame
 from balance_analysis.rows import canonical, within
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, NetworkLimits
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 _KEY: Final = [*ACCOUNT_KEY, "timestamp"]
 

@@ -15,7 +15,6 @@ import contextlib
 import datetime as dt
 import email.utils
 import json
-import logging
 import os
 import platform
 import secrets
@@ -31,11 +30,8 @@ import pyarrow.fs as pafs
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.store import Store
-from balance_analysis.errors import ArchiveLockedError
-from balance_analysis.files.atomic import name_file
+from balance_analysis.errors import ArchiveLockedError, logger
 from balance_analysis.text import without_credentials
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 SECONDS: Final = 60.0
 """How long a lease lasts that is not renewed."""
@@ -127,16 +123,11 @@ def _folder_lock(store: Store, folder: Path) -> Iterator[None]:
         lock.acquire()
     except filelock.Timeout as error:
         raise _locked(store.uri, read_holder(store)) from error
-    note = Path(store.place(layout.HOLDER)[1])
     try:
-        try:
-            note.write_text(f"{json.dumps(_myself())}\n", encoding="utf-8")
-        except OSError as error:
-            name_file(error, note)
-            raise
+        store.write(layout.HOLDER, f"{json.dumps(_myself())}\n".encode())
         yield
     finally:
-        note.unlink(missing_ok=True)
+        store.delete(layout.HOLDER)
         lock.release()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.archive.runs import Run
-from balance_analysis.errors import NetworkMismatchError, RequestError
+from balance_analysis.errors import NetworkMismatchError, RequestError, logger
 from balance_analysis.filters import Filters
 from balance_analysis.load.evidence import NodeState, retention_start
 from balance_analysis.load.nodes import FRESH, NodePool, answers
@@ -35,8 +34,6 @@ from balance_analysis.node.window import Ask, PageRequest, Window, fetch
 from balance_analysis.rows import Account, accounts_in, last_block
 from balance_analysis.spans import clipped
 from balance_analysis.text import moment_text
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 T = TypeVar("T")
 

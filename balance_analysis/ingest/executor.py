@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.metadata
-import logging
 import os
 import queue
 from collections import deque
@@ -28,11 +27,10 @@ from balance_analysis.archive.coverage import FileEntry
 from balance_analysis.archive.datafile import NO_ROWS, encode_rows
 from balance_analysis.archive.manifest import check_seen
 from balance_analysis.archive.store import Store
+from balance_analysis.errors import logger
 from balance_analysis.node.walk import Step
 from balance_analysis.rows import canonical, last_block, within
 from balance_analysis.schema import ARROW_SCHEMA
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 _LOOK: Final = 60.0
 """After so many seconds without news a cluster is looked at."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from balance_analysis.archive.datafile import NO_ROWS
 from balance_analysis.archive.layout import Partition
 from balance_analysis.archive.runs import Kind, Run, RunReport
 from balance_analysis.archive.store import Store, Stored, to_store
-from balance_analysis.errors import NetworkMismatchError
+from balance_analysis.errors import NetworkMismatchError, logger
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import FilterKeywords, Filters, take_names, takes_filters
 from balance_analysis.ingest.executor import Executor, Pool
@@ -46,9 +45,6 @@ from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     from distributed import Client as Cluster
-
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 @takes_filters

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from balance_analysis.errors import IncompleteError, RequestError
+from balance_analysis.errors import IncompleteError, RequestError, logger
 from balance_analysis.filters import Filters
 from balance_analysis.load.evidence import NodeState, retention_start
 from balance_analysis.load.request import LoadRequest, OnBadRows
@@ -28,7 +27,6 @@ from balance_analysis.spans import EVER, Span
 FRESH: Final = 3
 """Connections over which a node is asked for its oldest row: behind one address may be several."""
 
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 _decoding = threading.Lock()
 

@@ -7,7 +7,6 @@ again by tighter filters, and an account that is left alone by a page of one row
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis import defaults
+from balance_analysis.errors import logger
 from balance_analysis.filters import make_filters
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE
 from balance_analysis.load.evidence import LatestBlock
@@ -29,9 +29,6 @@ from balance_analysis.text import iso_text
 _TYPE_PREFIX: Final = "ACCOUNT_TYPE_"
 
 _STATES: Final = pd.CategoricalDtype(pd.Index(["known", "none", "pruned"], dtype="str"))
-
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 def load_opening_balances(

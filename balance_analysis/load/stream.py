@@ -9,7 +9,6 @@ are its rows whatever the cuts, the page size and the number of workers.
 from __future__ import annotations
 
 import heapq
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +18,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from balance_analysis.errors import IncompleteError, RequestError
+from balance_analysis.errors import IncompleteError, RequestError, logger
 from balance_analysis.known import KNOWN_KEY, known_json
 from balance_analysis.load.evidence import Evidence
 from balance_analysis.load.nodes import NodePool
@@ -30,8 +29,6 @@ from balance_analysis.node.window import LONGEST_WINDOW, Window, filter_paramete
 from balance_analysis.rows import BadRow, has_repeats
 from balance_analysis.spans import Span, between
 from balance_analysis.text import iso_text
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 FILL: Final = 0.9
 """How full a window's one page should be: fuller ones leave rests, emptier ones cost requests."""

@@ -8,8 +8,8 @@ what is complete beside it, in a file that says so of itself.
 from __future__ import annotations
 
 import os
-import secrets
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Unpack
 
@@ -19,7 +19,7 @@ from pyarrow.parquet import ParquetFile, ParquetWriter
 
 from balance_analysis import defaults
 from balance_analysis.errors import ArchiveError
-from balance_analysis.files.atomic import PathLike, check_output, flush, name_file
+from balance_analysis.files.atomic import PathLike, check_output, flush, replacing_file
 from balance_analysis.files.parquet import (
     PARTIAL,
     make_note,
@@ -98,32 +98,23 @@ def load_to_parquet(
     if resume and not is_resumed and start is None and end is None:
         raise ValueError(f"there is nothing to resume: {side} doesn't exist; give start or end")
     load = _read_part(side, request) if is_resumed else Load(request)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with (
-            temporary.open("xb") as sink,
-            parquet_writer(sink, ARROW_SCHEMA) as writer,
-        ):
-            written = _Writer(writer)
-            try:
-                if is_resumed:
-                    written.copy(side, load.settled[0][1])
-                for step in load.in_time_order(load.run(client, progress)):
-                    written.add(step)
-                written.write_group()
-            except BaseException:
-                written.write_group()
-                written.note_part(load)
-                raise
-            told = note_names(load.describe(), names)
-            writer.add_key_value_metadata(make_note({"load": told}))
-        flush(temporary)
-        temporary.replace(target)
-    except BaseException as error:
-        name_file(error, target)
-        _keep(temporary, side)
-        raise
-    flush(target.parent)
+    with (
+        replacing_file(target, partial(_keep, side=side)) as temporary,
+        parquet_writer(temporary, ARROW_SCHEMA) as writer,
+    ):
+        written = _Writer(writer)
+        try:
+            if is_resumed:
+                written.copy(side, load.settled[0][1])
+            for step in load.in_time_order(load.run(client, progress)):
+                written.add(step)
+            written.write_group()
+        except BaseException:
+            written.write_group()
+            written.note_part(load)
+            raise
+        told = note_names(load.describe(), names)
+        writer.add_key_value_metadata(make_note({"load": told}))
     side.unlink(missing_ok=True)
     return told
 

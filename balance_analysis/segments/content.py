@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from balance_analysis.assets import Assets, read_assets
-from balance_analysis.errors import CheckError, DecodeError, IncompleteError
+from balance_analysis.errors import CheckError, DecodeError, IncompleteError, logger
 from balance_analysis.filters import Filters
 from balance_analysis.rows import BadRow, are_balances, balance_fault, has_repeats
 from balance_analysis.schema import (
@@ -49,8 +48,6 @@ from balance_analysis.segments.segment import (
     heights_text,
 )
 from balance_analysis.text import list_text
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 _NAMES: Final = (NAMED_ASSETS[0], None, None, NETWORK_PARTY, *NAMED_ASSETS[1:])
 _WELL_KNOWN: Final = {f"{number:02x}": name for number, name in enumerate(_NAMES) if name}

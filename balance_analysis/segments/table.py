@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,7 +12,7 @@ from typing import Any, Final, Literal, Unpack
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.errors import DecodeError, IncompleteError
+from balance_analysis.errors import DecodeError, IncompleteError, logger
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import (
     FilterKeywords,
@@ -38,8 +37,6 @@ from balance_analysis.segments.content import (
 )
 from balance_analysis.segments.segment import Segment, heights_text
 from balance_analysis.text import count_text, iso_text, list_text, moment_text
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 THREADS: Final = 2
 """How many segments are read at once."""
