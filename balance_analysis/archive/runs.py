@@ -34,7 +34,6 @@ from balance_analysis.text import exact_text, range_text, without_credentials
 
 Kind = Literal["export", "import", "repair"]
 Outcome = Literal["incomplete", "complete", "nothing new", "partial", "failed"]
-SUCCESSES: Final = ("complete", "nothing new")
 MOST_CONFLICTS: Final = 100
 """Rows of conflicts that stand in a report; the archive holds the newer ones."""
 
@@ -211,7 +210,7 @@ class RunReport:
     @property
     def is_success(self) -> bool:
         """Whether the run did all of what it was asked to."""
-        return self.outcome in SUCCESSES
+        return self.outcome in {"complete", "nothing new"}
 
 
 @contextlib.contextmanager

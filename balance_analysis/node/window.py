@@ -31,6 +31,14 @@ LONGEST_WINDOW: Final = 364 * 86_400 * 1_000_000
 HALVINGS: Final = 5
 """How often a window whose answer takes too long is halved before it is given up."""
 
+FILTER_NAMES: Final = {
+    "asset_id": "filter.assetId",
+    "party_id": "filter.partyIds",
+    "market_id": "filter.marketIds",
+    "account_type": "filter.accountTypes",
+}
+"""What the wire calls the filter of each column."""
+
 T = TypeVar("T")
 
 
@@ -64,12 +72,8 @@ class PageRequest:
 
 def filter_parameters(filters: Filters) -> Parameters:
     """Return the filters as the wire's repeated keys."""
-    return [
-        *([("filter.assetId", filters.asset_id)] if filters.asset_id is not None else []),
-        *(("filter.partyIds", party) for party in filters.party_ids),
-        *(("filter.marketIds", market) for market in filters.market_ids),
-        *(("filter.accountTypes", name) for name in filters.account_types),
-    ]
+    allowed = filters.allowed().items()
+    return [(FILTER_NAMES[name], value) for name, values in allowed for value in values]
 
 
 Ask = Callable[[PageRequest], "DecodedPage"]

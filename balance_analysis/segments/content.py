@@ -224,12 +224,11 @@ def _moments(texts: pa.StringArray, what: str) -> NDArray[np.int64]:
 class SegmentRows:
     """What a segment has of its blocks: their rows, of `ARROW_SCHEMA` and in time order.
 
-    The table can't hold `bad_rows`. Blocks are ascending; their times are in microseconds.
+    The table can't hold `bad_rows`. The times of the blocks ascend, in microseconds.
     """
 
     rows: pa.RecordBatch
     bad_rows: tuple[BadRow, ...]
-    heights: NDArray[np.int64]
     times: NDArray[np.int64]
 
 
@@ -254,9 +253,8 @@ def read_rows(segment: Segment, accounts: Accounts) -> SegmentRows:
     rows, bad = _join(segment.table(BALANCES, _COLUMNS), blocks, accounts)
     if has_repeats(rows):
         raise CheckError(f"{segment} has two rows of one account in one block")
-    since = slice(blocks.since, None)
     bad_rows = tuple(_bad_rows(bad, blocks, accounts))
-    return SegmentRows(rows, bad_rows, blocks.heights[since], blocks.times[since])
+    return SegmentRows(rows, bad_rows, blocks.times[blocks.since :])
 
 
 def read_flows(segment: Segment, accounts: Accounts) -> pa.RecordBatch:

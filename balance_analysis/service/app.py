@@ -334,7 +334,7 @@ def _fields(row: pa.Table) -> dict[str, Any]:
     flags = [field.name for field in row.schema if pa.types.is_boolean(field.type)]
     dates = [name for name in row.column_names if name.endswith("_from")]
     known = {_camel(name): row[name][0].as_py() for name in flags}
-    known |= {_camel(name): str(_nanoseconds(row[name])) for name in dates}
+    known |= {_camel(name): str(row[name].cast(pa.int64())[0].as_py() or 0) for name in dates}
     extra: dict[str, Any] = json.loads(row["extra"][0].as_py() or "{}")
     return known | extra | known
 
@@ -342,10 +342,6 @@ def _fields(row: pa.Table) -> dict[str, Any]:
 def _camel(name: str) -> str:
     first, *others = name.split("_")
     return "".join([first, *map(str.capitalize, others)])
-
-
-def _nanoseconds(dates: pa.ChunkedArray) -> int:
-    return dates.cast(pa.int64())[0].as_py() or 0
 
 
 def _status(archive: Archive) -> ArchiveStatus:

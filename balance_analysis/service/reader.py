@@ -29,10 +29,10 @@ from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.service.listing import (
     ListedRows,
     Place,
-    ServedPage,
     encode_cursor,
     foreign,
     in_order,
+    render,
 )
 from balance_analysis.service.parameters import AFTER, BEFORE, ChangesQuery
 from balance_analysis.spans import EVER, Span, clipped
@@ -207,8 +207,8 @@ class Finder:
     reader: Reader
     check: Callable[[], None]
 
-    def page(self, query: ChangesQuery) -> ServedPage:
-        """Return one page of the rows that are asked for.
+    def page(self, query: ChangesQuery) -> bytes:
+        """Return one page of the rows that are asked for, as the body of an answer.
 
         Raises
         ------
@@ -237,8 +237,8 @@ class Finder:
         chosen, more = nearest[: query.size], len(nearest) > query.size
         near = near and len(chosen) > 0
         if query.backward:
-            return ServedPage(found.take(chosen[::-1]), has_next=near, has_previous=more)
-        return ServedPage(found.take(chosen), has_next=more, has_previous=near)
+            return render(found.take(chosen[::-1]), has_next=near, has_previous=more)
+        return render(found.take(chosen), has_next=more, has_previous=near)
 
     def has_account_type(self, name: str) -> bool:
         """Return whether any row is of this account type."""
