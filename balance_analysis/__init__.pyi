@@ -6,6 +6,7 @@ from .analysis.concentration import concentration, holders, share
 from .analysis.conservation import ConservationReport, check_conservation, reconcile
 from .analysis.cuts import cut_between
 from .analysis.flows import deltas, flows
+from .analysis.naming import labelled
 from .analysis.statistics import drawdown, ohlc, time_weighted_average
 from .analysis.summary import active_accounts, summarize_accounts, summarize_parties
 from .analysis.totals import totals
@@ -113,6 +114,7 @@ __all__ = [
     "import_segments",
     "iter_balance_changes",
     "iter_pages",
+    "labelled",
     "load_balance_changes",
     "load_network_limits",
     "load_opening_balances",

@@ -390,7 +390,7 @@ def active_accounts(
     def count(cells: NDArray[np.int64]) -> pd.arrays.IntegerArray:
         return pd.arrays.IntegerArray(np.bincount(cells, minlength=len(is_known)), ~is_known)
 
-    return pd.DataFrame(
+    result = pd.DataFrame(
         {
             **repeat_ids(groups.ids, len(grid)),
             **grid.all_bounds(len(groups)),
@@ -398,3 +398,4 @@ def active_accounts(
             "active": count(cells[found["changes"] > 0]),
         }
     )
+    return in_units(result, None, history.attrs)

@@ -64,7 +64,7 @@ _TYPES: Final = {
 }
 _MODULES: Final = (
     *("text", "dom", "data", "table", "scale", "chart", "picture", "compare"),
-    *("address", "moments", "search", "plots", "panels", "lines", "app"),
+    *("address", "moments", "search", "plots", "panels", "headline", "lines", "app"),
 )
 """The page's own modules, none of which imports one behind it; no two have the same names."""
 

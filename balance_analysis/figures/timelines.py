@@ -17,7 +17,7 @@ from balance_analysis.archives import Archive, to_archive
 from balance_analysis.errors import check_type
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
-from balance_analysis.figures.styles import BLUE, ORANGE, VERMILION, ink, looks
+from balance_analysis.figures.styles import BLUE, ORANGE, VERMILION, ink, looks, takes_style
 from balance_analysis.figures.times import format_times, to_dates, unknown_style
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.schema import LIMIT_FLAGS, Instant, to_microseconds
@@ -33,6 +33,7 @@ _SHADES: Final = {"market": (0.12, None), "asset": (0.0, "..")}
 in print and on dark paper too."""
 
 
+@takes_style(Patch)
 def plot_limits(
     limits: pd.DataFrame,
     *,
@@ -239,6 +240,7 @@ def _microseconds(times: pd.Series[pd.Timestamp]) -> list[int]:
     return found
 
 
+@takes_style(Patch)
 def plot_coverage(
     coverage: pd.DataFrame | Archive | PathLike,
     *,

@@ -73,6 +73,9 @@ def test_labels_are_kept_wherever_assets_are(node, tmp_path):
         (ba.read_parquet(tmp_path / "u.parquet", labels=kept), kept),
         (archive.balance_at(table["timestamp"].iloc[-1]), kept),
         (archive.accounts(), kept),
+        (archive.parties(), kept),
+        (archive.markets(), kept),
+        (table.balances.active_accounts(freq="1D"), kept),
         (table.balances.at(table["timestamp"].iloc[-1]), kept),
         (table.balances.series(freq="1D"), kept),
         (table.balances.totals(freq="1D", by=["asset_id", "party_id"]), kept),
@@ -194,6 +197,31 @@ def test_the_command_line_keeps_and_takes_symbols(node, archive, tmp_path):
     summary = run("summary", tmp_path / "b", "--asset-id", "tUSD").stdout
     assert "tUSD" in summary
     assert ASSET[:6] not in summary
+
+
+def test_printed_tables_show_labels_and_files_keep_ids(archive, tmp_path, monkeypatch):
+    (tmp_path / "labels.csv").write_text(f"party_id,label\n{PARTY},Alice\n")
+    monkeypatch.setenv("BALANCE_ANALYSIS_LABELS", str(tmp_path / "labels.csv"))
+    ba.write_parquet(archive.read(), tmp_path / "x.parquet")
+    for command, source in (("summary", tmp_path / "x.parquet"), ("accounts", archive.uri)):
+        shown = run(command, source, "--party-id", "ALICE").stdout
+        assert "Alice" in shown
+        assert PARTY[:6] not in shown
+        run(command, source, "--party-id", "Alice", "-o", tmp_path / "y.csv")
+        assert set(pd.read_csv(tmp_path / "y.csv")["party_id"]) == {PARTY}
+    run("report", archive.uri, "-o", tmp_path / "r.html", "--labels", tmp_path / "labels.csv")
+    told = run(
+        "plot",
+        archive.uri,
+        "--kind",
+        "drawdown",
+        "-o",
+        tmp_path / "x.svg",
+        "-v",
+        "--party",
+        "Alice",
+    )
+    assert "Alice" in told.stderr + (tmp_path / "x.svg").read_text()
 
 
 def test_a_variable_names_the_file_of_assets(archive, tmp_path, monkeypatch):
