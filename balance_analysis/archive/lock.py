@@ -31,6 +31,7 @@ import pyarrow.fs as pafs
 from balance_analysis.archive import layout
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveLockedError, logger
+from balance_analysis.files.atomic import name_file
 from balance_analysis.text import without_credentials
 
 SECONDS: Final = 60.0
@@ -123,11 +124,16 @@ def _folder_lock(store: Store, folder: Path) -> Iterator[None]:
         lock.acquire()
     except filelock.Timeout as error:
         raise _locked(store.uri, read_holder(store)) from error
+    note = Path(store.place(layout.HOLDER)[1])
     try:
-        store.write(layout.HOLDER, f"{json.dumps(_myself())}\n".encode())
+        try:
+            note.write_text(f"{json.dumps(_myself())}\n", encoding="utf-8")
+        except OSError as error:
+            name_file(error, note)
+            raise
         yield
     finally:
-        store.delete(layout.HOLDER)
+        note.unlink(missing_ok=True)
         lock.release()
 
 
