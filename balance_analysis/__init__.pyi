@@ -1,12 +1,11 @@
 from . import cluster
 from .analysis.balances import balance_at, balance_series
 from .analysis.checks import check_table, to_table
-from .analysis.comparison import top_movers
+from .analysis.comparison import compare, top_movers
 from .analysis.concentration import concentration, holders, share
 from .analysis.conservation import ConservationReport, check_conservation, reconcile
 from .analysis.cuts import cut_between
 from .analysis.flows import deltas, flows
-from .analysis.naming import labelled
 from .analysis.statistics import drawdown, ohlc, time_weighted_average
 from .analysis.summary import active_accounts, summarize_accounts, summarize_parties
 from .analysis.totals import totals
@@ -51,6 +50,7 @@ from .load.opening import load_opening_balances
 from .load.to_parquet import load_to_parquet
 from .maintenance.diff import Difference, diff
 from .maintenance.repair import Repaired, repair
+from .naming import labelled
 from .node.client import Client
 from .node.doctor import Finding, NodeReport, diagnose_node
 from .node.limits import load_network_limits
@@ -101,6 +101,7 @@ __all__ = [
     "check_conservation",
     "check_table",
     "cluster",
+    "compare",
     "concentration",
     "cut_between",
     "deltas",

@@ -94,8 +94,11 @@ def verify(
         Option(metavar="PATH", help="Compare with these segments and their ledger; repeatable."),
     ] = None,
     sample: Annotated[
-        int, Option(min=1, help="How many windows to request with --against.")
-    ] = defaults.SAMPLE,
+        int | None,
+        Option(
+            min=1, help=f"How many windows to request with --against; by default {defaults.SAMPLE}."
+        ),
+    ] = None,
     digest: Annotated[
         options.Text, Option(metavar="HEX", help="Compare with what `digest` printed once.")
     ] = None,
@@ -106,7 +109,11 @@ def verify(
 ) -> int:
     """Prove that an archive is whole, or tell what is wrong and which command mends it."""
     held = options.archive_at(archive)
-    how: dict[str, Any] = {"sample": sample, "progress": messages.shows_progress}
+    if sample is not None and against is None:
+        raise ValueError(
+            "--sample is of the windows that --against requests: give a node's address"
+        )
+    how: dict[str, Any] = {"sample": sample or defaults.SAMPLE, "progress": messages.shows_progress}
     bounds = options.interval(since, until)
     if digest is None and (since or until):
         raise ValueError("--since and --until are those of --digest, which is missing")

@@ -29,6 +29,7 @@ from balance_analysis.spans import Span
 from balance_analysis.text import count_text, range_text, spans_text, without_credentials
 
 if TYPE_CHECKING:
+    from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.runs import RunReport
 
 
@@ -108,8 +109,10 @@ class Export:
         self._ping(None)
         with connected(self._settings.scheduler) as cluster:
             run = self._export(client, executor=cluster)
-        lacking = self._lacking(run)
-        is_bad = self._tell(count_text(run.rows, "new row") if run.rows else "Nothing new")
+        state = self._archive.snapshot().coverage
+        lacking = _lacking(run, state)
+        nothing = "Nothing new" if state.files else "No row matches"
+        is_bad = self._tell(count_text(run.rows, "new row") if run.rows else nothing)
         said = f"the node doesn't remember all of the interval: {spans_text(lacking)}"
         wrong = [f"{said} is unproven in {self._archive.uri}"] if lacking else []
         return self._finish(wrong, is_bad=is_bad)
@@ -124,14 +127,6 @@ class Export:
         if said:
             self._messages.fail(said, code)
         return code
-
-    def _lacking(self, run: ba.Run) -> list[Span]:
-        """Return what was asked for and isn't known to be complete now."""
-        from balance_analysis.schema import to_microseconds
-
-        coverage = self._archive.snapshot().coverage
-        spans = [(to_microseconds(start), to_microseconds(end)) for start, end in run.spans]
-        return [gap for span in spans for gap in coverage.missing(*span)]
 
     def repair(self, client: ba.Client) -> int:
         """Mend the archive."""
@@ -225,6 +220,14 @@ class Export:
         told = f"{what}{asked} in {cost}: {self._archive.uri}"
         self._messages.say(told, event="summary", **asdict(report))
         return is_bad
+
+
+def _lacking(run: ba.Run, state: Coverage) -> list[Span]:
+    """Return what was asked for and isn't known to be complete now."""
+    from balance_analysis.schema import to_microseconds
+
+    spans = [(to_microseconds(start), to_microseconds(end)) for start, end in run.spans]
+    return [gap for span in spans for gap in state.missing(*span)]
 
 
 @command(panel=ARCHIVE)

@@ -39,6 +39,16 @@ UntilLast = Annotated[Text, Option(help="End, exclusive; by default the last row
 Partial = Annotated[
     bool, Option("--partial", help="Use what there is, even where an archive is incomplete.")
 ]
+BY: Final = {
+    "party": "party_id",
+    "type": "account_type",
+    "market": "market_id",
+    "asset": "asset_id",
+}
+By = Annotated[
+    Literal["party", "type", "market", "asset"] | None,
+    Option(help="What to put together, within each asset; by default accounts stand alone."),
+]
 Scheduler = Annotated[
     Text, Option(metavar="ADDRESS", help="Run on this Dask cluster: tcp://host:8786.")
 ]
@@ -166,6 +176,9 @@ _KINDS: Final = {
 }
 
 
+_STORES: Final = "(?:s3|gs|gcs|hdfs|viewfs|abfss?|file)://"
+
+
 def command_line(*arguments: str) -> str:
     """Return a command as it can be pasted."""
     return shlex.join(["balance-analysis", *arguments])
@@ -175,7 +188,7 @@ def kind_of(text: str) -> Literal["node", "archive", "file"] | None:
     """Return what an argument names, if that can be seen."""
     if re.match("https?://", text, re.IGNORECASE):
         return "node"
-    if "://" in text or (Path(text) / ABOUT).exists():
+    if re.match(_STORES, text) or (Path(text) / ABOUT).exists():
         return "archive"
     return "file" if Path(text).is_file() else None
 
@@ -206,6 +219,11 @@ def archive_at(text: str) -> Archive:
     """Return the archive that an argument names; see `check_is`."""
     check_is("archive", text)
     return ba.Archive(text)
+
+
+def columns_of(by: str | None) -> str | list[str]:
+    """Return the columns that make a holder, as `--by` names it; by default those of an account."""
+    return ba.ACCOUNT_KEY if by is None else BY[by]
 
 
 def interval(since: Text, until: Text) -> dict[str, Any]:

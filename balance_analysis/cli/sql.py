@@ -13,8 +13,9 @@ from typer import Argument
 import balance_analysis as ba
 from balance_analysis.cli import options
 from balance_analysis.cli.app import command
+from balance_analysis.cli.listing import cell_text
 from balance_analysis.cli.output import Messages, echo, print_table
-from balance_analysis.cli.tables import TableOptions, cell_text, write_exact
+from balance_analysis.cli.tables import TableOptions, write_exact
 from balance_analysis.text import LONG_ID, list_text
 
 if TYPE_CHECKING:

@@ -112,6 +112,7 @@ TABLE = table_of(
 ASKED = {
     "balance_at": {"when": "2024-01-01"},
     "balance_series": {"freq": "1h"},
+    "compare": {"at": ("2023-03-28T10:30Z", "2024-01-01")},
     "concentration": {"when": "2024-01-01"},
     "deltas": {},
     "drawdown": {},
